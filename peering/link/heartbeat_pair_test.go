@@ -22,70 +22,71 @@ import (
 // TestHeartbeatPair: rome, the provider, hears of milan's API server by the Lease that it
 // makes and milan renews. All loops of both are there.
 func TestHeartbeatPair(t *testing.T) {
-	t.Parallel()
-	const interval = 200 * time.Millisecond
-	provider := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
-	provider.core.PrependReactor("*", "*", kubetest.NewServer(provider.core.Tracker(), clock.RealClock{}).React)
-	leases := coreinformers.NewSharedInformerFactoryWithOptions(provider.core, 0, coreinformers.WithTransform(TrimLease))
-	pulse, err := NewPulse(PulseConfig{Interval: interval, Leases: leases.Coordination().V1().Leases(), Client: provider.core.CoordinationV1(), Clock: clock.RealClock{}})
-	require.NoError(t, err)
-	provider.conditions.AddSource(server, FirstOf(&toldSource{}, pulse))
-	invitations, err := NewInvitations(InvitationsConfig{
-		ClusterID: "rome", Interval: interval, Kube: provider.core, Directory: provider.directory,
-		ForeignClusters: provider.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: provider.coreInformers.Core().V1().Namespaces(),
-		Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
-	})
-	require.NoError(t, err)
-	provider.liqoInformers.Start(t.Context().Done())
-	leases.Start(t.Context().Done())
+	kubetest.Bubble(t, func(t *testing.T) {
+		const interval = 200 * time.Millisecond
+		provider := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+		provider.core.PrependReactor("*", "*", kubetest.NewServer(provider.core.Tracker(), clock.RealClock{}).React)
+		leases := coreinformers.NewSharedInformerFactoryWithOptions(provider.core, 0, coreinformers.WithTransform(TrimLease))
+		pulse, err := NewPulse(PulseConfig{Interval: interval, Leases: leases.Coordination().V1().Leases(), Client: provider.core.CoordinationV1(), Clock: clock.RealClock{}})
+		require.NoError(t, err)
+		provider.conditions.AddSource(server, FirstOf(&toldSource{}, pulse))
+		invitations, err := NewInvitations(InvitationsConfig{
+			ClusterID: "rome", Interval: interval, Kube: provider.core, Directory: provider.directory,
+			ForeignClusters: provider.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: provider.coreInformers.Core().V1().Namespaces(),
+			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
+		})
+		require.NoError(t, err)
+		provider.liqoInformers.Start(t.Context().Done())
+		leases.Start(t.Context().Done())
 
-	consumer := newWorld(t, tenant("rome"), secret("rome", "k", "rome"))
-	consumer.addPeer("rome", &peer{core: provider.core})
-	var mu sync.Mutex
-	var down error
-	set := func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		down = err
-	}
-	heartbeat, err := NewHeartbeat(HeartbeatConfig{
-		ClusterID: "milan", Interval: interval, Timeout: time.Second, Directory: consumer.directory,
-		Serving: func(context.Context) error {
+		consumer := newWorld(t, tenant("rome"), secret("rome", "k", "rome"))
+		consumer.addPeer("rome", &peer{core: provider.core})
+		var mu sync.Mutex
+		var down error
+		set := func(err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			return down
-		},
-		Identity:        func(context.Context, string, kubernetes.Interface) error { return nil },
-		ForeignClusters: consumer.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: consumer.liqoInformers.Networking().V1beta1().Connections(),
-		Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
-	})
-	require.NoError(t, err)
-	consumer.liqoInformers.Start(t.Context().Done())
-	_, err = consumer.liqo.CoreV1beta1().ForeignClusters().Create(t.Context(),
-		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			down = err
+		}
+		heartbeat, err := NewHeartbeat(HeartbeatConfig{
+			ClusterID: "milan", Interval: interval, Timeout: time.Second, Directory: consumer.directory,
+			Serving: func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return down
+			},
+			Identity:        func(context.Context, string, kubernetes.Interface) error { return nil },
+			ForeignClusters: consumer.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: consumer.liqoInformers.Networking().V1beta1().Connections(),
+			Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
+		})
+		require.NoError(t, err)
+		consumer.liqoInformers.Start(t.Context().Done())
+		_, err = consumer.liqo.CoreV1beta1().ForeignClusters().Create(t.Context(),
+			&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 4)
-	provider.run()
-	go func() { done <- pulse.Run(ctx) }()
-	go func() { done <- invitations.Run(ctx, 1) }()
-	provider.eventually("the Lease is there", func() bool {
-		_, err := provider.core.CoordinationV1().Leases("liqo-tenant-milan").Get(ctx, corev1beta1.HeartbeatLease, metav1.GetOptions{})
-		return err == nil
-	})
-	require.Nil(t, meta.FindStatusCondition(provider.cluster("milan").Status.Conditions, server), "nobody has renewed it yet")
-	go func() { done <- consumer.directory.Run(ctx) }()
-	go func() { done <- heartbeat.Run(ctx, 1) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 4)
+		provider.run()
+		go func() { done <- pulse.Run(ctx) }()
+		go func() { done <- invitations.Run(ctx, 1) }()
+		provider.eventually("the Lease is there", func() bool {
+			_, err := provider.core.CoordinationV1().Leases("liqo-tenant-milan").Get(ctx, corev1beta1.HeartbeatLease, metav1.GetOptions{})
+			return err == nil
+		})
+		require.Nil(t, meta.FindStatusCondition(provider.cluster("milan").Status.Conditions, server), "nobody has renewed it yet")
+		go func() { done <- consumer.directory.Run(ctx) }()
+		go func() { done <- heartbeat.Run(ctx, 1) }()
 
-	provider.awaits(server, "True HeartbeatSeen")
-	provider.awaits(ready, "True AllChecksPassed")
-	set(errors.New("paused"))
-	provider.awaits(server, "False HeartbeatMissed")
-	provider.awaits(ready, "False HeartbeatMissed")
-	set(nil)
-	provider.awaits(server, "True HeartbeatSeen")
-	provider.awaits(ready, "True AllChecksPassed")
-	cancel()
-	require.NoError(t, errors.Join(<-done, <-done, <-done, <-done))
+		provider.awaits(server, "True HeartbeatSeen")
+		provider.awaits(ready, "True AllChecksPassed")
+		set(errors.New("paused"))
+		provider.awaits(server, "False HeartbeatMissed")
+		provider.awaits(ready, "False HeartbeatMissed")
+		set(nil)
+		provider.awaits(server, "True HeartbeatSeen")
+		provider.awaits(ready, "True AllChecksPassed")
+		cancel()
+		require.NoError(t, errors.Join(<-done, <-done, <-done, <-done))
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // beating is rome, which uses milan.
@@ -115,16 +116,19 @@ func (b *beating) more(n int) {
 	b.eventually(fmt.Sprintf("%d more renewals", n), func() bool { now, _ := b.patches(); return now >= before+n })
 }
 
-// ends waits until there are no renewals.
+// renewals returns how many there are within d.
+func (b *beating) renewals(d time.Duration) int {
+	before, _ := b.patches()
+	kubetest.Settled(d)
+	after, _ := b.patches()
+	return after - before
+}
+
+// ends requires that there are no renewals but one that is due already.
 func (b *beating) ends() {
 	b.t.Helper()
-	last, since := -1, time.Now()
-	b.eventually("renewals end", func() bool {
-		if n, _ := b.patches(); n != last {
-			last, since = n, time.Now()
-		}
-		return time.Since(since) > 200*time.Millisecond
-	})
+	kubetest.Settled(beatEvery)
+	require.Zero(b.t, b.renewals(time.Minute))
 }
 
 const (
@@ -133,46 +137,48 @@ const (
 	hasRenewal = "renewed"
 )
 
-const quickBeat = 5 * time.Millisecond
-
 func TestHeartbeat(t *testing.T) {
-	t.Parallel()
-	b := newBeating(t, quickBeat, made)
-	b.use("")
-	b.more(3)
-	first := b.lease()
-	require.Equal(t, map[string]string{"a": "b"}, first.Labels, "nothing else is written")
-	require.Nil(t, first.Spec.HolderIdentity)
-	b.eventually("each renewal is a change", func() bool { return !b.lease().Spec.RenewTime.Equal(first.Spec.RenewTime) })
+	kubetest.Bubble(t, func(t *testing.T) {
+		b := newBeating(t, beatEvery, made)
+		b.use("")
+		b.more(3)
+		first := b.lease()
+		require.Equal(t, map[string]string{"a": "b"}, first.Labels, "nothing else is written")
+		require.Nil(t, first.Spec.HolderIdentity)
+		b.eventually("each renewal is a change", func() bool { return !b.lease().Spec.RenewTime.Equal(first.Spec.RenewTime) })
 
-	b.set(errors.New("the own API server does not serve"), nil)
-	b.ends()
-	b.set(nil, nil)
-	b.more(3)
+		b.set(errors.New("the own API server does not serve"), nil)
+		b.ends()
+		b.set(nil, nil)
+		b.more(3)
+	})
 }
 
 // TestHeartbeatToAnother: a cluster that is not the peer is not written to.
 func TestHeartbeatToAnother(t *testing.T) {
-	t.Parallel()
-	b := newBeating(t, quickBeat, made)
-	b.set(nil, ErrReplaced)
-	b.use("")
-	b.ends()
-	patches, _ := b.patches()
-	require.Zero(t, patches)
-	b.set(nil, nil)
-	b.more(2)
+	kubetest.Bubble(t, func(t *testing.T) {
+		b := newBeating(t, beatEvery, made)
+		b.set(nil, ErrReplaced)
+		b.use("")
+		b.ends()
+		patches, _ := b.patches()
+		require.Zero(t, patches)
+		b.set(nil, nil)
+		b.more(2)
+	})
 }
 
 // TestHeartbeatUnasked: a provider without the Lease is asked seldom.
 func TestHeartbeatUnasked(t *testing.T) {
-	t.Parallel()
-	b := newBeating(t, quickBeat, missing)
-	b.use("")
-	b.more(1)
-	b.ends()
-	patches, _ := b.patches()
-	require.Equal(t, 1, patches)
+	kubetest.Bubble(t, func(t *testing.T) {
+		b := newBeating(t, beatEvery, missing)
+		b.use("")
+		b.more(1)
+		require.Zero(t, b.renewals(unaskedDelay-beatEvery))
+		patches, _ := b.patches()
+		require.Equal(t, 1, patches)
+		require.Equal(t, 1, b.renewals(2*beatEvery))
+	})
 }
 
 // TestHeartbeatTakenBack: where the peer has a better way to check this cluster, it does not
@@ -183,40 +189,44 @@ func TestHeartbeatTakenBack(t *testing.T) {
 		return &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
 	}
 	t.Run("the peer has rights here", func(t *testing.T) {
-		t.Parallel()
-		b := newBeating(t, quickBeat, hasRenewal)
-		b.use("liqo.io:peer:milan:1")
-		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+		kubetest.Bubble(t, func(t *testing.T) {
+			b := newBeating(t, beatEvery, hasRenewal)
+			b.use("liqo.io:peer:milan:1")
+			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+		})
 	})
 	t.Run("it is off", func(t *testing.T) {
-		t.Parallel()
-		b := newBeating(t, 0, hasRenewal)
-		b.use("")
-		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+		kubetest.Bubble(t, func(t *testing.T) {
+			b := newBeating(t, 0, hasRenewal)
+			b.use("")
+			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+		})
 	})
 	t.Run("nothing to take back", func(t *testing.T) {
-		t.Parallel()
-		b := newBeating(t, 0, made)
-		b.use("")
-		b.eventually("looked at", func() bool { _, all := b.patches(); return all >= 2 }) // with that of invite
-		b.ends()
-		patches, all := b.patches()
-		require.Zero(t, patches)
-		require.Equal(t, 2, all, "once")
+		kubetest.Bubble(t, func(t *testing.T) {
+			b := newBeating(t, 0, made)
+			b.use("")
+			b.eventually("looked at", func() bool { _, all := b.patches(); return all >= 2 }) // with that of invite
+			b.ends()
+			patches, all := b.patches()
+			require.Zero(t, patches)
+			require.Equal(t, 2, all, "once")
+		})
 	})
 	t.Run("a tunnel comes, and goes", func(t *testing.T) {
-		t.Parallel()
-		b := newBeating(t, quickBeat, made)
-		b.use("")
-		b.more(2)
-		connections := b.liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan"))
-		_, err := connections.Create(t.Context(), connection(), metav1.CreateOptions{})
-		require.NoError(t, err)
-		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
-		b.ends()
-		require.Nil(t, b.lease().Spec.RenewTime)
-		require.NoError(t, connections.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-		b.more(2)
+		kubetest.Bubble(t, func(t *testing.T) {
+			b := newBeating(t, beatEvery, made)
+			b.use("")
+			b.more(2)
+			connections := b.liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan"))
+			_, err := connections.Create(t.Context(), connection(), metav1.CreateOptions{})
+			require.NoError(t, err)
+			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+			b.ends()
+			require.Nil(t, b.lease().Spec.RenewTime)
+			require.NoError(t, connections.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+			b.more(2)
+		})
 	})
 }
 
@@ -242,51 +252,52 @@ func TestInvitations(t *testing.T) {
 		"one whose rights are withheld": {time.Second, "", false, false, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, tenant("milan"), milan(tc.user))
-			w.addPeer("m", newPeer("uid-milan"))
-			leases := w.core.CoordinationV1().Leases(namespace)
-			if tc.before {
-				_, err := leases.Create(t.Context(), heartbeatLease(nil), metav1.CreateOptions{})
-				require.NoError(t, err)
-			}
-			if tc.secret {
-				_, err := w.core.CoreV1().Secrets(namespace).Create(t.Context(), secret("milan", "k", "m"), metav1.CreateOptions{})
-				require.NoError(t, err)
-			}
-			if tc.tunnel {
-				_, err := w.liqo.NetworkingV1beta1().Connections(namespace).Create(t.Context(),
-					&networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}}, metav1.CreateOptions{})
-				require.NoError(t, err)
-			}
-			n, err := NewInvitations(InvitationsConfig{
-				ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,
-				ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
-				Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
-			})
-			require.NoError(t, err)
-			w.coreInformers.Start(t.Context().Done())
-			w.liqoInformers.Start(t.Context().Done())
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 2)
-			go func() { done <- n.Run(ctx, 2) }()
-			go func() { done <- w.directory.Run(ctx) }()
-			exists := func() bool {
-				_, err := leases.Get(t.Context(), corev1beta1.HeartbeatLease, metav1.GetOptions{})
-				require.True(t, err == nil || apierrors.IsNotFound(err), err)
-				return err == nil
-			}
-			w.eventually("the Lease", func() bool { return exists() == tc.want })
-			w.settled()
-			require.Equal(t, tc.want, exists())
-			if tc.want {
-				require.NoError(t, leases.Delete(t.Context(), corev1beta1.HeartbeatLease, metav1.DeleteOptions{}))
-				if tc.user != "" {
-					w.eventually("is made again", exists)
+			kubetest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t, tenant("milan"), milan(tc.user))
+				w.addPeer("m", newPeer("uid-milan"))
+				leases := w.core.CoordinationV1().Leases(namespace)
+				if tc.before {
+					_, err := leases.Create(t.Context(), heartbeatLease(nil), metav1.CreateOptions{})
+					require.NoError(t, err)
 				}
-			}
-			cancel()
-			require.NoError(t, errors.Join(<-done, <-done))
+				if tc.secret {
+					_, err := w.core.CoreV1().Secrets(namespace).Create(t.Context(), secret("milan", "k", "m"), metav1.CreateOptions{})
+					require.NoError(t, err)
+				}
+				if tc.tunnel {
+					_, err := w.liqo.NetworkingV1beta1().Connections(namespace).Create(t.Context(),
+						&networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}}, metav1.CreateOptions{})
+					require.NoError(t, err)
+				}
+				n, err := NewInvitations(InvitationsConfig{
+					ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,
+					ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
+					Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
+				})
+				require.NoError(t, err)
+				w.coreInformers.Start(t.Context().Done())
+				w.liqoInformers.Start(t.Context().Done())
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 2)
+				go func() { done <- n.Run(ctx, 2) }()
+				go func() { done <- w.directory.Run(ctx) }()
+				exists := func() bool {
+					_, err := leases.Get(t.Context(), corev1beta1.HeartbeatLease, metav1.GetOptions{})
+					require.True(t, err == nil || apierrors.IsNotFound(err), err)
+					return err == nil
+				}
+				w.eventually("the Lease", func() bool { return exists() == tc.want })
+				w.settled()
+				require.Equal(t, tc.want, exists())
+				if tc.want {
+					require.NoError(t, leases.Delete(t.Context(), corev1beta1.HeartbeatLease, metav1.DeleteOptions{}))
+					if tc.user != "" {
+						w.eventually("is made again", exists)
+					}
+				}
+				cancel()
+				require.NoError(t, errors.Join(<-done, <-done))
+			})
 		})
 	}
 }

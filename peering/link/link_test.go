@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -27,48 +29,49 @@ const (
 )
 
 func TestPeerLife(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan(""))
-	p := newPeer("uid-1")
-	w.addPeer("k1", p)
-	stop := w.run()
-	w.awaits(ready, "Unknown NoCredentials")
-	require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
-	require.Equal(t, corev1beta1.RoleUnknown, w.cluster("milan").Status.Role)
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan(""))
+		p := newPeer("uid-1")
+		w.addPeer("k1", p)
+		stop := w.run()
+		w.awaits(ready, "Unknown NoCredentials")
+		require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+		require.Equal(t, corev1beta1.RoleUnknown, w.cluster("milan").Status.Role)
 
-	secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
-	_, err := secrets.Create(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.awaits(ready, "True AllChecksPassed")
-	s := w.cluster("milan").Status
-	require.EqualValues(t, "uid-1", s.ClusterUID)
-	require.Equal(t, "https://k1", s.APIServerURL)
-	require.Equal(t, corev1beta1.RoleProvider, s.Role)
-	require.Equal(t, corev1beta1.TenantNamespaces{Local: "liqo-tenant-milan", Remote: "liqo-tenant-rome"}, s.TenantNamespace)
-	before := w.settled()
-	require.Equal(t, before, w.settled(), "a steady state writes nothing")
+		secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
+		_, err := secrets.Create(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.awaits(ready, "True AllChecksPassed")
+		s := w.cluster("milan").Status
+		require.EqualValues(t, "uid-1", s.ClusterUID)
+		require.Equal(t, "https://k1", s.APIServerURL)
+		require.Equal(t, corev1beta1.RoleProvider, s.Role)
+		require.Equal(t, corev1beta1.TenantNamespaces{Local: "liqo-tenant-milan", Remote: "liqo-tenant-rome"}, s.TenantNamespace)
+		before := w.settled()
+		require.Equal(t, before, w.settled(), "a steady state writes nothing")
 
-	p.set(errors.New("connection refused"))
-	w.awaits(server, "False APIServerNotReady")
-	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "connection refused")
-	w.awaits(ready, "False APIServerNotReady")
-	p.set(nil)
-	w.awaits(ready, "True AllChecksPassed")
+		p.set(errors.New("connection refused"))
+		w.awaits(server, "False APIServerNotReady")
+		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "connection refused")
+		w.awaits(ready, "False APIServerNotReady")
+		p.set(nil)
+		w.awaits(ready, "True AllChecksPassed")
 
-	// After a change of the leader, the verdict stays, and nothing is written.
-	before = w.settled()
-	stop()
-	stop = w.run()
-	require.Equal(t, before, w.settled())
-	require.True(t, w.is("milan", ready, "True AllChecksPassed"))
-	stop()
-	require.Empty(t, w.conditions.probing)
-	require.Empty(t, w.directory.watching)
-	w.run()
+		// After a change of the leader, the verdict stays, and nothing is written.
+		before = w.settled()
+		stop()
+		stop = w.run()
+		require.Equal(t, before, w.settled())
+		require.True(t, w.is("milan", ready, "True AllChecksPassed"))
+		stop()
+		require.Empty(t, w.conditions.probing)
+		require.Empty(t, w.directory.watching)
+		w.run()
 
-	require.NoError(t, secrets.Delete(t.Context(), "kubeconfig", metav1.DeleteOptions{}))
-	w.awaits(ready, "Unknown NoCredentials")
-	require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+		require.NoError(t, secrets.Delete(t.Context(), "kubeconfig", metav1.DeleteOptions{}))
+		w.awaits(ready, "Unknown NoCredentials")
+		require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+	})
 }
 
 // TestFreshProcessKeepsVerdict: a new process keeps the conditions of a peer until it has
@@ -76,15 +79,18 @@ func TestPeerLife(t *testing.T) {
 func TestFreshProcessKeepsVerdict(t *testing.T) {
 	t.Parallel()
 	down := newPeer("uid-1")
-	before := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), secret("milan", "kubeconfig", "k1"))
-	before.addPeer("k1", down)
-	stop := before.run()
-	before.awaits(server, "True APIServerReady")
-	down.set(errors.New("connection refused"))
-	before.awaits(ready, "False APIServerNotReady")
-	before.settled()
-	stop()
-	known := before.cluster("milan")
+	var known *corev1beta1.ForeignCluster
+	synctest.Test(t, func(t *testing.T) {
+		before := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), secret("milan", "kubeconfig", "k1"))
+		before.addPeer("k1", down)
+		stop := before.run()
+		before.awaits(server, "True APIServerReady")
+		down.set(errors.New("connection refused"))
+		before.awaits(ready, "False APIServerNotReady")
+		before.settled()
+		stop()
+		known = before.cluster("milan")
+	})
 
 	for name, tc := range map[string]struct {
 		objects []runtime.Object
@@ -96,72 +102,53 @@ func TestFreshProcessKeepsVerdict(t *testing.T) {
 		"namespace gone, too": {nil, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, append(tc.objects, known.DeepCopy())...)
-			w.addPeer("k1", down)
-			run := func(f func(context.Context) error) {
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- f(ctx) }()
-				t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-			}
-			run(func(ctx context.Context) error { return w.conditions.Run(ctx, 2) })
-			if tc.unread {
-				require.Zero(t, w.settled())
-				require.Equal(t, known.Status, w.cluster("milan").Status)
-			}
-			run(w.directory.Run)
-			if tc.after != "" {
-				writes, now := w.settled(), w.cluster("milan").Status
-				require.True(t, w.is("milan", server, tc.after))
-				if ends(now) == ends(known.Status) {
-					require.Zero(t, writes, "nothing has changed")
+			kubetest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t, append(tc.objects, known.DeepCopy())...)
+				w.addPeer("k1", down)
+				run := func(f func(context.Context) error) {
+					ctx, cancel := context.WithCancel(t.Context())
+					done := make(chan error, 1)
+					go func() { done <- f(ctx) }()
+					t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 				}
-				require.Equal(t, verdicts(known.Status), verdicts(now))
-				return
-			}
-			w.eventually("nothing can be asked", func() bool { return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server) == nil })
-			require.Equal(t, corev1beta1.RoleConsumer, w.cluster("milan").Status.Role)
-			require.Equal(t, 1, w.settled())
+				run(func(ctx context.Context) error { return w.conditions.Run(ctx, 2) })
+				if tc.unread {
+					require.Zero(t, w.settled())
+					require.Equal(t, known.Status, w.cluster("milan").Status)
+				}
+				run(w.directory.Run)
+				if tc.after != "" {
+					require.Zero(t, w.settled(), "nothing has changed")
+					require.True(t, w.is("milan", server, tc.after))
+					require.Equal(t, known.Status, w.cluster("milan").Status)
+					return
+				}
+				w.eventually("nothing can be asked", func() bool { return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server) == nil })
+				require.Equal(t, corev1beta1.RoleConsumer, w.cluster("milan").Status.Role)
+				require.Equal(t, 1, w.settled())
+			})
 		})
 	}
 }
 
-// verdicts are the conditions without their messages: those end with the last failed probe,
-// which on a busy machine may be one without an answer.
-func verdicts(s corev1beta1.ForeignClusterStatus) (out []metav1.Condition) {
-	for _, c := range s.Conditions {
-		c.Message = ""
-		out = append(out, c)
-	}
-	return out
-}
-
-// ends are the messages of the conditions.
-func ends(s corev1beta1.ForeignClusterStatus) (out string) {
-	for _, c := range s.Conditions {
-		out += c.Message + "\n"
-	}
-	return out
-}
-
 func TestReplacedCluster(t *testing.T) {
-	t.Parallel()
-	fc := milan("")
-	fc.Status.ClusterUID = "uid-1"
-	w := newWorld(t, tenant("milan"), fc, secret("milan", "kubeconfig", "k2"))
-	other, right := newPeer("uid-2"), newPeer("uid-1")
-	w.addPeer("k2", other)
-	w.addPeer("k1", right)
-	w.run()
-	w.awaits(server, "False ClusterReplaced")
-	require.EqualValues(t, "uid-1", w.cluster("milan").Status.ClusterUID)
-	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", other.core), ErrReplaced)
-	require.NoError(t, w.conditions.Identity(t.Context(), "milan", right.core))
+	kubetest.Bubble(t, func(t *testing.T) {
+		fc := milan("")
+		fc.Status.ClusterUID = "uid-1"
+		w := newWorld(t, tenant("milan"), fc, secret("milan", "kubeconfig", "k2"))
+		other, right := newPeer("uid-2"), newPeer("uid-1")
+		w.addPeer("k2", other)
+		w.addPeer("k1", right)
+		w.run()
+		w.awaits(server, "False ClusterReplaced")
+		require.EqualValues(t, "uid-1", w.cluster("milan").Status.ClusterUID)
+		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", other.core), ErrReplaced)
+		require.NoError(t, w.conditions.Identity(t.Context(), "milan", right.core))
 
-	_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Update(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.awaits(server, "True APIServerReady")
+		_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Update(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.awaits(server, "True APIServerReady")
+	})
 }
 
 func TestBrokenCredentials(t *testing.T) {
@@ -171,14 +158,16 @@ func TestBrokenCredentials(t *testing.T) {
 		"bad config": {"nonsense", "accepted is a kubeconfig with inline credentials"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", tc.kubeconfig))
-			w.run()
-			w.awaits(server, "False InvalidCredentials")
-			require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, tc.want)
-			w.addPeer("good", newPeer("u"))
-			_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "b", "good"), metav1.CreateOptions{})
-			require.NoError(t, err)
-			w.awaits(server, "True APIServerReady")
+			kubetest.Bubble(t, func(t *testing.T) {
+				w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", tc.kubeconfig))
+				w.run()
+				w.awaits(server, "False InvalidCredentials")
+				require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, tc.want)
+				w.addPeer("good", newPeer("u"))
+				_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "b", "good"), metav1.CreateOptions{})
+				require.NoError(t, err)
+				w.awaits(server, "True APIServerReady")
+			})
 		})
 	}
 }
@@ -186,195 +175,202 @@ func TestBrokenCredentials(t *testing.T) {
 // TestRightsTakenBack: a peer that has revoked this cluster's rights counts as not
 // answering, so the end of a peering does not wait for it.
 func TestRightsTakenBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
-	p := newPeer("u")
-	var taken atomic.Bool
-	p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return taken.Load(), nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
+		p := newPeer("u")
+		var taken atomic.Bool
+		p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return taken.Load(), nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
+		})
+		w.addPeer("k", p)
+		w.run()
+		w.awaits(server, "True APIServerReady")
+		taken.Store(true)
+		require.True(t, apierrors.IsForbidden(w.conditions.Identity(t.Context(), "milan", p.core)))
+		w.awaits(server, "Unknown IdentityUnknown")
+		require.EqualValues(t, "u", w.cluster("milan").Status.ClusterUID)
+		taken.Store(false)
+		w.conditions.loop.Add(loop.Key{Name: "milan"})
+		w.awaits(server, "True APIServerReady")
 	})
-	w.addPeer("k", p)
-	w.run()
-	w.awaits(server, "True APIServerReady")
-	taken.Store(true)
-	require.True(t, apierrors.IsForbidden(w.conditions.Identity(t.Context(), "milan", p.core)))
-	w.awaits(server, "Unknown IdentityUnknown")
-	require.EqualValues(t, "u", w.cluster("milan").Status.ClusterUID)
-	taken.Store(false)
-	w.conditions.loop.Add(loop.Key{Name: "milan"})
-	w.awaits(server, "True APIServerReady")
 }
 
 // TestEndingPeer: a ForeignCluster that is being deleted is handled until it is gone. The
 // end of the peering depends on whether the peer answers, and ignores the answers of
 // another cluster.
 func TestEndingPeer(t *testing.T) {
-	t.Parallel()
-	fc := milan("liqo.io:peer:milan:1")
-	fc.DeletionTimestamp, fc.Finalizers = &metav1.Time{Time: time.Now()}, []string{corev1beta1.ForeignClusterFinalizer}
-	fc.Status.ClusterUID = "u"
-	w := newWorld(t, tenant("milan"), fc, secret("milan", "a", "k"))
-	p := newPeer("u")
-	w.addPeer("k", p)
-	w.run()
-	w.awaits(server, "True APIServerReady")
-	require.Equal(t, corev1beta1.RoleProvider, w.cluster("milan").Status.Role, "it has no rights any more")
-	p.set(errors.New("no route to host"))
-	w.awaits(server, "False APIServerNotReady")
+	kubetest.Bubble(t, func(t *testing.T) {
+		fc := milan("liqo.io:peer:milan:1")
+		fc.DeletionTimestamp, fc.Finalizers = &metav1.Time{Time: time.Now()}, []string{corev1beta1.ForeignClusterFinalizer}
+		fc.Status.ClusterUID = "u"
+		w := newWorld(t, tenant("milan"), fc, secret("milan", "a", "k"))
+		p := newPeer("u")
+		w.addPeer("k", p)
+		w.run()
+		w.awaits(server, "True APIServerReady")
+		require.Equal(t, corev1beta1.RoleProvider, w.cluster("milan").Status.Role, "it has no rights any more")
+		p.set(errors.New("no route to host"))
+		w.awaits(server, "False APIServerNotReady")
 
-	require.NoError(t, w.conditions.Identity(t.Context(), "milan", p.core))
-	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("another").core), ErrReplaced)
+		require.NoError(t, w.conditions.Identity(t.Context(), "milan", p.core))
+		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("another").core), ErrReplaced)
+	})
 }
 
 // TestIdentityOfTwoRecords: a second ForeignCluster of a peer without a recorded UID does
 // not make another cluster acceptable.
 func TestIdentityOfTwoRecords(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"a-milan", "z-milan"} {
-		fc, other := milan(""), milan("")
-		fc.Status.ClusterUID, other.Name, other.Status.ClusterUID = "u", name, "v"
-		w := newWorld(t, fc, other)
-		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("v").core), ErrReplaced)
-		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("w").core), ErrReplaced)
-	}
+	kubetest.Bubble(t, func(t *testing.T) {
+		for _, name := range []string{"a-milan", "z-milan"} {
+			fc, other := milan(""), milan("")
+			fc.Status.ClusterUID, other.Name, other.Status.ClusterUID = "u", name, "v"
+			w := newWorld(t, fc, other)
+			require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("v").core), ErrReplaced)
+			require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("w").core), ErrReplaced)
+		}
+	})
 }
 
 func TestUnknownIdentity(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
-	p := newPeer("u")
-	p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
+		p := newPeer("u")
+		p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
+		})
+		w.addPeer("k", p)
+		w.run()
+		w.awaits(server, "Unknown IdentityUnknown")
+		w.awaits(ready, "Unknown IdentityUnknown")
+		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "no right")
+		require.Empty(t, w.cluster("milan").Status.ClusterUID)
 	})
-	w.addPeer("k", p)
-	w.run()
-	w.awaits(server, "Unknown IdentityUnknown")
-	w.awaits(ready, "Unknown IdentityUnknown")
-	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "no right")
-	require.Empty(t, w.cluster("milan").Status.ClusterUID)
 }
 
 func TestDirectory(t *testing.T) {
-	t.Parallel()
-	foreign := tenant("oslo")
-	foreign.Name = "somewhere" // has the labels of oslo's tenant namespace
-	stray := secret("oslo", "k", "k1")
-	stray.Namespace = "somewhere"
-	unlabelled := secret("milan", "other", "k1")
-	unlabelled.Labels = nil
-	w := newWorld(t, foreign, stray, unlabelled, tenant("turin"), secret("turin", "k", "k1"))
-	w.addPeer("k1", newPeer("u"))
-	told := make(chan string, 100)
-	w.directory.Subscribe(func(id string) { told <- id })
-	w.run()
-	require.Equal(t, "turin", <-told)
-	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "k", "k1"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "milan", <-told)
-	e, ok := w.directory.Endpoint("milan")
-	require.True(t, ok)
-	require.Equal(t, "liqo-tenant-milan/k", e.Secret)
-	_, ok = w.directory.Endpoint("oslo")
-	require.False(t, ok)
+	kubetest.Bubble(t, func(t *testing.T) {
+		foreign := tenant("oslo")
+		foreign.Name = "somewhere" // has the labels of oslo's tenant namespace
+		stray := secret("oslo", "k", "k1")
+		stray.Namespace = "somewhere"
+		unlabelled := secret("milan", "other", "k1")
+		unlabelled.Labels = nil
+		w := newWorld(t, foreign, stray, unlabelled, tenant("turin"), secret("turin", "k", "k1"))
+		w.addPeer("k1", newPeer("u"))
+		told := make(chan string, 100)
+		w.directory.Subscribe(func(id string) { told <- id })
+		w.run()
+		require.Equal(t, "turin", <-told)
+		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "k", "k1"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "milan", <-told)
+		e, ok := w.directory.Endpoint("milan")
+		require.True(t, ok)
+		require.Equal(t, "liqo-tenant-milan/k", e.Secret)
+		_, ok = w.directory.Endpoint("oslo")
+		require.False(t, ok)
 
-	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
-	require.Equal(t, "milan", <-told)
-	_, ok = w.directory.Endpoint("milan")
-	require.False(t, ok)
-	for _, a := range w.core.Actions() {
-		if a.GetResource().Resource == "secrets" {
-			require.NotEmpty(t, a.GetNamespace(), "Secrets are looked at in tenant namespaces only")
+		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
+		require.Equal(t, "milan", <-told)
+		_, ok = w.directory.Endpoint("milan")
+		require.False(t, ok)
+		for _, a := range w.core.Actions() {
+			if a.GetResource().Resource == "secrets" {
+				require.NotEmpty(t, a.GetNamespace(), "Secrets are looked at in tenant namespaces only")
+			}
 		}
-	}
+	})
 }
 
 func TestRights(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
-	w.run()
-	roles, wide := w.core.RbacV1().RoleBindings("liqo-tenant-milan"), w.core.RbacV1().ClusterRoleBindings()
-	role := func(name string) string {
-		b, err := roles.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return ""
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+		w.run()
+		roles, wide := w.core.RbacV1().RoleBindings("liqo-tenant-milan"), w.core.RbacV1().ClusterRoleBindings()
+		role := func(name string) string {
+			b, err := roles.Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return ""
+			}
+			return b.RoleRef.Name + " " + b.Subjects[0].Name
 		}
-		return b.RoleRef.Name + " " + b.Subjects[0].Name
-	}
-	cluster := func() string {
-		b, err := wide.Get(t.Context(), "liqod-peer-cluster:milan", metav1.GetOptions{})
-		if err != nil {
-			return ""
+		cluster := func() string {
+			b, err := wide.Get(t.Context(), "liqod-peer-cluster:milan", metav1.GetOptions{})
+			if err != nil {
+				return ""
+			}
+			return b.RoleRef.Name + " " + b.Subjects[0].Name
 		}
-		return b.RoleRef.Name + " " + b.Subjects[0].Name
-	}
-	bound := func(user string) func() bool {
-		return func() bool {
-			return role(PeerTenantRole) == PeerTenantRole+" "+user && cluster() == PeerClusterRole+" "+user
+		bound := func(user string) func() bool {
+			return func() bool {
+				return role(PeerTenantRole) == PeerTenantRole+" "+user && cluster() == PeerClusterRole+" "+user
+			}
 		}
-	}
-	unbound := func() bool { return role(PeerTenantRole) == "" && cluster() == "" }
-	w.eventually("controller", func() bool { return role(ControllerTenantRole) == ControllerTenantRole+" liqod-controller" })
-	w.eventually("peer", bound("liqo.io:peer:milan:1"))
-	w.eventually("consumer", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleConsumer })
-	w.awaits(ready, "Unknown NothingChecked")
+		unbound := func() bool { return role(PeerTenantRole) == "" && cluster() == "" }
+		w.eventually("controller", func() bool { return role(ControllerTenantRole) == ControllerTenantRole+" liqod-controller" })
+		w.eventually("peer", bound("liqo.io:peer:milan:1"))
+		w.eventually("consumer", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleConsumer })
+		w.awaits(ready, "Unknown NothingChecked")
 
-	set := func(user string) {
-		fc := w.cluster("milan")
-		fc.Spec.UserName = user
-		_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-		require.NoError(t, err)
-	}
-	w.settled()
-	set("liqo.io:peer:milan:2")
-	w.eventually("the new user", bound("liqo.io:peer:milan:2"))
-	require.NoError(t, roles.Delete(t.Context(), PeerTenantRole, metav1.DeleteOptions{}))
-	require.NoError(t, wide.Delete(t.Context(), "liqod-peer-cluster:milan", metav1.DeleteOptions{}))
-	w.eventually("drift is repaired", bound("liqo.io:peer:milan:2"))
-	w.settled()
-	set("liqo.io:peer:turin:1")
-	w.eventually("another peer's user has no rights", unbound)
-	w.eventually("and it is told", func() bool {
-		c := meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready)
-		return c != nil && c.Status == metav1.ConditionFalse && contains(c.Message, "is not this peer's")
+		set := func(user string) {
+			fc := w.cluster("milan")
+			fc.Spec.UserName = user
+			_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		w.settled()
+		set("liqo.io:peer:milan:2")
+		w.eventually("the new user", bound("liqo.io:peer:milan:2"))
+		require.NoError(t, roles.Delete(t.Context(), PeerTenantRole, metav1.DeleteOptions{}))
+		require.NoError(t, wide.Delete(t.Context(), "liqod-peer-cluster:milan", metav1.DeleteOptions{}))
+		w.eventually("drift is repaired", bound("liqo.io:peer:milan:2"))
+		w.settled()
+		set("liqo.io:peer:turin:1")
+		w.eventually("another peer's user has no rights", unbound)
+		w.eventually("and it is told", func() bool {
+			c := meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready)
+			return c != nil && c.Status == metav1.ConditionFalse && contains(c.Message, "is not this peer's")
+		})
+		w.settled()
+		set("system:serviceaccount:liqo-tenant-milan:peer")
+		w.eventually("a service account", bound("system:serviceaccount:liqo-tenant-milan:peer"))
+		require.NoError(t, w.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("the peer is gone", unbound)
+		require.NotEmpty(t, role(ControllerTenantRole))
 	})
-	w.settled()
-	set("system:serviceaccount:liqo-tenant-milan:peer")
-	w.eventually("a service account", bound("system:serviceaccount:liqo-tenant-milan:peer"))
-	require.NoError(t, w.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("the peer is gone", unbound)
-	require.NotEmpty(t, role(ControllerTenantRole))
 }
 
 // TestStaleCacheTakesNoRights: a stale cache shows the ForeignCluster as missing; the
 // rights stay.
 func TestStaleCacheTakesNoRights(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
-	w.run()
-	w.eventually("bound", func() bool {
-		_, err := w.core.RbacV1().RoleBindings("liqo-tenant-milan").Get(t.Context(), PeerTenantRole, metav1.GetOptions{})
-		return err == nil
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+		w.run()
+		w.eventually("bound", func() bool {
+			_, err := w.core.RbacV1().RoleBindings("liqo-tenant-milan").Get(t.Context(), PeerTenantRole, metav1.GetOptions{})
+			return err == nil
+		})
+		before := w.settled()
+		require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Delete(milan("")))
+		w.rights.Add(ClusterKey(milan(""))[0])
+		require.Equal(t, before, w.settled())
 	})
-	w.settled()
-	require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Delete(milan("")))
-	before := w.writes()
-	w.rights.Add(ClusterKey(milan(""))[0])
-	require.Equal(t, before, w.settled())
 }
 
 func TestTwoClustersOfOneID(t *testing.T) {
-	t.Parallel()
-	second := milan("liqo.io:peer:milan:9")
-	second.Name = "milan-again"
-	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), second)
-	w.run()
-	w.awaits(ready, "False DuplicateClusterID")
-	w.settled()
-	all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	require.Empty(t, all.Items)
+	kubetest.Bubble(t, func(t *testing.T) {
+		second := milan("liqo.io:peer:milan:9")
+		second.Name = "milan-again"
+		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), second)
+		w.run()
+		w.awaits(ready, "False DuplicateClusterID")
+		w.settled()
+		all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Empty(t, all.Items)
+	})
 }
 
 func TestStatusOfFacts(t *testing.T) {
@@ -429,61 +425,64 @@ func TestStatusOfFacts(t *testing.T) {
 }
 
 func TestConsumerWithoutTenantNamespace(t *testing.T) {
-	t.Parallel()
-	going, now := tenant("milan"), metav1.Now()
-	going.DeletionTimestamp, going.Finalizers = &now, []string{"test/hold"}
-	w := newWorld(t, going, milan("liqo.io:peer:milan:1"))
-	w.run()
-	w.awaits(ready, "Unknown NoCredentials")
-	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready).Message, "namespace liqo-tenant-milan")
-	w.settled()
-	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
-	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.awaits(ready, "Unknown NothingChecked")
+	kubetest.Bubble(t, func(t *testing.T) {
+		going, now := tenant("milan"), metav1.Now()
+		going.DeletionTimestamp, going.Finalizers = &now, []string{"test/hold"}
+		w := newWorld(t, going, milan("liqo.io:peer:milan:1"))
+		w.run()
+		w.awaits(ready, "Unknown NoCredentials")
+		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready).Message, "namespace liqo-tenant-milan")
+		w.settled()
+		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
+		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.awaits(ready, "Unknown NothingChecked")
+	})
 }
 
 func TestVirtualNodeMakesAProvider(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan(""))
-	w.run()
-	w.awaits(ready, "Unknown NoCredentials")
-	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
-	_, err := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), vn, metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan(""))
+		w.run()
+		w.awaits(ready, "Unknown NoCredentials")
+		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
+		_, err := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), vn, metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
+	})
 }
 
 // TestRenewedCredentials: renewed credentials of the same user do not interrupt running
 // work.
 func TestRenewedCredentials(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k1"))
-	p := newPeer("u")
-	p.renews = map[string]bool{"k2": true}
-	w.addPeer("k1", p)
-	w.addPeer("k3", newPeer("u"))
-	told := make(chan string, 100)
-	w.directory.Subscribe(func(id string) { told <- id })
-	w.run()
-	w.awaits(server, "True APIServerReady")
-	require.Equal(t, "milan", <-told)
-	first, _ := w.directory.Endpoint("milan")
-	before := w.settled()
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k1"))
+		p := newPeer("u")
+		p.renews = map[string]bool{"k2": true}
+		w.addPeer("k1", p)
+		w.addPeer("k3", newPeer("u"))
+		told := make(chan string, 100)
+		w.directory.Subscribe(func(id string) { told <- id })
+		w.run()
+		w.awaits(server, "True APIServerReady")
+		require.Equal(t, "milan", <-told)
+		first, _ := w.directory.Endpoint("milan")
+		before := w.settled()
 
-	secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
-	_, err := secrets.Update(t.Context(), secret("milan", "a", "k2"), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("the endpoint has the new credentials", func() bool {
-		e, _ := w.directory.Endpoint("milan")
-		return e.digest != first.digest
+		secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
+		_, err := secrets.Update(t.Context(), secret("milan", "a", "k2"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("the endpoint has the new credentials", func() bool {
+			e, _ := w.directory.Endpoint("milan")
+			return e.digest != first.digest
+		})
+		renewed, _ := w.directory.Endpoint("milan")
+		require.Equal(t, first.Revision, renewed.Revision)
+		require.Equal(t, before+1, w.settled(), "but for the Secret nothing is written")
+		require.Empty(t, told, "nobody has to begin anew")
+
+		_, err = secrets.Update(t.Context(), secret("milan", "a", "k3"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "milan", <-told, "those of another user are another way")
 	})
-	renewed, _ := w.directory.Endpoint("milan")
-	require.Equal(t, first.Revision, renewed.Revision)
-	require.Empty(t, told, "nobody has to begin anew")
-	require.Equal(t, before+1, w.settled(), "but for the Secret nothing is written")
-
-	_, err = secrets.Update(t.Context(), secret("milan", "a", "k3"), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "milan", <-told, "those of another user are another way")
 }

@@ -16,6 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -250,60 +251,63 @@ func (s *source) set(c *metav1.Condition) {
 }
 
 func TestSource(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
-	s := &source{}
-	w.conditions.AddSource(incoming, s)
-	w.run()
-	w.awaits(ready, "Unknown NothingChecked")
-	s.set(says("Unknown", "Waiting"))
-	w.awaits(incoming, "Unknown Waiting")
-	w.awaits(ready, "Unknown Waiting")
-	s.set(says("True", "Offered"))
-	w.awaits(ready, "True AllChecksPassed")
-	s.set(nil)
-	w.awaits(ready, "Unknown NothingChecked")
-	w.eventually("it does not apply", func() bool {
-		return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, incoming) == nil
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+		s := &source{}
+		w.conditions.AddSource(incoming, s)
+		w.run()
+		w.awaits(ready, "Unknown NothingChecked")
+		s.set(says("Unknown", "Waiting"))
+		w.awaits(incoming, "Unknown Waiting")
+		w.awaits(ready, "Unknown Waiting")
+		s.set(says("True", "Offered"))
+		w.awaits(ready, "True AllChecksPassed")
+		s.set(nil)
+		w.awaits(ready, "Unknown NothingChecked")
+		w.eventually("it does not apply", func() bool {
+			return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, incoming) == nil
+		})
+		require.Nil(t, Standing(w.cluster("milan"), incoming))
+		require.Equal(t, "NothingChecked", Standing(w.cluster("milan"), ready).Reason)
 	})
-	require.Nil(t, Standing(w.cluster("milan"), incoming))
-	require.Equal(t, "NothingChecked", Standing(w.cluster("milan"), ready).Reason)
 }
 
 // TestSelf: a cluster cannot be a peer of itself, under its own id or another one.
 func TestSelf(t *testing.T) {
-	t.Parallel()
-	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-of-rome"}}
-	self := milan("liqo.io:peer:rome:1")
-	self.Name, self.Spec.ClusterID = "rome", "rome"
-	w := newWorld(t, own, tenant("rome"), tenant("milan"), self, milan(""), secret("milan", "milan", "config"))
-	p := newPeer("uid-of-rome")
-	w.addPeer("config", p)
-	w.run()
-	w.awaits(ready, "False SelfPeering")
-	w.eventually("by its id", func() bool { return w.is("rome", ready, "False SelfPeering") })
-	require.Empty(t, w.cluster("milan").Status.ClusterUID)
-	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", p.core), ErrSelf)
-	require.ErrorIs(t, w.conditions.Identity(t.Context(), "rome", p.core), ErrSelf)
-	w.settled()
-	all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	require.Empty(t, all.Items, "a cluster has no rights in itself")
+	kubetest.Bubble(t, func(t *testing.T) {
+		own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-of-rome"}}
+		self := milan("liqo.io:peer:rome:1")
+		self.Name, self.Spec.ClusterID = "rome", "rome"
+		w := newWorld(t, own, tenant("rome"), tenant("milan"), self, milan(""), secret("milan", "milan", "config"))
+		p := newPeer("uid-of-rome")
+		w.addPeer("config", p)
+		w.run()
+		w.awaits(ready, "False SelfPeering")
+		w.eventually("by its id", func() bool { return w.is("rome", ready, "False SelfPeering") })
+		require.Empty(t, w.cluster("milan").Status.ClusterUID)
+		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", p.core), ErrSelf)
+		require.ErrorIs(t, w.conditions.Identity(t.Context(), "rome", p.core), ErrSelf)
+		w.settled()
+		all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Empty(t, all.Items, "a cluster has no rights in itself")
+	})
 }
 
 // TestSameClusterTwice: if one cluster is recorded under two ids, both ForeignClusters show
 // it.
 func TestSameClusterTwice(t *testing.T) {
-	t.Parallel()
-	turin := milan("")
-	turin.Name, turin.Spec.ClusterID = "turin", "turin"
-	w := newWorld(t, tenant("milan"), tenant("turin"), milan(""), turin, secret("milan", "milan", "one"), secret("turin", "turin", "two"))
-	w.addPeer("one", newPeer("uid-1"))
-	w.addPeer("two", newPeer("uid-1"))
-	w.run()
-	for _, name := range []string{"milan", "turin"} {
-		w.eventually(name, func() bool { return w.is(name, ready, "False SameCluster") })
-	}
+	kubetest.Bubble(t, func(t *testing.T) {
+		turin := milan("")
+		turin.Name, turin.Spec.ClusterID = "turin", "turin"
+		w := newWorld(t, tenant("milan"), tenant("turin"), milan(""), turin, secret("milan", "milan", "one"), secret("turin", "turin", "two"))
+		w.addPeer("one", newPeer("uid-1"))
+		w.addPeer("two", newPeer("uid-1"))
+		w.run()
+		for _, name := range []string{"milan", "turin"} {
+			w.eventually(name, func() bool { return w.is(name, ready, "False SameCluster") })
+		}
+	})
 }
 
 // TestLongMessages: a long message of a peer is clipped to the API's limit, so that the

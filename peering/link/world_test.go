@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // peer is a cluster whose API server answers or not.
@@ -51,6 +53,7 @@ func (p *peer) ready(context.Context) error {
 	return p.fails
 }
 
+// world is rome with the loops of this package, in a kubetest.Bubble.
 type world struct {
 	t             *testing.T
 	core          *corefake.Clientset
@@ -78,6 +81,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		}
 	}
 	w := &world{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), peers: map[string]*peer{}}
+	kubetest.WatchFromList(w.core)
+	kubetest.WatchFromList(w.liqo)
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
 	var err error
@@ -86,7 +91,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.conditions, err = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: health.Window{Size: 5, Failures: 3, Successes: 2},
-		Interval: 10 * time.Millisecond, Timeout: time.Second, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
+		Interval: time.Second, Timeout: time.Second, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
 	w.rights, err = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Kube: w.core, Liqo: w.liqo,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
@@ -94,8 +99,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	require.NoError(t, err)
 	w.coreInformers.Start(t.Context().Done())
 	w.liqoInformers.Start(t.Context().Done())
-	w.coreInformers.WaitForCacheSync(t.Context().Done())
-	w.liqoInformers.WaitForCacheSync(t.Context().Done())
+	synctest.Wait() // for the caches
 	return w
 }
 
@@ -134,29 +138,9 @@ func (w *world) eventually(what string, f func() bool) {
 	require.Eventually(w.t, f, time.Minute, 5*time.Millisecond, what)
 }
 
-func (w *world) writes() int {
-	n := 0
-	for _, a := range append(w.core.Actions(), w.liqo.Actions()...) {
-		switch a.GetVerb() {
-		case "get", "list", "watch":
-		default:
-			n++
-		}
-	}
-	return n
-}
-
-func (w *world) settled() int {
-	w.t.Helper()
-	last, since := -1, time.Now()
-	w.eventually("writes end", func() bool {
-		if n := w.writes(); n != last {
-			last, since = n, time.Now()
-		}
-		return time.Since(since) > time.Second
-	})
-	return last
-}
+// settled lets more time pass than any delay after which a loop works again by itself, waits
+// until the loops are idle, and returns the number of all writes.
+func (w *world) settled() int { return kubetest.Settled(2*time.Minute, w.core, w.liqo) }
 
 func (w *world) cluster(name string) *corev1beta1.ForeignCluster {
 	fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), name, metav1.GetOptions{})

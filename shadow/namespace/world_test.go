@@ -70,6 +70,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	giveUIDs(&w.core.Fake)
 	giveUIDs(&w.liqo.Fake)
 	splitStatus(w.liqo)
+	kubetest.WatchFromList(w.core)
+	kubetest.WatchFromList(w.liqo)
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
 	return w
@@ -176,9 +178,6 @@ func (w *world) start(run func(context.Context, int) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.coreInformers.Start(ctx.Done())
 	w.liqoInformers.Start(ctx.Done())
-	// The watch of a fake client misses events between its list and its start.
-	w.coreInformers.WaitForCacheSync(ctx.Done())
-	w.liqoInformers.WaitForCacheSync(ctx.Done())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, 4) }()
 	w.t.Cleanup(func() {
