@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -188,30 +189,25 @@ func TestPull(t *testing.T) {
 
 // TestVanished deletes an offer in use in the peer, and creates it again or not.
 func TestVanished(t *testing.T) {
-	t.Parallel()
-	n := newNegotiation(t, []runtime.Object{taken(inUse)}, nil)
-	p := n.pull()
-	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
-	n.clk.Step(vanishedHold / 2)
-	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
-	require.Zero(t, writes(n.home))
-	_, err := n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
-	require.NoError(t, err)
-	cached := func(there bool) {
-		require.Eventually(t, func() bool {
-			o, err := p.get(p.remote, "liqo-tenant-rome", "milan")
-			return err == nil && (o != nil) == there
-		}, time.Minute, 5*time.Millisecond)
-	}
-	cached(true)
-	require.NoError(t, p.sync(t.Context(), milanKey))
-	require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	cached(false)
-	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "the time begins anew")
-	n.clk.Step(vanishedHold + time.Second)
-	require.NoError(t, p.sync(t.Context(), milanKey))
-	require.NotNil(t, n.here().Spec.WithdrawalTimestamp, "the local copy is released")
-	require.Equal(t, "milan", n.here().Status.VirtualNode)
+	synctest.Test(t, func(t *testing.T) {
+		n := newNegotiation(t, []runtime.Object{taken(inUse)}, nil)
+		p := n.pull()
+		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+		n.clk.Step(vanishedHold / 2)
+		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+		require.Zero(t, writes(n.home))
+		_, err := n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
+		require.NoError(t, err)
+		synctest.Wait() // the cache has it
+		require.NoError(t, p.sync(t.Context(), milanKey))
+		require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		synctest.Wait()
+		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "the time begins anew")
+		n.clk.Step(vanishedHold + time.Second)
+		require.NoError(t, p.sync(t.Context(), milanKey))
+		require.NotNil(t, n.here().Spec.WithdrawalTimestamp, "the local copy is released")
+		require.Equal(t, "milan", n.here().Status.VirtualNode)
+	})
 }
 
 // TestPeerRefusesToBeRead requires that a copy is kept if the peer rejects reading the
@@ -237,40 +233,44 @@ func request(change ...func(*rr)) *rr {
 
 // TestRequestThereAndBack runs the replication of requests and offers in both directions.
 func TestRequestThereAndBack(t *testing.T) {
-	t.Parallel()
-	n := newNegotiation(t, []runtime.Object{request()}, nil)
-	w := newWorld(t, nil, nil)
-	n.cfg.Kube, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, nil
-	w.r = New(n.cfg)
-	w.r.Changed("milan")
-	w.run()
-	copied := func() *rr {
-		r, err := n.remote.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Get(t.Context(), "milan", metav1.GetOptions{})
-		if err != nil {
-			return nil
+	synctest.Test(t, func(t *testing.T) {
+		n := newNegotiation(t, []runtime.Object{request()}, nil)
+		w := newWorld(t, nil, nil)
+		n.cfg.Kube, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, nil
+		w.r = New(n.cfg)
+		w.r.Changed("milan")
+		w.run()
+		copied := func() *rr {
+			r, err := n.remote.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Get(t.Context(), "milan", metav1.GetOptions{})
+			if err != nil {
+				return nil
+			}
+			return r
 		}
-		return r
-	}
-	w.eventually("copied", func() bool { return copied() != nil })
-	require.Equal(t, request().Spec, copied().Spec)
-	require.Equal(t, "rome", copied().Labels[offloadingv1beta1.OriginIDLabel])
-	r := copied()
-	r.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: r.Generation, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}
-	r.Generation = 1
-	r.Status.ObservedGeneration = 1
-	_, err := n.remote.SharingV1alpha1().ResourceRequests(r.Namespace).Update(t.Context(), r, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("answered", func() bool {
+		w.settled()
+		require.Equal(t, request().Spec, copied().Spec)
+		require.Equal(t, "rome", copied().Labels[offloadingv1beta1.OriginIDLabel])
+		r := copied()
+		r.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: r.Generation, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}
+		r.Generation = 1
+		r.Status.ObservedGeneration = 1
+		_, err := n.remote.SharingV1alpha1().ResourceRequests(r.Namespace).Update(t.Context(), r, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.settled()
 		have, err := n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
-		return err == nil && have.Status == sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: 4, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}
+		require.NoError(t, err)
+		require.Equal(t, sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: 4, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}, have.Status)
+		_, err = n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.settled()
+		require.NotNil(t, n.here(), "the offer is here")
+		require.NoError(t, n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.Nil(t, copied(), "the deletion follows")
+		require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.Nil(t, n.here(), "the offer is gone")
 	})
-	_, err = n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.eventually("the offer is here", func() bool { return n.here() != nil })
-	require.NoError(t, n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("the deletion follows", func() bool { return copied() == nil })
-	require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("the offer is gone", func() bool { return n.here() == nil })
 }
 
 func TestPullRequest(t *testing.T) {

@@ -3,9 +3,12 @@ package replication
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -21,7 +25,15 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
+
+// TestMain leaves errors of informers to the handler that logs them. The next one sleeps until
+// a time after the last error, which the clock of a bubble would reach years later.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
 
 type nm = offloadingv1beta1.NamespaceMap
 
@@ -153,11 +165,6 @@ func (w *world) run() (stop func()) {
 	return stop
 }
 
-func (w *world) eventually(what string, f func() bool) {
-	w.t.Helper()
-	require.Eventually(w.t, f, time.Minute, 5*time.Millisecond, what)
-}
-
 func (w *world) copied() *nm { return get(w.t, w.remote, "liqo-tenant-rome", "milan") }
 func (w *world) own() *nm    { return get(w.t, w.home, "liqo-tenant-milan", "milan") }
 
@@ -182,146 +189,144 @@ func writes(c *fake.Clientset) int {
 	return n
 }
 
+// settled lets the loops work for longer than they delay a key, and returns the numbers of writes
+// so far.
 func (w *world) settled() (home, remote int) {
-	w.t.Helper()
-	since := time.Now()
-	w.eventually("writes end", func() bool {
-		h, r := writes(w.home), writes(w.remote)
-		if h != home || r != remote {
-			home, remote, since = h, r, time.Now()
-		}
-		return time.Since(since) > 150*time.Millisecond
-	})
-	return home, remote
+	return kubetest.Settled(2*time.Minute, w.home), writes(w.remote)
 }
 
 func TestThereAndBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
-	w.run()
-	w.eventually("copied", func() bool { return w.copied() != nil })
-	require.Equal(t, remoteMap(nil).Labels, w.copied().Labels)
-	require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
-	w.settled()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
+		w.run()
+		w.settled()
+		require.Equal(t, remoteMap(nil).Labels, w.copied().Labels)
+		require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
 
-	m := w.copied()
-	m.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 1, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
-	_, err := w.remote.OffloadingV1beta1().NamespaceMaps(m.Namespace).UpdateStatus(t.Context(), m, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("answered", func() bool { return w.own().Status.CurrentMapping["web"] == accepted("web-rome") })
-	w.settled()
+		m := w.copied()
+		m.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 1, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
+		_, err := w.remote.OffloadingV1beta1().NamespaceMaps(m.Namespace).UpdateStatus(t.Context(), m, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.settled()
+		require.Equal(t, accepted("web-rome"), w.own().Status.CurrentMapping["web"])
 
-	h := w.own()
-	h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
-	_, err = w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("follows", func() bool { return w.copied().Spec.DesiredMapping["shop"] == "shop-rome" })
-	require.NotContains(t, w.copied().Spec.DesiredMapping, "web")
-	w.settled()
+		h := w.own()
+		h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
+		_, err = w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.settled()
+		require.Equal(t, map[string]string{"shop": "shop-rome"}, w.copied().Spec.DesiredMapping)
 
-	// A copy that somebody deletes or changes over there is made right.
-	require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("made again", func() bool { return w.copied() != nil })
-	require.NotEmpty(t, w.own().Status.CurrentMapping, "an answer stands until there is another")
+		// A copy that somebody deletes or changes over there is made right.
+		require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.NotNil(t, w.copied(), "made again")
+		require.NotEmpty(t, w.own().Status.CurrentMapping, "an answer stands until there is another")
 
-	require.NoError(t, w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("deletion follows", func() bool { return w.copied() == nil })
+		require.NoError(t, w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.Nil(t, w.copied(), "the deletion follows")
+	})
 }
 
 func TestRestartWritesNothing(t *testing.T) {
-	t.Parallel()
-	desired := map[string]string{"web": "web-rome"}
-	home, remote := homeMap(desired), remoteMap(desired)
-	remote.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 2, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
-	home.Status = *remote.Status.DeepCopy()
-	home.Status.ObservedGeneration = 4
-	w := newWorld(t, []runtime.Object{home}, []runtime.Object{remote})
-	for range 2 { // leadership comes twice
-		stop := w.run()
-		h, r := w.settled()
-		require.Zero(t, h)
-		require.Zero(t, r)
-		stop()
-	}
+	synctest.Test(t, func(t *testing.T) {
+		desired := map[string]string{"web": "web-rome"}
+		home, remote := homeMap(desired), remoteMap(desired)
+		remote.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 2, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
+		home.Status = *remote.Status.DeepCopy()
+		home.Status.ObservedGeneration = 4
+		w := newWorld(t, []runtime.Object{home}, []runtime.Object{remote})
+		for range 2 { // leadership comes twice
+			stop := w.run()
+			h, r := w.settled()
+			require.Zero(t, h)
+			require.Zero(t, r)
+			stop()
+		}
+	})
 }
 
 func TestDeletedWhileAway(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
-	w.run()
-	w.eventually("deletion is caught up", func() bool { return w.copied() == nil })
-	deletes := 0
-	for _, a := range w.remote.Actions() {
-		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
-			deletes++
-			require.EqualValues(t, "copy", *d.DeleteOptions.Preconditions.UID)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
+		w.run()
+		w.settled()
+		require.Nil(t, w.copied(), "the deletion is caught up")
+		deletes := 0
+		for _, a := range w.remote.Actions() {
+			if d, ok := a.(clienttesting.DeleteActionImpl); ok {
+				deletes++
+				require.EqualValues(t, "copy", *d.DeleteOptions.Preconditions.UID)
+			}
 		}
-	}
-	require.Equal(t, 1, deletes)
+		require.Equal(t, 1, deletes)
+	})
 }
 
 // TestStaleCacheDeletesNothing has a cache in which the NamespaceMap is missing although
 // it exists.
 func TestStaleCacheDeletesNothing(t *testing.T) {
-	t.Parallel()
-	home := homeMap(map[string]string{"web": "web-rome"})
-	w := newWorld(t, []runtime.Object{home}, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
-	require.NoError(t, w.informers.Offloading().V1beta1().NamespaceMaps().Informer().GetStore().Delete(home))
-	w.run()
-	_, remote := w.settled()
-	require.Zero(t, remote)
+	synctest.Test(t, func(t *testing.T) {
+		home := homeMap(map[string]string{"web": "web-rome"})
+		w := newWorld(t, []runtime.Object{home}, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
+		require.NoError(t, w.informers.Offloading().V1beta1().NamespaceMaps().Informer().GetStore().Delete(home))
+		w.run()
+		_, remote := w.settled()
+		require.Zero(t, remote)
+	})
 }
 
 func TestImpostorIsNotWritten(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
-	var asked sync.Once
-	called := make(chan struct{})
-	way := w.way("2")
-	way.Identity = func(context.Context) error {
-		asked.Do(func() { close(called) })
-		return errors.New("another cluster")
-	}
-	w.peers.set(way)
-	w.run()
-	<-called
-	_, remote := w.settled()
-	require.Zero(t, remote)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
+		var asked atomic.Bool
+		way := w.way("2")
+		way.Identity = func(context.Context) error {
+			asked.Store(true)
+			return errors.New("another cluster")
+		}
+		w.peers.set(way)
+		w.run()
+		_, remote := w.settled()
+		require.True(t, asked.Load())
+		require.Zero(t, remote)
 
-	w.peers.set(w.way("3")) // new credentials: the right cluster
-	w.r.Changed("milan")
-	w.eventually("copied", func() bool { return w.copied() != nil })
+		w.peers.set(w.way("3")) // new credentials: the right cluster
+		w.r.Changed("milan")
+		w.settled()
+		require.NotNil(t, w.copied())
+	})
 }
 
 func TestPeerComesAndGoes(t *testing.T) {
-	t.Parallel()
-	home := homeMap(map[string]string{"web": "web-rome"})
-	home.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}
-	w := newWorld(t, []runtime.Object{home}, nil)
-	away := true
-	var mu sync.Mutex
-	w.remote.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return away, nil, apierrors.NewServiceUnavailable("away")
-	})
-	stop := w.run()
-	h, _ := w.settled()
-	require.Zero(t, h, "a peer that is away changes nothing here")
-	require.Nil(t, homeStatusOf(w.own(), "shop"))
+	synctest.Test(t, func(t *testing.T) {
+		home := homeMap(map[string]string{"web": "web-rome"})
+		home.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}
+		w := newWorld(t, []runtime.Object{home}, nil)
+		var away atomic.Bool
+		away.Store(true)
+		w.remote.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, apierrors.NewServiceUnavailable("away")
+		})
+		stop := w.run()
+		h, _ := w.settled()
+		require.Zero(t, h, "a peer that is away changes nothing here")
+		require.Nil(t, homeStatusOf(w.own(), "shop"))
 
-	w.peers.set(nil)
-	w.r.Changed("milan")
-	w.eventually("stopped", func() bool { return w.r.manager.Len() == 0 })
-	mu.Lock()
-	away = false
-	mu.Unlock()
-	w.peers.set(w.way("2"))
-	w.r.Changed("milan")
-	w.eventually("copied", func() bool { return w.copied() != nil })
-	require.Equal(t, accepted("web-rome"), w.own().Status.CurrentMapping["web"])
-	stop()
-	require.Empty(t, w.r.running)
+		w.peers.set(nil)
+		w.r.Changed("milan")
+		w.settled()
+		require.Empty(t, w.r.running, "stopped")
+		away.Store(false)
+		w.peers.set(w.way("2"))
+		w.r.Changed("milan")
+		w.settled()
+		require.NotNil(t, w.copied())
+		require.Equal(t, accepted("web-rome"), w.own().Status.CurrentMapping["web"])
+		stop()
+		require.Empty(t, w.r.running)
+	})
 }
 
 func homeStatusOf(m *nm, ns string) *offloadingv1beta1.RemoteNamespaceStatus {
@@ -332,29 +337,33 @@ func homeStatusOf(m *nm, ns string) *offloadingv1beta1.RemoteNamespaceStatus {
 }
 
 func TestPeersOwnMapIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	theirs := remoteMap(map[string]string{"x": "y"})
-	theirs.Labels = nil
-	replicated := homeMap(map[string]string{"a": "b"})
-	replicated.Name = "other"
-	replicated.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
-	stray := homeMap(map[string]string{"a": "b"})
-	stray.Name = "stray"
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), replicated, stray}, []runtime.Object{theirs})
-	w.run()
-	w.eventually("tried", func() bool { return writes(w.remote) > 0 })
-	require.Equal(t, map[string]string{"x": "y"}, w.copied().Spec.DesiredMapping)
-	require.Nil(t, get(t, w.remote, "liqo-tenant-rome", "other"))
-	require.Nil(t, get(t, w.remote, "liqo-tenant-rome", "stray"))
+	synctest.Test(t, func(t *testing.T) {
+		theirs := remoteMap(map[string]string{"x": "y"})
+		theirs.Labels = nil
+		replicated := homeMap(map[string]string{"a": "b"})
+		replicated.Name = "other"
+		replicated.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
+		stray := homeMap(map[string]string{"a": "b"})
+		stray.Name = "stray"
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), replicated, stray}, []runtime.Object{theirs})
+		w.run()
+		_, tried := w.settled()
+		require.NotZero(t, tried)
+		require.Equal(t, map[string]string{"x": "y"}, w.copied().Spec.DesiredMapping)
+		require.Nil(t, get(t, w.remote, "liqo-tenant-rome", "other"))
+		require.Nil(t, get(t, w.remote, "liqo-tenant-rome", "stray"))
+	})
 }
 
 func TestLostLabelsAreRestored(t *testing.T) {
-	t.Parallel()
-	remote := remoteMap(map[string]string{"web": "web-rome"})
-	delete(remote.Labels, offloadingv1beta1.OriginIDLabel)
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{remote})
-	w.run()
-	w.eventually("restored", func() bool { return w.copied().Labels[offloadingv1beta1.OriginIDLabel] == "rome" })
+	synctest.Test(t, func(t *testing.T) {
+		remote := remoteMap(map[string]string{"web": "web-rome"})
+		delete(remote.Labels, offloadingv1beta1.OriginIDLabel)
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{remote})
+		w.run()
+		w.settled()
+		require.Equal(t, "rome", w.copied().Labels[offloadingv1beta1.OriginIDLabel])
+	})
 }
 
 // onePeer is a directory with exactly one peer.
@@ -367,35 +376,34 @@ func (p onePeer) Peer(id string) (Peer, bool) { return p.way, id == p.id }
 
 // TestBothDirections has requests from rome to milan and from milan to rome.
 func TestBothDirections(t *testing.T) {
-	t.Parallel()
-	ofMilan := homeMap(map[string]string{"shop": "shop-milan"})
-	ofMilan.Namespace, ofMilan.Name, ofMilan.UID = "liqo-tenant-rome", "rome", "milans"
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{ofMilan})
-	informers := externalversions.NewSharedInformerFactory(w.remote, 0)
-	maps := informers.Offloading().V1beta1().NamespaceMaps()
-	maps.Informer()
-	informers.Start(t.Context().Done())
-	informers.WaitForCacheSync(t.Context().Done())
-	back := New(Config{ClusterID: "milan", Liqo: w.remote, Maps: maps, Log: zaptest.NewLogger(t),
-		Peers: onePeer{"rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }}}})
-	back.Changed("rome")
-	w.run()
-	(&world{t: t, r: back}).run()
+	synctest.Test(t, func(t *testing.T) {
+		ofMilan := homeMap(map[string]string{"shop": "shop-milan"})
+		ofMilan.Namespace, ofMilan.Name, ofMilan.UID = "liqo-tenant-rome", "rome", "milans"
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{ofMilan})
+		informers := externalversions.NewSharedInformerFactory(w.remote, 0)
+		maps := informers.Offloading().V1beta1().NamespaceMaps()
+		maps.Informer()
+		informers.Start(t.Context().Done())
+		informers.WaitForCacheSync(t.Context().Done())
+		back := New(Config{ClusterID: "milan", Liqo: w.remote, Maps: maps, Log: zaptest.NewLogger(t),
+			Peers: onePeer{"rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }}}})
+		back.Changed("rome")
+		w.run()
+		(&world{t: t, r: back}).run()
 
-	theirs := func() *nm { return get(t, w.home, "liqo-tenant-milan", "rome") }
-	w.eventually("copied to milan", func() bool { return w.copied() != nil })
-	w.eventually("copied to rome", func() bool { return theirs() != nil })
-	home, remote := w.settled()
-	require.Equal(t, []int{1, 1}, []int{home, remote}, "one copy is made in each")
-	require.Equal(t, "rome", w.copied().Labels[offloadingv1beta1.OriginIDLabel])
-	require.Equal(t, "milan", theirs().Labels[offloadingv1beta1.OriginIDLabel])
-	require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
-	require.Equal(t, map[string]string{"shop": "shop-milan"}, theirs().Spec.DesiredMapping)
+		theirs := func() *nm { return get(t, w.home, "liqo-tenant-milan", "rome") }
+		home, remote := w.settled()
+		require.Equal(t, []int{1, 1}, []int{home, remote}, "one copy is made in each")
+		require.Equal(t, "rome", w.copied().Labels[offloadingv1beta1.OriginIDLabel])
+		require.Equal(t, "milan", theirs().Labels[offloadingv1beta1.OriginIDLabel])
+		require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
+		require.Equal(t, map[string]string{"shop": "shop-milan"}, theirs().Spec.DesiredMapping)
 
-	// The end of one direction leaves the other alone.
-	require.NoError(t, w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("withdrawn from milan", func() bool { return w.copied() == nil })
-	w.settled()
-	require.NotNil(t, theirs())
-	require.NotNil(t, get(t, w.remote, "liqo-tenant-rome", "rome"))
+		// The end of one direction leaves the other alone.
+		require.NoError(t, w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.Nil(t, w.copied())
+		require.NotNil(t, theirs())
+		require.NotNil(t, get(t, w.remote, "liqo-tenant-rome", "rome"))
+	})
 }

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -58,38 +59,34 @@ func TestRestoredConsumer(t *testing.T) {
 		"it went back long ago":     {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-24 * time.Hour), created: now.Add(-48 * time.Hour), want: map[string]string{"web": "web-rome"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var home []runtime.Object
-			if c.home != nil {
-				home = append(home, c.home)
-			}
-			copied := remoteMap(both)
-			copied.CreationTimestamp = metav1.NewTime(c.created)
-			w := newWorld(t, home, []runtime.Object{copied})
-			require.NoError(t, w.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}))
-			w.r.cfg.HomeLost = func() time.Time { return c.lost }
-			p := w.pair(clocktesting.NewFakeClock(now))
-			_ = p.sync(t.Context(), milanKey) // a home without the map asks for another look
-			require.Equal(t, c.want, w.copied().Spec.DesiredMapping)
-			require.Equal(t, c.kept, w.copied().Annotations[offloadingv1beta1.KeptNamespacesAnnotation])
-			if c.home == nil {
-				return
-			}
-			// What is no longer wanted after that goes, and what is kept stays.
-			w.eventually("the cache has it", func() bool {
-				remote, err := p.get(p.remote, "liqo-tenant-rome", "milan")
-				return err == nil && remote != nil && remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] == c.kept && len(remote.Spec.DesiredMapping) == len(c.want)
+			synctest.Test(t, func(t *testing.T) {
+				var home []runtime.Object
+				if c.home != nil {
+					home = append(home, c.home)
+				}
+				copied := remoteMap(both)
+				copied.CreationTimestamp = metav1.NewTime(c.created)
+				w := newWorld(t, home, []runtime.Object{copied})
+				require.NoError(t, w.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}))
+				w.r.cfg.HomeLost = func() time.Time { return c.lost }
+				p := w.pair(clocktesting.NewFakeClock(now))
+				_ = p.sync(t.Context(), milanKey) // a home without the map asks for another look
+				require.Equal(t, c.want, w.copied().Spec.DesiredMapping)
+				require.Equal(t, c.kept, w.copied().Annotations[offloadingv1beta1.KeptNamespacesAnnotation])
+				if c.home == nil {
+					return
+				}
+				// What is no longer wanted after that goes, and what is kept stays.
+				synctest.Wait() // the cache has it
+				own := w.own()
+				own.Spec.DesiredMapping = nil
+				_, err := w.home.OffloadingV1beta1().NamespaceMaps(own.Namespace).Update(t.Context(), own, metav1.UpdateOptions{})
+				require.NoError(t, err)
+				synctest.Wait() // the cache has it
+				_ = p.sync(t.Context(), milanKey)
+				require.NotContains(t, w.copied().Spec.DesiredMapping, "web")
+				require.Equal(t, c.kept != "", len(w.copied().Spec.DesiredMapping) == 1)
 			})
-			own := w.own()
-			own.Spec.DesiredMapping = nil
-			_, err := w.home.OffloadingV1beta1().NamespaceMaps(own.Namespace).Update(t.Context(), own, metav1.UpdateOptions{})
-			require.NoError(t, err)
-			w.eventually("the cache has it", func() bool {
-				have, err := p.get(p.home, own.Namespace, own.Name)
-				return err == nil && len(have.Spec.DesiredMapping) == 0
-			})
-			_ = p.sync(t.Context(), milanKey)
-			require.NotContains(t, w.copied().Spec.DesiredMapping, "web")
-			require.Equal(t, c.kept != "", len(w.copied().Spec.DesiredMapping) == 1)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -65,42 +67,44 @@ func (c *counter) count(name string) int {
 // TestAPeerThatIsAwayIsNotLate has one reachable peer, and another that is unreachable
 // for hours.
 func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
-	t.Parallel()
-	oslos := homeMap(map[string]string{"web": "web-rome"})
-	oslos.Namespace, oslos.Name, oslos.UID = "liqo-tenant-oslo", "oslo", "home-oslo"
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), oslos}, nil)
-	oslo, away := fake.NewSimpleClientset(), &atomic.Bool{}
-	away.Store(true)
-	oslo.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return away.Load(), nil, apierrors.NewServiceUnavailable("away")
-	})
-	identity := func(context.Context) error { return nil }
-	directory := &ways{byID: map[string]Peer{"milan": *w.way("1"), "oslo": {Revision: "1", Liqo: oslo, Identity: identity}}}
-	clk := clocktesting.NewFakeClock(time.Now())
-	observer := &counter{Tracker: health.NewTracker(5*time.Minute, clk), queued: map[string]int{}}
-	forgotten := make(chan string, 10)
-	cfg := w.r.cfg
-	cfg.Log, cfg.Peers, cfg.Observer, cfg.Forget = zaptest.NewLogger(t), directory, observer, func(name string) { forgotten <- name }
-	w.r = New(cfg)
-	w.r.Changed("milan")
-	w.r.Changed("oslo")
-	w.run()
-	w.eventually("milan is at work", func() bool { return w.copied() != nil && observer.count("replica-NamespaceMap-milan") > 0 })
-	w.settled()
-	oslos.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
-	_, err := w.home.OffloadingV1beta1().NamespaceMaps(oslos.Namespace).Update(t.Context(), oslos, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.settled()
-	clk.Step(6 * time.Minute)
-	require.NoError(t, observer.Check())
-	require.Zero(t, observer.count("replica-NamespaceMap-oslo"))
+	synctest.Test(t, func(t *testing.T) {
+		oslos := homeMap(map[string]string{"web": "web-rome"})
+		oslos.Namespace, oslos.Name, oslos.UID = "liqo-tenant-oslo", "oslo", "home-oslo"
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), oslos}, nil)
+		oslo, away := fake.NewSimpleClientset(), &atomic.Bool{}
+		away.Store(true)
+		oslo.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, apierrors.NewServiceUnavailable("away")
+		})
+		identity := func(context.Context) error { return nil }
+		directory := &ways{byID: map[string]Peer{"milan": *w.way("1"), "oslo": {Revision: "1", Liqo: oslo, Identity: identity}}}
+		observer := &counter{Tracker: health.NewTracker(5*time.Minute, clock.RealClock{}), queued: map[string]int{}}
+		forgotten := make(chan string, 10)
+		cfg := w.r.cfg
+		cfg.Log, cfg.Peers, cfg.Observer, cfg.Forget = zaptest.NewLogger(t), directory, observer, func(name string) { forgotten <- name }
+		w.r = New(cfg)
+		w.r.Changed("milan")
+		w.r.Changed("oslo")
+		w.run()
+		w.settled()
+		require.NotNil(t, w.copied())
+		require.NotZero(t, observer.count("replica-NamespaceMap-milan"))
+		oslos.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
+		_, err := w.home.OffloadingV1beta1().NamespaceMaps(oslos.Namespace).Update(t.Context(), oslos, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		time.Sleep(6 * time.Minute)
+		w.settled()
+		require.NoError(t, observer.Check())
+		require.Zero(t, observer.count("replica-NamespaceMap-oslo"))
 
-	away.Store(false)
-	require.Eventually(t, func() bool { return get(t, oslo, "liqo-tenant-rome", "oslo") != nil }, time.Minute, 5*time.Millisecond)
-	require.NotZero(t, observer.count("replica-NamespaceMap-oslo"), "from the sync on, keys count")
-	directory.remove("oslo")
-	w.r.Changed("oslo")
-	require.Equal(t, "replica-NamespaceMap-oslo", <-forgotten)
+		away.Store(false)
+		w.settled()
+		require.NotNil(t, get(t, oslo, "liqo-tenant-rome", "oslo"))
+		require.NotZero(t, observer.count("replica-NamespaceMap-oslo"), "from the sync on, keys count")
+		directory.remove("oslo")
+		w.r.Changed("oslo")
+		require.Equal(t, "replica-NamespaceMap-oslo", <-forgotten)
+	})
 }
 
 func (w *world) trouble() string {
@@ -114,7 +118,6 @@ func (w *world) trouble() string {
 // TestTroubleIsShown has a peer that rejects requests in several ways and later accepts
 // them.
 func TestTroubleIsShown(t *testing.T) {
-	t.Parallel()
 	forbidden := func(verb string) error {
 		return apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "milan", errors.New("no right to "+verb))
 	}
@@ -133,101 +136,103 @@ func TestTroubleIsShown(t *testing.T) {
 		"a map of the peer's own": {[]runtime.Object{theirs}, "", nil, "the peer has its own NamespaceMap liqo-tenant-rome/milan"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, tc.remote)
-			bad := &atomic.Bool{}
-			bad.Store(true)
-			if tc.verb != "" {
-				w.remote.PrependReactor(tc.verb, "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return bad.Load(), nil, forbidden(tc.verb)
-				})
-			}
-			way := w.way("2")
-			way.Identity = func(context.Context) error {
-				if bad.Load() {
-					return tc.identity
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, tc.remote)
+				bad := &atomic.Bool{}
+				bad.Store(true)
+				if tc.verb != "" {
+					w.remote.PrependReactor(tc.verb, "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+						return bad.Load(), nil, forbidden(tc.verb)
+					})
 				}
-				return nil
-			}
-			w.peers.set(way)
-			w.run()
-			w.eventually("it is shown", func() bool { return w.trouble() != "" })
-			require.Contains(t, w.trouble(), "False ReplicationFailed: ")
-			require.Contains(t, w.trouble(), tc.want)
-			before, _ := w.settled()
-			home, _ := w.settled()
-			require.Equal(t, before, home, "what is shown already is not written again")
+				way := w.way("2")
+				way.Identity = func(context.Context) error {
+					if bad.Load() {
+						return tc.identity
+					}
+					return nil
+				}
+				w.peers.set(way)
+				w.run()
+				before, _ := w.settled()
+				require.Contains(t, w.trouble(), "False ReplicationFailed: ")
+				require.Contains(t, w.trouble(), tc.want)
+				home, _ := w.settled()
+				require.Equal(t, before, home, "what is shown already is not written again")
 
-			bad.Store(false)
-			if tc.remote != nil && tc.verb == "" {
-				require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-			}
-			require.Eventually(t, func() bool { return w.trouble() == "" }, time.Minute, 5*time.Millisecond, "it is taken back")
-			require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
+				bad.Store(false)
+				if tc.remote != nil && tc.verb == "" {
+					require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+				}
+				w.settled()
+				require.Empty(t, w.trouble(), "it is taken back")
+				require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
+			})
 		})
 	}
 }
 
 // TestSwappedCluster replaces the cluster at the address of a peer.
 func TestSwappedCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
-	swapped := &atomic.Bool{}
-	way := w.way("2")
-	way.Identity = func(context.Context) error {
-		if swapped.Load() {
-			return errors.New("another cluster answers")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
+		swapped := &atomic.Bool{}
+		way := w.way("2")
+		way.Identity = func(context.Context) error {
+			if swapped.Load() {
+				return errors.New("another cluster answers")
+			}
+			return nil
 		}
-		return nil
-	}
-	w.peers.set(way)
-	w.run()
-	w.eventually("copied", func() bool { return w.copied() != nil })
-	_, before := w.settled()
+		w.peers.set(way)
+		w.run()
+		_, before := w.settled()
+		require.NotNil(t, w.copied())
 
-	swapped.Store(true)
-	h := w.own()
-	h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
-	_, err := w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("it is shown", func() bool { return w.trouble() != "" })
-	_, after := w.settled()
-	require.Equal(t, before, after)
-	require.Contains(t, w.copied().Spec.DesiredMapping, "web")
+		swapped.Store(true)
+		h := w.own()
+		h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
+		_, err := w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		_, after := w.settled()
+		require.NotEmpty(t, w.trouble())
+		require.Equal(t, before, after)
+		require.Contains(t, w.copied().Spec.DesiredMapping, "web")
+	})
 }
 
 // TestRefusedLater has a peer that revokes the right to watch after the caches have
 // synced.
 func TestRefusedLater(t *testing.T) {
-	t.Parallel()
-	desired := map[string]string{"web": "web-rome"}
-	w := newWorld(t, []runtime.Object{homeMap(desired)}, []runtime.Object{remoteMap(desired)})
-	clk := clocktesting.NewFakeClock(time.Now())
-	p := w.pair(clk)
-	p.watchFailed(t.Context(), apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "milan", errors.New("no right")))
-	w.eventually("it is shown", func() bool { return w.trouble() != "" })
-	w.eventually("the cache has it", func() bool {
-		h, err := p.get(p.home, "liqo-tenant-milan", "milan")
-		return err == nil && len(h.Status.Conditions) > 0
+	synctest.Test(t, func(t *testing.T) {
+		desired := map[string]string{"web": "web-rome"}
+		w := newWorld(t, []runtime.Object{homeMap(desired)}, []runtime.Object{remoteMap(desired)})
+		clk := clocktesting.NewFakeClock(time.Now())
+		p := w.pair(clk)
+		p.watchFailed(t.Context(), apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "milan", errors.New("no right")))
+		synctest.Wait() // the cache has it
+		require.NotEmpty(t, w.trouble())
+		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "what is cached is equal, and proves nothing")
+		require.NotEmpty(t, w.trouble())
+		clk.Step(unwatchedFor)
+		require.NoError(t, p.sync(t.Context(), milanKey))
+		require.Empty(t, w.trouble(), "it was not refused again for long")
 	})
-	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "what is cached is equal, and proves nothing")
-	require.NotEmpty(t, w.trouble())
-	clk.Step(unwatchedFor)
-	require.NoError(t, p.sync(t.Context(), milanKey))
-	require.Empty(t, w.trouble(), "it was not refused again for long")
 }
 
 // TestRefusedFromTheFirst has a peer that revokes all rights before the first list.
 func TestRefusedFromTheFirst(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
-	w.remote.PrependReactor("list", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "", errors.New("no right"))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
+		w.remote.PrependReactor("list", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "", errors.New("no right"))
+		})
+		asked := &atomic.Int32{}
+		way := w.way("2")
+		way.Identity = func(context.Context) error { asked.Add(1); return nil }
+		w.peers.set(way)
+		w.run()
+		w.settled()
+		require.NotZero(t, asked.Load(), "the peer is asked who it is")
 	})
-	asked := &atomic.Int32{}
-	way := w.way("2")
-	way.Identity = func(context.Context) error { asked.Add(1); return nil }
-	w.peers.set(way)
-	w.run()
-	w.eventually("the peer is asked who it is", func() bool { return asked.Load() > 0 })
 }

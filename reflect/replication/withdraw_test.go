@@ -2,6 +2,7 @@ package replication
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -92,23 +93,26 @@ func TestMapDeletedByHand(t *testing.T) {
 
 // TestMapMadeAgain deletes the NamespaceMap several times and creates it again in time.
 func TestMapMadeAgain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
-	require.NoError(t, w.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}))
-	clk := clocktesting.NewFakeClock(time.Now())
-	p := w.pair(clk)
-	maps := w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan")
-	cached := func() bool { h, err := p.get(p.home, milanKey.Namespace, milanKey.Name); return err == nil && h != nil }
-	for range 3 {
-		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
-		clk.Step(moment / 2)
-		_, err := maps.Create(t.Context(), homeMap(map[string]string{"web": "web-rome"}), metav1.CreateOptions{})
-		require.NoError(t, err)
-		w.eventually("the cache has it", cached)
-		require.NoError(t, p.sync(t.Context(), milanKey))
-		require.NoError(t, maps.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-		w.eventually("the cache has lost it", func() bool { return !cached() })
-		clk.Step(moment / 2)
-	}
-	require.Zero(t, writes(w.remote))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
+		require.NoError(t, w.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}))
+		clk := clocktesting.NewFakeClock(time.Now())
+		p := w.pair(clk)
+		maps := w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan")
+		cached := func() bool { h, err := p.get(p.home, milanKey.Namespace, milanKey.Name); return err == nil && h != nil }
+		for range 3 {
+			require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+			clk.Step(moment / 2)
+			_, err := maps.Create(t.Context(), homeMap(map[string]string{"web": "web-rome"}), metav1.CreateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+			require.True(t, cached())
+			require.NoError(t, p.sync(t.Context(), milanKey))
+			require.NoError(t, maps.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+			synctest.Wait()
+			require.False(t, cached())
+			clk.Step(moment / 2)
+		}
+		require.Zero(t, writes(w.remote))
+	})
 }
