@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 
 	// Commands ask the API server as anybody may: they know no domain but peering by hand,
 	// what is free to be offered, and what the hosts of the network make of objects.
-	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/agent", "kube", "api"},
+	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/host", "kube", "api"},
 
 	// The page shows what report judges, and is told how to read the cluster.
 	"roles/cmd/dashboard": {"roles/cmd/report", "api"},
@@ -55,6 +55,11 @@ var allowed = map[string][]string{
 	"roles/cmd/report": {"api", "shadow/rules"},
 	"netfabric/plan":   {},
 	"netfabric/ipam":   {"netfabric/plan"},
+	"netfabric/check":  {"netfabric/plan", "netfabric/ipam", "api"},
+
+	// The hosts of a network and the negotiation meet in API objects only.
+	"netfabric/host":     {"netfabric/plan", "netfabric/ipam", "netfabric/check", "netfabric/kernel", "health", "kube", "api"},
+	"netfabric/exchange": {"netfabric/plan", "netfabric/ipam", "netfabric/check", "kube", "api"},
 }
 
 // forbidden are packages that our code does without, and why. Tests may use those that
@@ -331,6 +336,8 @@ func TestTheRulesThemselves(t *testing.T) {
 		"forge knows the API":          {"reflect/forge", "api/offloading/v1beta1", true},
 		"kube knows nothing of ours":   {"kube/loop", "api/core/v1beta1", false},
 		"health is told":               {"health", "kube/loop", false},
+		"hosts do not negotiate":       {"netfabric/host", "netfabric/exchange", false},
+		"negotiation changes no host":  {"netfabric/exchange", "netfabric/host", false},
 		"plan imports nothing":         {"netfabric/plan", "api/core/v1beta1", false},
 		"commands know no domain":      {"roles/cmd", "shadow/node", false},
 		"reports are pure":             {"roles/cmd/report", "kube/client", false},

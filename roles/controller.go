@@ -20,7 +20,7 @@ import (
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/reflect/replication"
@@ -57,11 +57,11 @@ type controller struct {
 
 	directory *link.Directory
 	consumer  *offer.Consumer
-	publisher *agent.Publisher
+	publisher *exchange.Publisher
 	// ranges are those of this cluster.
-	ranges *agent.Ranges
+	ranges *exchange.Ranges
 	// gateways are the gateways of this cluster.
-	gateways agent.Gateways
+	gateways exchange.Gateways
 	// conditions writes the status of ForeignClusters.
 	conditions *link.Conditions
 	// pulse judges peers by their heartbeats; nil if they are off.

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/shadow/endpoints"
 )
 
@@ -14,7 +14,7 @@ func (c *controller) remapper() (endpoints.Remapper, error) {
 	if !c.env.Config.Networking.Enabled {
 		return unmapped{}, nil
 	}
-	remap, err := agent.NewRemapper(agent.RemapConfig{
+	remap, err := exchange.NewRemapper(exchange.RemapConfig{
 		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Client: c.home.plain.liqo, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -51,7 +51,7 @@ func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
 // deletes the objects that it created with an earlier configuration.
 func (c *controller) addAPIServer() error {
 	cfg := c.env.Config
-	addresses, err := agent.NewAPIServer(agent.APIServerConfig{
+	addresses, err := exchange.NewAPIServer(exchange.APIServerConfig{
 		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, EndpointSlices: c.apiServer.Discovery().V1().EndpointSlices(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),

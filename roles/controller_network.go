@@ -8,7 +8,8 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
+	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/replication"
 )
@@ -24,7 +25,7 @@ func (c *controller) addNetwork() error {
 		return err
 	}
 	c.ranges = own
-	c.publisher, err = agent.NewPublisher(agent.PublishConfig{
+	c.publisher, err = exchange.NewPublisher(exchange.PublishConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Log: c.env.Log, Observer: c.env.Observer,
@@ -32,7 +33,7 @@ func (c *controller) addNetwork() error {
 	if err != nil {
 		return err
 	}
-	exchange, err := agent.NewExchange(agent.ExchangeConfig{
+	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
@@ -40,27 +41,27 @@ func (c *controller) addNetwork() error {
 	if err != nil {
 		return err
 	}
-	standing := agent.NewStanding(agent.StandingConfig{
+	standing := exchange.NewStanding(exchange.StandingConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Own: own, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	})
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
-	servers := []link.Source{agent.NewPeerServers(standing)}
+	servers := []link.Source{exchange.NewPeerServers(standing)}
 	if c.pulse != nil {
 		servers = append(servers, c.pulse)
 	}
 	c.conditions.AddSource(corev1beta1.ConditionAPIServer, link.FirstOf(servers...))
 	c.loop("network-published", c.publisher)
-	c.loop("network-exchanged", exchange)
+	c.loop("network-exchanged", answers)
 	return nil
 }
 
 // findRanges follows the ranges of this cluster. Without the network fabric no loop uses
 // them, and the controller has no right to read ServiceCIDRs.
-func (c *controller) findRanges() (*agent.Ranges, error) {
+func (c *controller) findRanges() (*exchange.Ranges, error) {
 	cfg := c.env.Config.Networking
 	if !cfg.Enabled {
-		return agent.NewRanges(agent.RangesConfig{Given: givenRanges(cfg), Nodes: c.own.Core().V1().Nodes(), Log: c.env.Log})
+		return exchange.NewRanges(exchange.RangesConfig{Given: givenRanges(cfg), Nodes: c.own.Core().V1().Nodes(), Log: c.env.Log})
 	}
 	ranges, err := newRanges(cfg, c.own, c.apiServer.Discovery().V1().EndpointSlices(), c.env.Log)
 	if err != nil {
@@ -78,7 +79,7 @@ func (c *controller) followGateways() error {
 	}
 	namespace := c.env.Config.Namespace
 	c.leases = gatewayLeases(c.home.plain.kube, namespace)
-	gateways, err := agent.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
+	gateways, err := host.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
 	if err != nil {
 		return err
 	}
@@ -93,16 +94,16 @@ func (c *controller) followGateways() error {
 // that they are not known.
 type unannounced struct{}
 
-// Gateways implements agent.Gateways.
+// Gateways implements exchange.Gateways.
 func (unannounced) Gateways() ([]networkingv1beta1.Gateway, bool) { return nil, false }
 
-// Alive implements agent.Gateways.
+// Alive implements exchange.Gateways.
 func (unannounced) Alive() bool { return true }
 
-// MTU implements agent.Gateways.
+// MTU implements exchange.Gateways.
 func (unannounced) MTU() int32 { return 0 }
 
-// Subscribe implements agent.Gateways.
+// Subscribe implements exchange.Gateways.
 func (unannounced) Subscribe(func()) {}
 
 // followRights notifies the replicator if a peer gets or loses rights in this cluster. A

@@ -18,7 +18,8 @@ import (
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
+	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -40,13 +41,13 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	host := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
-	cfg.Host = host
-	gateway, err := agent.NewGateway(cfg)
+	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
+	cfg.Host = network
+	gateway, err := host.NewGateway(cfg)
 	if err != nil {
 		return Parts{}, err
 	}
-	if err := gateway.RegisterMetrics(env.Registry, host); err != nil {
+	if err := gateway.RegisterMetrics(env.Registry, network); err != nil {
 		return Parts{}, err
 	}
 	env.Ready.Add("gateway", gateway.Ready)
@@ -74,17 +75,17 @@ func ownServer(env Env, kube kubernetes.Interface) (server func() health.Verdict
 
 // gatewayConfig returns the configuration of the gateway without its Host. server returns the
 // verdict on the API server of this cluster.
-func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out agent.GatewayConfig, err error) {
+func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.GatewayConfig, err error) {
 	cfg := env.Config.Gateway
 	ranges, err := newRanges(env.Config.Networking, f.core, nil, env.Log)
 	if err != nil {
 		return out, err
 	}
-	out = agent.GatewayConfig{
+	out = host.GatewayConfig{
 		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
 		MTU: cfg.MTU, Closed: closedRanges(ranges, config.Prefixes(env.Config.Networking.ReservedSubnets)), NodeName: cfg.NodeName,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
-		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
+		Timing:    host.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
 		APIServer: server,
 		Clock:     env.Clock, Log: env.Log, Observer: env.Observer,
 	}
@@ -92,18 +93,18 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out agent.
 		return out, err
 	}
 	if out.MTU == 0 {
-		if out.MTU, err = agent.UnderlayMTU(out.Addresses); err != nil {
+		if out.MTU, err = host.UnderlayMTU(out.Addresses); err != nil {
 			return out, fmt.Errorf("gateway.mtu is not set: %w", err)
 		}
 	}
-	if out.Endpoints, err = agent.ParseEndpoints(cfg.Endpoints); err != nil {
+	if out.Endpoints, err = host.ParseEndpoints(cfg.Endpoints); err != nil {
 		return out, fmt.Errorf("gateway.endpoints: %w", err)
 	}
 	if cfg.Service != "" && len(out.Endpoints) == 0 {
 		out.Services = f.service(env.Config.Namespace, cfg.Service)
 	}
 	if cfg.PodAddresses {
-		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(agent.TrimPod))
+		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimPod))
 		f.factories = append(f.factories, pods)
 		out.Sources.Pods = pods.Core().V1().Pods()
 	}
@@ -111,14 +112,14 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out agent.
 	if err != nil {
 		return out, err
 	}
-	out.Announce = agent.AnnounceConfig{
+	out.Announce = host.AnnounceConfig{
 		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name,
 		Standby: cfg.Standby, Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
 	}
 	if cfg.Standby && os.Getenv("POD_NAME") != "" {
 		out.Activate = activate(f.home.kube.CoreV1().Pods(env.Config.Namespace), name)
 	}
-	if out.Metrics, err = agent.NewProbeMetrics(env.Registry); err != nil {
+	if out.Metrics, err = host.NewProbeMetrics(env.Registry); err != nil {
 		return out, err
 	}
 	out.Key, err = gatewayKey(cfg, f.home.kube.CoreV1().Secrets(env.Config.Namespace))
@@ -159,7 +160,7 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 		out = append(out, addr.Unmap())
 	}
 	if len(out) == 0 {
-		out = agent.DefaultAddresses()
+		out = host.DefaultAddresses()
 	}
 	if len(out) == 0 {
 		return nil, errors.New("gateway.addresses is needed: this host has no default route from which the address could be taken")
@@ -169,7 +170,7 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 
 // closedRanges returns the known ranges of this cluster in which no gateway of a peer may
 // have its address.
-func closedRanges(ranges *agent.Ranges, reserved []netip.Prefix) func() []ipam.Range {
+func closedRanges(ranges *exchange.Ranges, reserved []netip.Prefix) func() []ipam.Range {
 	return func() (out []ipam.Range) {
 		own, _ := ranges.Own()
 		for _, r := range own.Services {
@@ -186,6 +187,6 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".") // without the search domains of the pod
 }
 
-func listen(at netip.AddrPort) (agent.ProbeSocket, error) {
+func listen(at netip.AddrPort) (host.ProbeSocket, error) {
 	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 }

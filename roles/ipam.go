@@ -13,7 +13,8 @@ import (
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -27,14 +28,14 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
-	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(agent.TrimNode))
+	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(check.TrimNode))
 	endpoints := apiServerSlices(h.plain.kube)
 	group, cfg, network := own.IPAM().V1alpha1(), env.Config.IPAM, env.Config.Networking
 	ranges, err := newRanges(network, core, endpoints.Discovery().V1().EndpointSlices(), env.Log)
 	if err != nil {
 		return Parts{}, err
 	}
-	allocator, err := agent.NewAllocator(agent.AllocateConfig{
+	allocator, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(network.ExternalCIDRs), Reserved: ranges,
 		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 		Clock: env.Clock, Log: env.Log, Observer: env.Observer,
@@ -53,23 +54,23 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 func apiServerSlices(kube kubernetes.Interface) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(client.StripManagedFields),
 		informers.WithNamespace(metav1.NamespaceDefault), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = discoveryv1.LabelServiceName + "=" + agent.APIServerService
+			o.LabelSelector = discoveryv1.LabelServiceName + "=" + exchange.APIServerService
 		}))
 }
 
 // newRanges finds the ranges of this cluster. It adds the ranges that the informers of core
 // report to those of the configuration. apiServer is nil for a role that does not need the
 // addresses of the API server.
-func newRanges(cfg config.Networking, core informers.SharedInformerFactory, apiServer discoveryinformers.EndpointSliceInformer, log *zap.Logger) (*agent.Ranges, error) {
-	return agent.NewRanges(agent.RangesConfig{
+func newRanges(cfg config.Networking, core informers.SharedInformerFactory, apiServer discoveryinformers.EndpointSliceInformer, log *zap.Logger) (*exchange.Ranges, error) {
+	return exchange.NewRanges(exchange.RangesConfig{
 		Given: givenRanges(cfg), Nodes: core.Core().V1().Nodes(), ServiceCIDRs: core.Networking().V1().ServiceCIDRs(), APIServer: apiServer, Log: log,
 	})
 }
 
 // givenRanges returns the configured ranges of this cluster. The view of a peer must not lie
 // in the ranges of the nodes, but the gateways of a peer may have addresses there.
-func givenRanges(cfg config.Networking) agent.Own {
-	return agent.Own{
+func givenRanges(cfg config.Networking) check.Own {
+	return check.Own{
 		Pods: config.Prefixes(cfg.PodCIDRs), External: config.Prefixes(cfg.ExternalCIDRs), Services: config.Prefixes(cfg.ServiceCIDRs),
 		Reserved: slices.Concat(config.Prefixes(cfg.NodeCIDRs), config.Prefixes(cfg.ReservedSubnets)),
 	}

@@ -22,7 +22,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/kubetest"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/replication"
 	"github.com/liqod/liqod/roles/config"
 )
@@ -34,8 +34,8 @@ type side struct {
 	liqo     *fake.Clientset
 	kube     *corefake.Clientset
 	factory  externalversions.SharedInformerFactory
-	standing *agent.Standing
-	publish  *agent.Publisher
+	standing *exchange.Standing
+	publish  *exchange.Publisher
 	runs     []func(context.Context) error
 }
 
@@ -82,27 +82,27 @@ func (s *side) wire(key string) {
 	own, err := newRanges(cfg, nodes, nodes.Discovery().V1().EndpointSlices(), zap.NewNop())
 	require.NoError(s.t, err)
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
-	s.publish, err = agent.NewPublisher(agent.PublishConfig{
+	s.publish, err = exchange.NewPublisher(exchange.PublishConfig{
 		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
 		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
-	exchange, err := agent.NewExchange(agent.ExchangeConfig{
+	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: s.id, Own: own, Client: s.liqo, Configurations: networking.Configurations(), Connections: networking.Connections(),
 		Networks: claims.Networks(), Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
-	ipam, err := agent.NewAllocator(agent.AllocateConfig{
+	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, External: config.Prefixes(cfg.ExternalCIDRs),
 		Reserved: own, Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(),
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
-	s.standing = agent.NewStanding(agent.StandingConfig{
+	s.standing = exchange.NewStanding(exchange.StandingConfig{
 		ClusterID: s.id, Gateways: gateways, Own: own, Offers: s.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	})
-	for _, r := range []runner{s.publish, exchange, ipam} {
+	for _, r := range []runner{s.publish, answers, ipam} {
 		s.runs = append(s.runs, func(ctx context.Context) error { return r.Run(ctx, 2) })
 	}
 	s.runs = append(s.runs, runFactories(s.factory, nodes))

@@ -11,14 +11,15 @@ import (
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/kernel"
 )
 
 // fabric has the clients and caches of a host of the network fabric.
 type fabric struct {
 	home      clients
-	sources   agent.Sources
+	sources   host.Sources
 	core      informers.SharedInformerFactory // Nodes
 	factories []factory
 }
@@ -30,15 +31,15 @@ func newFabric(env Env) (*fabric, error) {
 		return nil, err
 	}
 	liqo := externalversions.NewSharedInformerFactoryWithOptions(to.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
-	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(agent.TrimNode))
+	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(check.TrimNode))
 	leases := gatewayLeases(to.kube, env.Config.Namespace)
-	gateways, err := agent.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
+	gateways, err := host.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
 	if err != nil {
 		return nil, err
 	}
 	return &fabric{
 		home: to, core: nodes, factories: []factory{liqo, nodes, leases},
-		sources: agent.Sources{
+		sources: host.Sources{
 			Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
 			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways, Client: to.liqo.NetworkingV1beta1(),
 		},
@@ -49,7 +50,7 @@ func newFabric(env Env) (*fabric, error) {
 func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(client.StripManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = host.GatewayKey + "=true" }))
 }
 
 // judge returns an actor that detects dead gateways by their Leases.
@@ -78,15 +79,15 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	host := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
-	node, err := agent.NewNode(agent.NodeConfig{
+	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
+	node, err := host.NewNode(host.NodeConfig{
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), MTU: cfg.MTU,
-		Host: host, Sources: f.sources, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
+		Host: network, Sources: f.sources, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {
 		return Parts{}, err
 	}
-	if err := node.RegisterMetrics(env.Registry, host); err != nil {
+	if err := node.RegisterMetrics(env.Registry, network); err != nil {
 		return Parts{}, err
 	}
 	env.Ready.Add("route", node.Ready)

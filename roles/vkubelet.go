@@ -29,7 +29,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
@@ -55,7 +55,7 @@ type vkubelet struct {
 	// clusters has the ForeignClusters, and remap translates addresses. Both are nil without
 	// the network fabric.
 	clusters    externalversions.SharedInformerFactory
-	remap       *agent.Remapper
+	remap       *exchange.Remapper
 	ranges      ranges
 	credentials *link.Credentials
 	keeper      *node.Keeper

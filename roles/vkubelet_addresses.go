@@ -9,7 +9,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
 )
@@ -24,7 +24,7 @@ func (v *vkubelet) watchAddresses() error {
 	}
 	v.clusters = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithTransform(networkingOf))
 	var err error
-	v.remap, err = agent.NewRemapper(agent.RemapConfig{
+	v.remap, err = exchange.NewRemapper(exchange.RemapConfig{
 		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(),
 		Client: v.home.plain.liqo, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
 	})
@@ -87,7 +87,7 @@ func (v *vkubelet) homeAPI(peer string) kinds.HomeAPI {
 	if v.remap == nil {
 		return nil
 	}
-	return agent.HomeAPI{IPs: v.tenant.IPAM().V1alpha1().IPs(), Remap: v.remap.Peer(peer), Namespace: v.namespace, VirtualNode: v.name}
+	return exchange.HomeAPI{IPs: v.tenant.IPAM().V1alpha1().IPs(), Remap: v.remap.Peer(peer), Namespace: v.namespace, VirtualNode: v.name}
 }
 
 // onRemap sets the function that is called if the translation of a peer's addresses
@@ -117,7 +117,7 @@ func (v *vkubelet) tellRemapped(peer string) {
 
 // addressChanged syncs the pods that wait for the address of the API server.
 func (v *vkubelet) addressChanged(obj any) {
-	if ip, ok := obj.(metav1.Object); ok && ip.GetName() == agent.APIServerIP(v.name) {
+	if ip, ok := obj.(metav1.Object); ok && ip.GetName() == exchange.APIServerIP(v.name) {
 		v.tellRemapped("")
 	}
 }

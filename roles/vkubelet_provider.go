@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/auth"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/shadow/endpoints"
@@ -131,7 +131,7 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 // providerAddresses translates and checks the addresses of a provider's pods.
 type providerAddresses struct {
 	peer   string
-	remap  *agent.Remapper // nil without the network fabric
+	remap  *exchange.Remapper // nil without the network fabric
 	ranges *ranges
 }
 

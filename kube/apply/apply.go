@@ -52,6 +52,9 @@ func ClipMessage(message string) string {
 	return strings.ToValidUTF8(message[:clipped], "") + " …"
 }
 
+// OneLine returns the text of an error on one line: joined errors have one line each.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // FindCondition returns a pointer to the element of conds that has this type, or nil.
 func FindCondition(conds []metav1.Condition, conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(conds, conditionType)

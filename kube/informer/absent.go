@@ -32,3 +32,12 @@ func Exists[L runtime.Object, T any](ctx context.Context, what string, list func
 	}
 	return found, nil
 }
+
+// Pointers returns pointers to the items of a list, as a lister returns objects.
+func Pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}

@@ -162,7 +162,7 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 		return netip.Prefix{}, refuse(Exhausted, "%d allocations exist, as many as are kept: delete claims that are not needed", r.Len())
 	}
 	obstacle := s.obstacle(r, req.For)
-	if obstacle == "" && (req.Exact || within(s.cfg.Keep, req.For) && s.fair(r, req.Group, req.For)) {
+	if obstacle == "" && (req.Exact || Within(s.cfg.Keep, req.For) && s.fair(r, req.Group, req.For)) {
 		return req.For, nil
 	}
 	if req.Exact {
@@ -295,7 +295,8 @@ func last(p netip.Prefix) netip.Addr {
 	return end
 }
 
-func within(ranges []netip.Prefix, p netip.Prefix) bool {
+// Within reports whether p is part of one of the ranges.
+func Within(ranges []netip.Prefix, p netip.Prefix) bool {
 	_, ok := containing(ranges, p)
 	return ok
 }

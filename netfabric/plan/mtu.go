@@ -31,3 +31,11 @@ func PathMTU(underlay int, f Family, peer int) int {
 	}
 	return min(own, peer)
 }
+
+// SmallerMTU returns the smaller of two MTUs. 0 means that an MTU is not known.
+func SmallerMTU(a, b int32) int32 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

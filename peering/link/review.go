@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // Review is the input of the webhook's decision on a write of a ForeignCluster.
@@ -41,7 +42,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 		return strangeUser(spec.ClusterID, spec.UserName), nil
 	}
 	if err := errors.Join(addresses(spec), request(&spec.Request)); err != nil {
-		return strings.ReplaceAll(err.Error(), "\n", "; "), nil
+		return apply.OneLine(err), nil
 	}
 	warnings = append(r.overlaps(), lacking(r.New)...)
 	if r.Old != nil {

@@ -31,6 +31,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/link"
 )
@@ -322,15 +323,7 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	} else if err != nil {
 		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
 	}
-	return p.pick(consumer, request, pointers(clusters.Items), pointers(offers.Items), pointers(quotas.Items)), nil
-}
-
-func pointers[T any](items []T) []*T {
-	out := make([]*T, len(items))
-	for i := range items {
-		out[i] = &items[i]
-	}
-	return out
+	return p.pick(consumer, request, informer.Pointers(clusters.Items), informer.Pointers(offers.Items), informer.Pointers(quotas.Items)), nil
 }
 
 // pick selects the request if it is the consumer's own, and the offers and Quotas that this

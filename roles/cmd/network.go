@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/host"
 )
 
 const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
@@ -60,7 +60,7 @@ func (c *commands) explainAddress() *cobra.Command {
 		if err != nil {
 			return unknown(err)
 		}
-		text, failed := agent.Explain(objects, to.Unmap(), from.Unmap())
+		text, failed := host.Explain(objects, to.Unmap(), from.Unmap())
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return errors.Join(err, failed)
 	}))
@@ -68,7 +68,7 @@ func (c *commands) explainAddress() *cobra.Command {
 }
 
 // fabricObjects reads the objects that the hosts of the network fabric watch.
-func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out agent.Objects, err error) {
+func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out host.Objects, err error) {
 	to, err := c.connect(conn)
 	if err != nil {
 		return out, err
@@ -85,7 +85,7 @@ func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out age
 	if err != nil {
 		return out, explain(err)
 	}
-	leases, err := to.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: agent.GatewayKey + "=true"})
+	leases, err := to.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
 	if err != nil {
 		return out, explain(err)
 	}
@@ -102,6 +102,6 @@ func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out age
 	if to.now != nil {
 		now = to.now()
 	}
-	out.Gateways, _ = agent.ReadGateways(leases.Items, now)
+	out.Gateways, _ = host.ReadGateways(leases.Items, now)
 	return out, nil
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/host"
 )
 
 func TestNetworkExplain(t *testing.T) {
@@ -27,13 +27,13 @@ func TestNetworkExplain(t *testing.T) {
 		},
 		Status: networkingv1beta1.ConnectionStatus{Value: networkingv1beta1.Connected},
 	})
-	say := agent.Announcement{Addresses: []string{"192.0.2.13"}}
+	say := host.Announcement{Addresses: []string{"192.0.2.13"}}
 	say.Name, say.Number, say.PublicKey = "gw-a", 1, own
 	text, err := json.Marshal(say)
 	require.NoError(t, err)
 	now, seconds := metav1.NewMicroTime(time.Now()), int32(15)
 	require.NoError(t, c.core.Tracker().Add(&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-1", Labels: map[string]string{agent.GatewayKey: "true"}, Annotations: map[string]string{agent.GatewayKey: string(text)}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-1", Labels: map[string]string{host.GatewayKey: "true"}, Annotations: map[string]string{host.GatewayKey: string(text)}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &say.Name, RenewTime: &now, LeaseDurationSeconds: &seconds},
 	}))
 	require.NoError(t, c.core.Tracker().Add(&corev1.Node{

@@ -1,0 +1,83 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// IsVirtual reports whether a Node stands for a peer.
+func IsVirtual(n *corev1.Node) bool {
+	return n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
+}
+
+// Addresses returns the addresses at which a Node is reached, the internal ones first.
+func Addresses(n *corev1.Node) (out []netip.Addr) {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind && addr.Zone() == "" {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// HasAddress reports whether a Node has an address of this type.
+func HasAddress(n *corev1.Node, kind corev1.NodeAddressType, a netip.Addr) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(have corev1.NodeAddress) bool {
+		addr, err := netip.ParseAddr(have.Address)
+		return err == nil && have.Type == kind && addr.Unmap() == a
+	})
+}
+
+// PodRanges returns the podCIDRs of a Node.
+func PodRanges(n *corev1.Node) (out []netip.Prefix) {
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// WatchNodes calls changed when Nodes come and go, and when their addresses or podCIDRs
+// change.
+func WatchNodes(nodes cache.SharedIndexInformer, changed func()) error {
+	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			a, isNode := before.(*corev1.Node)
+			b, areNodes := after.(*corev1.Node)
+			if isNode && areNodes && slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) {
+				return
+			}
+			changed()
+		},
+		DeleteFunc: func(any) { changed() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Nodes: %w", err)
+	}
+	return nil
+}
+
+// TrimNode is a transform for informers: each host holds all Nodes, and the fabric needs few
+// of their fields.
+func TrimNode(obj any) (any, error) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp},
+		Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}, nil
+}

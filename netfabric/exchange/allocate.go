@@ -1,0 +1,448 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/ipam"
+)
+
+// Names of settings, for messages.
+const (
+	settingPools    = "ipam.pools"
+	settingExternal = "networking.externalCIDRs"
+)
+
+// Reserved knows ranges that are given to no Network: those of this cluster's pods, Services
+// and nodes, and others that its nodes reach. It is safe for concurrent use.
+type Reserved interface {
+	// Wait returns when it can be asked. It is false where ctx ends before.
+	Wait(ctx context.Context) bool
+	// Reserved returns the ranges. Its error says why they are not known: then nothing is given.
+	Reserved() ([]ipam.Range, error)
+	// Subscribe makes f be called when the ranges may have changed. It is called before
+	// anything runs. f returns at once.
+	Subscribe(f func())
+}
+
+// AllocateConfig configures an Allocator.
+type AllocateConfig struct {
+	// Pools are where the ranges of Networks are taken from that cannot be what they ask for,
+	// in this order.
+	Pools []netip.Prefix
+	// Keep are the ranges in which a Network gets the range of its spec.cidr if that is free.
+	// A peer names the ranges that its Networks ask for.
+	Keep []netip.Prefix
+	// External are the ranges that the addresses of IPs are taken from. They are given to no
+	// Network.
+	External []netip.Prefix
+	// Reserved knows the ranges that are given to no Network.
+	Reserved Reserved
+
+	// Client is of this cluster.
+	Client versioned.Interface
+	// The informers are of this cluster and of all namespaces.
+	Networks     ipaminformers.NetworkInformer
+	IPs          ipaminformers.IPInformer
+	AddressPools ipaminformers.AddressPoolInformer
+
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Allocator gives Networks ranges and IPs addresses. What it gives stands first in an
+// AddressPool, which is written with the resource version that was read, and then in the
+// status of the claim. So several Allocators at once, with caches of any age, give nothing
+// twice, and one that is killed at any point loses nothing.
+type Allocator struct {
+	networks, ips *claims
+	pools         *loop.Loop
+	reserved      Reserved
+}
+
+// NewAllocator registers with the informers and starts nothing. Its error names a range
+// that is not valid.
+func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
+	networks, ips, err := spaces(cfg)
+	if err != nil {
+		return nil, err
+	}
+	a := &Allocator{reserved: cfg.Reserved}
+	client := cfg.Client.IPAMV1alpha1()
+	a.networks, err = newClaims(cfg, networkKind{client}, cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
+	if err != nil {
+		return nil, err
+	}
+	a.ips, err = newClaims(cfg, ipKind{client}, cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
+	if err != nil {
+		return nil, err
+	}
+	a.pools = loop.New(loop.Config{Name: "addresspool", Sync: a.syncPool, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.AddressPools.Informer(), loop.Self},
+		{cfg.Networks.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolNetworks})},
+		{cfg.IPs.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolIPs})},
+	} {
+		if _, err := a.pools.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Reserved.Subscribe(a.wakeNetworks)
+	return a, nil
+}
+
+// wakeNetworks has all Networks judged again: one may get a range now, or have one that
+// overlaps a range of this cluster.
+func (a *Allocator) wakeNetworks() {
+	for _, obj := range a.networks.informer.GetStore().List() {
+		for _, key := range loop.Self(obj) {
+			a.networks.Wake(key)
+		}
+	}
+	a.pools.Wake(loop.Key{Name: ipamv1alpha1.PoolNetworks})
+}
+
+// spaceNow returns a Space as it is now. Its error says why there is none.
+type spaceNow func() (*ipam.Space, error)
+
+// spaces returns what Networks get, and what IPs get.
+func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
+	external, err := ipam.External(cfg.External, settingExternal)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", settingExternal, err)
+	}
+	external.Most = ipamv1alpha1.MaxAllocations
+	networkConfig := ipam.Config{
+		Pools: cfg.Pools, Setting: settingPools, Keep: cfg.Keep, Most: ipamv1alpha1.MaxAllocations,
+		Reserved: check.Named("an external range of this cluster", cfg.External),
+	}
+	if _, err := ipam.New(networkConfig); err != nil {
+		return nil, nil, fmt.Errorf("reading the ranges for Networks: %w", err)
+	}
+	forIPs, err := ipam.New(external)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the ranges for IPs: %w", err)
+	}
+	networks = func() (*ipam.Space, error) {
+		reserved, err := cfg.Reserved.Reserved()
+		if err != nil {
+			return nil, &unknownError{err}
+		}
+		now := networkConfig
+		now.Reserved = slices.Concat(reserved, networkConfig.Reserved)
+		return ipam.New(now)
+	}
+	return networks, func() (*ipam.Space, error) { return forIPs, nil }, nil
+}
+
+// unknownError says that nothing can be given, because the ranges of this cluster are not
+// known.
+type unknownError struct{ err error }
+
+// Error implements error.
+func (e *unknownError) Error() string {
+	return "nothing is given before the ranges of this cluster are known: " + apply.OneLine(e.err)
+}
+
+// Unwrap returns the cause.
+func (e *unknownError) Unwrap() error { return e.err }
+
+// Run works until ctx is done. It may be called again.
+func (a *Allocator) Run(ctx context.Context, workers int) error {
+	if !a.reserved.Wait(ctx) {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.networks.Run(ctx, workers) })
+	group.Go(func() error { return a.ips.Run(ctx, workers) })
+	group.Go(func() error { return a.pools.Run(ctx, 1) })
+	return group.Wait()
+}
+
+// syncPool takes back what is given to claims that are gone, and says how the pool is.
+func (a *Allocator) syncPool(ctx context.Context, key loop.Key) error {
+	for _, c := range []*claims{a.networks, a.ips} {
+		if c.pool.name == key.Name {
+			return c.tidy(ctx)
+		}
+	}
+	return nil
+}
+
+// claim is a Network or an IP.
+type claim struct {
+	object  metav1.Object
+	key     loop.Key
+	uid     string
+	request ipam.Request
+	// given is what its status says that it has. The zero value: nothing.
+	given netip.Prefix
+	// ready: its status says that it can use that.
+	ready bool
+	// deleted: it is being deleted. held: our finalizer keeps it.
+	deleted, held bool
+}
+
+// mayHave reports whether a claim may have something.
+func (c claim) mayHave() bool { return !c.deleted || c.held }
+
+// rank is lower for a claim whose status counts more. What one that is being deleted had
+// may have been released already, and be another's.
+func (c claim) rank() int {
+	if c.deleted {
+		return 1
+	}
+	return 0
+}
+
+// outcome is what a claim's status shall say.
+type outcome struct {
+	// given is what it has, and pool where that is from. The zero values: nothing.
+	given, pool netip.Prefix
+	condition   metav1.Condition
+}
+
+// kind reads and writes claims of one kind. Objects that it returns are that kind's.
+type kind interface {
+	claim(object any) (claim, bool)
+	get(ctx context.Context, key loop.Key) (any, error)
+	list(ctx context.Context) ([]any, error)
+	patch(ctx context.Context, key loop.Key, body []byte) (any, error)
+	// report writes the status of a claim, if it says something else.
+	report(ctx context.Context, c claim, want outcome) error
+}
+
+// claims is the loop of one kind of claims.
+type claims struct {
+	*loop.Loop
+	kind     kind
+	informer cache.SharedIndexInformer
+	pool     *pool
+	clock    clock.PassiveClock
+}
+
+func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p *pool) (*claims, error) {
+	c := &claims{kind: k, informer: informer, pool: p, clock: cfg.Clock}
+	p.client, p.store = cfg.Client.IPAMV1alpha1().AddressPools(), cfg.AddressPools.Informer().GetStore()
+	p.claims, p.clock, p.log = c.live, cfg.Clock, cfg.Log
+	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := c.Watch(informer, loop.Self); err != nil {
+		return nil, err
+	}
+	if _, err := c.Watch(cfg.AddressPools.Informer(), c.waiting); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// waiting returns the claims that a change of their pool may concern: those that are not
+// ready, and those that the pool does not know.
+func (c *claims) waiting(obj any) []loop.Key {
+	p, ok := obj.(*ipamv1alpha1.AddressPool)
+	if !ok || p.Name != c.pool.name {
+		return nil
+	}
+	known := make(map[string]bool, len(p.Spec.Allocations))
+	for _, a := range p.Spec.Allocations {
+		known[a.UID] = true
+	}
+	var keys []loop.Key
+	for _, obj := range c.informer.GetStore().List() {
+		if have, ok := c.kind.claim(obj); ok && (!have.ready || !known[have.uid]) {
+			keys = append(keys, have.key)
+		}
+	}
+	return keys
+}
+
+// cached returns a claim as the cache has it.
+func (c *claims) cached(key loop.Key) (claim, bool, error) {
+	obj, ok, err := c.informer.GetStore().GetByKey(key.String())
+	if err != nil || !ok {
+		return claim{}, false, err
+	}
+	have, ok := c.kind.claim(obj)
+	return have, ok, nil
+}
+
+// haveAny reports whether the status of any claim in the cache says that it has something.
+func (c *claims) haveAny() bool {
+	return slices.ContainsFunc(c.informer.GetStore().List(), func(obj any) bool {
+		have, ok := c.kind.claim(obj)
+		return ok && have.given.IsValid()
+	})
+}
+
+// live returns all claims as the API server has them.
+func (c *claims) live(ctx context.Context) ([]claim, error) {
+	objects, err := c.kind.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []claim
+	for _, obj := range objects {
+		if have, ok := c.kind.claim(obj); ok {
+			out = append(out, have)
+		}
+	}
+	return out, nil
+}
+
+func (c *claims) sync(ctx context.Context, key loop.Key) error {
+	have, ok, err := c.cached(key)
+	switch {
+	case err != nil || !ok:
+		return err // the pool's key sees to what it had
+	case have.deleted:
+		return c.end(ctx, have)
+	}
+	// Before anything is given: a deletion waits until it is free again.
+	if have, err = c.hold(ctx, have, true); err != nil {
+		return apply.IgnoreNotFound(err)
+	}
+	want, err := c.answer(ctx, have)
+	if err != nil || want == nil {
+		return err
+	}
+	return apply.IgnoreNotFound(c.kind.report(ctx, have, *want))
+}
+
+// answer returns what the status of a claim shall say, or nil where that is not to change.
+func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
+	var given netip.Prefix
+	space, err := c.pool.space()
+	if err == nil {
+		given, err = c.pool.take(ctx, space, have)
+	}
+	want := &outcome{given: given, condition: metav1.Condition{
+		Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ipamv1alpha1.ReasonAllocated,
+		ObservedGeneration: have.object.GetGeneration(), LastTransitionTime: metav1.NewTime(c.clock.Now()),
+	}}
+	refused := func(reason, message string) {
+		want.condition.Status, want.condition.Reason, want.condition.Message = metav1.ConditionFalse, reason, message
+	}
+	var problem *ipam.Error
+	var unreadable *unreadableError
+	var unknown *unknownError
+	switch {
+	case errors.As(err, &problem):
+		refused(string(problem.Reason), problem.Message)
+	case have.ready && (errors.As(err, &unreadable) || errors.As(err, &unknown)):
+		return nil, nil // what it has is not in doubt
+	case errors.As(err, &unknown):
+		want.given = have.given
+		refused(ipamv1alpha1.ReasonRangesUnknown, unknown.Error())
+		return want, nil
+	case errors.As(err, &unreadable):
+		want.given = have.given
+		refused(ipamv1alpha1.ReasonPoolInvalid, unreadable.Error())
+	case err != nil:
+		return nil, err
+	}
+	want.pool, _ = space.Pool(want.given)
+	return want, nil
+}
+
+// hold gives a claim our finalizer, or takes it away.
+func (c *claims) hold(ctx context.Context, have claim, want bool) (claim, error) {
+	body, _, err := apply.FinalizerPatch(have.object, c.pool.finalizer(), want)
+	if err != nil || body == nil {
+		return have, err
+	}
+	obj, err := c.kind.patch(ctx, have.key, body)
+	if err != nil {
+		return have, fmt.Errorf("writing the finalizers: %w", err)
+	}
+	if held, ok := c.kind.claim(obj); ok {
+		return held, nil
+	}
+	return have, nil
+}
+
+// end takes back what a claim has, and then lets it go.
+func (c *claims) end(ctx context.Context, have claim) error {
+	if !have.held {
+		return nil // the pool's key sees to what it had
+	}
+	if err := c.pool.release(ctx, have.uid); err != nil {
+		return err
+	}
+	_, err := c.hold(ctx, have, false)
+	return apply.IgnoreNotFound(err)
+}
+
+// tidy takes back what the pool has given to claims that are gone, and says how it is.
+func (c *claims) tidy(ctx context.Context) error {
+	have := c.pool.cached()
+	if have == nil {
+		if !c.haveAny() {
+			return nil // the first one makes it
+		}
+		return c.pool.restore(ctx)
+	}
+	orphans, err := c.orphans(ctx, have)
+	if err != nil {
+		return err
+	}
+	if len(orphans) > 0 {
+		c.pool.log.Info("claims that are gone had allocations", zap.String("pool", c.pool.name), zap.Strings("orphans", orphans))
+		return c.pool.release(ctx, orphans...)
+	}
+	return apply.IgnoreNotFound(c.pool.report(ctx, have))
+}
+
+// orphans returns the UIDs of claims that the pool knows and that are gone: the cache does
+// not have them, and neither has the API server.
+func (c *claims) orphans(ctx context.Context, p *ipamv1alpha1.AddressPool) (uids []string, err error) {
+	for _, a := range p.Spec.Allocations {
+		key := loop.Key{Namespace: a.Namespace, Name: a.Name}
+		have, ok, err := c.cached(key)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || have.uid != a.UID || !have.mayHave() {
+			have, ok, err = c.confirm(ctx, key)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !ok || have.uid != a.UID || !have.mayHave() {
+			uids = append(uids, a.UID)
+		}
+	}
+	return uids, nil
+}
+
+// confirm returns a claim as the API server has it. An entry that was written by hand may
+// have no name: nothing is of that name.
+func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error) {
+	if key.Namespace == "" || key.Name == "" {
+		return claim{}, false, nil
+	}
+	obj, err := c.kind.get(ctx, key)
+	if err != nil {
+		return claim{}, false, apply.IgnoreNotFound(err)
+	}
+	have, ok := c.kind.claim(obj)
+	return have, ok, nil
+}

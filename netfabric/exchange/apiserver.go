@@ -1,0 +1,357 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// APIServerService is the name of the Service of the API server, in namespace default.
+const APIServerService = "kubernetes"
+
+// httpsPort is the name of the port of APIServerService.
+const httpsPort = "https"
+
+// APIServerIP returns the name of the IP for the API server that pods on a virtual node use.
+// It is in the VirtualNode's namespace.
+func APIServerIP(virtualNode string) string { return virtualNode + "-api-server" }
+
+// APIServerConfig configures an APIServer. The informers are of this cluster and of all
+// namespaces, but EndpointSlices has at least those of the API server's Service.
+type APIServerConfig struct {
+	// Kube reads the EndpointSlices of the API server live. Liqo writes IPs.
+	Kube            kubernetes.Interface
+	Liqo            versioned.Interface
+	EndpointSlices  discoveryinformers.EndpointSliceInformer
+	VirtualNodes    offloadinginformers.VirtualNodeInformer
+	IPs             ipaminformers.IPInformer
+	ForeignClusters coreinformers.ForeignClusterInformer
+	// Off: pods are not led to the API server through the network fabric. IPs from a time when
+	// they were are deleted.
+	Off bool
+	// NoIPAM: role ipam does not run in this cluster, so its finalizer is taken from the IPs
+	// that are being deleted.
+	NoIPAM bool
+	Log    *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// APIServer keeps an IP for this cluster's API server for each VirtualNode, so that pods in
+// the provider reach it through the network fabric. The VirtualNode owns the IP: Kubernetes
+// deletes both together. Keys are those of VirtualNodes. One replica runs at a time; what it
+// writes is harmless if done twice.
+type APIServer struct {
+	*loop.Loop
+	cfg APIServerConfig
+}
+
+// NewAPIServer registers with the informers and starts nothing.
+func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
+	a := &APIServer{cfg: cfg}
+	a.Loop = loop.New(loop.Config{Name: "api-server", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.VirtualNodes.Informer(), loop.Self},
+		{cfg.IPs.Informer(), ownerKey},
+		{cfg.EndpointSlices.Informer(), a.all},
+		{cfg.ForeignClusters.Informer(), a.ofCluster},
+	} {
+		if _, err := a.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// all returns the keys of all VirtualNodes.
+func (a *APIServer) all(any) (keys []loop.Key) {
+	for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
+		keys = append(keys, loop.Self(obj)...)
+	}
+	return keys
+}
+
+// ofCluster returns the keys of the VirtualNodes of a ForeignCluster's cluster.
+func (a *APIServer) ofCluster(obj any) (keys []loop.Key) {
+	for _, cluster := range foreignKey(obj) {
+		for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
+			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok && vn.Spec.ClusterID == cluster.Name {
+				keys = append(keys, loop.Self(vn)...)
+			}
+		}
+	}
+	return keys
+}
+
+// ownerKey returns the key of the VirtualNode that owns an IP.
+func ownerKey(obj any) []loop.Key {
+	ip, ok := obj.(*ipamv1alpha1.IP)
+	if !ok {
+		return nil
+	}
+	if owner := metav1.GetControllerOf(ip); owner != nil && owner.Kind == "VirtualNode" {
+		return []loop.Key{{Namespace: ip.Namespace, Name: owner.Name}}
+	}
+	return nil
+}
+
+func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
+	have, err := a.cfg.IPs.Lister().IPs(key.Namespace).Get(APIServerIP(key.Name))
+	if apierrors.IsNotFound(err) {
+		have, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the IP of the API server: %w", err)
+	}
+	if have != nil && have.DeletionTimestamp != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
+		return a.lift(ctx, have)
+	}
+	vn, err := a.cfg.VirtualNodes.Lister().VirtualNodes(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && vn.DeletionTimestamp != nil {
+		return nil // the IP goes with it
+	}
+	if err != nil {
+		return fmt.Errorf("reading the VirtualNode: %w", err)
+	}
+	wanted, err := a.wanted(vn.Spec.ClusterID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case have != nil && have.DeletionTimestamp != nil:
+		return nil // its end is an event
+	case have != nil && !metav1.IsControlledBy(have, vn) && wanted:
+		return fmt.Errorf("IP %s/%s is in the way of the one for the API server: delete it", have.Namespace, have.Name)
+	case !wanted && (have == nil || !metav1.IsControlledBy(have, vn)):
+		return nil
+	case !wanted:
+		return a.remove(ctx, have)
+	}
+	slices, err := a.cfg.EndpointSlices.Lister().EndpointSlices(metav1.NamespaceDefault).List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing the EndpointSlices of the API server: %w", err)
+	}
+	return a.keep(ctx, vn, have, chooseServer(slices, serverOf(have)))
+}
+
+// wanted reports whether pods in a peer's cluster are led to the API server through the
+// network fabric.
+func (a *APIServer) wanted(peer string) (bool, error) {
+	all, err := a.cfg.ForeignClusters.Lister().List(labels.Everything())
+	if err != nil {
+		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	return !a.cfg.Off && !slices.ContainsFunc(all, func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer && disabled(fc) }), nil
+}
+
+// keep makes the IP as wanted. The zero want means that no address of the API server is
+// known: nothing changes.
+func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode, have *ipamv1alpha1.IP, want netip.AddrPort) error {
+	switch is := serverOf(have); {
+	case !want.IsValid() || is == want:
+		return nil
+	case have == nil:
+		return a.create(ctx, vn, want)
+	case is.Addr() == want.Addr():
+		next := have.DeepCopy()
+		next.Spec.Ports = serverPort(want)
+		if _, err := a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("updating the IP of the API server: %w", err)
+		}
+		return nil
+	}
+	// The pods that run keep the address that they have. It leads to this cluster's API server
+	// for as long as that has the address: one live read confirms that it has not.
+	live, err := a.cfg.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + APIServerService})
+	if err != nil {
+		return fmt.Errorf("listing the EndpointSlices of the API server live: %w", err)
+	}
+	if now := chooseServer(informer.Pointers(live.Items), serverOf(have)); now != want {
+		return loop.After(informer.CatchUp) // the cache is behind
+	}
+	return a.remove(ctx, have) // its end is an event
+}
+
+func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode, want netip.AddrPort) error {
+	ip := &ipamv1alpha1.IP{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vn.Namespace, Name: APIServerIP(vn.Name),
+			Labels: map[string]string{
+				corev1beta1.RemoteClusterIDLabel: vn.Spec.ClusterID, offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByAPIServer,
+			},
+			OwnerReferences: []metav1.OwnerReference{apply.ControllerReference(vn, offloadingv1beta1.SchemeGroupVersion.WithKind("VirtualNode"))},
+		},
+		// An API server outside of the nodes has no route back to peers.
+		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(want.Addr().String()), Masquerade: new(true), Ports: serverPort(want)},
+	}
+	_, err := a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return loop.After(informer.CatchUp) // the cache is behind
+	}
+	if err != nil {
+		return fmt.Errorf("creating the IP of the API server: %w", err)
+	}
+	return nil
+}
+
+func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
+	err := a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace).Delete(ctx, have.Name, apply.DeleteUID(have))
+	if err = apply.IgnoreGone(err); err != nil {
+		return fmt.Errorf("deleting the IP of the API server: %w", err)
+	}
+	return nil
+}
+
+// serverPort is what peers reach of an API server: nothing else of its host.
+func serverPort(server netip.AddrPort) []ipamv1alpha1.IPPort {
+	return []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: int32(server.Port())}}
+}
+
+// lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.
+func (a *APIServer) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
+	if !a.cfg.NoIPAM {
+		return nil // its end is an event
+	}
+	body, kind, err := apply.FinalizerPatch(ip, ipamv1alpha1.IPFinalizer, false)
+	if err != nil || body == nil {
+		return err
+	}
+	if _, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Patch(ctx, ip.Name, kind, body, metav1.PatchOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizers of IP %s/%s: %w", ip.Namespace, ip.Name, err)
+	}
+	return nil
+}
+
+// serverOf returns the address and the port of the API server that an IP is for; the zero
+// value for none. The port is 0 unless it is the only one of the IP.
+func serverOf(ip *ipamv1alpha1.IP) netip.AddrPort {
+	if ip == nil {
+		return netip.AddrPort{}
+	}
+	addr, ok := ip.Spec.IP.Addr()
+	if !ok {
+		return netip.AddrPort{}
+	}
+	if p := ip.Spec.Ports; len(p) == 1 && p[0].Protocol == corev1.ProtocolTCP && p[0].Port > 0 && p[0].Port <= 65535 {
+		return netip.AddrPortFrom(addr, uint16(p[0].Port))
+	}
+	return netip.AddrPortFrom(addr, 0)
+}
+
+// chooseServer returns the address of an API server: the one that have has, else the first
+// one, IPv4 before IPv6. The zero value means that there is none.
+func chooseServer(all []*discoveryv1.EndpointSlice, have netip.AddrPort) netip.AddrPort {
+	var found []netip.AddrPort
+	for _, s := range all {
+		for _, server := range serversIn(s) {
+			if server.ready && server.at.Port() > 0 && server.at.Addr().IsGlobalUnicast() {
+				found = append(found, server.at)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return netip.AddrPort{}
+	}
+	slices.SortFunc(found, func(x, y netip.AddrPort) int {
+		return cmp.Or(cmp.Compare(x.Addr().BitLen(), y.Addr().BitLen()), x.Compare(y))
+	})
+	if i := slices.IndexFunc(found, func(s netip.AddrPort) bool { return s.Addr() == have.Addr() }); i >= 0 {
+		return found[i]
+	}
+	return found[0]
+}
+
+// server is one address of the API server.
+type server struct {
+	at    netip.AddrPort // without a port: the EndpointSlice names none
+	ready bool
+}
+
+// serversIn returns the addresses in an EndpointSlice of the API server, and none for any
+// other.
+func serversIn(s *discoveryv1.EndpointSlice) (out []server) {
+	if s.Namespace != metav1.NamespaceDefault || s.Labels[discoveryv1.LabelServiceName] != APIServerService {
+		return nil
+	}
+	port := uint16(0)
+	for _, p := range s.Ports {
+		if port == 0 && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && (p.Name == nil || *p.Name == "" || *p.Name == httpsPort) {
+			port = uint16(*p.Port)
+		}
+	}
+	for _, e := range s.Endpoints {
+		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+		for _, text := range e.Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+				out = append(out, server{at: netip.AddrPortFrom(addr.Unmap(), port), ready: ready})
+			}
+		}
+	}
+	return out
+}
+
+// HomeAPI finds the address at which pods on one virtual node reach this cluster's API
+// server.
+type HomeAPI struct {
+	IPs ipaminformers.IPInformer
+	// Remap translates addresses of this cluster to those that the provider reaches.
+	Remap PeerRemapper
+	// Namespace and VirtualNode identify the VirtualNode.
+	Namespace, VirtualNode string
+}
+
+// Fabric reports whether the network fabric leads from the provider to this cluster.
+func (h HomeAPI) Fabric() bool { return h.Remap.Fabric() }
+
+// Address returns the address and port, or the reason for which none is known.
+func (h HomeAPI) Address() (netip.AddrPort, error) {
+	name := APIServerIP(h.VirtualNode)
+	ip, err := h.IPs.Lister().IPs(h.Namespace).Get(name)
+	if err != nil { // a lister returns no other error than NotFound
+		return netip.AddrPort{}, fmt.Errorf("there is no IP %s/%s of the API server yet", h.Namespace, name)
+	}
+	external, ok := ip.Status.IP.Addr()
+	ready := apply.FindCondition(ip.Status.Conditions, ipamv1alpha1.ConditionReady)
+	port := serverOf(ip).Port()
+	switch {
+	case ready != nil && ready.Status == metav1.ConditionFalse:
+		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server is not ready: %s", h.Namespace, name, ready.Message)
+	case !ok || ready == nil || ready.Status != metav1.ConditionTrue:
+		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server has no address yet", h.Namespace, name)
+	case port == 0:
+		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server: spec.ports has %d ports: one TCP port from 1 to 65535 is accepted",
+			h.Namespace, name, len(ip.Spec.Ports))
+	}
+	view, ok := h.Remap.View(external)
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("the provider has no view of %s, the address of the API server in this cluster's external range, yet", external)
+	}
+	return netip.AddrPortFrom(view, port), nil
+}

@@ -1,0 +1,349 @@
+package exchange
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	coreinformers "k8s.io/client-go/informers"
+	corefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/check"
+)
+
+// bench is the API server of cluster rome, and people and peers who write there.
+type bench struct {
+	t       *testing.T
+	tracker clienttesting.ObjectTracker
+	server  *kubetest.Server
+	clk     *clocktesting.FakeClock
+	others  *fake.Clientset
+	nodes   []*corev1.Node
+}
+
+// gatewayKey returns the public key number n.
+func gatewayKey(n byte) string {
+	raw := [32]byte{n, 9, 9}
+	return base64.StdEncoding.EncodeToString(raw[:])
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, tracker: fake.NewSimpleClientset().Tracker(), clk: clocktesting.NewFakeClock(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC))}
+	b.server = kubetest.NewServer(b.tracker, b.clk)
+	b.others = b.client()
+	return b
+}
+
+func (b *bench) client() *fake.Clientset {
+	c := &fake.Clientset{}
+	c.AddReactor("*", "*", b.server.React)
+	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := b.tracker.Watch(a.GetResource(), a.GetNamespace())
+		return true, w, err
+	})
+	return c
+}
+
+// replica is one replica of rome's controller, with caches that are filled by hand.
+type replica struct {
+	*bench
+	liqo     *fake.Clientset
+	factory  externalversions.SharedInformerFactory
+	core     coreinformers.SharedInformerFactory
+	exchange *Exchange
+	publish  *Publisher
+	gateways *fixedGateways
+}
+
+// replica starts one: its caches are as the API server is.
+func (b *bench) replica(change ...func(*check.Own)) *replica {
+	b.t.Helper()
+	r := &replica{bench: b, liqo: b.client(), gateways: &fixedGateways{list: []networkingv1beta1.Gateway{
+		{Name: "gw-1", Number: 1, PublicKey: gatewayKey(1), Endpoints: []networkingv1beta1.Endpoint{{Address: "203.0.113.10", Port: 51840}}}}, known: true}}
+	r.factory = externalversions.NewSharedInformerFactory(r.liqo, 0)
+	r.core = coreinformers.NewSharedInformerFactory(corefake.NewClientset(), 0)
+	own := check.Own{Pods: ranges("10.244.0.0/16"), External: ranges("10.70.0.0/16"), Services: ranges("10.96.0.0/12")}
+	for _, c := range change {
+		c(&own)
+	}
+	networking := r.factory.Networking().V1beta1()
+	ranges, err := NewRanges(RangesConfig{Given: own, Nodes: r.core.Core().V1().Nodes(), Log: zap.NewNop()})
+	require.NoError(b.t, err)
+	r.exchange, err = NewExchange(ExchangeConfig{
+		ClusterID: "rome", Own: ranges, Client: r.liqo,
+		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
+		Clock: b.clk, Log: zap.NewNop(),
+	})
+	require.NoError(b.t, err)
+	r.publish, err = NewPublisher(PublishConfig{
+		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
+		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
+		Configurations: networking.Configurations(), Log: zap.NewNop(),
+	})
+	require.NoError(b.t, err)
+	r.deliver()
+	return r
+}
+
+// fixedGateways are gateways that a test chooses.
+type fixedGateways struct {
+	list  []networkingv1beta1.Gateway
+	known bool
+	told  []func()
+}
+
+func (g *fixedGateways) Gateways() ([]networkingv1beta1.Gateway, bool) { return g.list, g.known }
+func (g *fixedGateways) Alive() bool                                   { return !g.known || len(g.list) > 0 }
+func (g *fixedGateways) MTU() int32                                    { return 1400 }
+func (g *fixedGateways) Subscribe(f func())                            { g.told = append(g.told, f) }
+
+// stores are the caches, by resource.
+func (r *replica) stores() map[string]cache.Store {
+	networking := r.factory.Networking().V1beta1()
+	return map[string]cache.Store{
+		"configurations": networking.Configurations().Informer().GetStore(), "connections": networking.Connections().Informer().GetStore(),
+		"networks": r.factory.IPAM().V1alpha1().Networks().Informer().GetStore(), "foreignclusters": r.factory.Core().V1beta1().ForeignClusters().Informer().GetStore(),
+		"resourceoffers": r.factory.Sharing().V1alpha1().ResourceOffers().Informer().GetStore(),
+	}
+}
+
+var gvkOf = map[string]schema.GroupVersionKind{
+	"configurations":  networkingv1beta1.SchemeGroupVersion.WithKind("Configuration"),
+	"connections":     networkingv1beta1.SchemeGroupVersion.WithKind("Connection"),
+	"networks":        ipamv1alpha1.SchemeGroupVersion.WithKind("Network"),
+	"foreignclusters": corev1beta1.SchemeGroupVersion.WithKind("ForeignCluster"),
+	"resourceoffers":  sharingv1alpha1.SchemeGroupVersion.WithKind("ResourceOffer"),
+}
+
+// deliver makes caches as the API server is now, all unless some are named.
+func (r *replica) deliver(names ...string) {
+	r.t.Helper()
+	stores := r.stores()
+	for name, kind := range gvkOf {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		list, err := r.tracker.List(kind.GroupVersion().WithResource(name), kind, "")
+		require.NoError(r.t, err)
+		items, err := meta.ExtractList(list)
+		require.NoError(r.t, err)
+		var objects []any
+		for _, o := range items {
+			objects = append(objects, o)
+		}
+		require.NoError(r.t, stores[name].Replace(objects, ""))
+	}
+	var nodes []any
+	for _, n := range r.bench.nodes {
+		nodes = append(nodes, n)
+	}
+	require.NoError(r.t, r.core.Core().V1().Nodes().Informer().GetStore().Replace(nodes, ""))
+}
+
+// settle delivers and syncs a peer until nothing is written any more.
+func (r *replica) settle(peer string) {
+	r.t.Helper()
+	for range 20 {
+		r.deliver()
+		r.liqo.ClearActions()
+		require.NoError(r.t, r.publish.sync(r.t.Context(), loop.Key{Name: peer}))
+		r.deliver()
+		require.NoError(r.t, r.exchange.sync(r.t.Context(), loop.Key{Name: peer}))
+		if len(kubetest.TakeWrites(r.liqo)) == 0 {
+			return
+		}
+	}
+	r.t.Fatal("writes do not end")
+}
+
+// sync syncs a peer's exchange, and returns what was written.
+func (r *replica) sync(peer string) ([]string, error) {
+	r.liqo.ClearActions()
+	err := r.exchange.sync(r.t.Context(), loop.Key{Name: peer})
+	return kubetest.TakeWrites(r.liqo), err
+}
+
+// milan has an offer of rome that it uses, and a record here.
+func (b *bench) peer(id string) {
+	b.t.Helper()
+	_, err := b.others.CoreV1beta1().ForeignClusters().Create(b.t.Context(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}, metav1.CreateOptions{})
+	require.NoError(b.t, err)
+	b.offer(id, "rome", sharingv1alpha1.OfferAccepted)
+}
+
+// offer makes an offer between rome and a peer.
+func (b *bench) offer(peer, name string, phase sharingv1alpha1.OfferPhase) {
+	b.t.Helper()
+	offers := b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer))
+	o, err := offers.Create(b.t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: name}}, metav1.CreateOptions{})
+	require.NoError(b.t, err)
+	b.decideOffer(o, phase, "")
+}
+
+func (b *bench) decideOffer(o *sharingv1alpha1.ResourceOffer, phase sharingv1alpha1.OfferPhase, node string) {
+	b.t.Helper()
+	o.Status.Phase, o.Status.VirtualNode = phase, node
+	_, err := b.others.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(b.t.Context(), o, metav1.UpdateOptions{})
+	require.NoError(b.t, err)
+}
+
+func (b *bench) getOffer(peer string) *sharingv1alpha1.ResourceOffer {
+	o, err := b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(b.t.Context(), "rome", metav1.GetOptions{})
+	require.NoError(b.t, err)
+	return o
+}
+
+// says writes the copy of a peer's Configuration.
+func (b *bench) says(peer string, pods, external networkingv1beta1.CIDR, key byte) {
+	b.t.Helper()
+	c := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: "rome",
+		Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: peer}}}
+	c.Spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: []networkingv1beta1.CIDR{pods}, External: []networkingv1beta1.CIDR{external}}
+	c.Spec.Gateways = []networkingv1beta1.Gateway{{Name: "gw-1", Number: 1, PublicKey: gatewayKey(key),
+		Endpoints: []networkingv1beta1.Endpoint{{Address: "203.0.113.20", Port: 51840}, {Address: "gw.milan.example", Port: 51840}}}}
+	c.Spec.MTU = 1370
+	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).Create(b.t.Context(), c, metav1.CreateOptions{})
+	require.NoError(b.t, err)
+}
+
+// theirs is a peer's Configuration; nil if there is none. mine is rome's own for the peer.
+func (b *bench) theirs(peer string) *networkingv1beta1.Configuration {
+	return b.configuration(peer, "rome")
+}
+func (b *bench) mine(peer string) *networkingv1beta1.Configuration {
+	return b.configuration(peer, peer)
+}
+
+func (b *bench) configuration(peer, name string) *networkingv1beta1.Configuration {
+	b.t.Helper()
+	c, err := b.others.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(peer)).Get(b.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(b.t, err)
+	return c
+}
+
+// edit changes a Configuration as its writer does.
+func (b *bench) edit(c *networkingv1beta1.Configuration, change func(*networkingv1beta1.Configuration)) {
+	b.t.Helper()
+	change(c)
+	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).Update(b.t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(b.t, err)
+}
+
+// answers has the peer answer rome's Configuration.
+func (b *bench) answers(peer string, pods, external networkingv1beta1.CIDR) {
+	b.t.Helper()
+	c := b.mine(peer)
+	c.Status.Local = &networkingv1beta1.MappedNetwork{CIDR: networkingv1beta1.MappedCIDR{Pod: c.Spec.Local.CIDR.Pod, External: c.Spec.Local.CIDR.External}}
+	c.Status.Remote = &networkingv1beta1.MappedNetwork{CIDR: networkingv1beta1.MappedCIDR{Pod: []networkingv1beta1.CIDR{pods}, External: []networkingv1beta1.CIDR{external}}}
+	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(b.t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(b.t, err)
+}
+
+// claims are the Networks of a peer, by what they ask for.
+func (b *bench) claims(peer string) map[networkingv1beta1.CIDR]*ipamv1alpha1.Network {
+	b.t.Helper()
+	list, err := b.others.IPAMV1alpha1().Networks(corev1beta1.TenantNamespace(peer)).List(b.t.Context(), metav1.ListOptions{})
+	require.NoError(b.t, err)
+	out := map[networkingv1beta1.CIDR]*ipamv1alpha1.Network{}
+	for i := range list.Items {
+		out[list.Items[i].Spec.CIDR] = &list.Items[i]
+	}
+	return out
+}
+
+// grant has the allocator answer a claim.
+func (b *bench) grant(peer string, cidr, view networkingv1beta1.CIDR) {
+	b.t.Helper()
+	n := b.claims(peer)[cidr]
+	require.NotNil(b.t, n, cidr)
+	n.Status.CIDR = view
+	n.Status.Conditions = []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ipamv1alpha1.ReasonAllocated}}
+	if view == "" {
+		n.Status.Conditions[0] = metav1.Condition{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: ipamv1alpha1.ReasonExhausted, Message: "no range of size /16 is free"}
+	}
+	_, err := b.others.IPAMV1alpha1().Networks(n.Namespace).UpdateStatus(b.t.Context(), n, metav1.UpdateOptions{})
+	require.NoError(b.t, err)
+}
+
+func (b *bench) connection(peer string) *networkingv1beta1.Connection {
+	b.t.Helper()
+	c, err := b.others.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).Get(b.t.Context(), peer, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(b.t, err)
+	return c
+}
+
+// connected brings rome and milan together: what is equal in both is remapped.
+func (b *bench) connected() *replica {
+	b.t.Helper()
+	b.peer("milan")
+	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
+	r := b.replica()
+	r.settle("milan")
+	b.grant("milan", "10.244.0.0/16", "10.80.0.0/16")
+	b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
+	b.answers("milan", "10.90.0.0/16", "10.70.0.0/16")
+	r.settle("milan")
+	return r
+}
+
+func (b *bench) condition(peer string) metav1.Condition {
+	b.t.Helper()
+	c := meta.FindStatusCondition(b.theirs(peer).Status.Conditions, networkingv1beta1.ConditionReady)
+	require.NotNil(b.t, c)
+	return *c
+}
+
+// run starts the informers and both loops until the test ends.
+func (r *replica) run() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.factory.Start(ctx.Done())
+	r.core.Start(ctx.Done())
+	// A fake's watch misses what happens between its list and its start.
+	r.factory.WaitForCacheSync(ctx.Done())
+	r.core.WaitForCacheSync(ctx.Done())
+	done := make(chan error, 2)
+	go func() { done <- r.exchange.Run(ctx, 2) }()
+	go func() { done <- r.publish.Run(ctx, 2) }()
+	r.t.Cleanup(func() {
+		cancel()
+		require.NoError(r.t, <-done)
+		require.NoError(r.t, <-done)
+		r.factory.Shutdown()
+	})
+}
+
+func testNode(name, addr string, pods ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: pods},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}, {Type: corev1.NodeHostName, Address: name}}}}
+}

@@ -1,0 +1,237 @@
+package exchange
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/netfabric/check"
+)
+
+// facts are what is known of the networks of one peer.
+type facts struct {
+	check.Surroundings
+	peer string
+	// theirs is the peer's Configuration, which exists and is not being deleted.
+	theirs *networkingv1beta1.Configuration
+	// mine is this cluster's own for the peer; nil while it publishes none.
+	mine *networkingv1beta1.Configuration
+	// connection is the peer's; nil if there is none.
+	connection *networkingv1beta1.Connection
+	// networks are those of the tenant namespace, by name.
+	networks map[string]*ipamv1alpha1.Network
+	// unknown says why this cluster does not know its own ranges; nil: it does.
+	unknown error
+	now     metav1.Time
+}
+
+// decision is what is to be done about a peer's Configuration.
+type decision struct {
+	// create and update are Networks, with all that is to be written.
+	create, update []*ipamv1alpha1.Network
+	// release are the names of Networks that no range of the peer needs any more. They go
+	// when the Connection does not have their views.
+	release []string
+	// status of the peer's Configuration.
+	status networkingv1beta1.ConfigurationStatus
+	// connection is what its Connection shall say; nil: there shall be none. It counts where
+	// apply is set; else the Connection stays as it is.
+	connection *networkingv1beta1.ConnectionSpec
+	apply      bool
+}
+
+// decide is pure. What is wrong with a Configuration is said in its status, and nothing of
+// it is taken over.
+func (f facts) decide() decision {
+	out := decision{status: *f.theirs.Status.DeepCopy()}
+	if f.unknown != nil {
+		// What is in use stays: it was checked when the ranges were known.
+		if ready := apply.FindCondition(out.status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+			f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, fmt.Sprintf("cluster %s takes nothing of it over yet: %s", f.ClusterID, apply.OneLine(f.unknown)))
+		}
+		return out
+	}
+	out.status.ObservedGeneration = f.theirs.Generation
+	if wrong := f.CheckConfiguration(f.peer, f.theirs); len(wrong) > 0 {
+		f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonInvalid, fmt.Sprintf(
+			"cluster %s takes nothing of it over: %s", f.ClusterID, wrong))
+		out.apply = f.mine == nil || !f.holds()
+		return out
+	}
+	c := f.claimAll(&out)
+	out.status.Local, out.status.Remote = answered(c.mappings)
+	out.release = f.unneeded(c.wanted)
+	answer, bad := f.answer()
+	switch {
+	case len(c.refused) > 0:
+		f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, c.refused.String())
+	case len(c.waiting) > 0 && f.mine == nil:
+		f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonAllocating, fmt.Sprintf(
+			"cluster %s publishes no Configuration for %s: it does when an offer between the two is accepted, and networking is not disabled for %s", f.ClusterID, f.peer, f.peer))
+	case len(c.waiting) > 0:
+		f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonAllocating, "no range is allocated yet for "+strings.Join(c.waiting, ", "))
+	default:
+		message := fmt.Sprintf("cluster %s has a view of each range", f.ClusterID)
+		if bad != nil {
+			message += fmt.Sprintf("; but of the views that %s has answered, some cannot be used: %s", f.peer, apply.OneLine(bad))
+		}
+		f.condition(&out, metav1.ConditionTrue, networkingv1beta1.ReasonNetworksAllocated, message)
+	}
+	out.connection = connectionSpec(f.peer, answer, c.mappings, f.mine, f.theirs)
+	out.apply = out.connection != nil || f.mine == nil || !f.holds()
+	return out
+}
+
+// holds reports whether every view in the Connection still is this cluster's to use: a view
+// whose Network is gone may be given to another peer.
+func (f facts) holds() bool {
+	if f.connection == nil {
+		return true
+	}
+	return !slices.ContainsFunc(f.connection.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
+		return !slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *ipamv1alpha1.Network) bool {
+			own, _ := n.Spec.CIDR.Prefix()
+			view, _ := n.Status.CIDR.Prefix()
+			return managed(n) && n.DeletionTimestamp == nil && n.Status.CIDR == m.View && f.CheckView(own, view) == nil
+		})
+	})
+}
+
+func (f facts) condition(out *decision, status metav1.ConditionStatus, reason, message string) {
+	apply.SetCondition(&out.status.Conditions, metav1.Condition{
+		Type: networkingv1beta1.ConditionReady, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: f.theirs.Generation, LastTransitionTime: f.now,
+	})
+}
+
+// claiming is how far the claims of a Configuration are.
+type claiming struct {
+	wanted   map[string]bool // names of Networks
+	mappings []networkingv1beta1.Mapping
+	waiting  []string // ranges
+	refused  check.Problems
+}
+
+// claimAll looks at the Network of each range.
+func (f facts) claimAll(out *decision) claiming {
+	c := claiming{wanted: map[string]bool{}}
+	for _, r := range check.OwnRanges(f.theirs) {
+		name := networkName(f.theirs.Name, r)
+		c.wanted[name] = true
+		want := f.network(name, r.CIDR)
+		have := f.networks[name]
+		switch {
+		case have == nil:
+			c.waiting = append(c.waiting, string(r.CIDR))
+			if f.mine != nil {
+				out.create = append(out.create, want)
+			}
+		case !managed(have) || have.Spec.CIDR != r.CIDR:
+			c.refused.Add("Network %s/%s is in the way of a claim for %s: delete it", have.Namespace, have.Name, r.CIDR)
+		case have.DeletionTimestamp != nil:
+			c.waiting = append(c.waiting, string(r.CIDR)) // made again when it is gone
+		default:
+			if next := owned(have, want); next != nil {
+				out.update = append(out.update, next)
+			}
+			f.granted(have, r, &c)
+		}
+	}
+	return c
+}
+
+// granted reads what a Network has got.
+func (f facts) granted(n *ipamv1alpha1.Network, r check.OwnRange, c *claiming) {
+	is := apply.FindCondition(n.Status.Conditions, ipamv1alpha1.ConditionReady)
+	view, ok := n.Status.CIDR.Prefix()
+	switch {
+	case is != nil && is.Status == metav1.ConditionFalse:
+		c.refused.Add("%s: %s", r.CIDR, is.Message)
+		return
+	case is == nil || is.Status != metav1.ConditionTrue || !ok:
+		c.waiting = append(c.waiting, string(r.CIDR))
+		return
+	}
+	if err := f.CheckView(r.Prefix, view); err != nil {
+		c.refused.Add("%s has got a range that cannot be used: %s; delete Network %s/%s in cluster %s for another", r.CIDR, err, n.Namespace, n.Name, f.ClusterID)
+		return
+	}
+	c.mappings = append(c.mappings, networkingv1beta1.Mapping{Own: r.CIDR, View: n.Status.CIDR, Use: r.Use})
+}
+
+// unneeded returns the Networks of the peer that no range needs, by name.
+func (f facts) unneeded(wanted map[string]bool) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(f.networks)) {
+		if n := f.networks[name]; !wanted[name] && managed(n) && n.DeletionTimestamp == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// managed reports whether an object is one that the negotiation has made by itself.
+func managed(o metav1.Object) bool {
+	return o.GetLabels()[offloadingv1beta1.ManagedByLabel] == networkingv1beta1.ManagedByConfiguration
+}
+
+// made are the labels of what the negotiation makes for a peer.
+func made(peer string) map[string]string {
+	return map[string]string{corev1beta1.RemoteClusterIDLabel: peer, offloadingv1beta1.ManagedByLabel: networkingv1beta1.ManagedByConfiguration}
+}
+
+// networkName is the name of the Network of a range: every other range has another name.
+func networkName(configuration string, r check.OwnRange) string {
+	return configuration + "-" + strings.ToLower(string(r.Use)) + "-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(r.Prefix.String())
+}
+
+// network is the claim for a range of the peer.
+func (f facts) network(name string, cidr networkingv1beta1.CIDR) *ipamv1alpha1.Network {
+	return &ipamv1alpha1.Network{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: f.theirs.Namespace, Name: name, Labels: made(f.peer),
+			OwnerReferences: []metav1.OwnerReference{ownedBy(f.theirs)},
+		},
+		Spec: ipamv1alpha1.NetworkSpec{CIDR: cidr},
+	}
+}
+
+func ownedBy(c *networkingv1beta1.Configuration) metav1.OwnerReference {
+	return apply.ControllerReference(c, networkingv1beta1.SchemeGroupVersion.WithKind("Configuration"))
+}
+
+// owned returns have with the owner of want, and nil if it has it. A Configuration that was
+// restored from a backup has another UID, and its Networks keep what they have.
+func owned(have, want *ipamv1alpha1.Network) *ipamv1alpha1.Network {
+	if equality.Semantic.DeepEqual(have.OwnerReferences, want.OwnerReferences) {
+		return nil
+	}
+	next := have.DeepCopy()
+	next.OwnerReferences = want.OwnerReferences
+	return next
+}
+
+// answered are both sides of the status that says which views there are. Both are nil while
+// there is none.
+func answered(mappings []networkingv1beta1.Mapping) (own, seen *networkingv1beta1.MappedNetwork) {
+	if len(mappings) == 0 {
+		return nil, nil
+	}
+	own, seen = &networkingv1beta1.MappedNetwork{}, &networkingv1beta1.MappedNetwork{}
+	for _, m := range mappings {
+		if m.Use == networkingv1beta1.RangePod {
+			own.CIDR.Pod, seen.CIDR.Pod = append(own.CIDR.Pod, m.Own), append(seen.CIDR.Pod, m.View)
+		} else {
+			own.CIDR.External, seen.CIDR.External = append(own.CIDR.External, m.Own), append(seen.CIDR.External, m.View)
+		}
+	}
+	return own, seen
+}

@@ -1,0 +1,496 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/ipam"
+)
+
+// ExchangeConfig configures an Exchange.
+type ExchangeConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Off removes all that was made, and answers nobody.
+	Off bool
+	// Own knows this cluster's ranges. Those that it has published count beside them.
+	Own *Ranges
+
+	// Client is of this cluster.
+	Client versioned.Interface
+	// The informers are of this cluster and of all namespaces.
+	Configurations networkinginformers.ConfigurationInformer
+	Connections    networkinginformers.ConnectionInformer
+	Networks       ipaminformers.NetworkInformer
+
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Exchange answers the Configurations of peers: it claims a Network for each range, answers
+// with the views that these get, and makes the Connection of both directions. Keys are
+// cluster ids. One replica runs at a time; what it writes is harmless if done twice.
+type Exchange struct {
+	*loop.Loop
+	cfg ExchangeConfig
+}
+
+// NewExchange registers with the informers and starts nothing.
+func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
+	e := &Exchange{cfg: cfg}
+	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.Configurations.Informer(), peerKey},
+		{cfg.Networks.Informer(), peerKey},
+		{cfg.Connections.Informer(), e.connectionKeys},
+	} {
+		if _, err := e.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Own.Subscribe(e.wakeAll)
+	return e, nil
+}
+
+// Run works until ctx is done. It may be called again.
+func (e *Exchange) Run(ctx context.Context, workers int) error {
+	if !e.cfg.Own.Wait(ctx) {
+		return nil
+	}
+	return e.Loop.Run(ctx, workers)
+}
+
+// peerOf returns the peer whose tenant namespace this is, and "" for any other.
+func peerOf(namespace string) string {
+	if id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix); ok {
+		return id
+	}
+	return ""
+}
+
+// peerKey is the key of the peer whose tenant namespace an object stands in.
+func peerKey(obj any) []loop.Key {
+	m, err := meta.Accessor(obj)
+	if err != nil || peerOf(m.GetNamespace()) == "" {
+		return nil
+	}
+	return []loop.Key{{Name: peerOf(m.GetNamespace())}}
+}
+
+// connectionKeys are the peer of a Connection, and those whose Configuration is not in
+// force: it may have asked for what the Connection has.
+func (e *Exchange) connectionKeys(obj any) []loop.Key {
+	keys := peerKey(obj)
+	for _, c := range e.copies() {
+		if ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+			keys = append(keys, peerKey(c)...)
+		}
+	}
+	return keys
+}
+
+// copies are the Configurations of all peers.
+func (e *Exchange) copies() (out []*networkingv1beta1.Configuration) {
+	for _, obj := range e.cfg.Configurations.Informer().GetStore().List() {
+		if c, ok := obj.(*networkingv1beta1.Configuration); ok && isTheirs(e.cfg.ClusterID, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (e *Exchange) wakeAll() {
+	for _, c := range e.copies() {
+		for _, key := range peerKey(c) {
+			e.Wake(key)
+		}
+	}
+}
+
+// isTheirs reports whether a Configuration is one that a peer has written: its copy has the
+// id of this cluster for a name. Its labels are looked at with what it says.
+func isTheirs(clusterID string, c *networkingv1beta1.Configuration) bool {
+	return c.Name == clusterID && peerOf(c.Namespace) != ""
+}
+
+// isMine reports whether a Configuration is this cluster's own for the peer of its namespace.
+func isMine(c *networkingv1beta1.Configuration) bool {
+	return c.Name == peerOf(c.Namespace) && c.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && managed(c) && c.DeletionTimestamp == nil
+}
+
+func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
+	f, err := e.gather(key.Name)
+	if err != nil {
+		return err
+	}
+	if e.cfg.Off || f.theirs == nil || f.theirs.DeletionTimestamp != nil {
+		return e.end(ctx, f)
+	}
+	if f.theirs, err = e.hold(ctx, f.theirs, true); err != nil {
+		return apply.IgnoreNotFound(err)
+	}
+	d := f.decide()
+	err = errors.Join(e.claim(ctx, f.theirs.Namespace, d), e.report(ctx, f.theirs, d.status))
+	if d.apply {
+		err = errors.Join(err, e.connect(ctx, f, d))
+	}
+	if err != nil || len(d.release) == 0 {
+		return err
+	}
+	return e.release(ctx, f, d.release)
+}
+
+// gather reads what there is of one peer from the caches.
+func (e *Exchange) gather(peer string) (facts, error) {
+	namespace := corev1beta1.TenantNamespace(peer)
+	f := facts{peer: peer, networks: map[string]*ipamv1alpha1.Network{}, now: metav1.NewTime(e.cfg.Clock.Now())}
+	own, err := e.cfg.Configurations.Lister().Configurations(namespace).List(labels.Everything())
+	if err != nil {
+		return f, fmt.Errorf("listing Configurations: %w", err)
+	}
+	for _, c := range own {
+		f.configuration(e.cfg.ClusterID, c)
+	}
+	networks, err := e.cfg.Networks.Lister().Networks(namespace).List(labels.Everything())
+	if err != nil {
+		return f, fmt.Errorf("listing Networks: %w", err)
+	}
+	for _, n := range networks {
+		f.networks[n.Name] = n
+	}
+	f.Surroundings, f.unknown = e.surroundings(f.mine)
+	connections, err := e.cfg.Connections.Lister().List(labels.Everything())
+	if err != nil {
+		return f, fmt.Errorf("listing Connections: %w", err)
+	}
+	for _, c := range connections {
+		if c.Namespace == namespace && c.Name == peer {
+			f.connection = c
+		}
+	}
+	for _, c := range connections {
+		if peerOf(c.Namespace) != peer {
+			f.beside(c)
+		}
+	}
+	return f, nil
+}
+
+// configuration takes note of a Configuration in the peer's tenant namespace.
+func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configuration) {
+	switch {
+	case isTheirs(clusterID, c):
+		f.theirs = c
+	case isMine(c):
+		f.mine = c
+	}
+}
+
+// beside takes note of another peer's Connection: what that one has by it, this one may not
+// have. A key that both have is that of the older Connection. The answer goes to this peer,
+// so it does not say whose things are.
+func (f *facts) beside(c *networkingv1beta1.Connection) {
+	for _, g := range c.Spec.Gateways {
+		if !f.hadFirst(g.PublicKey, c) {
+			f.Keys[g.PublicKey] = "a gateway of another peer"
+		}
+	}
+	for _, m := range c.Spec.Remote {
+		if p, ok := m.View.Prefix(); ok {
+			f.Views = append(f.Views, ipam.Range{Prefix: p, Name: "a range under which another peer is seen"})
+		}
+	}
+}
+
+// hadFirst reports whether this peer's Connection has a key and is older than another's.
+func (f *facts) hadFirst(key string, other *networkingv1beta1.Connection) bool {
+	mine := f.connection
+	if mine == nil || !slices.ContainsFunc(mine.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return g.PublicKey == key }) {
+		return false
+	}
+	return cmp.Or(mine.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, peerOf(other.Namespace))) < 0
+}
+
+// surroundings returns those of this cluster alone. The error is what of them is not known.
+func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (check.Surroundings, error) {
+	own, unknown := e.cfg.Own.Own()
+	s := check.Surroundings{ClusterID: e.cfg.ClusterID, Own: own, Keys: map[string]string{}}
+	s.Own.External = slices.Clone(own.External)
+	if mine == nil {
+		return s, unknown
+	}
+	for _, r := range check.OwnRanges(mine) {
+		if r.Use == networkingv1beta1.RangePod {
+			s.Own.Pods = append(s.Own.Pods, r.Prefix)
+		} else {
+			s.Own.External = append(s.Own.External, r.Prefix)
+		}
+	}
+	for _, g := range mine.Spec.Gateways {
+		s.Keys[g.PublicKey] = "a gateway of " + e.cfg.ClusterID
+	}
+	return s, unknown
+}
+
+// hold gives the peer's Configuration our finalizer, or takes it away.
+func (e *Exchange) hold(ctx context.Context, c *networkingv1beta1.Configuration, want bool) (*networkingv1beta1.Configuration, error) {
+	body, kind, err := apply.FinalizerPatch(c, networkingv1beta1.ConfigurationFinalizer, want)
+	if err != nil || body == nil {
+		return c, err
+	}
+	held, err := e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace).Patch(ctx, c.Name, kind, body, metav1.PatchOptions{})
+	if err != nil {
+		return c, fmt.Errorf("writing the finalizers of Configuration %s: %w", c.Name, err)
+	}
+	return held, nil
+}
+
+// claim writes the Networks of a decision.
+func (e *Exchange) claim(ctx context.Context, namespace string, d decision) error {
+	networks := e.cfg.Client.IPAMV1alpha1().Networks(namespace)
+	for _, n := range d.create {
+		_, err := networks.Create(ctx, n, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return loop.After(informer.CatchUp)
+		}
+		if err != nil {
+			return fmt.Errorf("creating Network %s: %w", n.Name, err)
+		}
+	}
+	for _, n := range d.update {
+		if _, err := networks.Update(ctx, n, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("updating Network %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// report writes the answer to the peer, if it says something else.
+func (e *Exchange) report(ctx context.Context, c *networkingv1beta1.Configuration, status networkingv1beta1.ConfigurationStatus) error {
+	if equality.Semantic.DeepEqual(status, c.Status) {
+		return nil
+	}
+	next := c.DeepCopy()
+	next.Status = status
+	if _, err := e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("answering Configuration %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// connect makes the Connection as decided.
+func (e *Exchange) connect(ctx context.Context, f facts, d decision) error {
+	connections := e.cfg.Client.NetworkingV1beta1().Connections(f.theirs.Namespace)
+	have := f.connection
+	switch {
+	case d.connection == nil && (have == nil || !managed(have)):
+		return nil
+	case d.connection == nil:
+		return e.disconnect(ctx, f)
+	case have == nil:
+		want := &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: f.theirs.Namespace, Name: f.peer, Labels: made(f.peer),
+			OwnerReferences: []metav1.OwnerReference{ownedBy(f.theirs)}}, Spec: *d.connection}
+		_, err := connections.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return loop.After(informer.CatchUp)
+		}
+		if err != nil {
+			return fmt.Errorf("creating Connection %s: %w", f.peer, err)
+		}
+		return nil
+	case !managed(have):
+		return fmt.Errorf("keeping Connection %s/%s: it has no label %s=%s, so liqod has not made it: delete it",
+			have.Namespace, have.Name, offloadingv1beta1.ManagedByLabel, networkingv1beta1.ManagedByConfiguration)
+	case have.DeletionTimestamp != nil:
+		return nil // made again when it is gone
+	}
+	next := have.DeepCopy()
+	next.Spec, next.OwnerReferences = *d.connection, []metav1.OwnerReference{ownedBy(f.theirs)}
+	if equality.Semantic.DeepEqual(next, have) {
+		return nil
+	}
+	if _, err := connections.Update(ctx, next, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("updating Connection %s: %w", f.peer, err)
+	}
+	return nil
+}
+
+// disconnect deletes a Connection when the API server agrees with the caches that nothing
+// holds it.
+func (e *Exchange) disconnect(ctx context.Context, f facts) error {
+	if f.connection.DeletionTimestamp != nil {
+		return nil
+	}
+	live, err := e.live(ctx, f)
+	if err != nil {
+		return err
+	}
+	if live.theirs != nil && live.theirs.DeletionTimestamp == nil {
+		if d := live.decide(); !d.apply || d.connection != nil {
+			return loop.After(informer.CatchUp)
+		}
+	}
+	return e.deleteConnection(ctx, f.connection)
+}
+
+func (e *Exchange) deleteConnection(ctx context.Context, c *networkingv1beta1.Connection) error {
+	if c.DeletionTimestamp != nil {
+		return nil
+	}
+	e.cfg.Log.Info("connection ends", zap.String("peer", c.Spec.ClusterID))
+	err := e.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Delete(ctx, c.Name, apply.DeleteUID(c))
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("deleting Connection %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// live returns the facts with the objects of the peer as the API server has them.
+func (e *Exchange) live(ctx context.Context, f facts) (facts, error) {
+	namespace := corev1beta1.TenantNamespace(f.peer)
+	f.theirs, f.mine, f.networks = nil, nil, map[string]*ipamv1alpha1.Network{}
+	all, err := e.cfg.Client.NetworkingV1beta1().Configurations(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return f, fmt.Errorf("listing Configurations: %w", err)
+	}
+	for i := range all.Items {
+		f.configuration(e.cfg.ClusterID, &all.Items[i])
+	}
+	networks, err := e.cfg.Client.IPAMV1alpha1().Networks(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return f, fmt.Errorf("listing Networks: %w", err)
+	}
+	for i := range networks.Items {
+		f.networks[networks.Items[i].Name] = &networks.Items[i]
+	}
+	f.connection, err = e.cfg.Client.NetworkingV1beta1().Connections(namespace).Get(ctx, f.peer, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		f.connection = nil
+	} else if err != nil {
+		return f, fmt.Errorf("reading Connection %s: %w", f.peer, err)
+	}
+	return f, nil
+}
+
+// release deletes Networks that no range needs. One whose view the Connection still has is
+// left: its view would be given to another peer.
+func (e *Exchange) release(ctx context.Context, f facts, names []string) error {
+	live, err := e.live(ctx, f)
+	if err != nil {
+		return err
+	}
+	if live.theirs == nil || live.theirs.UID != f.theirs.UID || live.theirs.Generation != f.theirs.Generation {
+		return loop.After(informer.CatchUp)
+	}
+	for _, name := range names {
+		n := live.networks[name]
+		if n == nil || !managed(n) || live.connected(n.Status.CIDR) {
+			continue // the Connection wakes us when it changes
+		}
+		if err := e.free(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connected reports whether the Connection has a view.
+func (f facts) connected(view networkingv1beta1.CIDR) bool {
+	return f.connection != nil && slices.ContainsFunc(f.connection.Spec.Remote, func(m networkingv1beta1.Mapping) bool { return m.View == view })
+}
+
+// stuck reports whether a Network that was made for the peer is being deleted and still has
+// the finalizer of role ipam.
+func (f facts) stuck() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *ipamv1alpha1.Network) bool {
+		return managed(n) && n.DeletionTimestamp != nil && apply.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer)
+	})
+}
+
+func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
+	networks := e.cfg.Client.IPAMV1alpha1().Networks(n.Namespace)
+	if n.DeletionTimestamp == nil {
+		if err := networks.Delete(ctx, n.Name, apply.DeleteUID(n)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting Network %s: %w", n.Name, err)
+		}
+		return nil
+	}
+	if !e.cfg.Off {
+		return nil
+	}
+	// With networking off, no role ipam runs that would take its finalizer away.
+	body, kind, err := apply.FinalizerPatch(n, ipamv1alpha1.NetworkFinalizer, false)
+	if err != nil || body == nil {
+		return err
+	}
+	if _, err = networks.Patch(ctx, n.Name, kind, body, metav1.PatchOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizers of Network %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// end removes what was made for a Configuration that is gone, that is being deleted, or that
+// is not to be answered any more: the Connection, when that is gone the Networks, and then our finalizer.
+func (e *Exchange) end(ctx context.Context, f facts) error {
+	held := f.theirs != nil && apply.HasFinalizer(f.theirs, networkingv1beta1.ConfigurationFinalizer)
+	if !held && len(f.unneeded(nil)) == 0 && !(e.cfg.Off && f.stuck()) && (f.connection == nil || !managed(f.connection)) {
+		return nil
+	}
+	live, err := e.live(ctx, f)
+	if err != nil {
+		return err
+	}
+	if !e.cfg.Off && live.theirs != nil && live.theirs.DeletionTimestamp == nil {
+		return loop.After(informer.CatchUp)
+	}
+	if c := live.connection; c != nil && managed(c) {
+		if err := e.deleteConnection(ctx, c); err != nil {
+			return err
+		}
+		if live, err = e.live(ctx, f); err != nil || live.connection != nil {
+			return err // its end wakes us
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(live.networks)) {
+		if n := live.networks[name]; managed(n) {
+			if err := e.free(ctx, n); err != nil {
+				return err
+			}
+		}
+	}
+	if live.theirs == nil {
+		return nil
+	}
+	_, err = e.hold(ctx, live.theirs, false)
+	return apply.IgnoreNotFound(err)
+}

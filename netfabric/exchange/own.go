@@ -1,0 +1,306 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	serviceinformers "k8s.io/client-go/informers/networking/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/ipam"
+)
+
+// RangesConfig configures Ranges.
+type RangesConfig struct {
+	// Given are those that people have configured. What is found counts beside them.
+	Given check.Own
+	Nodes coreinformers.NodeInformer
+	// ServiceCIDRs is nil where none are asked for: then Given has all ranges of Services.
+	ServiceCIDRs serviceinformers.ServiceCIDRInformer
+	// APIServer has the EndpointSlices of APIServerService in namespace default, and may have
+	// others. It is nil where nobody needs the addresses.
+	APIServer discoveryinformers.EndpointSliceInformer
+
+	Log *zap.Logger
+}
+
+// Ranges finds the ranges of this cluster: those of pods and the addresses of nodes in its
+// Nodes, those of Services in its ServiceCIDRs. It is safe for concurrent use.
+type Ranges struct {
+	cfg   RangesConfig
+	tells []func()
+
+	mu sync.Mutex
+	// failed says why the ServiceCIDRs have not been read; nil: they are, or nobody has tried.
+	failed error
+}
+
+// NewRanges registers with the informers and starts nothing.
+func NewRanges(cfg RangesConfig) (*Ranges, error) {
+	r := &Ranges{cfg: cfg}
+	if err := check.WatchNodes(cfg.Nodes.Informer(), r.changed); err != nil {
+		return nil, err
+	}
+	if cfg.APIServer != nil {
+		if err := watchSlices(cfg.APIServer.Informer(), r.changed); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.ServiceCIDRs == nil {
+		return r, nil
+	}
+	informer := cfg.ServiceCIDRs.Informer()
+	if err := informer.SetWatchErrorHandlerWithContext(r.notRead); err != nil {
+		return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { r.changed() }, UpdateFunc: func(before, after any) {
+			a, isRange := before.(*networkingv1.ServiceCIDR)
+			b, areRanges := after.(*networkingv1.ServiceCIDR)
+			if !isRange || !areRanges || !slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) {
+				r.changed()
+			}
+		}, DeleteFunc: func(any) { r.changed() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
+	}
+	return r, nil
+}
+
+// Subscribe makes f be called when the ranges may have changed. It is called before anything
+// runs. f returns at once.
+func (r *Ranges) Subscribe(f func()) { r.tells = append(r.tells, f) }
+
+func (r *Ranges) changed() {
+	for _, tell := range r.tells {
+		tell()
+	}
+}
+
+// Run tells subscribers when the caches are filled, and ends with ctx.
+func (r *Ranges) Run(ctx context.Context) error {
+	synced := []cache.InformerSynced{r.cfg.Nodes.Informer().HasSynced}
+	if r.cfg.APIServer != nil {
+		synced = append(synced, r.cfg.APIServer.Informer().HasSynced)
+	}
+	if r.cfg.ServiceCIDRs != nil {
+		synced = append(synced, r.cfg.ServiceCIDRs.Informer().HasSynced)
+	}
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		r.changed() // a cache tells of its objects before it says that it is filled
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Wait returns when the Nodes and the EndpointSlices of the API server are read, and the ServiceCIDRs are or cannot be. It is false
+// where ctx ends before.
+func (r *Ranges) Wait(ctx context.Context) bool {
+	return cache.WaitForCacheSync(ctx.Done(), r.cfg.Nodes.Informer().HasSynced, func() bool {
+		return r.cfg.APIServer == nil || r.cfg.APIServer.Informer().HasSynced()
+	}, func() bool {
+		return r.cfg.ServiceCIDRs == nil || r.cfg.ServiceCIDRs.Informer().HasSynced() || r.failure() != nil
+	})
+}
+
+// notRead takes note of an error of the informer of ServiceCIDRs, which tries again by
+// itself: an API that comes with an upgrade of the cluster is found.
+func (r *Ranges) notRead(ctx context.Context, reflector *cache.Reflector, err error) {
+	if r.cfg.ServiceCIDRs.Informer().HasSynced() {
+		cache.DefaultWatchErrorHandler(ctx, reflector, err)
+		return
+	}
+	r.mu.Lock()
+	news := r.failed == nil || r.failed.Error() != err.Error()
+	r.failed = err
+	r.mu.Unlock()
+	if news {
+		r.cfg.Log.Warn("the ServiceCIDRs of this cluster are not read", zap.Error(err))
+		r.changed()
+	}
+}
+
+func (r *Ranges) failure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// Own returns the ranges of this cluster. Its error says which of them are not known, or
+// cannot be beside each other; then they are not to be relied on. Wait comes first.
+func (r *Ranges) Own() (check.Own, error) {
+	own := r.cfg.Given
+	pods, nodes := r.nodes()
+	own.Pods, own.Nodes = slices.Concat(own.Pods, pods), slices.Concat(own.Nodes, nodes)
+	own.APIServer = slices.Concat(own.APIServer, r.apiServer())
+	var unknown error
+	if len(own.Pods) == 0 {
+		unknown = errNoPodRange
+	}
+	services, err := r.services()
+	own.Services = slices.Concat(own.Services, services)
+	return own, errors.Join(unknown, err, apart(own))
+}
+
+// Addresses returns where this cluster is, as far as that is known: its pods, Services, nodes
+// and API server, and its reserved ranges.
+func (r *Ranges) Addresses() []netip.Prefix {
+	own, err := r.Own()
+	if err != nil {
+		r.cfg.Log.Debug("not all ranges of this cluster are known", zap.Error(err))
+	}
+	return slices.Concat(own.Pods, own.Services, own.Reserved, check.Singles(own.Nodes), check.Singles(own.APIServer))
+}
+
+// errNoPodRange says what to do where no range of pods is known.
+var errNoPodRange = errors.New("no pod range of this cluster is known, because no Node has a podCIDR: set networking.podCIDRs")
+
+// apart says which range of the cluster the external ones overlap: such a range would lead to
+// two places. Settings have been compared with each other at the start.
+func apart(o check.Own) error {
+	found := slices.Concat(check.Named("a pod range of this cluster", o.Pods), check.Named("a range of Services of this cluster", o.Services), check.Named("a node of this cluster", check.Singles(o.Nodes)))
+	for _, p := range o.External {
+		if is := check.Overlap(p, found); is != "" {
+			return fmt.Errorf("%s: %s overlaps %s: set a range that is free in this cluster", settingExternal, p, is)
+		}
+	}
+	return nil
+}
+
+// nodes returns the podCIDRs and the addresses of the Nodes, in the order of their names.
+func (r *Ranges) nodes() (pods []netip.Prefix, at []netip.Addr) {
+	var nodes []*corev1.Node
+	for _, obj := range r.cfg.Nodes.Informer().GetStore().List() {
+		if n, ok := obj.(*corev1.Node); ok && !check.IsVirtual(n) {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, n := range nodes {
+		pods, at = append(pods, check.PodRanges(n)...), append(at, check.Addresses(n)...)
+	}
+	return pods, at
+}
+
+// apiServer returns the addresses of the API server, in order.
+func (r *Ranges) apiServer() (out []netip.Addr) {
+	if r.cfg.APIServer == nil {
+		return nil
+	}
+	for _, obj := range r.cfg.APIServer.Informer().GetStore().List() {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			out = append(out, apiServerAddresses(s)...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// apiServerAddresses returns the addresses in an EndpointSlice of the API server, and none
+// for any other.
+func apiServerAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
+	for _, server := range serversIn(s) {
+		out = append(out, server.at.Addr())
+	}
+	return out
+}
+
+// watchSlices calls changed when the addresses of the API server change.
+func watchSlices(informer cache.SharedIndexInformer, changed func()) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			a, isSlice := before.(*discoveryv1.EndpointSlice)
+			b, areSlices := after.(*discoveryv1.EndpointSlice)
+			if isSlice && areSlices && slices.Equal(apiServerAddresses(a), apiServerAddresses(b)) {
+				return
+			}
+			changed()
+		},
+		DeleteFunc: func(any) { changed() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching the EndpointSlices of the API server: %w", err)
+	}
+	return nil
+}
+
+// services returns the ranges of the ServiceCIDRs. Where there are none to be read, those that
+// are given are all; that there are none at all is never taken for known.
+func (r *Ranges) services() ([]netip.Prefix, error) {
+	given := len(r.cfg.Given.Services) > 0
+	if r.cfg.ServiceCIDRs != nil && r.cfg.ServiceCIDRs.Informer().HasSynced() {
+		found := serviceRanges(r.cfg.ServiceCIDRs.Informer().GetStore().List())
+		if len(found) == 0 && !given {
+			return nil, errors.New("no range of Services of this cluster is known, because it has no ServiceCIDR: set networking.serviceCIDRs")
+		}
+		return found, nil
+	}
+	const unknown = "the ranges of Services of this cluster are not known"
+	switch err := r.failure(); {
+	case given && (r.cfg.ServiceCIDRs == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		return nil, nil
+	case r.cfg.ServiceCIDRs == nil || apierrors.IsNotFound(err):
+		return nil, errors.New(unknown + ", because its API server has no ServiceCIDRs (Kubernetes has them from 1.33 on): set networking.serviceCIDRs")
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("%s: set networking.serviceCIDRs, or give the right to list and watch ServiceCIDRs: %w", unknown, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s, and are asked for again: %w", unknown, err)
+	}
+	return nil, errors.New(unknown + " yet")
+}
+
+// serviceRanges are the ranges of ServiceCIDRs, in order.
+func serviceRanges(objects []any) (out []netip.Prefix) {
+	for _, obj := range objects {
+		s, ok := obj.(*networkingv1.ServiceCIDR)
+		if !ok {
+			continue
+		}
+		for _, text := range s.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				out = append(out, p.Masked())
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}
+
+// told returns the pod ranges that peers are told: those that are given, and else what covers
+// the podCIDRs of the Nodes. before are those that peers know, of one after the other.
+func (r *Ranges) told(own check.Own, before [][]netip.Prefix) []netip.Prefix {
+	if len(r.cfg.Given.Pods) > 0 {
+		return r.cfg.Given.Pods
+	}
+	return coverPods(own.Pods, slices.Concat(check.Singles(own.Nodes), check.Singles(own.APIServer), own.External, own.Services, own.Reserved), before)
+}
+
+// Reserved implements Reserved. Where the ranges of pods are found, so is the room for those
+// of the next Nodes.
+func (r *Ranges) Reserved() ([]ipam.Range, error) {
+	own, err := r.Own()
+	if err != nil {
+		return nil, err
+	}
+	if len(r.cfg.Given.Pods) == 0 {
+		own.Pods = coverPods(own.Pods, nil, nil)
+	}
+	return slices.Concat(
+		check.Named("a pod range of this cluster", own.Pods), check.Named("a range of Services of this cluster", own.Services),
+		check.Named("a node of this cluster", check.Singles(own.Nodes)), check.Named("an API server of this cluster", check.Singles(own.APIServer)), check.Named("a reserved range of this cluster", own.Reserved)), nil
+}

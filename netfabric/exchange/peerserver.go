@@ -1,0 +1,48 @@
+package exchange
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+)
+
+// PeerServers tells how the API server of each peer is, as its gateway reports through the
+// tunnel: the condition APIServerStatus of a peer that this cluster has no credentials for. It
+// is safe for concurrent use.
+type PeerServers struct {
+	*Standing // has the caches, and says when they change
+}
+
+// NewPeerServers takes the caches of standing.
+func NewPeerServers(standing *Standing) PeerServers { return PeerServers{standing} }
+
+// Condition returns the status, reason and message of the condition for a peer; nil where
+// the fabric does not connect this cluster with it, and while no gateway has passed a report
+// on.
+func (p PeerServers) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	if p.cfg.Off || disabled(fc) {
+		return nil
+	}
+	if !p.synced() {
+		return asTold(fc, corev1beta1.ConditionAPIServer)
+	}
+	peer := fc.Spec.ClusterID
+	c, err := p.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
+	if err != nil || c.DeletionTimestamp != nil {
+		return nil // an error is that there is none: it is a cache that is asked
+	}
+	report := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionPeerAPIServer)
+	if report == nil {
+		return nil
+	}
+	out := metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: report.Status, Reason: report.Reason, Message: report.Message}
+	if !p.cfg.Gateways.Alive() {
+		out.Status, out.Reason = metav1.ConditionUnknown, corev1beta1.ReasonNoGateway
+		out.Message = fmt.Sprintf("no gateway of cluster %s is running, so nobody hears what %s reports: look at the pods of Deployment liqod-gateway", p.cfg.ClusterID, peer)
+	}
+	return &out
+}

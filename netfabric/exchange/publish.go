@@ -1,0 +1,280 @@
+package exchange
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/check"
+)
+
+// Gateways knows this cluster's gateway replicas. It is safe for concurrent use.
+type Gateways interface {
+	// Gateways returns the replicas as peers shall see them, in an order that does not change
+	// by itself. It is false while they are not known: then nothing is published that is not,
+	// and what is published stays.
+	Gateways() ([]networkingv1beta1.Gateway, bool)
+	// Alive reports whether a replica runs, or may run: it is true while that is not known.
+	Alive() bool
+	// MTU is the largest packet of a pod, in bytes, that each replica takes into a tunnel; 0:
+	// not known.
+	MTU() int32
+	// Subscribe makes f be called when the replicas may have changed. It is called before
+	// anything runs. f returns at once.
+	Subscribe(f func())
+}
+
+// PublishConfig configures a Publisher.
+type PublishConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Off withdraws all that was published, and publishes nothing.
+	Off bool
+	// Own knows this cluster's ranges.
+	Own      *Ranges
+	Gateways Gateways
+
+	// Client is of this cluster.
+	Client versioned.Interface
+	// The informers are of this cluster and of all namespaces.
+	ForeignClusters informers.ForeignClusterInformer
+	Offers          sharinginformers.ResourceOfferInformer
+	Configurations  networkinginformers.ConfigurationInformer
+
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Publisher tells each peer of this cluster's network by a Configuration, for as long as an
+// offer between the two is in use and the ForeignCluster does not disable networking. Keys
+// are cluster ids.
+type Publisher struct {
+	*loop.Loop
+	cfg PublishConfig
+}
+
+// NewPublisher registers with the informers and starts nothing.
+func NewPublisher(cfg PublishConfig) (*Publisher, error) {
+	p := &Publisher{cfg: cfg}
+	p.Loop = loop.New(loop.Config{Name: "publish", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), foreignKey},
+		{cfg.Offers.Informer(), peerKey},
+		{cfg.Configurations.Informer(), peerKey},
+	} {
+		if _, err := p.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	cfg.Own.Subscribe(p.wakeAll)
+	cfg.Gateways.Subscribe(p.wakeAll)
+	return p, nil
+}
+
+// Run works until ctx is done. It may be called again.
+func (p *Publisher) Run(ctx context.Context, workers int) error {
+	if !p.cfg.Own.Wait(ctx) {
+		return nil
+	}
+	return p.Loop.Run(ctx, workers)
+}
+
+func foreignKey(obj any) []loop.Key {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return nil
+	}
+	return []loop.Key{{Name: fc.Spec.ClusterID}}
+}
+
+func (p *Publisher) wakeAll() {
+	for _, obj := range p.cfg.ForeignClusters.Informer().GetStore().List() {
+		for _, key := range foreignKey(obj) {
+			p.Wake(key)
+		}
+	}
+}
+
+// wanted reports whether a peer shall have a Configuration. One whose peering ends has it as
+// long as its offers are in use.
+func wanted(peer string, clusters []*corev1beta1.ForeignCluster, offers []*sharingv1alpha1.ResourceOffer) bool {
+	known := slices.ContainsFunc(clusters, func(fc *corev1beta1.ForeignCluster) bool {
+		return fc.Spec.ClusterID == peer && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled)
+	})
+	return known && slices.ContainsFunc(offers, inUse)
+}
+
+// inUse reports whether an offer is used by the cluster that got it. One that is taken back
+// is, until its virtual node is gone: its pods need the network to end well.
+func inUse(o *sharingv1alpha1.ResourceOffer) bool {
+	return o.Status.Phase == sharingv1alpha1.OfferAccepted || o.Status.VirtualNode != ""
+}
+
+func (p *Publisher) sync(ctx context.Context, key loop.Key) error {
+	peer := key.Name
+	clusters, err := p.cfg.ForeignClusters.Lister().List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	offers, err := p.cfg.Offers.Lister().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	have, err := p.cfg.Configurations.Lister().Configurations(corev1beta1.TenantNamespace(peer)).Get(peer)
+	if apierrors.IsNotFound(err) {
+		have = nil
+	} else if err != nil {
+		return fmt.Errorf("reading the Configuration: %w", err)
+	}
+	if !p.cfg.Off && wanted(peer, clusters, offers) {
+		return p.keep(ctx, peer, have)
+	}
+	if have == nil || !isMine(have) {
+		return nil // or it is being deleted
+	}
+	return p.withdraw(ctx, peer, have)
+}
+
+// keep makes the Configuration for a peer, or makes the one that is there as it should be.
+func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1beta1.Configuration) error {
+	namespace := corev1beta1.TenantNamespace(peer)
+	if have != nil && !managed(have) {
+		return fmt.Errorf("publishing for %s: Configuration %s/%s is in the way: it has no label %s=%s, so liqod has not made it; delete it",
+			peer, namespace, peer, offloadingv1beta1.ManagedByLabel, networkingv1beta1.ManagedByConfiguration)
+	}
+	if have != nil && have.DeletionTimestamp != nil {
+		return nil // made again when it is gone
+	}
+	spec, known, err := p.spec()
+	if err != nil || !known {
+		return err
+	}
+	configurations := p.cfg.Client.NetworkingV1beta1().Configurations(namespace)
+	if have == nil {
+		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return loop.After(informer.CatchUp)
+		}
+		if err != nil {
+			return fmt.Errorf("creating the Configuration for %s: %w", peer, err)
+		}
+		return nil
+	}
+	next := have.DeepCopy()
+	next.Spec = spec
+	delete(next.Labels, offloadingv1beta1.ReplicatedLabel)
+	if equality.Semantic.DeepEqual(next, have) {
+		return nil
+	}
+	if _, err := configurations.Update(ctx, next, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("updating the Configuration for %s: %w", peer, err)
+	}
+	return nil
+}
+
+// withdraw deletes the Configuration for a peer, when the API server agrees with the caches
+// that none is wanted.
+func (p *Publisher) withdraw(ctx context.Context, peer string, have *networkingv1beta1.Configuration) error {
+	wanted, err := p.Wanted(ctx, peer)
+	if err != nil {
+		return err
+	}
+	if wanted {
+		return loop.After(informer.CatchUp)
+	}
+	p.cfg.Log.Info("configuration withdrawn", zap.String("peer", peer))
+	err = p.cfg.Client.NetworkingV1beta1().Configurations(have.Namespace).Delete(ctx, have.Name, apply.DeleteUID(have))
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("withdrawing the Configuration for %s: %w", peer, err)
+	}
+	return nil
+}
+
+// Wanted reports, by live reads, whether a peer shall have a Configuration.
+func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
+	if p.cfg.Off {
+		return false, nil
+	}
+	clusters, err := p.cfg.Client.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	offers, err := p.cfg.Client.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	return wanted(peer, informer.Pointers(clusters.Items), informer.Pointers(offers.Items)), nil
+}
+
+// spec is what this cluster says of itself, to every peer the same. It is false while that
+// is not known.
+func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool, err error) {
+	gateways, known := p.cfg.Gateways.Gateways()
+	if !known {
+		return spec, false, nil
+	}
+	own, err := p.cfg.Own.Own()
+	if err != nil {
+		return spec, false, fmt.Errorf("the ranges of this cluster cannot be published: %w", err)
+	}
+	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(p.cfg.Own.told(own, p.published())), External: texts(own.External)}
+	spec.Gateways, spec.MTU = gateways, p.cfg.Gateways.MTU()
+	var wrong check.Problems
+	check.Ranges(spec.Local.CIDR, &wrong)
+	if len(wrong) > 0 {
+		return spec, false, fmt.Errorf("the ranges of this cluster cannot be published: %s", wrong)
+	}
+	return spec, true, nil
+}
+
+func texts(ranges []netip.Prefix) (out []networkingv1beta1.CIDR) {
+	for _, p := range ranges {
+		out = append(out, networkingv1beta1.CIDR(p.String()))
+	}
+	return out
+}
+
+// published returns the pod ranges that peers have been told, of one peer after the other.
+func (p *Publisher) published() (out [][]netip.Prefix) {
+	var mine []*networkingv1beta1.Configuration
+	for _, obj := range p.cfg.Configurations.Informer().GetStore().List() {
+		if c, ok := obj.(*networkingv1beta1.Configuration); ok && isMine(c) {
+			mine = append(mine, c)
+		}
+	}
+	slices.SortFunc(mine, func(a, b *networkingv1beta1.Configuration) int { return strings.Compare(a.Namespace, b.Namespace) })
+	for _, c := range mine {
+		var pods []netip.Prefix
+		for _, r := range check.OwnRanges(c) {
+			if r.Use == networkingv1beta1.RangePod {
+				pods = append(pods, r.Prefix)
+			}
+		}
+		out = append(out, pods)
+	}
+	return out
+}

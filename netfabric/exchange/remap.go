@@ -1,0 +1,445 @@
+package exchange
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// clusterIDIndex indexes ForeignClusters by their cluster id.
+const clusterIDIndex = "remap/cluster-id"
+
+// RemapConfig configures a Remapper.
+type RemapConfig struct {
+	// Connections has at least those of the peers that the Remapper is used for.
+	Connections networkinginformers.ConnectionInformer
+	// ForeignClusters has all of them. NewRemapper adds an index to it.
+	ForeignClusters coreinformers.ForeignClusterInformer
+	// Client reads anew what is absent from the caches.
+	Client versioned.Interface
+	Clock  clock.PassiveClock
+	Log    *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// vanishedHold is how long the last translation of a peer counts when its Connection is gone:
+// endpoints are not taken from pods because a backup is restored, or a peer is.
+const vanishedHold = 30 * time.Second
+
+// Remapper translates addresses as the Connections of peers say. Without a Connection an
+// address has no translation. Addresses of a peer whose ForeignCluster disables networking
+// stay as they are. What an object said that is absent now counts until Run has confirmed
+// that it is gone, and for vanishedHold. The methods are safe for concurrent use. None of
+// them but Run blocks.
+type Remapper struct {
+	cfg  RemapConfig
+	loop *loop.Loop
+
+	mu sync.Mutex
+	// known has the translation of each peer. Each is computed once for each state of the
+	// Connection.
+	known map[string]*translation
+	off   map[string]bool      // peers whose ForeignCluster, as it was seen last, disables networking
+	gone  map[string]time.Time // since when it is confirmed that something of a peer is gone
+	told  []func(peer string)
+}
+
+// translation is what a Connection says.
+type translation struct {
+	of *networkingv1beta1.Connection // as the cache has it
+	// theirs translates the peer's own addresses to those under which this cluster sees
+	// them; ours does so for this cluster's own and the peer.
+	theirs, ours plan.Maps
+	err          error // nothing of the Connection counts
+}
+
+// NewRemapper returns a Remapper. It starts nothing.
+func NewRemapper(cfg RemapConfig) (*Remapper, error) {
+	err := cfg.ForeignClusters.Informer().AddIndexers(cache.Indexers{clusterIDIndex: func(obj any) (ids []string, _ error) {
+		for _, key := range foreignKey(obj) {
+			ids = append(ids, key.Name)
+		}
+		return ids, nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("indexing ForeignClusters by cluster id: %w", err)
+	}
+	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}, gone: map[string]time.Time{}}
+	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		of       func(obj any, f func(peer string))
+	}{{cfg.Connections.Informer(), ofConnection}, {cfg.ForeignClusters.Informer(), ofForeignCluster}} {
+		_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			w.of(obj, func(peer string) { r.loop.Wake(loop.Key{Name: peer}) })
+		}})
+		if err != nil {
+			return nil, fmt.Errorf("watching what translates addresses: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Run confirms until ctx is done that what is absent from the caches is gone.
+func (r *Remapper) Run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), r.HasSynced) {
+		return nil
+	}
+	return r.loop.Run(ctx, 1)
+}
+
+// peers are those of which something is known.
+func (r *Remapper) peers() (keys []loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for peer := range r.known {
+		keys = append(keys, loop.Key{Name: peer})
+	}
+	for peer := range r.off {
+		keys = append(keys, loop.Key{Name: peer})
+	}
+	return keys
+}
+
+// confirm forgets what is known of a peer, when it is gone for long enough.
+func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
+	peer := key.Name
+	connection, cluster := r.absent(peer)
+	if !connection && !cluster {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.gone, peer)
+		return nil
+	}
+	there, err := r.there(ctx, peer, connection, cluster)
+	if err != nil {
+		return err
+	}
+	if there { // the caches have not seen it yet
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.gone, peer)
+		return loop.After(informer.CatchUp)
+	}
+	if rest := r.hold(peer); rest > 0 {
+		return loop.After(rest)
+	}
+	r.mu.Lock()
+	delete(r.gone, peer)
+	if connection {
+		delete(r.known, peer)
+	}
+	if cluster {
+		delete(r.off, peer)
+	}
+	told := slices.Clone(r.told)
+	r.mu.Unlock()
+	r.cfg.Log.Info("the addresses of a peer are translated no more", zap.String("peer", peer))
+	for _, f := range told {
+		f(peer)
+	}
+	return nil
+}
+
+// absent reports which objects of a peer the caches have no more, though what they said counts.
+func (r *Remapper) absent(peer string) (connection, cluster bool) {
+	_, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
+	clusters, errIndex := r.clusters(peer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return err != nil && r.known[peer] != nil, errIndex == nil && len(clusters) == 0 && r.off[peer]
+}
+
+// there reports whether the API server has one of the objects of a peer that the caches lack.
+func (r *Remapper) there(ctx context.Context, peer string, connection, cluster bool) (bool, error) {
+	if connection {
+		is := func(c *networkingv1beta1.Connection) bool { return c.Name == peer }
+		there, err := informer.Exists(ctx, "the Connection to "+peer, r.cfg.Client.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).List, is)
+		if err != nil || there {
+			return there, err
+		}
+	}
+	if !cluster {
+		return false, nil
+	}
+	is := func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer }
+	return informer.Exists(ctx, "the ForeignCluster of "+peer, r.cfg.Client.CoreV1beta1().ForeignClusters().List, is)
+}
+
+// hold returns for how long what is gone counts yet.
+func (r *Remapper) hold(peer string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Clock.Now()
+	since, ok := r.gone[peer]
+	if !ok {
+		r.gone[peer], since = now, now
+	}
+	return vanishedHold - now.Sub(since)
+}
+
+func (r *Remapper) clusters(peer string) ([]any, error) {
+	return r.cfg.ForeignClusters.Informer().GetIndexer().ByIndex(clusterIDIndex, peer)
+}
+
+// HasSynced reports whether the caches have had their first lists.
+func (r *Remapper) HasSynced() bool {
+	return r.cfg.Connections.Informer().HasSynced() && r.cfg.ForeignClusters.Informer().HasSynced()
+}
+
+// Fabric reports whether the network fabric connects this cluster with a peer, now or as
+// soon as there is a Connection. It does not for a peer whose ForeignCluster disables it.
+func (r *Remapper) Fabric(peer string) bool {
+	clusters, err := r.clusters(peer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || len(clusters) == 0 {
+		return err == nil && !r.off[peer]
+	}
+	delete(r.off, peer)
+	if slices.ContainsFunc(clusters, func(obj any) bool { fc, ok := obj.(*corev1beta1.ForeignCluster); return ok && disabled(fc) }) {
+		r.off[peer] = true
+	}
+	return !r.off[peer]
+}
+
+func disabled(fc *corev1beta1.ForeignCluster) bool {
+	return fc.Spec.NetworkingEnabled != nil && !*fc.Spec.NetworkingEnabled
+}
+
+// Remap returns the address at which this cluster reaches addr, an address in the peer's
+// own ranges. It returns false if there is none.
+func (r *Remapper) Remap(peer string, addr netip.Addr) (netip.Addr, bool) {
+	if !r.Fabric(peer) {
+		return addr, true
+	}
+	return r.translation(peer).theirs.Out(addr)
+}
+
+// Unmap returns the address in this cluster's own ranges that the peer reaches at addr. It
+// returns false if there is none.
+func (r *Remapper) Unmap(peer string, addr netip.Addr) (netip.Addr, bool) {
+	if !r.Fabric(peer) {
+		return addr, true
+	}
+	return r.translation(peer).ours.In(addr)
+}
+
+// View returns the address at which the peer reaches addr, an address in this cluster's own
+// ranges. It returns false if there is none.
+func (r *Remapper) View(peer string, addr netip.Addr) (netip.Addr, bool) {
+	if !r.Fabric(peer) {
+		return addr, true
+	}
+	return r.translation(peer).ours.Out(addr)
+}
+
+// Ranges returns the peer's own ranges, or the reason for which none are known.
+func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
+	t := r.translation(peer)
+	if t.err != nil {
+		return nil, t.err
+	}
+	return owns(t.theirs), nil
+}
+
+// Subscribe registers a function that is called with the id of each peer whose translation
+// may have changed. The caches have the change already. The result reports whether the
+// function has been called for all that the first lists had.
+func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error) {
+	r.mu.Lock()
+	r.told = append(r.told, changed)
+	r.mu.Unlock()
+	connections, err := r.cfg.Connections.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { ofConnection(obj, changed) },
+		UpdateFunc: func(before, after any) {
+			b, areConnections := before.(*networkingv1beta1.Connection)
+			a, isConnection := after.(*networkingv1beta1.Connection)
+			if !areConnections || !isConnection || b.UID != a.UID || !sameMappings(&b.Spec, &a.Spec) {
+				ofConnection(after, changed)
+			}
+		},
+		DeleteFunc: func(obj any) { ofConnection(obj, changed) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching Connections: %w", err)
+	}
+	clusters, err := r.cfg.ForeignClusters.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { ofForeignCluster(obj, changed) },
+		UpdateFunc: func(before, after any) {
+			b, areClusters := before.(*corev1beta1.ForeignCluster)
+			a, isCluster := after.(*corev1beta1.ForeignCluster)
+			if !areClusters || !isCluster || disabled(b) != disabled(a) {
+				ofForeignCluster(after, changed)
+			}
+		},
+		DeleteFunc: func(obj any) { ofForeignCluster(obj, changed) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching ForeignClusters: %w", err)
+	}
+	return func() bool { return connections.HasSynced() && clusters.HasSynced() }, nil
+}
+
+func ofConnection(obj any, changed func(peer string)) {
+	obj, _ = loop.Deleted(obj)
+	for _, key := range peerKey(obj) {
+		changed(key.Name)
+	}
+}
+
+func ofForeignCluster(obj any, changed func(peer string)) {
+	obj, _ = loop.Deleted(obj)
+	for _, key := range foreignKey(obj) {
+		changed(key.Name)
+	}
+}
+
+func sameMappings(a, b *networkingv1beta1.ConnectionSpec) bool {
+	return a.ClusterID == b.ClusterID && slices.Equal(a.Local, b.Local) && slices.Equal(a.Remote, b.Remote)
+}
+
+// translation returns what the peer's Connection says.
+func (r *Remapper) translation(peer string) *translation {
+	namespace := corev1beta1.TenantNamespace(peer)
+	c, err := r.cfg.Connections.Lister().Connections(namespace).Get(peer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil { // a lister returns no other error than NotFound
+		if have := r.known[peer]; have != nil && have.err == nil && !r.taken(peer, have) {
+			return have
+		}
+		return &translation{err: fmt.Errorf("there is no Connection %s/%s yet", namespace, peer)}
+	}
+	have := r.known[peer]
+	if have != nil && have.of == c {
+		return have
+	}
+	t := translate(peer, c)
+	r.known[peer] = t
+	if t.err != nil && (have == nil || have.err == nil || have.err.Error() != t.err.Error()) {
+		r.cfg.Log.Warn("Connection not used for addresses", zap.String("peer", peer), zap.Error(t.err))
+	}
+	return t
+}
+
+// taken reports whether another peer is seen now under addresses that a translation has.
+func (r *Remapper) taken(peer string, t *translation) bool {
+	return slices.ContainsFunc(r.cfg.Connections.Informer().GetStore().List(), func(obj any) bool {
+		c, ok := obj.(*networkingv1beta1.Connection)
+		return ok && c.Spec.ClusterID != peer && slices.ContainsFunc(c.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
+			view, ok := m.View.Prefix()
+			return ok && slices.ContainsFunc(views(t.theirs), view.Overlaps)
+		})
+	})
+}
+
+// translate reads a Connection. One error in it makes it unusable, because another address
+// could then stand for that of a pod.
+func translate(peer string, c *networkingv1beta1.Connection) *translation {
+	t := &translation{of: c}
+	if t.theirs, t.ours, t.err = mapsOf(peer, &c.Spec); t.err != nil {
+		t.theirs, t.ours = nil, nil
+		t.err = fmt.Errorf("the Connection %s/%s is not used: %w", c.Namespace, c.Name, t.err)
+	}
+	return t
+}
+
+func mapsOf(peer string, spec *networkingv1beta1.ConnectionSpec) (theirs, ours plan.Maps, err error) {
+	if spec.ClusterID != peer {
+		return nil, nil, fmt.Errorf("spec.clusterID is %.64q: %q is accepted", spec.ClusterID, peer)
+	}
+	if theirs, err = readMappings("spec.remote", spec.Remote); err != nil {
+		return nil, nil, err
+	}
+	if ours, err = readMappings("spec.local", spec.Local); err != nil {
+		return nil, nil, err
+	}
+	// Both clusters use their own ranges and their views side by side.
+	if err := disjoint(owns(theirs), views(ours)); err != nil {
+		return nil, nil, fmt.Errorf("in cluster %s %w", peer, err)
+	}
+	if err := disjoint(owns(ours), views(theirs)); err != nil {
+		return nil, nil, fmt.Errorf("in this cluster %w", err)
+	}
+	return theirs, ours, nil
+}
+
+func readMappings(field string, mappings []networkingv1beta1.Mapping) (plan.Maps, error) {
+	out := make(plan.Maps, 0, len(mappings))
+	for _, m := range mappings {
+		own, ok := m.Own.Prefix()
+		view, valid := m.View.Prefix()
+		if !ok || !valid {
+			return nil, fmt.Errorf("%s has the mapping %.64q to %.64q: CIDRs without host bits are accepted", field, m.Own, m.View)
+		}
+		one := plan.Map{Own: own, View: view}
+		if err := one.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", field, err)
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// disjoint returns an error if two of the ranges overlap.
+func disjoint(lists ...[]netip.Prefix) error {
+	all := slices.Concat(lists...)
+	for i, p := range all {
+		if j := slices.IndexFunc(all[:i], p.Overlaps); j >= 0 {
+			return fmt.Errorf("%s and %s overlap", all[j], p)
+		}
+	}
+	return nil
+}
+
+func owns(m plan.Maps) (out []netip.Prefix) {
+	for _, one := range m {
+		out = append(out, one.Own)
+	}
+	return out
+}
+
+func views(m plan.Maps) (out []netip.Prefix) {
+	for _, one := range m {
+		out = append(out, one.View)
+	}
+	return out
+}
+
+// Peer returns the translation of one peer's own addresses.
+func (r *Remapper) Peer(id string) PeerRemapper { return PeerRemapper{r, id} }
+
+// PeerRemapper translates the addresses of one peer.
+type PeerRemapper struct {
+	all  *Remapper
+	peer string
+}
+
+// Remap returns the address at which this cluster reaches addr, an address in the peer's
+// own ranges. It returns false if there is none.
+func (p PeerRemapper) Remap(addr netip.Addr) (netip.Addr, bool) { return p.all.Remap(p.peer, addr) }
+
+// View returns the address at which the peer reaches addr, an address in this cluster's own
+// ranges. It returns false if there is none.
+func (p PeerRemapper) View(addr netip.Addr) (netip.Addr, bool) { return p.all.View(p.peer, addr) }
+
+// Fabric reports whether the network fabric connects this cluster with the peer.
+func (p PeerRemapper) Fabric() bool { return p.all.Fabric(p.peer) }

@@ -1,0 +1,331 @@
+package exchange
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/ipam"
+)
+
+const tenant = "liqo-tenant-milan"
+
+var (
+	noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	kept = ranges("10.0.0.0/8", "fc00::/7")
+)
+
+func ranges(texts ...string) (out []netip.Prefix) {
+	for _, t := range texts {
+		out = append(out, netip.MustParsePrefix(t))
+	}
+	return out
+}
+
+// rig is the API server of one cluster.
+type rig struct {
+	t       *testing.T
+	tracker clienttesting.ObjectTracker
+	server  *kubetest.Server
+	clk     *clocktesting.FakeClock
+	user    *fake.Clientset
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, tracker: fake.NewSimpleClientset().Tracker(), clk: clocktesting.NewFakeClock(noon)}
+	r.server = kubetest.NewServer(r.tracker, r.clk)
+	r.user = r.client(r.server.React)
+	return r
+}
+
+// client returns another client of the server, whose requests pass react.
+func (r *rig) client(react clienttesting.ReactionFunc) *fake.Clientset {
+	c := &fake.Clientset{}
+	c.AddReactor("*", "*", react)
+	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := r.tracker.Watch(a.GetResource(), a.GetNamespace())
+		return true, w, err
+	})
+	return c
+}
+
+// actor is an Allocator with caches of its own, which are filled by hand unless it runs.
+type actor struct {
+	*Allocator
+	r       *rig
+	client  *fake.Clientset
+	factory externalversions.SharedInformerFactory
+}
+
+func (r *rig) actor(change ...func(*AllocateConfig)) *actor {
+	r.t.Helper()
+	return r.actorWith(r.client(r.server.React), change...)
+}
+
+func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig)) *actor {
+	r.t.Helper()
+	factory := externalversions.NewSharedInformerFactory(client, 0)
+	group := factory.IPAM().V1alpha1()
+	cfg := AllocateConfig{
+		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: kept, External: ranges("10.70.0.0/27", "fd70::/123"),
+		Reserved: &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
+		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
+		Clock: r.clk, Log: zap.NewNop(),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	a, err := NewAllocator(cfg)
+	require.NoError(r.t, err)
+	return &actor{a, r, client, factory}
+}
+
+// fixedRanges are reserved ranges that a test chooses.
+type fixedRanges struct {
+	mu   sync.Mutex
+	list []ipam.Range
+	err  error
+	told []func()
+}
+
+func (f *fixedRanges) Wait(context.Context) bool { return true }
+func (f *fixedRanges) Subscribe(told func())     { f.told = append(f.told, told) }
+
+func (f *fixedRanges) Reserved() ([]ipam.Range, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.list, f.err
+}
+
+// set makes them others, and tells.
+func (f *fixedRanges) set(err error, texts ...string) {
+	f.mu.Lock()
+	f.list, f.err = check.Named("a range of this cluster", ranges(texts...)), err
+	f.mu.Unlock()
+	for _, tell := range f.told {
+		tell()
+	}
+}
+
+// resources are what an Allocator watches.
+var resources = []string{"networks", "ips", "addresspools"}
+
+func (a *actor) store(resource string) cache.Store {
+	group := a.factory.IPAM().V1alpha1()
+	switch resource {
+	case "networks":
+		return group.Networks().Informer().GetStore()
+	case "ips":
+		return group.IPs().Informer().GetStore()
+	}
+	return group.AddressPools().Informer().GetStore()
+}
+
+// deliver makes caches as the API server is now: all of them, unless some are named.
+func (a *actor) deliver(names ...string) {
+	if len(names) == 0 {
+		names = resources
+	}
+	for _, name := range names {
+		list, err := meta.ExtractList(must(a.r.tracker.List(schema.GroupVersionResource{Group: ipamv1alpha1.GroupName, Version: "v1alpha1", Resource: name},
+			schema.GroupVersionKind{Group: ipamv1alpha1.GroupName, Version: "v1alpha1", Kind: kindOf[name]}, "")))
+		require.NoError(a.r.t, err)
+		var objects []any
+		for _, o := range list {
+			objects = append(objects, o)
+		}
+		require.NoError(a.r.t, a.store(name).Replace(objects, ""))
+	}
+}
+
+var kindOf = map[string]string{"networks": "Network", "ips": "IP", "addresspools": "AddressPool"}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// settle delivers and syncs every key until nothing is written any more.
+func (a *actor) settle() {
+	a.r.t.Helper()
+	for range 20 {
+		a.client.ClearActions()
+		a.deliver()
+		for _, k := range a.keys() {
+			err := k.sync(a.r.t.Context())
+			require.True(a.r.t, err == nil || apierrors.IsConflict(err), "%v", err)
+		}
+		if len(kubetest.TakeWrites(a.client)) == 0 {
+			return
+		}
+	}
+	a.r.t.Fatal("writes do not end")
+}
+
+// work is one key of one loop.
+type work struct {
+	loop *claims // nil: the loop of pools
+	key  loop.Key
+	of   *actor
+}
+
+func (w work) sync(ctx context.Context) error {
+	if w.loop == nil {
+		return w.of.syncPool(ctx, w.key)
+	}
+	return w.loop.sync(ctx, w.key)
+}
+
+// keys are those that the caches show, in order: a random choice among them is one of the seed.
+func (a *actor) keys() (out []work) {
+	for _, c := range []*claims{a.networks, a.ips} {
+		names := c.informer.GetStore().ListKeys()
+		slices.Sort(names)
+		for _, name := range names {
+			out = append(out, work{c, must(cache.ParseObjectName(name)), a})
+		}
+		out = append(out, work{nil, loop.Key{Name: c.pool.name}, a})
+	}
+	return out
+}
+
+func (a *actor) syncNetwork(name string) error {
+	return a.networks.sync(a.r.t.Context(), loop.Key{Namespace: tenant, Name: name})
+}
+
+// run starts the informers and the loops, until the test ends or stop is called.
+func (a *actor) run() (stop func()) {
+	a.r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	a.factory.Start(ctx.Done())
+	a.factory.WaitForCacheSync(ctx.Done()) // a fake's watch misses what happens between its list and its start
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx, 2) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(a.r.t, <-done)
+			a.factory.Shutdown()
+		}
+	}
+	a.r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) network(name, cidr string, labels ...string) *ipamv1alpha1.Network {
+	r.t.Helper()
+	n := &ipamv1alpha1.Network{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Spec: ipamv1alpha1.NetworkSpec{CIDR: networkingv1beta1.CIDR(cidr)}}
+	for _, l := range labels {
+		n.Labels = map[string]string{l: "true"}
+	}
+	n, err := r.user.IPAMV1alpha1().Networks(tenant).Create(context.Background(), n, metav1.CreateOptions{})
+	require.NoError(r.t, err)
+	return n
+}
+
+func (r *rig) ip(name, addr string) *ipamv1alpha1.IP {
+	r.t.Helper()
+	i := &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(addr)}}
+	i, err := r.user.IPAMV1alpha1().IPs(tenant).Create(context.Background(), i, metav1.CreateOptions{})
+	require.NoError(r.t, err)
+	return i
+}
+
+func (r *rig) getNetwork(name string) *ipamv1alpha1.Network {
+	n, err := r.user.IPAMV1alpha1().Networks(tenant).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return n
+}
+
+func (r *rig) getIP(name string) *ipamv1alpha1.IP {
+	i, err := r.user.IPAMV1alpha1().IPs(tenant).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return i
+}
+
+func (r *rig) pool(name string) *ipamv1alpha1.AddressPool {
+	p, err := r.user.IPAMV1alpha1().AddressPools().Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return p
+}
+
+// given is what the pool of networks has recorded, as "name cidr".
+func (r *rig) given() (out []string) {
+	p := r.pool(ipamv1alpha1.PoolNetworks)
+	if p == nil {
+		return nil
+	}
+	for _, a := range p.Spec.Allocations {
+		out = append(out, a.Name+" "+a.CIDR)
+	}
+	return out
+}
+
+func (r *rig) editPool(name string, edit func(*ipamv1alpha1.AddressPool)) {
+	r.t.Helper()
+	p := r.pool(name)
+	edit(p)
+	_, err := r.user.IPAMV1alpha1().AddressPools().Update(context.Background(), p, metav1.UpdateOptions{})
+	require.NoError(r.t, err)
+}
+
+func (r *rig) deleteNetwork(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.user.IPAMV1alpha1().Networks(tenant).Delete(context.Background(), name, metav1.DeleteOptions{}))
+}
+
+// unhold takes the finalizers off a Network.
+func (r *rig) unhold(name string) {
+	r.t.Helper()
+	_, err := r.user.IPAMV1alpha1().Networks(tenant).Patch(context.Background(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	require.NoError(r.t, err)
+}
+
+func (r *rig) eventually(what string, f func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
+}
+
+func ready(conditions []metav1.Condition) metav1.Condition {
+	c := meta.FindStatusCondition(conditions, ipamv1alpha1.ConditionReady)
+	if c == nil {
+		return metav1.Condition{}
+	}
+	return *c
+}

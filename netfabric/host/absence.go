@@ -1,0 +1,81 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// presence knows the Connections that a host follows. One that is absent from the cache is
+// followed until the API server says that it is gone: a watch may lose objects, and a peer
+// that is dropped loses all its flows. It is not safe for concurrent use.
+type presence struct {
+	client networkingclient.ConnectionsGetter
+	known  map[loop.Key]*networkingv1beta1.Connection // nil: the API server has not been asked yet
+}
+
+// confirm returns the Connections to follow. again says that the cache has less than the API
+// server, or that the API server does not answer: the caller comes back soon. The error is of
+// the first time alone, when it is not known what there may be beside the cache.
+func (p *presence) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) (out []*networkingv1beta1.Connection, again bool, err error) {
+	next := byKey(cached)
+	if p.lacks(next) {
+		live, err := p.list(ctx)
+		if err != nil && p.known == nil {
+			return nil, false, err
+		}
+		again = err != nil
+		if err == nil && p.known == nil {
+			p.known = live
+		}
+		for key, c := range p.known {
+			if next[key] != nil {
+				continue
+			}
+			if now := live[key]; now != nil {
+				c, again = now, true
+			} else if err == nil {
+				continue // it is gone
+			}
+			next[key], cached = c, append(slices.Clip(cached), c)
+		}
+	}
+	p.known = next
+	return cached, again, nil
+}
+
+// lacks reports whether the API server has to be asked.
+func (p *presence) lacks(cached map[loop.Key]*networkingv1beta1.Connection) bool {
+	if p.known == nil {
+		return true
+	}
+	for key := range p.known {
+		if cached[key] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *presence) list(ctx context.Context) (map[loop.Key]*networkingv1beta1.Connection, error) {
+	live, err := p.client.Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("confirming which Connections there are: %w", err)
+	}
+	return byKey(informer.Pointers(live.Items)), nil
+}
+
+func byKey(list []*networkingv1beta1.Connection) map[loop.Key]*networkingv1beta1.Connection {
+	out := map[loop.Key]*networkingv1beta1.Connection{}
+	for _, c := range list {
+		out[loop.Key{Namespace: c.Namespace, Name: c.Name}] = c
+	}
+	return out
+}

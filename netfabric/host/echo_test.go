@@ -1,0 +1,790 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/health"
+)
+
+const testPort = 6092
+
+var (
+	romeAddr  = netip.MustParseAddr("10.70.0.2")
+	milanAddr = netip.MustParseAddr("10.71.0.2")
+	alienAddr = netip.MustParseAddr("10.72.0.2")
+)
+
+// datagram is a packet under way.
+type datagram struct {
+	from netip.Addr
+	data []byte
+}
+
+// wire is a network of sockets, one for each address. pass decides on each packet.
+type wire struct {
+	mu      sync.Mutex
+	sockets map[netip.Addr]*socket
+	pass    func(from, to netip.Addr, packet []byte) bool
+	delay   time.Duration
+}
+
+func newWire() *wire {
+	return &wire{sockets: map[netip.Addr]*socket{}, pass: func(netip.Addr, netip.Addr, []byte) bool { return true }, delay: time.Millisecond}
+}
+
+func (w *wire) setPass(pass func(from, to netip.Addr, packet []byte) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pass = pass
+}
+
+func (w *wire) socket(addr netip.Addr) *socket {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := &socket{wire: w, addr: addr, in: make(chan datagram, 1000), over: make(chan struct{})}
+	w.sockets[addr] = s
+	return s
+}
+
+// send delivers a packet, after a while.
+func (w *wire) send(from, to netip.Addr, data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.sockets[to]
+	if s == nil || !w.pass(from, to, data) {
+		return
+	}
+	d := datagram{from, append([]byte(nil), data...)}
+	time.AfterFunc(w.delay, func() {
+		select {
+		case s.in <- d:
+		default: // a full queue drops
+		}
+	})
+}
+
+// socket is an EchoConn.
+type socket struct {
+	wire *wire
+	addr netip.Addr
+	in   chan datagram
+	over chan struct{}
+	once sync.Once
+
+	mu      sync.Mutex
+	refuse  error         // what a write returns
+	stall   time.Duration // how long the next write of a request takes
+	readErr error
+}
+
+func (s *socket) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	select {
+	case <-s.over:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return 0, netip.AddrPort{}, errors.Join(s.readErr, os.ErrDeadlineExceeded)
+	case d := <-s.in:
+		return copy(b, d.data), netip.AddrPortFrom(netip.AddrFrom16(d.from.As16()), testPort), nil
+	}
+}
+
+func (s *socket) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
+	s.mu.Lock()
+	refuse, stall := s.refuse, s.stall
+	s.mu.Unlock()
+	if stall > 0 && b[4] == byte(ProbeRequest) {
+		s.set(func(s *socket) { s.stall = 0 })
+		time.Sleep(stall) // the bubble's clock
+	}
+	if refuse != nil {
+		return 0, refuse
+	}
+	s.wire.send(s.addr, to.Addr().Unmap(), b)
+	return len(b), nil
+}
+
+func (s *socket) SetReadDeadline(time.Time) error {
+	s.once.Do(func() { close(s.over) })
+	return nil
+}
+
+func (s *socket) set(change func(*socket)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// gateway is an Echo that runs, and what came of it.
+type gateway struct {
+	*Echo
+	conn     *socket
+	peer     EchoPeer // the one that it probes
+	registry *prometheus.Registry
+	stop     func() error
+
+	mu      sync.Mutex
+	server  health.Verdict
+	bytes   func() uint64
+	changes []EchoState
+	at      []time.Duration
+}
+
+func (g *gateway) setServer(v health.Verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.server = v
+}
+
+// verdicts is what was reported: verdict, reason, the peer's API server.
+func (g *gateway) verdicts() (out []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.changes {
+		out = append(out, fmt.Sprintf("%s %s %s", s.Verdict, s.Reason, s.APIServer))
+	}
+	return out
+}
+
+func (g *gateway) last() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.at[len(g.at)-1]
+}
+
+// garbage is the count of what was dropped for a reason.
+func (g *gateway) garbage(reason ProbeGarbage) float64 {
+	return testutil.ToFloat64(g.cfg.Metrics.garbage.WithLabelValues(string(reason)))
+}
+
+func (g *gateway) counted(what *prometheus.CounterVec, kind ProbeKind) float64 {
+	return testutil.ToFloat64(what.WithLabelValues(g.peer.Cluster, g.peer.Gateway, kind.String()))
+}
+
+// person is a gateway's identity: cluster id, address, byte of which its key is made.
+type person struct {
+	id   string
+	addr netip.Addr
+	key  byte
+}
+
+var (
+	rome  = person{"rome", romeAddr, 1}
+	milan = person{"milan", milanAddr, 2}
+)
+
+// build makes the gateway of one that probes another. It has to be started.
+func build(t *testing.T, conn EchoConn, port uint16, one, other person) *gateway {
+	t.Helper()
+	private, _ := privateKey(t, one.key)
+	_, public := privateKey(t, other.key)
+	g := &gateway{
+		peer:     EchoPeer{Cluster: other.id, Gateway: "gw-a", Address: other.addr, Key: public},
+		registry: prometheus.NewRegistry(), server: health.Up,
+	}
+	metrics, err := NewProbeMetrics(g.registry)
+	require.NoError(t, err)
+	began := time.Now()
+	g.Echo, err = NewEcho(EchoConfig{
+		ClusterID: one.id, Conn: conn, Port: port, Timing: testTiming, Metrics: metrics, Clock: clock.RealClock{},
+		Keys: func(public string) (ProbeKeys, error) { return NewProbeKeys(private, public) },
+		APIServer: func() health.Verdict {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.server
+		},
+		Received: func() map[string]uint64 {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if g.bytes == nil {
+				return nil
+			}
+			return map[string]uint64{public: g.bytes()}
+		},
+		OnChange: func(p EchoPeer, s EchoState) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			require.Equal(t, g.peer, p)
+			g.changes, g.at = append(g.changes, s), append(g.at, time.Since(began))
+		},
+	})
+	require.NoError(t, err)
+	require.NoError(t, g.Set([]EchoPeer{g.peer}))
+	return g
+}
+
+// start runs a gateway until stop, or the end of the test.
+func (g *gateway) start(t *testing.T) *gateway {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	g.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { _ = g.stop() })
+	return g
+}
+
+func (w *wire) gateway(t *testing.T, one, other person) *gateway {
+	t.Helper()
+	conn := w.socket(one.addr)
+	g := build(t, conn, testPort, one, other)
+	g.conn = conn
+	return g
+}
+
+// pair are two gateways that run, and probe each other.
+func pair(t *testing.T) (w *wire, a, b *gateway) {
+	t.Helper()
+	w = newWire()
+	return w, w.gateway(t, rome, milan).start(t), w.gateway(t, milan, rome).start(t)
+}
+
+// later lets time pass in the bubble, and everything that is due happen.
+func later(d time.Duration) {
+	time.Sleep(d) // the bubble's clock
+	synctest.Wait()
+}
+
+func cut(from ...netip.Addr) func(netip.Addr, netip.Addr, []byte) bool {
+	return func(source, _ netip.Addr, _ []byte) bool {
+		for _, a := range from {
+			if a == source {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func TestEcho(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		state, ok := a.State(a.peer)
+		require.True(t, ok)
+		require.Equal(t, health.Unknown, state.Verdict)
+		const calm = 5 * time.Minute
+		later(calm)
+		for _, g := range []*gateway{a, b} {
+			require.Equal(t, []string{"Up ProbesAnswered Up"}, g.verdicts(), "one report in all that time")
+			require.LessOrEqual(t, g.last(), 210*time.Millisecond)
+			state, _ := g.State(g.peer)
+			require.Equal(t, 2*time.Millisecond, state.RTT)
+			require.Equal(t, g.peer.String()+" answers probes", state.Message)
+		}
+		require.InDelta(t, 5*300, a.counted(a.cfg.Metrics.sent, ProbeRequest), 2)
+		require.InDelta(t, 5*300, a.counted(a.cfg.Metrics.received, ProbeAnswer), 2)
+		require.InDelta(t, 5*300, a.counted(a.cfg.Metrics.received, ProbeRequest), 2)
+		require.InDelta(t, 5*300, a.counted(a.cfg.Metrics.sent, ProbeAnswer), 2)
+		require.Zero(t, sum(t, a.registry, "liqod_tunnel_probe_lost_total"))
+		require.Equal(t, 1, testutil.CollectAndCount(a.cfg.Metrics.lost), "there is a series before the first loss")
+
+		died := calm
+		w.setPass(cut(romeAddr, milanAddr))
+		later(time.Minute)
+		for _, g := range []*gateway{a, b} {
+			require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelSilent Unknown"}, g.verdicts())
+			require.LessOrEqual(t, g.last()-died, 1200*time.Millisecond)
+			require.GreaterOrEqual(t, g.last()-died, 800*time.Millisecond)
+		}
+		require.InDelta(t, 5*60-64, sum(t, a.registry, "liqod_tunnel_probe_lost_total"), 3)
+
+		healed := died + time.Minute
+		w.setPass(cut())
+		later(time.Minute)
+		for _, g := range []*gateway{a, b} {
+			require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelSilent Unknown", "Up ProbesAnswered Up"}, g.verdicts())
+			require.LessOrEqual(t, g.last()-healed, 800*time.Millisecond)
+		}
+	})
+}
+
+func TestPeersSayHowTheirAPIServerIs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		later(time.Second)
+		for _, v := range []health.Verdict{health.Down, health.Unknown, health.Up} {
+			before := time.Since(a.begun)
+			b.setServer(v)
+			later(time.Second)
+			require.Less(t, a.last()-before, 210*time.Millisecond)
+		}
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Up ProbesAnswered Down", "Up ProbesAnswered Unknown", "Up ProbesAnswered Up"}, a.verdicts())
+		require.Len(t, b.verdicts(), 1)
+	})
+}
+
+func TestOneWayTunnel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		b.bytes = func() uint64 { return uint64(time.Since(b.begun)) } // what a sends comes through
+		later(time.Second)
+		w.setPass(cut(milanAddr))
+		later(10 * time.Second)
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelSilent Unknown"}, a.verdicts())
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelOneWay Unknown"}, b.verdicts())
+		require.LessOrEqual(t, b.last(), 2500*time.Millisecond)
+		w.setPass(cut())
+		later(time.Second)
+		require.Len(t, a.verdicts(), 3)
+		require.Len(t, b.verdicts(), 3)
+	})
+}
+
+// Congestion drops probes, while data still comes through.
+func TestReceivedBytesAreLife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, _ := pair(t)
+		calls, bytes := 0, uint64(0)
+		a.bytes = func() uint64 { calls++; bytes += 1000; return bytes }
+		later(10 * time.Second)
+		require.Zero(t, calls, "a tunnel that answers costs no look at the device")
+		w.setPass(cut(milanAddr))
+		later(10 * time.Second)
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Up ProbesAnswered Unknown"}, a.verdicts())
+		require.NotZero(t, calls)
+		a.mu.Lock()
+		a.bytes = func() uint64 { return bytes }
+		a.mu.Unlock()
+		later(2 * time.Second)
+		require.Equal(t, "Down TunnelSilent Unknown", a.verdicts()[2])
+	})
+}
+
+func TestAProcessThatStoodStill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		later(time.Second)
+		a.conn.set(func(s *socket) { s.stall = time.Minute })
+		later(2 * time.Second)
+		state, _ := a.State(a.peer)
+		require.Equal(t, "Unknown ProcessPaused Unknown", fmt.Sprintf("%s %s %s", state.Verdict, state.Reason, state.APIServer), "nobody has noticed yet")
+		require.Len(t, a.verdicts(), 1)
+		w.setPass(cut(romeAddr, milanAddr))
+		later(time.Minute)
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Unknown ProcessPaused Unknown"}, a.verdicts())
+		state, _ = a.State(a.peer)
+		require.Contains(t, state.Message, "this gateway stood still for 59s, and has had no answer from gateway gw-a of milan (10.71.0.2) since", "a packet was read after a second of it")
+		w.setPass(cut())
+		later(time.Second)
+		require.Len(t, a.verdicts(), 3)
+		state, _ = a.State(a.peer)
+		require.Equal(t, health.Up, state.Verdict)
+
+		require.NoError(t, b.stop())
+		later(time.Minute)
+		state, _ = b.State(b.peer)
+		require.Equal(t, health.Unknown, state.Verdict, "an Echo that does not run knows nothing")
+	})
+}
+
+// TestAPauseThatAnAnswerFollows: the state that is reported stays as it is.
+func TestAPauseThatAnAnswerFollows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, _ := pair(t)
+		later(time.Second)
+		a.conn.set(func(s *socket) { s.stall = 5 * time.Second })
+		later(2 * time.Second)
+		state, _ := a.State(a.peer)
+		require.Equal(t, ReasonPaused, state.Reason)
+		a.conn.set(func(s *socket) { s.stall = 0 })
+		later(time.Minute)
+		require.Equal(t, []string{"Up ProbesAnswered Up"}, a.verdicts())
+		state, _ = a.State(a.peer)
+		require.Equal(t, health.Up, state.Verdict)
+	})
+}
+
+func TestSendingIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		a := w.gateway(t, rome, milan)
+		a.conn.set(func(s *socket) { s.refuse = errors.New("network is unreachable") })
+		a.start(t)
+		later(time.Second)
+		require.Equal(t, []string{"Unknown ProbesNotSent Unknown"}, a.verdicts())
+		state, _ := a.State(a.peer)
+		require.Equal(t, "sending a probe to gateway gw-a of milan (10.71.0.2): network is unreachable", state.Message)
+		later(time.Minute)
+		require.Equal(t, []string{"Unknown ProbesNotSent Unknown", "Down ProbesNotSent Unknown"}, a.verdicts())
+		a.conn.set(func(s *socket) { s.refuse = nil })
+		later(time.Second)
+		require.Equal(t, "Down ProbesNotAnswered Unknown", a.verdicts()[2])
+	})
+}
+
+// A peer's process is started again: it has another number, and counts from 1.
+func TestAPeerIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		later(time.Minute)
+		require.NoError(t, b.stop())
+		b = w.gateway(t, milan, rome).start(t)
+		later(time.Minute)
+		require.Equal(t, []string{"Up ProbesAnswered Up"}, a.verdicts(), "a quick one costs nothing")
+		require.Equal(t, []string{"Up ProbesAnswered Up"}, b.verdicts())
+		require.Zero(t, a.garbage(GarbageReplay))
+		require.Zero(t, a.garbage(GarbageUnasked))
+	})
+}
+
+// Recorded packets of a gateway that is gone keep nothing alive.
+func TestRecordings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		var mu sync.Mutex
+		var tape [][]byte
+		w.setPass(func(from, to netip.Addr, packet []byte) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if from == milanAddr && to == romeAddr {
+				tape = append(tape, append([]byte(nil), packet...))
+			}
+			return true
+		})
+		later(10 * time.Second)
+		require.NoError(t, b.stop())
+		later(10 * time.Second)
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Down TunnelSilent Unknown"}, a.verdicts())
+
+		w.setPass(cut())
+		for _, packet := range tape {
+			w.send(milanAddr, romeAddr, packet)
+			later(50 * time.Millisecond)
+		}
+		require.Len(t, a.verdicts(), 2)
+		require.InDelta(t, len(tape), a.garbage(GarbageReplay)+a.garbage(GarbageUnasked), 1, "the first request came before the first answer")
+
+		require.NoError(t, a.stop())
+		a = w.gateway(t, rome, milan).start(t)
+		for _, packet := range tape {
+			w.send(milanAddr, romeAddr, packet)
+			later(50 * time.Millisecond)
+		}
+		later(10 * time.Second)
+		require.Equal(t, []string{"Down ProbesNotAnswered Unknown"}, a.verdicts(), "nor for a process that knows of no earlier one")
+	})
+}
+
+// Garbage is counted by reason, and never answered.
+func TestGarbage(t *testing.T) {
+	t.Parallel()
+	private, _ := privateKey(t, milan.key)
+	_, romePublic := privateKey(t, rome.key)
+	keys, err := NewProbeKeys(private, romePublic)
+	require.NoError(t, err)
+	ask := func(change func(*Probe)) []byte {
+		p := Probe{Kind: ProbeRequest, Sender: HashCluster("milan"), Run: 7, Sequence: 1}
+		change(&p)
+		return EncodeProbe(keys.Send, p)
+	}
+	for name, tc := range map[string]struct {
+		from   netip.Addr
+		packet []byte
+		want   ProbeGarbage
+	}{
+		"a stranger":         {alienAddr, ask(func(*Probe) {}), GarbageSource},
+		"not a probe":        {milanAddr, []byte(strings.Repeat("x", 100)), GarbageMagic},
+		"nothing":            {milanAddr, nil, GarbageSize},
+		"much":               {milanAddr, make([]byte, 20000), GarbageSize},
+		"another key":        {milanAddr, EncodeProbe(ProbeKey{}, someProbe), GarbageMAC},
+		"back to its sender": {milanAddr, EncodeProbe(keys.Receive, someProbe), GarbageMAC},
+		"another cluster":    {milanAddr, ask(func(p *Probe) { p.Sender = HashCluster("turin") }), GarbageSender},
+		"an answer":          {milanAddr, ask(func(p *Probe) { p.Kind = ProbeAnswer }), GarbageUnasked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire()
+				a := w.gateway(t, rome, milan).start(t)
+				seen := w.socket(tc.from)
+				w.setPass(func(_, _ netip.Addr, packet []byte) bool {
+					return len(packet) < ProbeSize || packet[4] != byte(ProbeRequest) || string(packet) == string(tc.packet)
+				})
+				for range 20 {
+					w.send(tc.from, romeAddr, tc.packet)
+				}
+				later(time.Second)
+				require.EqualValues(t, 20, a.garbage(tc.want))
+				require.Equal(t, 20.0, sum(t, a.registry, "liqod_tunnel_probe_garbage_total"), "and by no other reason")
+				require.Empty(t, seen.in)
+				require.Empty(t, a.verdicts())
+				if tc.want != GarbageSource {
+					state, _ := a.State(a.peer)
+					require.Contains(t, state.Message, "; the last packet from there was dropped: "+string(tc.want))
+				}
+			})
+		})
+	}
+}
+
+// sum adds up the series of a counter.
+func sum(t *testing.T, registry *prometheus.Registry, name string) (total float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				total += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return total
+}
+
+// Requests are answered at a bounded rate: few as long as they may be recordings.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		later(10 * time.Second)
+		flood := func(run uint64) (answers float64) {
+			before := a.counted(a.cfg.Metrics.sent, ProbeAnswer)
+			for i := range uint64(300) {
+				w.send(milanAddr, romeAddr, EncodeProbe(b.targets[romeAddr].keys.Send, Probe{
+					Kind: ProbeRequest, Sender: HashCluster("milan"), Run: run, Sequence: 1000 + i, Hears: true,
+				}))
+			}
+			later(10 * time.Millisecond)
+			return a.counted(a.cfg.Metrics.sent, ProbeAnswer) - before
+		}
+		require.InDelta(t, answersToUnknown, flood(12345), 1)
+		later(10 * time.Second)
+		require.Len(t, a.verdicts(), 1, "what is known is still answered")
+		require.InDelta(t, answersToKnown, flood(b.targets[romeAddr].run), 1)
+		require.NotZero(t, a.garbage(GarbageRate))
+
+		// What is above the limit changes nothing: no sequence number, no sign of life.
+		state := func() (window, pulse) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.targets[milanAddr].requests, a.targets[milanAddr].pulse
+		}
+		requests, pulse := state()
+		require.Nil(t, a.take(EncodeProbe(b.targets[romeAddr].keys.Send, Probe{
+			Kind: ProbeRequest, Sender: HashCluster("milan"), Run: b.targets[romeAddr].run, Sequence: 5000, APIServer: health.Down,
+		}), milanAddr))
+		requestsAfter, pulseAfter := state()
+		require.Equal(t, requests, requestsAfter)
+		require.Equal(t, pulse, pulseAfter)
+	})
+}
+
+// The newest request counts: one that it has overtaken says how things were.
+func TestOvertakenRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, b := pair(t)
+		later(10 * time.Second)
+		there := b.targets[romeAddr]
+		ask := func(ahead uint64, server health.Verdict) {
+			w.send(milanAddr, romeAddr, EncodeProbe(there.keys.Send, Probe{
+				Kind: ProbeRequest, Sender: HashCluster("milan"), Run: there.run,
+				Sequence: there.pulse.asked.top + ahead, APIServer: server, Hears: true,
+			}))
+			later(2 * time.Millisecond)
+		}
+		ask(10, health.Up)
+		ask(5, health.Down)
+		require.Len(t, a.verdicts(), 1)
+		ask(11, health.Down)
+		require.Equal(t, "Up ProbesAnswered Down", a.verdicts()[1])
+		require.Zero(t, a.garbage(GarbageReplay))
+	})
+}
+
+// A probe may be as large as the packets whose way it tests; so is its answer.
+func TestPaddedRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		w.gateway(t, rome, milan).start(t)
+		seen := w.socket(milanAddr)
+		private, _ := privateKey(t, milan.key)
+		_, public := privateKey(t, rome.key)
+		keys, err := NewProbeKeys(private, public)
+		require.NoError(t, err)
+		later(10 * time.Millisecond)
+		for len(seen.in) > 0 {
+			<-seen.in
+		}
+		w.send(milanAddr, romeAddr, EncodeProbe(keys.Send, Probe{
+			Kind: ProbeRequest, Sender: HashCluster("milan"), Run: 7, Sequence: 9, Time: 5, Size: 1420,
+		}))
+		later(10 * time.Millisecond)
+		got, garbage := DecodeProbe(keys.Receive, (<-seen.in).data)
+		require.Empty(t, garbage)
+		require.NotZero(t, got.Run)
+		got.Run = 0
+		require.Equal(t, Probe{
+			Kind: ProbeAnswer, APIServer: health.Up, Hears: true, Sender: HashCluster("rome"), Asker: 7, Sequence: 9, Time: 5, Size: 1420,
+		}, got)
+	})
+}
+
+func TestRoundTripTimesAreReportedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, _ := pair(t)
+		delay := func(d time.Duration) {
+			w.mu.Lock()
+			w.delay = d
+			w.mu.Unlock()
+			later(150 * time.Second)
+		}
+		delay(2 * time.Millisecond)
+		require.Len(t, a.changes, 1, "from 2 to 4 ms is nothing")
+		delay(25 * time.Millisecond)
+		require.Len(t, a.changes, 3, "12 ms are on the way to 50")
+		require.GreaterOrEqual(t, a.at[2]-a.at[1], rttEvery)
+		delay(40 * time.Millisecond)
+		require.InDelta(t, 80, a.changes[len(a.changes)-1].RTT.Milliseconds(), 45)
+		delay(time.Millisecond)
+		n := len(a.changes)
+		require.LessOrEqual(t, n, 8, "once for each doubling, and once for each halving")
+		later(150 * time.Second)
+		require.Len(t, a.changes, n)
+	})
+}
+
+func TestSet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, _ := pair(t)
+		later(time.Minute)
+		before, _ := a.State(a.peer)
+
+		twin, bad, none := a.peer, a.peer, a.peer
+		twin.Gateway = "gw-b"
+		bad.Gateway, bad.Address, bad.Key = "gw-c", alienAddr, "?"
+		none.Gateway, none.Address = "gw-d", netip.Addr{}
+		mapped := none
+		mapped.Gateway, mapped.Address = "gw-e", netip.AddrFrom16(alienAddr.As16())
+		err := a.Set([]EchoPeer{a.peer, twin, bad, none, mapped})
+		require.ErrorContains(t, err, "probing gateway gw-b of milan (10.71.0.2): gateway gw-a of milan (10.71.0.2) has the same address")
+		require.ErrorContains(t, err, `probing gateway gw-c of milan (10.72.0.2): reading WireGuard public key "?"`)
+		require.ErrorContains(t, err, "probing gateway gw-d of milan (invalid IP): the address is invalid IP")
+		require.ErrorContains(t, err, "probing gateway gw-e")
+		after, _ := a.State(a.peer)
+		require.Equal(t, before, after)
+		for _, p := range []EchoPeer{twin, bad, none, mapped} {
+			_, ok := a.State(p)
+			require.False(t, ok)
+		}
+
+		require.NoError(t, a.Set(nil))
+		sent := sum(t, a.registry, "liqod_tunnel_probe_sent_total")
+		require.Zero(t, sent, "its series are gone")
+		later(time.Minute)
+		require.Zero(t, sum(t, a.registry, "liqod_tunnel_probe_sent_total"))
+		require.NotZero(t, a.garbage(GarbageSource), "the gateway there still asks")
+		_, ok := a.State(a.peer)
+		require.False(t, ok)
+
+		require.NoError(t, a.Set([]EchoPeer{a.peer}))
+		again, _ := a.State(a.peer)
+		require.Equal(t, health.Unknown, again.Verdict)
+		later(time.Second)
+		require.Equal(t, []string{"Up ProbesAnswered Up", "Up ProbesAnswered Up"}, a.verdicts())
+	})
+}
+
+func TestRunEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		later(time.Second)
+		before := time.Now()
+		require.NoError(t, a.stop())
+		require.Equal(t, before, time.Now(), "at once")
+
+		b.conn.set(func(s *socket) { s.readErr = net.ErrClosed })
+		require.NoError(t, b.conn.SetReadDeadline(time.Time{}))
+		synctest.Wait()
+		require.ErrorIs(t, b.stop(), net.ErrClosed)
+	})
+}
+
+func TestBadEchos(t *testing.T) {
+	t.Parallel()
+	_, err := NewEcho(EchoConfig{Clock: clock.RealClock{}})
+	require.ErrorContains(t, err, "interval")
+	registry := prometheus.NewRegistry()
+	_, err = NewProbeMetrics(registry)
+	require.NoError(t, err)
+	_, err = NewProbeMetrics(registry)
+	require.ErrorContains(t, err, "registering metrics")
+}
+
+// Real packets, over the loopback interface: two gateways find each other, one goes and
+// comes back.
+func TestEchoOverUDP(t *testing.T) {
+	t.Parallel()
+	here := person{"rome", netip.MustParseAddr("127.0.0.1"), 1}
+	there := person{"milan", netip.MustParseAddr("127.0.0.2"), 2}
+	listen := func(p person, port uint16) (*net.UDPConn, uint16) {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.addr, port)))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn, conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	}
+	connA, portA := listen(here, 0)
+	connB, portB := listen(there, 0)
+	a := build(t, connA, portB, here, there).start(t)
+	b := build(t, connB, portA, there, here).start(t)
+	b.setServer(health.Down)
+	verdict := func(g *gateway, want health.Verdict) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			s, _ := g.State(g.peer)
+			return s.Verdict == want
+		}, time.Minute, 10*time.Millisecond)
+	}
+	verdict(a, health.Up)
+	verdict(b, health.Up)
+	require.Eventually(t, func() bool {
+		s, _ := a.State(a.peer)
+		return s.APIServer == health.Down
+	}, time.Minute, 10*time.Millisecond)
+
+	stranger, _ := listen(person{addr: netip.MustParseAddr("127.0.0.3")}, 0)
+	_, err := stranger.WriteToUDPAddrPort([]byte("hello"), netip.AddrPortFrom(here.addr, portA))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return a.garbage(GarbageSource) == 1 }, time.Minute, 10*time.Millisecond)
+
+	require.NoError(t, b.stop())
+	verdict(a, health.Down)
+	require.NoError(t, connB.Close())
+	connB, _ = listen(there, portB)
+	b = build(t, connB, portA, there, here).start(t)
+	verdict(a, health.Up)
+	verdict(b, health.Up)
+	require.NoError(t, a.stop())
+	require.NoError(t, b.stop())
+}

@@ -1,0 +1,224 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// ProbeSocket is a socket of Echo that can be closed.
+type ProbeSocket interface {
+	EchoConn
+	io.Closer
+}
+
+// echoes has the Echo of a gateway. Its socket is bound to the gateway's own address in the
+// fabric, so there is a new one whenever that changes.
+type echoes struct {
+	g *Gateway
+
+	// Of the loop of the host alone.
+	address netip.Addr
+	cancel  func()
+	done    chan struct{}
+
+	mu    sync.Mutex
+	echo  *Echo               // nil: no address, or the socket has failed
+	byKey map[string]EchoPeer // by public key
+	told  map[string]judgement
+}
+
+// judgement is what the choice of gateways follows from, of one.
+type judgement struct {
+	verdict health.Verdict
+	since   time.Time
+}
+
+func newEchoes(g *Gateway) *echoes {
+	return &echoes{g: g, byKey: map[string]EchoPeer{}, told: map[string]judgement{}}
+}
+
+// state is that of the tunnel to a gateway with a public key.
+func (e *echoes) state(key string) (EchoState, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p, ok := e.byKey[key]
+	if !ok || e.echo == nil {
+		return EchoState{}, false
+	}
+	return e.echo.State(p)
+}
+
+// peer is the gateway with a public key.
+func (e *echoes) peer(key string) (EchoPeer, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p, ok := e.byKey[key]
+	return p, ok
+}
+
+// follow probes the gateways of all peers of in, which is applied. ctx is that of the
+// process: the probes go on.
+func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*networkingv1beta1.Connection) error {
+	address, peers := echoPeers(in, connections)
+	e.mu.Lock()
+	broken := e.echo == nil
+	e.mu.Unlock()
+	if address != e.address || broken {
+		e.stop()
+		if !address.IsValid() {
+			return nil
+		}
+		if err := e.start(ctx, address); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.byKey = map[string]EchoPeer{}
+	for _, p := range peers {
+		e.byKey[p.Key] = p
+	}
+	maps.DeleteFunc(e.told, func(key string, _ judgement) bool { _, ok := e.byKey[key]; return !ok })
+	if e.echo == nil {
+		return nil // it has just failed, and the loop is awake
+	}
+	return e.echo.Set(peers)
+}
+
+func (e *echoes) start(ctx context.Context, address netip.Addr) error {
+	cfg := e.g.cfg
+	conn, err := cfg.Listen(netip.AddrPortFrom(address, plan.ProbePort))
+	if err != nil {
+		return fmt.Errorf("opening the socket of probes: %w", err)
+	}
+	echo, err := NewEcho(EchoConfig{
+		ClusterID: cfg.ClusterID, Conn: conn, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer,
+		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(e.g.key, public) },
+		Received: e.received, OnChange: e.changed, Metrics: cfg.Metrics, Clock: cfg.Clock,
+	})
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	e.address, e.cancel, e.done = address, cancel, make(chan struct{})
+	e.set(echo)
+	go func(done chan struct{}) {
+		defer close(done)
+		defer conn.Close()
+		if err := echo.Run(ctx); err != nil {
+			e.g.log.Warn("probing failed; will try again", zap.Error(err))
+			e.set(nil)
+			e.g.AddAfter(fabricKey, watchAgain)
+		}
+	}(e.done)
+	return nil
+}
+
+func (e *echoes) set(echo *Echo) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.echo = echo
+}
+
+func (e *echoes) stop() {
+	if e.cancel == nil {
+		return
+	}
+	e.cancel()
+	<-e.done
+	e.set(nil)
+	e.cancel, e.address = nil, netip.Addr{}
+}
+
+// changed follows a state. With another verdict, another gateway of the peer may be better.
+func (e *echoes) changed(p EchoPeer, s EchoState) {
+	e.g.log.Info("the tunnel to a gateway has changed", zap.String("peer", p.Cluster), zap.String("gateway", p.Gateway),
+		zap.Stringer("verdict", s.Verdict), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
+	if e.judged(p, s) {
+		e.g.wake()
+	}
+	e.g.status.Wake(loop.Key{Namespace: corev1beta1.TenantNamespace(p.Cluster), Name: p.Cluster})
+}
+
+// judged reports whether a state has another verdict than the one before it.
+func (e *echoes) judged(p EchoPeer, s EchoState) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := judgement{s.Verdict, s.Since}
+	if e.told[p.Key] == now {
+		return false
+	}
+	e.told[p.Key] = now
+	return true
+}
+
+// received returns the bytes that came from each peer.
+func (e *echoes) received() map[string]uint64 {
+	_, peers, err := e.g.cfg.Host.Tunnel()
+	if err != nil {
+		return nil
+	}
+	out := map[string]uint64{}
+	for _, p := range peers {
+		out[p.Key] = p.Received
+	}
+	return out
+}
+
+// echoPeers are the own address for probes and the gateways to probe, of IPv4 if the cluster
+// has an external range of it.
+func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection) (own netip.Addr, peers []EchoPeer) {
+	external, ok := oneFamily(in.External)
+	i := slices.IndexFunc(in.Gateways, func(r plan.Replica) bool { return r.Name == in.Self })
+	if !ok || i < 0 {
+		return netip.Addr{}, nil
+	}
+	for _, p := range in.Peers {
+		j := slices.IndexFunc(p.Theirs.External, func(r netip.Prefix) bool { return r.Addr().Is4() == external.Addr().Is4() })
+		if j < 0 {
+			continue
+		}
+		for _, r := range p.Gateways {
+			peers = append(peers, EchoPeer{Cluster: p.ID, Gateway: gatewayName(connections, p.ID, r), Address: plan.ReplicaAddr(p.Theirs.External[j], r.Number), Key: r.Key})
+		}
+	}
+	return plan.ReplicaAddr(external, in.Gateways[i].Number), peers
+}
+
+func oneFamily(ranges []netip.Prefix) (netip.Prefix, bool) {
+	for _, r := range ranges {
+		if r.Addr().Is4() {
+			return r, true
+		}
+	}
+	if len(ranges) == 0 {
+		return netip.Prefix{}, false
+	}
+	return ranges[0], true
+}
+
+func gatewayName(connections []*networkingv1beta1.Connection, id string, r plan.Remote) string {
+	for _, c := range connections {
+		for _, g := range c.Spec.Gateways {
+			if c.Spec.ClusterID == id && g.PublicKey == r.Key {
+				return g.Name
+			}
+		}
+	}
+	return ""
+}

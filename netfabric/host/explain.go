@@ -1,0 +1,304 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// usualMTU is what Explain takes for that of the underlay, which no object says.
+const usualMTU = 1500
+
+// ErrNoPeer is returned for an address that no peer has.
+var ErrNoPeer = errors.New("the address belongs to no peer")
+
+// ReadGateways reads the Leases of this cluster's gateways at the time now. What is wrong with
+// one is said in its Refusal.
+func ReadGateways(leases []coordinationv1.Lease, now time.Time) (out []Announcement, refused []Refusal) {
+	for i := range leases {
+		lease := &leases[i]
+		if lease.Annotations[GatewayKey] == "" {
+			continue
+		}
+		a, err := readAnnouncement(lease)
+		if err != nil {
+			refused = append(refused, Refusal{Kind: "Lease", Namespace: lease.Namespace, Name: lease.Name, Message: err.Error()})
+			continue
+		}
+		holds := lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == a.Name
+		a.Alive = holds && lease.Spec.RenewTime != nil && now.Sub(lease.Spec.RenewTime.Time) <= leaseDuration(lease)
+		out = append(out, a)
+	}
+	return byNumber(out), refused
+}
+
+// Explain tells the way of a packet from a pod to an address, and that of the answer, as far
+// as the objects of this cluster say. from may be the zero value: then a pod of the first
+// node is made up. The error of an address that leads to no peer is ErrNoPeer.
+func Explain(objects Objects, to, from netip.Addr) (string, error) {
+	e := &explanation{objects: objects, to: to, from: from}
+	for _, step := range []func() error{e.prepare, e.there, e.back} {
+		if err := step(); err != nil {
+			return e.text.String(), err
+		}
+	}
+	return e.text.String(), nil
+}
+
+// explanation is what is found out while a packet is followed.
+type explanation struct {
+	objects  Objects
+	to, from netip.Addr
+	text     strings.Builder
+
+	connection *networkingv1beta1.Connection
+	node       string
+	gateway    string
+	onNode     plan.State
+	onGateway  plan.State
+	sent       plan.Packet // as it left the gateway
+	nodeFlow   *plan.Flow
+	key        string // of the peer's gateway
+}
+
+func (e *explanation) say(format string, args ...any) { fmt.Fprintf(&e.text, format+"\n", args...) }
+
+// prepare plans the two hosts of this cluster.
+func (e *explanation) prepare() error {
+	set := Settings{Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: smallestUnderlay(usualMTU, e.objects.Gateways)}
+	i := slices.IndexFunc(e.objects.Gateways, func(g Announcement) bool { return g.Alive })
+	if i < 0 && len(e.objects.Gateways) > 0 {
+		i = 0
+		e.say("no gateway of this cluster renews its Lease: %s stays in use", e.objects.Gateways[0].Name)
+	}
+	if i >= 0 {
+		e.gateway, set.Via = e.objects.Gateways[i].Name, e.objects.Gateways[i].Name
+	}
+	in, refused, err := BuildInput(e.objects, set)
+	if err != nil {
+		return err
+	}
+	for _, r := range refused {
+		e.say("%s", r)
+	}
+	if err := e.find(in); err != nil {
+		return err
+	}
+	if e.gateway == "" {
+		return errors.New("no gateway of this cluster has announced itself: no Lease has the label " + GatewayKey + "=true; packets to peers are refused")
+	}
+	set.Self = e.node
+	if in, _, err = BuildInput(e.objects, set); err != nil {
+		return err
+	}
+	if e.onNode, err = plan.Node(in); err != nil {
+		return err
+	}
+	set.Self, set.Use, set.Endpoint = e.gateway, e.inUse(), e.endpoint
+	if in, _, err = BuildInput(e.objects, set); err != nil {
+		return err
+	}
+	e.onGateway, err = plan.Gateway(in)
+	return err
+}
+
+// find finds the peer of the address, and the node of the pod.
+func (e *explanation) find(in plan.Input) error {
+	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(theirs(p), e.to) })
+	if i < 0 {
+		return fmt.Errorf("%w: %s is %s; the peers of this cluster have %s", ErrNoPeer, e.to, whose(in, e.to), ranged(in.Peers))
+	}
+	for _, c := range e.objects.Connections {
+		if c.Spec.ClusterID == in.Peers[i].ID {
+			e.connection = c
+		}
+	}
+	for _, h := range in.Nodes {
+		for _, p := range h.Pods {
+			switch {
+			case !e.from.IsValid() && p.Addr().Is4() == e.to.Is4():
+				e.from = p.Addr().Next()
+				e.say("no pod is given: %s stands for one on %s", e.from, h.Name)
+				e.node = h.Name
+				return nil
+			case p.Contains(e.from):
+				e.node = h.Name
+				return nil
+			}
+		}
+	}
+	if e.from.IsValid() {
+		return fmt.Errorf("%s is not in the podCIDRs of a Node: the address of a pod of this cluster is accepted", e.from)
+	}
+	return errors.New("no Node has podCIDRs of the family of the address: give the address of a pod")
+}
+
+// whose says what an address is that no peer has.
+func whose(in plan.Input, a netip.Addr) string {
+	for _, h := range in.Nodes {
+		if slices.Contains(h.Addrs, a) {
+			return "that of node " + h.Name
+		}
+	}
+	for _, ip := range in.IPs {
+		if ip.External == a {
+			return fmt.Sprintf("one of this cluster's external range, for %s, which %s", ip.Real, reached(ip))
+		}
+	}
+	switch {
+	case contains(in.Pods, a):
+		return "one of a pod range of this cluster"
+	case contains(in.External, a):
+		return "one of an external range of this cluster"
+	}
+	return "outside of the fabric, which the routes of the node lead to"
+}
+
+// reached says who reaches what of an IP.
+func reached(ip plan.IP) string {
+	who, what := "all peers reach", "at all ports"
+	if ip.Peer != "" {
+		who = "peer " + ip.Peer + " alone reaches"
+	}
+	var ports []string
+	for _, s := range ip.Ports {
+		ports = append(ports, fmt.Sprintf("%s %d", s.Proto, s.Port))
+	}
+	if len(ports) > 0 {
+		what = "at " + strings.Join(ports, ", ") + " only"
+	}
+	return who + " " + what
+}
+
+func ranged(peers []plan.Peer) string {
+	var texts []string
+	for _, p := range peers {
+		for _, r := range theirs(p) {
+			texts = append(texts, fmt.Sprintf("%s (%s)", r, p.ID))
+		}
+	}
+	if len(texts) == 0 {
+		return "no ranges: there is no Connection that can be used"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// inUse are the gateways of peers that the own gateway says it sends to, and else the first.
+func (e *explanation) inUse() map[string]int {
+	out := map[string]int{}
+	for _, c := range e.objects.Connections {
+		name := ""
+		for _, s := range c.Status.Gateways {
+			if s.Name == e.gateway {
+				name = s.PeerGateway
+			}
+		}
+		for _, g := range c.Spec.Gateways {
+			lowest := out[c.Spec.ClusterID] == 0 || int(g.Number) < out[c.Spec.ClusterID]
+			if g.Name == name || name == "" && lowest {
+				out[c.Spec.ClusterID] = int(g.Number)
+			}
+		}
+	}
+	return out
+}
+
+func (e *explanation) endpoint(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
+	for _, point := range g.Endpoints {
+		if addr, err := netip.ParseAddr(point.Address); err == nil && accept(addr) == nil {
+			return netip.AddrPortFrom(addr, uint16(point.Port))
+		}
+	}
+	return netip.AddrPort{}
+}
+
+// follow tells the steps of a packet on one host.
+func (e *explanation) follow(host string, s plan.State, p plan.Packet) plan.Step {
+	steps := plan.Trace(s, p)
+	e.say("%s", host)
+	for _, step := range steps {
+		e.say("  %s", step)
+	}
+	return steps[len(steps)-1]
+}
+
+func (e *explanation) there() error {
+	e.say("from %s to %s, in peer %s:", e.from, e.to, e.connection.Spec.ClusterID)
+	first := plan.Packet{In: "pod", Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: e.to, SrcPort: 40000, DstPort: 80}, SYN: true}
+	last := e.follow("node "+e.node, e.onNode, first)
+	e.nodeFlow = last.Packet.Flow
+	if last.Verdict != plan.Sent {
+		return e.stopped(last)
+	}
+	next := plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true}
+	last = e.follow("gateway "+e.gateway, e.onGateway, next)
+	if last.Verdict != plan.Sent {
+		return e.stopped(last)
+	}
+	e.sent, e.key = last.Packet, last.To
+	i := slices.IndexFunc(e.connection.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return g.PublicKey == e.key })
+	if i < 0 {
+		return fmt.Errorf("the packet leaves for a gateway of another peer, with the key %s", e.key)
+	}
+	e.say("peer %s, gateway %s", e.connection.Spec.ClusterID, e.connection.Spec.Gateways[i].Name)
+	e.say("  it sees %s > %s, and translates %s to its own %s; the rest of the way is known there", e.sent.Src, e.sent.Dst, e.sent.Dst, e.real())
+	return nil
+}
+
+// real is the address of the pod in its own cluster.
+func (e *explanation) real() string {
+	for _, m := range e.connection.Spec.Remote {
+		if mapping, err := readMapping("remote", m); err == nil {
+			if a, ok := mapping.In(e.sent.Dst); ok {
+				return a.String()
+			}
+		}
+	}
+	return "address"
+}
+
+func (e *explanation) back() error {
+	t := e.sent.Tuple
+	e.say("and back:")
+	answer := plan.Packet{In: plan.TunnelDevice, Key: e.key, Flow: e.sent.Flow, Tuple: plan.Tuple{Proto: t.Proto, Src: t.Dst, Dst: t.Src, SrcPort: t.DstPort, DstPort: t.SrcPort}}
+	last := e.follow("gateway "+e.gateway, e.onGateway, answer)
+	if last.Verdict != plan.Sent {
+		return e.stopped(last)
+	}
+	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, Flow: e.nodeFlow})
+	if last.Verdict != plan.Handed {
+		return e.stopped(last)
+	}
+	e.say("pod %s", last.Packet.Dst)
+	e.say("  it has the answer from %s", last.Packet.Src)
+	return e.health()
+}
+
+// stopped says that a packet ends on the way.
+func (e *explanation) stopped(last plan.Step) error {
+	return fmt.Errorf("the packet ends here: %s: %s", last.Verdict, last.Where)
+}
+
+// health adds what is known of the tunnel: a plan says nothing of the network below.
+func (e *explanation) health() error {
+	s := e.connection.Status
+	if s.Value == networkingv1beta1.Connected {
+		e.say("the gateways answer each other's probes")
+		return nil
+	}
+	message := ""
+	for _, c := range s.Conditions {
+		if c.Type == networkingv1beta1.ConditionReady {
+			message = ": " + c.Message
+		}
+	}
+	return fmt.Errorf("the way is planned, but Connection %s/%s is %q%s", e.connection.Namespace, e.connection.Name, s.Value, message)
+}

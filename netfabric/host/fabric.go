@@ -1,0 +1,256 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+const (
+	// verifyEvery is the time between two comparisons of the host with the plan that nothing
+	// has called for. What another program changes is noticed at once.
+	verifyEvery = 30 * time.Second
+	// watchAgain is the time until the host is watched again, after that failed.
+	watchAgain = time.Second
+	// hold is how long a preferred gateway has to live until it is used again.
+	hold = 10 * time.Second
+)
+
+// fabricKey is the key of the loops that bring a host to its plan.
+var fabricKey = loop.Key{Name: "host"}
+
+// atOnce has the host looked at when its loop begins, whatever objects there are.
+func atOnce() []loop.Key { return []loop.Key{fabricKey} }
+
+// Host is the network of a host: a *kernel.Kernel.
+type Host interface {
+	Apply(ctx context.Context, want plan.State) error
+	Watch(ctx context.Context, changed func()) error
+}
+
+// Sources are the informers of one cluster, of all namespaces.
+type Sources struct {
+	Connections networkinginformers.ConnectionInformer
+	IPs         ipaminformers.IPInformer
+	Nodes       coreinformers.NodeInformer
+	Gateways    *LeaseGateways
+	// Pods may be nil. A gateway needs them where nodes have no podCIDRs.
+	Pods coreinformers.PodInformer
+	// Client reads Connections anew that are absent from the cache.
+	Client networkingclient.ConnectionsGetter
+}
+
+// fabric is what nodes and gateways have in common: a loop of one key that plans and applies.
+type fabric struct {
+	*loop.Loop
+	src  Sources
+	host Host
+	log  *zap.Logger
+	clk  clock.WithTicker
+
+	synced []cache.InformerSynced
+	seen   presence // the loop's
+
+	mu      sync.Mutex
+	done    bool // an Apply has returned
+	err     error
+	refused []string // as they were logged
+}
+
+func (f *fabric) watch() error {
+	if err := f.watchConnections(); err != nil {
+		return err
+	}
+	if _, err := f.Watch(f.src.IPs.Informer(), loop.Constant(fabricKey)); err != nil {
+		return err
+	}
+	if err := check.WatchNodes(f.src.Nodes.Informer(), f.wake); err != nil {
+		return err
+	}
+	f.src.Gateways.Subscribe(f.wake)
+	f.synced = append(f.synced, f.src.Nodes.Informer().HasSynced, f.src.Gateways.HasSynced)
+	if f.src.Pods == nil {
+		return nil
+	}
+	if err := watchPods(f.src.Pods.Informer(), f.wake); err != nil {
+		return err
+	}
+	f.synced = append(f.synced, f.src.Pods.Informer().HasSynced)
+	return nil
+}
+
+// watchConnections wakes the loop for what a Connection says, and not for its status, which
+// the gateways write.
+func (f *fabric) watchConnections() error {
+	registration, err := f.src.Connections.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f.wake() },
+		UpdateFunc: func(before, after any) {
+			b, areConnections := before.(*networkingv1beta1.Connection)
+			a, isConnection := after.(*networkingv1beta1.Connection)
+			if !areConnections || !isConnection || !sameOrder(b, a) {
+				f.wake()
+			}
+		},
+		DeleteFunc: func(any) { f.wake() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Connections: %w", err)
+	}
+	f.synced = append(f.synced, registration.HasSynced)
+	return nil
+}
+
+// sameOrder reports whether two states of a Connection ask for the same.
+func sameOrder(a, b *networkingv1beta1.Connection) bool {
+	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+func (f *fabric) wake() { f.Wake(fabricKey) }
+
+// run works until ctx is done. Nothing is applied before all caches have been filled: what
+// stands in the kernel, from an earlier process, stays. It stays at the end, too.
+func (f *fabric) run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
+		return nil
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.follow(ctx) })
+	wg.Go(func() { f.verify(ctx) })
+	return f.Loop.Run(ctx, 1)
+}
+
+// follow wakes the loop after each change of the host.
+func (f *fabric) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.host.Watch(ctx, f.wake)
+		if ctx.Err() != nil {
+			return
+		}
+		f.log.Warn("watching the network of this host failed; will try again", zap.Error(err))
+		select {
+		case <-ctx.Done():
+		case <-f.clk.After(watchAgain):
+		}
+		f.wake() // what happened meanwhile
+	}
+}
+
+func (f *fabric) verify(ctx context.Context) {
+	ticker := f.clk.NewTicker(verifyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			f.wake()
+		}
+	}
+}
+
+// objects reads the caches. again says that they are behind the API server.
+func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err error) {
+	cached, err := f.src.Connections.Lister().List(labels.Everything())
+	if err != nil {
+		return out, false, fmt.Errorf("listing Connections: %w", err)
+	}
+	if out.Connections, again, err = f.confirm(ctx, cached); err != nil {
+		return out, false, err
+	}
+	if out.IPs, err = f.src.IPs.Lister().List(labels.Everything()); err != nil {
+		return out, again, fmt.Errorf("listing IPs: %w", err)
+	}
+	if out.Nodes, err = f.src.Nodes.Lister().List(labels.Everything()); err != nil {
+		return out, again, fmt.Errorf("listing Nodes: %w", err)
+	}
+	out.Gateways = f.src.Gateways.List()
+	if f.src.Pods != nil {
+		pods, err := f.src.Pods.Lister().List(labels.Everything())
+		if err != nil {
+			return out, again, fmt.Errorf("listing Pods: %w", err)
+		}
+		out.Pods = podAddresses(pods)
+	}
+	return out, again, nil
+}
+
+// confirm is that of the Connections seen so far.
+func (f *fabric) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) ([]*networkingv1beta1.Connection, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	return f.seen.confirm(ctx, cached)
+}
+
+// tell logs which objects are left out, when that changes.
+func (f *fabric) tell(refused []Refusal) {
+	var now []string
+	for _, r := range refused {
+		now = append(now, r.String())
+	}
+	f.mu.Lock()
+	before := f.refused
+	f.refused = now
+	f.mu.Unlock()
+	for _, text := range now {
+		if !slices.Contains(before, text) {
+			f.log.Warn("an object cannot be used", zap.String("text", text))
+		}
+	}
+	if len(before) > 0 && len(now) == 0 {
+		f.log.Info("all objects can be used again")
+	}
+}
+
+// ended keeps the result of an attempt, for Ready.
+func (f *fabric) ended(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done, f.err = true, err
+	return err
+}
+
+// Ready returns nil when the host is as planned, and else why it is not.
+func (f *fabric) Ready() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case !f.done:
+		return fmt.Errorf("nothing has been applied yet: the caches are not filled")
+	case f.err != nil:
+		return fmt.Errorf("the host is not as planned: %s", apply.OneLine(f.err))
+	}
+	return nil
+}
+
+// choose returns which own gateway to use, and when that may change by itself.
+func choose(now time.Time, have plan.Choice, candidates []plan.Candidate) (plan.Choice, bool) {
+	next := plan.Choose(now, hold, have, candidates)
+	for _, c := range candidates {
+		if c.Number == next.Number {
+			return next, false
+		}
+		if c.Alive { // a preferred one, which has not lived for long
+			return next, true
+		}
+	}
+	return next, false
+}

@@ -1,0 +1,414 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/kernel"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// redialAfter is the least time between two attempts to dial a gateway that is down anew. Up
+// to half of it more is random, so that two gateways do not end each other's attempts.
+const redialAfter = 10 * time.Second
+
+// TunnelHost is the network of a gateway: a *kernel.Kernel.
+type TunnelHost interface {
+	Host
+	Tunnel() (kernel.Mode, []kernel.Peer, error)
+	Redial(want plan.Device, key string) error
+	SetKey(key kernel.Key)
+}
+
+// GatewayConfig configures a Gateway.
+type GatewayConfig struct {
+	ClusterID string
+	Ports     plan.Ports
+	MTU       int                 // of the underlay
+	Addresses []netip.Addr        // of the underlay, at most one of each family
+	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
+	// Key returns the private key. It is called until it returns no error.
+	Key func(context.Context) (kernel.Key, error)
+
+	// Endpoints are where peers reach this gateway. Without any, those of a Service are taken:
+	// the only object that Services sees, which may be nil.
+	Endpoints []networkingv1beta1.Endpoint
+	Services  coreinformers.ServiceInformer
+	NodeName  string // of the node that it runs on; may be empty
+
+	Host    TunnelHost
+	Sources Sources
+	// Client is of this cluster.
+	Client   versioned.Interface
+	Announce AnnounceConfig // without OnChange and PublicKey
+	// Activate is called when this gateway has the only number, of those that stand by for
+	// each other, and its tunnels are in place: peers shall be led here. It may be nil.
+	Activate func(context.Context) error
+	// Lookup resolves names of endpoints, as that of a *net.Resolver does.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Listen opens the socket of probes. The address is on the tunnel device then.
+	Listen    func(netip.AddrPort) (ProbeSocket, error)
+	Timing    EchoTiming
+	Metrics   *ProbeMetrics
+	APIServer func() health.Verdict // of this cluster
+
+	Clock clock.WithTicker
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Gateway brings the network of one gateway to its plan, and keeps it there. It announces
+// the gateway to its cluster, probes those of peers, and writes the status of Connections.
+type Gateway struct {
+	*fabric
+	cfg       GatewayConfig
+	status    *loop.Loop
+	announcer *Announcer
+	resolver  *Resolver
+	echoes    *echoes
+	key       kernel.Key // set before the loops begin
+
+	// Of the loop of the host alone.
+	use     map[string]plan.Choice // by id of the peer
+	dialled map[string]time.Time   // by public key: when the next attempt is due
+	said    *Announcement
+	active  int // the term in which Activate has returned
+
+	mu   sync.Mutex
+	view view
+	// keyless says why there is no key.
+	keyless error
+}
+
+// view is what the loop of the host has done last, for the status of Connections.
+type view struct {
+	refused   map[string]string // by name of the Connection
+	planned   map[loop.Key]planned
+	applied   error
+	use       map[string]plan.Choice
+	device    plan.Device
+	wireGuard networkingv1beta1.WireGuard
+}
+
+// planned is the state of a Connection that a plan followed from.
+type planned struct {
+	uid        types.UID
+	generation int64
+}
+
+// NewGateway registers with the informers and starts nothing.
+func NewGateway(cfg GatewayConfig) (*Gateway, error) {
+	g := &Gateway{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
+	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
+	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
+	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
+	announce := cfg.Announce
+	announce.OnChange = g.wake
+	var err error
+	if g.announcer, err = NewAnnouncer(announce); err != nil {
+		return nil, err
+	}
+	cfg.Sources.Gateways.Subscribe(g.lookIfNoneActive)
+	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
+	g.echoes = newEchoes(g)
+	if err := g.watch(); err != nil {
+		return nil, err
+	}
+	if _, err := g.status.Watch(cfg.Sources.Connections.Informer(), loop.Self); err != nil {
+		return nil, err
+	}
+	if cfg.Services == nil {
+		return g, nil
+	}
+	registration, err := g.Watch(cfg.Services.Informer(), loop.Constant(fabricKey))
+	if err != nil {
+		return nil, err
+	}
+	g.synced = append(g.synced, registration.HasSynced)
+	return g, nil
+}
+
+// Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
+// the process ends with the process. One that has others stand by for it takes its tunnels down
+// and then gives its number back: they have the same key.
+func (g *Gateway) Run(ctx context.Context) error {
+	if !g.awaitKey(ctx) {
+		return nil
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var errs [3]error
+	announcing, release := g.announcing(ctx)
+	defer release()
+	wg.Go(func() { errs[0] = g.announcer.Run(announcing) })
+	wg.Go(func() { errs[1] = g.resolver.Run(ctx) })
+	wg.Go(func() { errs[2] = g.status.Run(ctx, statusWorkers) })
+	err := g.run(ctx)
+	g.withdraw(ctx)
+	release()
+	wg.Wait()
+	g.farewell(ctx)
+	g.echoes.stop()
+	return errors.Join(append(errs[:], err)...)
+}
+
+const statusWorkers = 2
+
+// keyTimeout bounds one attempt to get the key, and keyAgain is the time until the next.
+const (
+	keyTimeout = 10 * time.Second
+	keyAgain   = 2 * time.Second
+)
+
+// awaitKey gets the private key. It reports false when ctx is done before. What stands in the
+// kernel, from an earlier process, goes on meanwhile.
+func (g *Gateway) awaitKey(ctx context.Context) bool {
+	for said := ""; ; {
+		key, err := g.readKey(ctx)
+		g.mu.Lock()
+		g.keyless = err
+		g.mu.Unlock()
+		if err == nil {
+			g.key, g.announcer.cfg.PublicKey = key, key.Public() // nothing else runs yet
+			g.cfg.Host.SetKey(key)
+			return true
+		}
+		if text := err.Error(); text != said && ctx.Err() == nil {
+			said = text
+			g.log.Warn("reading the key of this gateway failed; will retry", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-g.clk.After(keyAgain):
+		}
+	}
+}
+
+func (g *Gateway) readKey(ctx context.Context) (kernel.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	return g.cfg.Key(ctx)
+}
+
+func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
+	number, ok := g.announcer.Number()
+	if !ok {
+		return g.standBy(ctx)
+	}
+	objects, behind, err := g.objects(ctx)
+	if err != nil {
+		return g.ended(err)
+	}
+	objects.Gateways = g.withSelf(objects.Gateways, number)
+	again := g.chooseAll(objects.Connections)
+	in, refused, err := BuildInput(objects, g.settings())
+	g.tell(refused)
+	if err != nil {
+		return g.ended(err)
+	}
+	state, err := plan.Gateway(in)
+	if err != nil {
+		return g.ended(err)
+	}
+	errApply := g.cfg.Host.Apply(ctx, state)
+	mode, peers, errTunnel := g.cfg.Host.Tunnel()
+	if errors.Is(errTunnel, fs.ErrNotExist) && errApply != nil {
+		errTunnel = nil // it says why there is none
+	}
+	if errTunnel == nil && mode != "" {
+		g.announce(mode, objects.Nodes)
+	}
+	errActive := g.activate(ctx, mode)
+	errEcho := g.echoes.follow(ctx, in, objects.Connections)
+	down := g.redial(state.Device, peers)
+	g.show(refused, errApply, state.Device, mode, objects.Connections)
+	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho)); err != nil {
+		return err
+	}
+	switch {
+	case behind:
+		return loop.After(informer.CatchUp)
+	case down:
+		return loop.After(redialAfter / 2)
+	case again:
+		return loop.After(hold)
+	}
+	return nil
+}
+
+func (g *Gateway) settings() Settings {
+	use := map[string]int{}
+	for id, c := range g.use {
+		use[id] = c.Number
+	}
+	set := Settings{
+		ClusterID: g.cfg.ClusterID, Self: g.cfg.Announce.Name, Ports: g.cfg.Ports, MTU: g.cfg.MTU,
+		Use: use, Endpoint: g.resolver.Endpoint,
+	}
+	if g.cfg.Closed != nil {
+		set.Closed = g.cfg.Closed()
+	}
+	return set
+}
+
+// withSelf are the own gateways with this one as it is, whatever the cache has.
+func (g *Gateway) withSelf(list []Announcement, number int) []Announcement {
+	self := Announcement{Alive: true, MTU: g.cfg.MTU}
+	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(number), g.key.Public()
+	for _, a := range g.cfg.Addresses {
+		self.Addresses = append(self.Addresses, a.String())
+	}
+	list = slices.DeleteFunc(list, func(a Announcement) bool { return a.Name == self.Name || a.Number == self.Number })
+	return append(list, self)
+}
+
+// chooseAll chooses the gateway in use of each peer. It reports whether that may change by
+// itself.
+func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again bool) {
+	now, use := g.cfg.Clock.Now(), map[string]plan.Choice{}
+	for _, c := range connections {
+		if c.Namespace != corev1beta1.TenantNamespace(c.Spec.ClusterID) {
+			continue
+		}
+		gateways := slices.Clone(c.Spec.Gateways)
+		slices.SortFunc(gateways, func(a, b networkingv1beta1.Gateway) int { return int(a.Number - b.Number) })
+		var candidates []plan.Candidate
+		for _, remote := range gateways {
+			state, _ := g.echoes.state(remote.PublicKey)
+			candidates = append(candidates, plan.Candidate{Number: int(remote.Number), Alive: state.Verdict == health.Up, Since: state.Since})
+		}
+		next, soon := choose(now, g.use[c.Spec.ClusterID], candidates)
+		use[c.Spec.ClusterID], again = next, again || soon
+	}
+	g.use = use
+	return again
+}
+
+// announce says where this gateway is, when that changes.
+func (g *Gateway) announce(mode kernel.Mode, nodes []*corev1.Node) {
+	say := Announcement{MTU: g.cfg.MTU}
+	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
+	for _, a := range g.cfg.Addresses {
+		say.Addresses = append(say.Addresses, a.String())
+	}
+	if g.said != nil && g.said.same(say) {
+		return
+	}
+	g.said = &say
+	g.announcer.Announce(say)
+	var texts []string
+	for _, e := range say.Endpoints {
+		texts = append(texts, fmt.Sprintf("%s port %d", e.Address, e.Port))
+	}
+	g.log.Info("announcing this gateway", zap.String("publicKey", say.PublicKey), zap.String("wireGuard", string(say.WireGuard)), zap.Strings("endpoints", texts))
+}
+
+func wireGuard(mode kernel.Mode) networkingv1beta1.WireGuard {
+	if mode == kernel.InProcess {
+		return networkingv1beta1.WireGuardUserspace
+	}
+	return networkingv1beta1.WireGuardKernel
+}
+
+// endpoints are where peers reach this gateway.
+func (g *Gateway) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoint {
+	if len(g.cfg.Endpoints) > 0 || g.cfg.Services == nil {
+		return g.cfg.Endpoints
+	}
+	services, err := g.cfg.Services.Lister().List(labels.Everything())
+	if err != nil || len(services) == 0 {
+		return nil
+	}
+	return serviceEndpoints(services[0], nodes, g.cfg.NodeName)
+}
+
+// redial dials gateways of peers anew that are down, if they have an address and have not
+// had a handshake just now: then the tunnel is not what is wrong. It reports whether one is.
+func (g *Gateway) redial(device plan.Device, peers []kernel.Peer) (down bool) {
+	now := g.cfg.Clock.Now()
+	dialled := map[string]time.Time{}
+	for _, t := range device.Peers {
+		state, ok := g.echoes.state(t.Key)
+		if !ok || state.Verdict != health.Down || !t.Endpoint.IsValid() {
+			continue
+		}
+		down = true
+		due, before := g.dialled[t.Key]
+		fresh := slices.ContainsFunc(peers, func(p kernel.Peer) bool { return p.Key == t.Key && now.Sub(p.Handshake) < redialAfter })
+		if before && now.Before(due) || fresh {
+			dialled[t.Key] = due
+			continue
+		}
+		dialled[t.Key] = now.Add(redialAfter + rand.N(redialAfter/2))
+		if err := g.cfg.Host.Redial(device, t.Key); err != nil {
+			g.log.Debug("dialling a gateway anew failed", zap.String("publicKey", t.Key), zap.Error(err))
+		}
+		g.resolver.Next(t.Key) // if it does not answer there
+	}
+	g.dialled = dialled
+	return down
+}
+
+// show keeps what the status of Connections follows from, and has it written.
+func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mode kernel.Mode, connections []*networkingv1beta1.Connection) {
+	next := view{refused: map[string]string{}, planned: map[loop.Key]planned{}, applied: applied, use: g.use, device: device}
+	if mode != "" {
+		next.wireGuard = wireGuard(mode)
+	}
+	for _, r := range refused {
+		if r.Kind == "Connection" {
+			next.refused[r.Namespace+"/"+r.Name] = strings.ReplaceAll(r.Message, "\n", "; ")
+		}
+	}
+	for _, c := range connections {
+		next.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}] = planned{c.UID, c.Generation}
+	}
+	g.mu.Lock()
+	g.view = next
+	g.mu.Unlock()
+	for _, c := range connections {
+		g.status.Wake(loop.Key{Namespace: c.Namespace, Name: c.Name})
+	}
+}
+
+// Name returns the name of this gateway.
+func (g *Gateway) Name() string { return g.cfg.Announce.Name }
+
+// Ready returns nil when the gateway has its key and a number, or stands by, and its host is
+// as planned.
+func (g *Gateway) Ready() error {
+	g.mu.Lock()
+	keyless := g.keyless
+	g.mu.Unlock()
+	if keyless != nil {
+		return fmt.Errorf("this gateway has no key: %w", keyless)
+	}
+	if _, ok := g.announcer.Number(); !ok && !g.announcer.StandsBy() {
+		return errors.New("this gateway holds no Lease, so it has no number")
+	}
+	return g.fabric.Ready()
+}

@@ -1,0 +1,516 @@
+package host
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// Objects are the API objects of one cluster that a host of its fabric follows.
+type Objects struct {
+	Connections []*networkingv1beta1.Connection
+	Nodes       []*corev1.Node
+	IPs         []*ipamv1alpha1.IP
+	Gateways    []Announcement // own ones
+	// Pods are the addresses of the pods of nodes without podCIDRs, by node. Only a gateway
+	// needs them.
+	Pods map[string][]netip.Prefix
+}
+
+// Settings are what a host does not read from API objects.
+type Settings struct {
+	ClusterID string
+	Self      string // a node, or a gateway
+	Ports     plan.Ports
+	MTU       int // of the underlay of this host
+	// Closed are ranges of this cluster that no gateway of a peer may be at: those of its
+	// Services, and others that its nodes reach.
+	Closed []ipam.Range
+
+	// Via is the own gateway that a node uses.
+	Via string
+	// Use is the number of the gateway in use, by the id of the peer.
+	Use map[string]int
+	// Endpoint returns the address to send to of a peer's gateway, among those that accept
+	// allows. It may be nil: no gateway of a peer has an address.
+	Endpoint func(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
+}
+
+// Refusal says why an object, or a part of it, is left out of an Input.
+type Refusal struct {
+	Kind            string // of the object: Connection, Node, IP, Gateway
+	Namespace, Name string
+	Message         string
+}
+
+// String writes r on a line.
+func (r Refusal) String() string {
+	name := r.Name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s is left out: %s", r.Kind, name, r.Message)
+}
+
+// BuildInput turns API objects into the Input of one host. An object that fails a check is
+// left out alone, and said in the Refusals: the one that is older stays. The error is about
+// what this host was told, and then there is no Input.
+func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
+	b := &builder{set: set}
+	b.gateways(objects.Gateways)
+	b.nodes(objects.Nodes, objects.Pods)
+	if err := b.base(); err != nil {
+		return plan.Input{}, b.refused, err
+	}
+	b.candidates(objects.Connections)
+	b.exposed(objects.IPs)
+	in, dropped := b.accept()
+	b.refuse(dropped...)
+	b.strays(in.Pods)
+	slices.SortFunc(b.refused, func(x, y Refusal) int {
+		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	return in, b.refused, nil
+}
+
+type builder struct {
+	set     Settings
+	refused []Refusal
+
+	replicas []plan.Replica
+	keys     map[string]string // of own gateways
+	hosts    []plan.Host
+	whole    bool        // this node is one without podCIDRs
+	peers    []candidate // the oldest first
+	ips      []exposure
+
+	nodeAddrs []netip.Addr // all of all nodes
+}
+
+// candidate is what a Connection asks for.
+type candidate struct {
+	from           *networkingv1beta1.Connection
+	peer           plan.Peer
+	pods, external []netip.Prefix // own ranges
+}
+
+// exposure is what an IP asks for.
+type exposure struct {
+	from *ipamv1alpha1.IP
+	ip   plan.IP
+}
+
+func (b *builder) refuse(r ...Refusal) { b.refused = append(b.refused, r...) }
+
+// gateways takes the own gateways. Of two with one name or address the live one stays: a
+// gateway that has died may have left its address to the next.
+func (b *builder) gateways(list []Announcement) {
+	b.keys = map[string]string{}
+	taken, named := map[netip.Addr]bool{}, map[string]bool{}
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(x, y Announcement) int {
+		if x.Alive != y.Alive {
+			if x.Alive {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(x.Number, y.Number)
+	})
+	for _, a := range list {
+		r, err := a.replica()
+		if err != nil {
+			b.refuse(Refusal{Kind: "Gateway", Name: a.Name, Message: err.Error()})
+			continue
+		}
+		if named[r.Name] || slices.ContainsFunc(r.Addrs, func(addr netip.Addr) bool { return taken[addr] }) {
+			continue
+		}
+		named[r.Name] = true
+		for _, addr := range r.Addrs {
+			taken[addr] = true
+		}
+		b.keys[a.PublicKey] = "gateway " + a.Name + " of this cluster"
+		b.replicas = append(b.replicas, r)
+	}
+}
+
+// nodes takes the nodes of the cluster. Those that stand for peers have no network here.
+func (b *builder) nodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
+	for _, n := range list {
+		if check.IsVirtual(n) {
+			continue
+		}
+		host := plan.Host{Name: n.Name, Pods: check.PodRanges(n)}
+		if len(host.Pods) == 0 {
+			host.Pods = pods[n.Name]
+			b.whole = b.whole || n.Name == b.set.Self
+			b.unknownPods(n.Name, pods != nil)
+		}
+		b.nodeAddrs = append(b.nodeAddrs, check.Addresses(n)...)
+		for _, a := range underlayOf(n) {
+			if !slices.ContainsFunc(host.Addrs, func(have netip.Addr) bool { return have.Is4() == a.Is4() }) {
+				host.Addrs = append(host.Addrs, a)
+			}
+		}
+		b.hosts = append(b.hosts, host)
+	}
+	slices.SortFunc(b.hosts, func(x, y plan.Host) int { return strings.Compare(x.Name, y.Name) })
+	b.apart()
+}
+
+// unknownPods says that this gateway cannot lead packets to the pods of a node.
+func (b *builder) unknownPods(node string, followed bool) {
+	if !followed && slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == b.set.Self }) {
+		b.refuse(Refusal{Kind: "Node", Name: node, Message: "it has no podCIDRs, so peers do not reach its pods: set gateway.podAddresses where the CNI gives addresses by itself"})
+	}
+}
+
+// apart takes a range of pods from all nodes but one: packets to it can go to one only.
+func (b *builder) apart() {
+	for i := range b.hosts {
+		h := &b.hosts[i]
+		var mine []netip.Prefix
+		for _, p := range h.Pods {
+			j := slices.IndexFunc(b.hosts[:i], func(before plan.Host) bool { return slices.ContainsFunc(before.Pods, p.Overlaps) })
+			if j >= 0 {
+				b.refuse(Refusal{Kind: "Node", Name: h.Name, Message: fmt.Sprintf("its podCIDR %s overlaps one of node %s", p, b.hosts[j].Name)})
+				continue
+			}
+			mine = append(mine, p)
+		}
+		h.Pods = mine
+	}
+}
+
+// base leaves out own hosts until the Input without peers is valid.
+func (b *builder) base() error {
+	for {
+		err := b.with(nil, nil).Check()
+		if err == nil {
+			return nil
+		}
+		host, message := guilty(err)
+		if host == "" || host == b.set.Self {
+			return err
+		}
+		if i := slices.IndexFunc(b.hosts, func(h plan.Host) bool { return h.Name == host }); i >= 0 {
+			b.refuse(Refusal{Kind: "Node", Name: host, Message: message})
+			b.hosts = slices.Delete(b.hosts, i, i+1)
+			continue
+		}
+		i := slices.IndexFunc(b.replicas, func(r plan.Replica) bool { return r.Name == host })
+		if i < 0 {
+			return err
+		}
+		b.refuse(Refusal{Kind: "Gateway", Name: host, Message: message})
+		b.replicas = slices.Delete(b.replicas, i, i+1)
+	}
+}
+
+// guilty returns a host that an error names, and what it says of it.
+func guilty(err error) (host, message string) {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return "", ""
+	}
+	for _, one := range joined.Unwrap() {
+		var field *plan.FieldError
+		if errors.As(one, &field) && field.Host != "" {
+			return field.Host, field.Field + ": " + field.Text
+		}
+	}
+	return "", ""
+}
+
+func (b *builder) candidates(list []*networkingv1beta1.Connection) {
+	for _, c := range list {
+		if c.DeletionTimestamp != nil {
+			continue
+		}
+		one, err := b.candidate(c)
+		if err != nil {
+			b.refuse(refusedConnection(c, err))
+			continue
+		}
+		b.peers = append(b.peers, one)
+	}
+	slices.SortFunc(b.peers, func(x, y candidate) int {
+		return cmp.Or(x.from.CreationTimestamp.Compare(y.from.CreationTimestamp.Time), strings.Compare(x.peer.ID, y.peer.ID))
+	})
+}
+
+func refusedConnection(c *networkingv1beta1.Connection, err error) Refusal {
+	return Refusal{Kind: "Connection", Namespace: c.Namespace, Name: c.Name, Message: apply.OneLine(err)}
+}
+
+// candidate reads one Connection by itself.
+func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err error) {
+	id := c.Spec.ClusterID
+	if id == "" || c.Namespace != corev1beta1.TenantNamespace(id) || c.Name != id {
+		return out, fmt.Errorf("spec.clusterID is %.64q: the Connection of a peer has its id as its name, and is in namespace %sID", id, corev1beta1.TenantNamespacePrefix)
+	}
+	out = candidate{from: c, peer: plan.Peer{ID: id, MTU: int(c.Spec.MTU)}}
+	for _, m := range c.Spec.Local {
+		mapping, err := readMapping("local", m)
+		if err != nil {
+			return out, err
+		}
+		out.peer.Ours = append(out.peer.Ours, mapping)
+		if m.Use == networkingv1beta1.RangePod {
+			out.pods = append(out.pods, mapping.Own)
+		} else {
+			out.external = append(out.external, mapping.Own)
+		}
+	}
+	for _, m := range c.Spec.Remote {
+		mapping, err := readMapping("remote", m)
+		if err != nil {
+			return out, err
+		}
+		if m.Use == networkingv1beta1.RangePod {
+			out.peer.Theirs.Pods = append(out.peer.Theirs.Pods, mapping.View)
+		} else {
+			out.peer.Theirs.External = append(out.peer.Theirs.External, mapping.View)
+		}
+	}
+	return out, b.remotes(&out)
+}
+
+func readMapping(side string, m networkingv1beta1.Mapping) (plan.Map, error) {
+	own, ok := m.Own.Prefix()
+	view, valid := m.View.Prefix()
+	if !ok || !valid {
+		return plan.Map{}, fmt.Errorf("spec.%s: %.64q and %.64q: two ranges without host bits are accepted", side, m.Own, m.View)
+	}
+	if m.Use != networkingv1beta1.RangePod && m.Use != networkingv1beta1.RangeExternal {
+		return plan.Map{}, fmt.Errorf("spec.%s: use is %.64q: %s and %s are accepted", side, m.Use, networkingv1beta1.RangePod, networkingv1beta1.RangeExternal)
+	}
+	mapping := plan.Map{Own: own, View: view}
+	if err := mapping.Check(); err != nil {
+		return plan.Map{}, fmt.Errorf("spec.%s: %w", side, err)
+	}
+	return mapping, nil
+}
+
+// remotes reads the gateways of a peer, without their addresses: those depend on the ranges
+// of the other peers.
+func (b *builder) remotes(c *candidate) error {
+	s := check.Surroundings{ClusterID: b.set.ClusterID, Keys: b.keys}
+	for _, g := range c.from.Spec.Gateways {
+		if err := s.CheckKey(g.PublicKey); err != nil {
+			return fmt.Errorf("spec.gateways: gateway %.64q: publicKey: %w", g.Name, err)
+		}
+		c.peer.Gateways = append(c.peer.Gateways, plan.Remote{Number: int(g.Number), Key: g.PublicKey})
+	}
+	slices.SortFunc(c.peer.Gateways, func(x, y plan.Remote) int { return cmp.Compare(x.Number, y.Number) })
+	use := b.set.Use[c.peer.ID]
+	if slices.ContainsFunc(c.peer.Gateways, func(r plan.Remote) bool { return r.Number == use }) {
+		c.peer.Use = use
+	}
+	return nil
+}
+
+// exposed reads the IPs, the oldest first.
+func (b *builder) exposed(list []*ipamv1alpha1.IP) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(x, y *ipamv1alpha1.IP) int {
+		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	for _, i := range list {
+		external, given := i.Status.IP.Addr()
+		destination, ok := i.Spec.IP.Addr()
+		if !given || i.DeletionTimestamp != nil {
+			continue
+		}
+		if !ok {
+			b.refuse(refusedIP(i, "spec.ip is %.64q: an address is accepted", i.Spec.IP))
+			continue
+		}
+		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: onlyPeer(i), Ports: services(i.Spec.Ports)}})
+	}
+}
+
+// onlyPeer is the one peer that an IP is for: that of its tenant namespace; empty elsewhere.
+func onlyPeer(i *ipamv1alpha1.IP) string {
+	if peer, ok := strings.CutPrefix(i.Namespace, corev1beta1.TenantNamespacePrefix); ok {
+		return peer
+	}
+	return ""
+}
+
+// services are ports as the plan has them. A port that none has reads as 0, which the plan
+// refuses.
+func services(ports []ipamv1alpha1.IPPort) (out []plan.Service) {
+	for _, p := range ports {
+		s := plan.Service{Proto: strings.ToLower(string(p.Protocol)), Port: uint16(p.Port)}
+		if int32(s.Port) != p.Port {
+			s.Port = 0
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func refusedIP(i *ipamv1alpha1.IP, format string, args ...any) Refusal {
+	return Refusal{Kind: "IP", Namespace: i.Namespace, Name: i.Name, Message: fmt.Sprintf(format, args...)}
+}
+
+// accept returns the Input with every peer that fits beside the older ones. It tries all at
+// once first: that is what nearly always succeeds.
+func (b *builder) accept() (plan.Input, []Refusal) {
+	in, dropped := b.attempt(b.peers)
+	if in.Check() == nil {
+		return in, dropped
+	}
+	var refused []Refusal
+	var good []candidate
+	for _, c := range b.peers {
+		in, _ := b.attempt(append(slices.Clip(good), c))
+		if err := in.Check(); err != nil {
+			refused = append(refused, refusedConnection(c.from, err))
+			continue
+		}
+		good = append(good, c)
+	}
+	in, dropped = b.attempt(good)
+	return in, append(refused, dropped...)
+}
+
+// attempt is the Input with some peers, and with the IPs that fit to them.
+func (b *builder) attempt(peers []candidate) (plan.Input, []Refusal) {
+	in := b.with(peers, nil)
+	ips, dropped := b.fitting(in, peers)
+	in.IPs = ips
+	return in, dropped
+}
+
+// fitting are the IPs that are valid beside the peers. One that leads to an address within
+// the view of an older Connection is left out: else whoever may write an IP could cut a peer
+// off. Within that of a younger one, the IP stays, and the check refuses the Connection.
+func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, dropped []Refusal) {
+	taken := map[netip.Addr]bool{}
+	for _, e := range b.ips {
+		probe := plan.Input{External: in.External, Ports: in.Ports, MTU: in.MTU, IPs: []plan.IP{e.ip}}
+		older := slices.IndexFunc(peers, func(c candidate) bool {
+			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && contains(theirs(c.peer), e.ip.Real)
+		})
+		switch err := probe.Check(); {
+		case len(in.External) == 0: // no Connection yet, so the external range is not known
+		case err != nil:
+			dropped = append(dropped, refusedIP(e.from, "%s", apply.OneLine(err)))
+		case taken[e.ip.External]:
+			dropped = append(dropped, refusedIP(e.from, "status.ip %s is that of an older IP", e.ip.External))
+		case older >= 0:
+			dropped = append(dropped, refusedIP(e.from, "spec.ip %s is an address of peer %s", e.ip.Real, peers[older].peer.ID))
+		default:
+			taken[e.ip.External] = true
+			out = append(out, e.ip)
+		}
+	}
+	return out, dropped
+}
+
+func theirs(p plan.Peer) []netip.Prefix {
+	return slices.Concat(p.Theirs.Pods, p.Theirs.External, p.Theirs.Transit)
+}
+
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// with is the Input with some peers.
+func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
+	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, MTU: b.set.MTU, IPs: ips}
+	if slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == b.set.Via }) {
+		in.Via = b.set.Via
+	}
+	for _, c := range peers {
+		in.Pods, in.External = union(in.Pods, c.pods), union(in.External, c.external)
+	}
+	for _, h := range b.hosts {
+		in.Nodes = append(in.Nodes, b.pods(h, in.Pods))
+	}
+	for i, c := range peers {
+		peer := c.peer
+		peer.Gateways = b.located(c, b.around(peers, i, in))
+		in.Peers = append(in.Peers, peer)
+	}
+	return in
+}
+
+// strays says which podCIDRs peers do not know of: their pods do not reach peers.
+func (b *builder) strays(own []netip.Prefix) {
+	for _, h := range b.hosts {
+		for _, p := range h.Pods {
+			same := slices.ContainsFunc(own, func(r netip.Prefix) bool { return r.Addr().Is4() == p.Addr().Is4() })
+			if same && !p.IsSingleIP() && !ipam.Within(own, p) {
+				b.refuse(Refusal{Kind: "Node", Name: h.Name, Message: fmt.Sprintf("its podCIDR %s is in none of the pod ranges %s, which peers know", p, own)})
+			}
+		}
+	}
+}
+
+func union(have, more []netip.Prefix) []netip.Prefix {
+	for _, p := range more {
+		if !slices.Contains(have, p) {
+			have = append(have, p)
+		}
+	}
+	return have
+}
+
+// pods returns h with the ranges of its pods that lie in the own ones. Where the CNI gives
+// addresses by itself, a node has no podCIDRs; but the pods that send packets through this
+// node are its own, whatever their addresses, and it needs to know of no other's.
+func (b *builder) pods(h plan.Host, own []netip.Prefix) plan.Host {
+	if b.whole {
+		h.Pods = nil
+		if h.Name == b.set.Self {
+			h.Pods = own
+		}
+		return h
+	}
+	h.Pods = slices.DeleteFunc(slices.Clone(h.Pods), func(p netip.Prefix) bool { return !ipam.Within(own, p) })
+	return h
+}
+
+// around is what the address of a gateway of one peer is judged by.
+func (b *builder) around(peers []candidate, one int, in plan.Input) check.Surroundings {
+	s := check.Surroundings{ClusterID: b.set.ClusterID, Own: check.Own{Pods: in.Pods, External: in.External, Nodes: b.nodeAddrs}, Views: slices.Clone(b.set.Closed)}
+	for i, c := range peers {
+		if i != one {
+			s.Views = append(s.Views, check.Named("a range of peer "+c.peer.ID, theirs(c.peer))...)
+		}
+	}
+	return s
+}
+
+// located are the gateways of a peer with the addresses to send to.
+func (b *builder) located(c candidate, around check.Surroundings) []plan.Remote {
+	if b.set.Endpoint == nil {
+		return c.peer.Gateways
+	}
+	out := slices.Clone(c.peer.Gateways)
+	for i, r := range out {
+		for _, g := range c.from.Spec.Gateways {
+			if g.PublicKey == r.Key {
+				out[i].Endpoint = b.set.Endpoint(c.peer.ID, g, around.CheckEndpointAddr)
+			}
+		}
+	}
+	return out
+}

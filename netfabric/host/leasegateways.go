@@ -1,0 +1,286 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// forgetAfter is how long a gateway must have been silent, while another is alive, before
+// peers are told that it is gone.
+const forgetAfter = 5 * time.Minute
+
+// LeaseGateways reads the announcements of this cluster's gateways from their Leases. It
+// implements Gateways, and is safe for concurrent use.
+type LeaseGateways struct {
+	leases cache.SharedIndexInformer
+	synced cache.InformerSynced
+	log    *zap.Logger
+	clock  clock.PassiveClock
+
+	mu      sync.Mutex
+	known   map[string]*announced // by name of the Lease
+	told    []func()
+	refused map[string]string // what was logged of a Lease
+}
+
+// announced is what a Lease says.
+type announced struct {
+	Announcement
+	renewal  string
+	renewed  time.Time // when the renewal was seen here
+	duration time.Duration
+	doubted  time.Time // when the API server first said that there is no later one; zero: not so far
+}
+
+// NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
+// namespace, and starts nothing.
+func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) (*LeaseGateways, error) {
+	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
+	// A Lease that is deleted is one that is renewed no more: its gateway writes it again, or
+	// Judge finds it dead.
+	registration, err := l.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    l.saw,
+		UpdateFunc: func(_, obj any) { l.saw(obj) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching Leases: %w", err)
+	}
+	l.synced = registration.HasSynced
+	return l, nil
+}
+
+// HasSynced reports whether the first list has been read.
+func (l *LeaseGateways) HasSynced() bool { return l.synced() }
+
+// Subscribe implements Gateways.
+func (l *LeaseGateways) Subscribe(f func()) { l.told = append(l.told, f) }
+
+// Gateways implements Gateways.
+func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool) {
+	if !l.synced() {
+		return nil, false
+	}
+	for _, a := range l.List() {
+		out = append(out, a.Gateway)
+	}
+	return out, len(out) > 0
+}
+
+// Alive implements Gateways.
+func (l *LeaseGateways) Alive() bool {
+	return !l.synced() || slices.ContainsFunc(l.List(), func(a Announcement) bool { return a.Alive })
+}
+
+// MTU implements Gateways.
+func (l *LeaseGateways) MTU() (smallest int32) {
+	for _, a := range l.List() {
+		if a.MTU != 0 {
+			smallest = plan.SmallerMTU(smallest, int32(plan.TunnelMTU(a.MTU)))
+		}
+	}
+	return smallest
+}
+
+// List returns what gateways announce, or have announced last, by number. A gateway that has
+// died stays for a while: it may come back, and with it the sessions of its peers. It stays
+// for as long as no other is alive.
+func (l *LeaseGateways) List() (out []Announcement) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	alive := false
+	for _, a := range l.known {
+		alive = alive || a.Alive
+	}
+	for _, a := range l.known {
+		if a.Alive || !alive || l.clock.Since(a.Since) < forgetAfter {
+			out = append(out, a.Announcement)
+		}
+	}
+	return byNumber(out)
+}
+
+// saw takes a Lease as it is now.
+func (l *LeaseGateways) saw(obj any) {
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok || lease.Labels[GatewayKey] != "true" {
+		return
+	}
+	if l.update(lease) {
+		l.tell()
+	}
+}
+
+// update reports whether something changed but the time of the renewal.
+func (l *LeaseGateways) update(lease *coordinationv1.Lease) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, now := l.known[lease.Name], l.clock.Now()
+	a, err := readAnnouncement(lease)
+	if err != nil {
+		l.refuse(lease, err)
+		return before != nil && before.unreadable(lease, now)
+	}
+	delete(l.refused, lease.Name)
+	next := &announced{Announcement: a, renewal: renewal(lease), renewed: now, duration: leaseDuration(lease)}
+	next.Alive, next.Since = holder(lease) == a.Name, now
+	if before != nil && before.Name == a.Name {
+		if before.renewal == next.renewal { // not a sign of life
+			next.Alive, next.renewed, next.doubted = next.Alive && before.Alive, before.renewed, before.doubted
+		}
+		if before.Alive == next.Alive {
+			next.Since = before.Since
+		}
+	}
+	l.known[lease.Name] = next
+	return before == nil || before.Alive != next.Alive || !before.same(a)
+}
+
+// refuse logs why a Lease cannot be read, once. Before its first announcement, a gateway says
+// nothing there.
+func (l *LeaseGateways) refuse(lease *coordinationv1.Lease, err error) {
+	if lease.Annotations[GatewayKey] == "" || l.refused[lease.Name] == err.Error() {
+		return
+	}
+	l.refused[lease.Name] = err.Error()
+	l.log.Warn("an announcement of a gateway cannot be read; the last good one counts", zap.String("lease", lease.Name), zap.Error(err))
+}
+
+// unreadable takes a Lease without an announcement that can be read. What the gateway said
+// last stays, and who holds the Lease still tells whether it lives. It reports whether that
+// has changed.
+func (a *announced) unreadable(lease *coordinationv1.Lease, now time.Time) (changed bool) {
+	if holder(lease) == a.Name {
+		if a.Alive && a.renewal != renewal(lease) {
+			a.renewal, a.renewed, a.doubted = renewal(lease), now, time.Time{}
+		}
+		return false
+	}
+	changed = a.Alive
+	if changed {
+		a.Alive, a.Since = false, now
+	}
+	return changed
+}
+
+// holder returns the holder of a Lease; "" while there is none.
+func holder(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// same reports whether two announcements say the same.
+func (a Announcement) same(b Announcement) bool {
+	return a.Name == b.Name && a.Number == b.Number && a.PublicKey == b.PublicKey && a.WireGuard == b.WireGuard && a.MTU == b.MTU &&
+		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Addresses, b.Addresses)
+}
+
+func (l *LeaseGateways) tell() {
+	for _, f := range l.told {
+		f()
+	}
+}
+
+// Judge finds out until ctx is done which gateways have died: those that do not renew their
+// Lease, while the API server says so. Without it, all count as alive. leases has those of
+// liqod's own namespace.
+func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.LeaseInterface, every time.Duration) error {
+	if !cache.WaitForCacheSync(ctx.Done(), l.synced) {
+		return nil
+	}
+	l.tell() // until now it was not known that there are no others
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	listed := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, name := range l.overdue() {
+			l.confirm(ctx, leases, name, 2*every)
+		}
+		before := listed
+		if listed = len(l.List()); listed < before { // one is forgotten
+			l.tell()
+		}
+	}
+}
+
+// overdue are the Leases that seem to have expired.
+func (l *LeaseGateways) overdue() (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, a := range l.known {
+		if a.Alive && l.clock.Since(a.renewed) > a.duration {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// confirm asks the API server: where it is away its watch is, too, and then a gateway that
+// is alive seems to be silent. One read is not enough: when the API server is back, the
+// gateway has a while to renew. A read that fails starts the while anew.
+func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string, while time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		lease, err = nil, nil
+	}
+	dead, later := l.doubt(name, lease, err, while)
+	switch {
+	case dead:
+		l.log.Warn("a gateway is silent", zap.String("lease", name))
+		l.tell()
+	case later:
+		l.saw(lease)
+	}
+}
+
+// doubt takes what a live read of a Lease, nil if it is deleted, has shown: its gateway is
+// dead, or it has renewed the Lease later than the watch says, or neither is known yet.
+func (l *LeaseGateways) doubt(name string, lease *coordinationv1.Lease, err error, while time.Duration) (dead, later bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.known[name]
+	switch {
+	case a == nil || !a.Alive: // the watch was faster
+		return false, false
+	case err != nil:
+		a.doubted = time.Time{}
+		return false, false
+	case lease != nil && a.renewal != renewal(lease):
+		return false, true
+	}
+	now := l.clock.Now()
+	if a.doubted.IsZero() {
+		a.doubted = now
+	}
+	if now.Sub(a.doubted) < while {
+		return false, false
+	}
+	a.Alive, a.Since = false, now
+	return true, false
+}
+
+const confirmTimeout = 2 * time.Second

@@ -1,0 +1,128 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// NodeConfig configures a Node.
+type NodeConfig struct {
+	ClusterID string
+	Name      string // of this node
+	Overlay   uint16 // UDP port
+	MTU       int    // of the underlay; 0: that of the device with the node's address
+
+	Host    Host
+	Sources Sources
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Node brings the network of one node to its plan, and keeps it there.
+type Node struct {
+	*fabric
+	cfg NodeConfig
+	via plan.Choice // the loop's
+}
+
+// NewNode registers with the informers and starts nothing.
+func NewNode(cfg NodeConfig) (*Node, error) {
+	n := &Node{cfg: cfg}
+	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
+	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
+	return n, n.watch()
+}
+
+// Run works until ctx is done. What is applied stays.
+func (n *Node) Run(ctx context.Context) error { return n.run(ctx) }
+
+func (n *Node) sync(ctx context.Context, key loop.Key) error {
+	objects, behind, err := n.objects(ctx)
+	if err != nil {
+		return n.ended(err)
+	}
+	mtu, err := n.mtu(objects.Nodes)
+	if err != nil {
+		return n.ended(err)
+	}
+	via, again := n.choose(objects.Gateways)
+	in, refused, err := BuildInput(objects, Settings{
+		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, Via: via, MTU: smallestUnderlay(mtu, objects.Gateways),
+		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)},
+	})
+	n.tell(refused)
+	if err != nil {
+		return n.ended(err)
+	}
+	state, err := plan.Node(in)
+	if err != nil {
+		return n.ended(err)
+	}
+	if err := n.ended(n.cfg.Host.Apply(ctx, state)); err != nil {
+		return err
+	}
+	switch {
+	case behind:
+		return loop.After(informer.CatchUp)
+	case again:
+		return loop.After(hold)
+	}
+	return nil
+}
+
+// mtu is that of the underlay of this node.
+func (n *Node) mtu(nodes []*corev1.Node) (int, error) {
+	if n.cfg.MTU != 0 {
+		return n.cfg.MTU, nil
+	}
+	i := slices.IndexFunc(nodes, func(o *corev1.Node) bool { return o.Name == n.cfg.Name })
+	if i < 0 {
+		return 0, fmt.Errorf("there is no Node %q: the name of the Node that this process runs on is accepted", n.cfg.Name)
+	}
+	return UnderlayMTU(underlayOf(nodes[i]))
+}
+
+// choose returns the name of the gateway to use. One that has died stays in use while there
+// is no other.
+func (n *Node) choose(gateways []Announcement) (name string, again bool) {
+	var candidates []plan.Candidate
+	for _, g := range gateways {
+		candidates = append(candidates, plan.Candidate{Number: int(g.Number), Alive: g.Alive, Since: g.Since})
+	}
+	n.via, again = choose(n.cfg.Clock.Now(), n.via, candidates)
+	i := slices.IndexFunc(gateways, func(g Announcement) bool { return int(g.Number) == n.via.Number })
+	if i < 0 {
+		return "", again
+	}
+	return gateways[i].Name, again
+}
+
+// smallestUnderlay is the MTU of the way between a host and all gateways: a gateway in a pod
+// has less room than its node.
+func smallestUnderlay(own int, gateways []Announcement) int {
+	for _, g := range gateways {
+		if g.MTU != 0 && g.MTU < own {
+			own = g.MTU
+		}
+	}
+	return own
+}
+
+// otherPort is a port that is not the one given: nodes have no port for tunnels.
+func otherPort(p uint16) uint16 {
+	if p == plan.TunnelPort {
+		return plan.TunnelPort + 1
+	}
+	return plan.TunnelPort
+}

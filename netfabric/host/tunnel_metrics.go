@@ -1,0 +1,88 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/liqod/liqod/netfabric/kernel"
+)
+
+// Counted is the network of a host that counts: a *kernel.Kernel.
+type Counted interface {
+	Tunnel() (kernel.Mode, []kernel.Peer, error)
+	Counters(ctx context.Context) (map[string]uint64, error)
+}
+
+// tunnelMetrics reads the counters of a host when they are asked for.
+type tunnelMetrics struct {
+	host Counted
+	who  func(key string) (EchoPeer, bool) // nil: the host has no tunnels
+
+	received, sent, handshake, dropped *prometheus.Desc
+}
+
+// RegisterMetrics registers the counters of the gateway's tunnels and of its guards.
+func (g *Gateway) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
+	return registerTunnels(registry, host, g.echoes.peer)
+}
+
+// RegisterMetrics registers the counters of the node's guards.
+func (n *Node) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
+	return registerTunnels(registry, host, nil)
+}
+
+func registerTunnels(registry prometheus.Registerer, host Counted, who func(string) (EchoPeer, bool)) error {
+	peer := []string{"peer", "gateway"}
+	m := &tunnelMetrics{
+		host: host, who: who,
+		received:  prometheus.NewDesc("liqod_tunnel_received_bytes_total", "Bytes that came out of the tunnel from a gateway of a peer.", peer, nil),
+		sent:      prometheus.NewDesc("liqod_tunnel_sent_bytes_total", "Bytes that went into the tunnel to a gateway of a peer.", peer, nil),
+		handshake: prometheus.NewDesc("liqod_tunnel_handshake_age_seconds", "Time since the latest handshake with a gateway of a peer; none without a handshake.", peer, nil),
+		dropped:   prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/internals/packet-path.md), since they were made.", []string{"reason"}, nil),
+	}
+	if err := registry.Register(m); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (m *tunnelMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- m.dropped
+	if m.who != nil {
+		out <- m.received
+		out <- m.sent
+		out <- m.handshake
+	}
+}
+
+// Collect implements prometheus.Collector. What cannot be read is left out.
+func (m *tunnelMetrics) Collect(out chan<- prometheus.Metric) {
+	drops, err := m.host.Counters(context.Background())
+	if err == nil {
+		for reason, n := range drops {
+			out <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(n), reason)
+		}
+	}
+	if m.who == nil {
+		return
+	}
+	_, peers, err := m.host.Tunnel()
+	if err != nil {
+		return
+	}
+	for _, p := range peers {
+		who, ok := m.who(p.Key)
+		if !ok {
+			continue
+		}
+		out <- prometheus.MustNewConstMetric(m.received, prometheus.CounterValue, float64(p.Received), who.Cluster, who.Gateway)
+		out <- prometheus.MustNewConstMetric(m.sent, prometheus.CounterValue, float64(p.Sent), who.Cluster, who.Gateway)
+		if !p.Handshake.IsZero() {
+			out <- prometheus.MustNewConstMetric(m.handshake, prometheus.GaugeValue, time.Since(p.Handshake).Seconds(), who.Cluster, who.Gateway)
+		}
+	}
+}
