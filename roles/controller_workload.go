@@ -14,15 +14,15 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/pod"
 	"github.com/liqod/liqod/shadow/rules"
-	"github.com/liqod/liqod/shadow/workload"
 )
 
 func (c *controller) addWorkload() error {
 	classes, quotas := c.own.Storage().V1().StorageClasses(), c.liqo.Offloading().V1beta1().Quotas()
 	harden := hardener{allowed: allowedToPeers(c.env.Config.Config, classes.Lister()), quotas: quotas.Lister()}
 	lease := c.env.Config.Lease
-	enforcer, err := workload.New(workload.Config{
+	enforcer, err := pod.New(pod.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ShadowPods: c.liqo.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: quotas.Informer(),
@@ -104,7 +104,7 @@ func (c *controller) addLostNodes() error {
 	if !c.cfg.NodeFailure {
 		return nil
 	}
-	lost, err := workload.NewLostNodes(workload.LostNodesConfig{
+	lost, err := pod.NewLostNodes(pod.LostNodesConfig{
 		Kube: c.home.fenced.kube, Nodes: c.own.Core().V1().Nodes(), Pods: c.pods.Core().V1().Pods(),
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -117,11 +117,11 @@ func (c *controller) addLostNodes() error {
 
 // quotaMetrics collects the usage and the limits of each consumer at the time of the scrape.
 type quotaMetrics struct {
-	accounts             func() []workload.Account
+	accounts             func() []pod.Account
 	used, limit, waiting *prometheus.Desc
 }
 
-func newQuotaMetrics(accounts func() []workload.Account) quotaMetrics {
+func newQuotaMetrics(accounts func() []pod.Account) quotaMetrics {
 	return quotaMetrics{
 		accounts: accounts,
 		used:     describe("liqod_quota_used", "Sum of the requests of a consumer's pods that have not ended, in the resource's base unit; at most 256 resources.", "consumer", "resource"),

@@ -36,7 +36,7 @@ import (
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/shadow/workload"
+	"github.com/liqod/liqod/shadow/pod"
 )
 
 // sample is one series of a scrape; of a histogram, the number of its observations.
@@ -120,8 +120,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		many[corev1.ResourceName(fmt.Sprintf("a.example/%d", i))] = resource.MustParse("1")
 	}
-	require.NoError(t, registry.Register(newQuotaMetrics(func() []workload.Account {
-		return []workload.Account{{Consumer: "rome", Used: many, Limit: many, Waiting: 2}}
+	require.NoError(t, registry.Register(newQuotaMetrics(func() []pod.Account {
+		return []pod.Account{{Consumer: "rome", Used: many, Limit: many, Waiting: 2}}
 	})))
 	used := valuesOf(t, registry, "liqod_quota_used", "resource")
 	require.Len(t, used, mostValues)

@@ -28,7 +28,7 @@ import (
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
-	"github.com/liqod/liqod/shadow/workload"
+	"github.com/liqod/liqod/shadow/pod"
 )
 
 // Paths of the webhook's rules. docs/webhooks.md describes them.
@@ -115,7 +115,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	})
 	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
 	quotas, ranges := own.Offloading().V1beta1().Quotas(), core.Core().V1().LimitRanges()
-	shadows := workload.Rule{
+	shadows := pod.Rule{
 		Quotas: quotas.Lister(), LimitRanges: ranges.Lister(), Synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},
 	}
 	rules := rulesForPeople(h.plain, own, env.Config.ClusterID, env.Config.Namespace)

@@ -1,4 +1,4 @@
-package workload
+package pod
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	nodev1informers "k8s.io/client-go/informers/node/v1"
@@ -25,8 +23,6 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -226,9 +222,9 @@ func (e *Enforcer) shadowGone(obj any) {
 // Indexes of the ShadowPods.
 const (
 	// claimsIndex has those with ephemeral volumes, under one value.
-	claimsIndex = "workload/claims"
+	claimsIndex = "pod/claims"
 	// selectingIndex has those that wait and select nodes, by consumer.
-	selectingIndex = "workload/selecting"
+	selectingIndex = "pod/selecting"
 )
 
 // withClaims is the index function of claimsIndex.
@@ -286,93 +282,4 @@ func (e *Enforcer) consumer(key loop.Key) string {
 		return shadow.Labels[offloadingv1beta1.OriginLabel]
 	}
 	return ""
-}
-
-// sync decides on the facts of the caches, and again on live facts if the action needs it.
-// Each creation needs room in the consumer's quota.
-func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
-	if key == turnKey(key.Name) {
-		e.wake(e.ledger.resume(key.Name))
-		return nil
-	}
-	f, err := e.cached(key)
-	for err == nil {
-		a := decide(f)
-		if a.verb == createPod {
-			if ok, err := e.admit(ctx, key, f); !ok {
-				return err
-			}
-		}
-		if !a.confirm || f.live {
-			if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
-				return err
-			}
-			return e.giveBack(ctx, key, f, a)
-		}
-		f, err = e.live(ctx, key)
-	}
-	return err
-}
-
-// cached gathers the facts about key from the caches.
-func (e *Enforcer) cached(key loop.Key) (facts, error) {
-	known := e.memory.of(key)
-	shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up ShadowPod %s: %w", key, err)
-	}
-	pod, err := e.pods.Pods(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up pod %s: %w", key, err)
-	}
-	return e.gather(key, known, shadow, pod)
-}
-
-// live gathers the facts about key with two requests to the API server.
-func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	known := e.memory.of(key)
-	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
-	if err != nil {
-		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
-	}
-	pod, err := apply.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
-	if err != nil {
-		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
-	}
-	f, err := e.gather(key, known, shadow, pod)
-	f.live = true
-	return f, err
-}
-
-func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
-	f := facts{shadow: shadow, pod: pod, now: e.cfg.Clock.Now()}
-	if since := e.since.Load(); since != nil {
-		f.leadingSince = *since
-	}
-	ns, err := e.namespaces.Get(key.Namespace)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
-	}
-	if err == nil {
-		f.namespace = ns
-	}
-	if pod != nil {
-		f.leavingSince = e.memory.leavingSince(pod.UID)
-	}
-	if shadow == nil {
-		return f, nil
-	}
-	if head := e.head.Load(); head != nil {
-		f.newer = informer.OlderVersion(*head, shadow.ResourceVersion)
-	}
-	if known.lost != nil && owns(shadow, known.lost) {
-		f.lost = known.lost
-	}
-	f.made = known.made == shadow.UID
-	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
-	if f.namespace != nil && shadow.Status.Phase == "" {
-		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
-		f.want, f.refused = forge(shadow, ns, e.cfg.Annotations, func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
-	}
-	return f, nil
 }

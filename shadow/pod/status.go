@@ -1,4 +1,4 @@
-package workload
+package pod
 
 import (
 	"context"
@@ -14,6 +14,36 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
+
+// Reasons of the condition Enforced that the API package does not name.
+const (
+	// ReasonNotTwinNamespace means that liqod did not create the ShadowPod's namespace for
+	// a consumer.
+	ReasonNotTwinNamespace = "NotTwinNamespace"
+	// ReasonForeignOrigin means that the ShadowPod's origin label names another cluster
+	// than the consumer of its twin namespace.
+	ReasonForeignOrigin = "ForeignOrigin"
+	// ReasonNamespaceTerminating means that the namespace is being deleted, so no pod can
+	// be created in it.
+	ReasonNamespaceTerminating = string(corev1.NamespaceTerminatingCause)
+	// ReasonUpdateRefused means that the pod runs, but the API server refuses a change of
+	// it.
+	ReasonUpdateRefused = "UpdateRefused"
+	// ReasonPodReplaced is the reason of the event for a lost pod that is created again.
+	ReasonPodReplaced = "PodReplaced"
+)
+
+// deny returns the action that sets the condition Enforced to false.
+func deny(f facts, reason, message string) action {
+	return action{verb: setCondition, condition: metav1.Condition{
+		Type:               offloadingv1beta1.ShadowPodEnforced,
+		Status:             metav1.ConditionFalse,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: f.shadow.Generation,
+		LastTransitionTime: metav1.NewTime(f.now),
+	}}
+}
 
 // recordEnd writes the final status of the pod to the ShadowPod. After that, no pod is
 // created for it.

@@ -1,4 +1,4 @@
-package workload
+package pod
 
 import (
 	"fmt"
@@ -142,4 +142,25 @@ func addRestarts(earlier []offloadingv1beta1.ContainerRestarts, pod *corev1.Pod)
 		total = append(total, offloadingv1beta1.ContainerRestarts{Name: c.Name, Count: counts[c.Name] + 1})
 	}
 	return total
+}
+
+// uncounted reports whether the pod replaces one whose loss is not recorded: the cache had
+// dropped the lost pod before the event of its deletion was handled.
+func uncounted(f facts) bool {
+	return f.lost != nil && owns(f.shadow, f.lost) && f.lost.UID != f.pod.UID && f.lost.UID != f.shadow.Status.Replaced && offloadingv1beta1.MayRunAgain(f.lost)
+}
+
+// decideLost handles a pod that was deleted while it ran. pod is its last state; liqod's
+// finalizer may still keep it.
+func decideLost(f facts, pod *corev1.Pod) action {
+	switch {
+	case !offloadingv1beta1.MayRunAgain(pod):
+		return action{verb: recordEnd, end: lostStatus(pod, f.now), lost: pod}
+	case f.shadow.Status.Replaced != pod.UID:
+		return action{verb: recordLoss, lost: pod}
+	case f.pod != nil && hasFinalizer(f.pod):
+		return action{verb: releasePod}
+	default:
+		return action{verb: nothing}
+	}
 }

@@ -1,4 +1,4 @@
-package workload
+package pod
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -93,4 +94,39 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 		pod.Finalizers = []string{offloadingv1beta1.RemotePodFinalizer}
 	}
 	return pod, nil
+}
+
+// owns reports whether pod was created for shadow, and not for an earlier ShadowPod of that
+// name.
+func owns(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) bool {
+	uid := shadowOf(pod)
+	return uid != "" && uid == shadow.UID
+}
+
+// ofAnyShadow reports whether pod was created for any ShadowPod.
+func ofAnyShadow(pod *corev1.Pod) bool { return shadowOf(pod) != "" }
+
+// shadowOf returns the UID of the ShadowPod that pod was created for, or "" for a pod of
+// others. A pod stays the ShadowPod's if its label or its owner reference was removed, or if
+// another controller has adopted the pod since.
+func shadowOf(pod *corev1.Pod) types.UID {
+	owner := metav1.GetControllerOf(pod)
+	switch {
+	case owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String():
+		return owner.UID // an earlier version has made it
+	case pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod, owner != nil && owner.Kind == namespaceKind:
+		return types.UID(pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation])
+	}
+	return ""
+}
+
+// controlledBy returns the owner reference of the pods in a twin namespace. It keeps other
+// controllers from adopting them. It names no ShadowPod: the garbage collector would send
+// three requests for each deleted one.
+func controlledBy(ns *corev1.Namespace) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: namespaceKind, Name: ns.Name, UID: ns.UID, Controller: new(true)}
+}
+
+func hasFinalizer(pod *corev1.Pod) bool {
+	return slices.Contains(pod.Finalizers, offloadingv1beta1.RemotePodFinalizer)
 }

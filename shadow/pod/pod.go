@@ -1,0 +1,371 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// sync decides on the facts of the caches, and again on live facts if the action needs it.
+// Each creation needs room in the consumer's quota.
+func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	if key == turnKey(key.Name) {
+		e.wake(e.ledger.resume(key.Name))
+		return nil
+	}
+	f, err := e.cached(key)
+	for err == nil {
+		a := decide(f)
+		if a.verb == createPod {
+			if ok, err := e.admit(ctx, key, f); !ok {
+				return err
+			}
+		}
+		if !a.confirm || f.live {
+			if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
+				return err
+			}
+			return e.giveBack(ctx, key, f, a)
+		}
+		f, err = e.live(ctx, key)
+	}
+	return err
+}
+
+const (
+	shadowKind    = "ShadowPod"
+	namespaceKind = "Namespace"
+	// leaveDelay is the head start of a vkubelet. It deletes the ShadowPod first, and then
+	// the pod, with the grace period of the pod's user.
+	leaveDelay = 5 * time.Second
+	// freshFor separates the writes of an earlier leader from a ShadowPod's creation, where
+	// resource versions do not show it. A ShadowPod created more than freshFor after this
+	// process began to lead cannot have a pod of an earlier leader. It is also how long a sync
+	// waits for the namespace of a new ShadowPod to appear in the cache.
+	freshFor = 10 * time.Second
+	// clockSkew is how far this clock may be behind the API server's.
+	clockSkew = 2 * time.Second
+)
+
+// facts are the inputs of a decision. They are read-only.
+type facts struct {
+	shadow    *offloadingv1beta1.ShadowPod // nil: there is none
+	pod       *corev1.Pod                  // the pod of that name; nil: there is none
+	lost      *corev1.Pod                  // last state of a deleted pod of this ShadowPod; nil: unknown
+	namespace *corev1.Namespace            // nil: there is none
+	want      *corev1.Pod                  // the pod that forge returned; nil if refused or not needed
+	refused   error                        // error of Harden for the spec
+	now       time.Time
+	// notBefore is when a refused request may be tried again.
+	notBefore time.Time
+	// made: this process has already sent a creation for the ShadowPod.
+	made bool
+	// leadingSince is when this process began to lead; zero: unknown.
+	leadingSince time.Time
+	// newer: the resource version of the ShadowPod is newer than all that the API server had
+	// when this process began to lead.
+	newer bool
+	// leavingSince is when the pod was first seen without a ShadowPod.
+	leavingSince time.Time
+	// live: shadow and pod were read from the API server, not from a cache.
+	live bool
+}
+
+// cached gathers the facts about key from the caches.
+func (e *Enforcer) cached(key loop.Key) (facts, error) {
+	known := e.memory.of(key)
+	shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up ShadowPod %s: %w", key, err)
+	}
+	pod, err := e.pods.Pods(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up pod %s: %w", key, err)
+	}
+	return e.gather(key, known, shadow, pod)
+}
+
+// live gathers the facts about key with two requests to the API server.
+func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
+	known := e.memory.of(key)
+	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	if err != nil {
+		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
+	}
+	pod, err := apply.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	if err != nil {
+		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	f, err := e.gather(key, known, shadow, pod)
+	f.live = true
+	return f, err
+}
+
+func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
+	f := facts{shadow: shadow, pod: pod, now: e.cfg.Clock.Now()}
+	if since := e.since.Load(); since != nil {
+		f.leadingSince = *since
+	}
+	ns, err := e.namespaces.Get(key.Namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
+	}
+	if err == nil {
+		f.namespace = ns
+	}
+	if pod != nil {
+		f.leavingSince = e.memory.leavingSince(pod.UID)
+	}
+	if shadow == nil {
+		return f, nil
+	}
+	if head := e.head.Load(); head != nil {
+		f.newer = informer.OlderVersion(*head, shadow.ResourceVersion)
+	}
+	if known.lost != nil && owns(shadow, known.lost) {
+		f.lost = known.lost
+	}
+	f.made = known.made == shadow.UID
+	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
+	if f.namespace != nil && shadow.Status.Phase == "" {
+		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
+		f.want, f.refused = forge(shadow, ns, e.cfg.Annotations, func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
+	}
+	return f, nil
+}
+
+type verb string
+
+const (
+	nothing         verb = "nothing"
+	wait            verb = "wait"            // requeue after action.after
+	startLeaving    verb = "startLeaving"    // remember that the pod has no ShadowPod, and wait
+	createPod       verb = "createPod"       // facts.want
+	updatePod       verb = "updatePod"       // patch the pod to match facts.want
+	deletePod       verb = "deletePod"       // with the pod's own grace period
+	releasePod      verb = "releasePod"      // remove liqod's finalizer
+	recordEnd       verb = "recordEnd"       // write action.end to the status
+	recordLoss      verb = "recordLoss"      // write action.lost to the status
+	setCondition    verb = "setCondition"    // action.condition
+	removeCondition verb = "removeCondition" // the pod is as wanted again
+)
+
+// action is one decision. It leads to at most one write of each kind.
+type action struct {
+	verb verb
+	// confirm: decide again on live facts before the action is carried out.
+	confirm   bool
+	after     time.Duration
+	end       *corev1.PodStatus
+	lost      *corev1.Pod
+	condition metav1.Condition
+	// retry: requeue with back-off.
+	retry bool
+}
+
+// decide returns the next action. It is pure.
+func decide(f facts) action {
+	switch {
+	case f.shadow == nil || f.shadow.DeletionTimestamp != nil:
+		return decideLeaving(f)
+	case f.pod != nil && !owns(f.shadow, f.pod):
+		return decideOccupied(f)
+	case f.shadow.Status.Phase != "":
+		return decideEnded(f)
+	case f.pod == nil:
+		return decideAbsent(f)
+	case endedItself(f.pod):
+		return action{verb: recordEnd, end: f.pod.Status.DeepCopy()}
+	case f.pod.DeletionTimestamp != nil && !settled(f.pod), offloadingv1beta1.Collected(f.pod) && f.pod.DeletionTimestamp == nil:
+		return action{verb: nothing}
+	case f.pod.DeletionTimestamp != nil:
+		return decideLost(f, f.pod)
+	case uncounted(f):
+		return action{verb: recordLoss, lost: f.lost}
+	default:
+		return decidePresent(f)
+	}
+}
+
+// decideAbsent handles a ShadowPod without a pod.
+func decideAbsent(f facts) action {
+	unrecorded := f.lost != nil && f.shadow.Status.Replaced != f.lost.UID
+	fresh := isNew(f) && f.lost == nil && f.shadow.Status.Replaced == ""
+	due := !f.now.Before(f.notBefore)
+	switch {
+	case unrecorded && !f.live:
+		return action{verb: recordLoss, confirm: true}
+	case unrecorded && endedItself(f.lost):
+		return action{verb: recordEnd, end: f.lost.Status.DeepCopy()}
+	case unrecorded:
+		return decideLost(f, f.lost)
+	}
+	if a, bad := misplaced(f); bad {
+		return a
+	}
+	switch {
+	case f.namespace.DeletionTimestamp != nil:
+		return deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", f.namespace.Name))
+	case f.refused != nil:
+		return deny(f, offloadingv1beta1.ReasonPodRefused, f.refused.Error())
+	case !due:
+		return action{verb: wait, after: f.notBefore.Sub(f.now)}
+	default:
+		return action{verb: createPod, confirm: !fresh && !f.live}
+	}
+}
+
+// isNew reports whether no process can have created a pod for the ShadowPod yet: the
+// ShadowPod was created during this process's term, and this process has sent no creation
+// for it. Any other creation is confirmed by live reads, because the caches may not yet
+// show the end of the pod or of the ShadowPod. A newer ShadowPod may be an older one that was
+// changed since, and the clock of the API server may be ahead of this one: only both together
+// show that a ShadowPod was created in the first seconds of the term.
+func isNew(f facts) bool {
+	if f.made || f.leadingSince.IsZero() || f.now.Before(f.shadow.CreationTimestamp.Add(-clockSkew)) {
+		return false
+	}
+	if f.newer && f.shadow.Generation == 1 && f.shadow.CreationTimestamp.After(f.leadingSince) {
+		return true
+	}
+	return f.shadow.CreationTimestamp.After(f.leadingSince.Add(freshFor))
+}
+
+// misplaced returns the action for a ShadowPod in a namespace where liqod may not create
+// its pod. The check rests on the namespace's labels: only the provider writes those, and
+// the ShadowPod's author writes the ShadowPod's.
+func misplaced(f facts) (action, bool) {
+	ns := f.namespace
+	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
+		return action{verb: wait, after: freshFor - max(age, 0)}, true // its event may be on its way
+	}
+	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
+		return deny(f, ReasonNotTwinNamespace, fmt.Sprintf(
+			"namespace %s is not the twin of a consumer's namespace; ShadowPods are enforced only in namespaces made by a NamespaceMap",
+			f.shadow.Namespace)), true
+	}
+	want, have := ns.Labels[corev1beta1.RemoteClusterIDLabel], f.shadow.Labels[offloadingv1beta1.OriginLabel]
+	if have != want {
+		return deny(f, ReasonForeignOrigin, fmt.Sprintf(
+			"label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
+			offloadingv1beta1.OriginLabel, have, ns.Name, want)), true
+	}
+	return action{}, false
+}
+
+// decidePresent handles a pod that runs and has its ShadowPod.
+func decidePresent(f facts) action {
+	if a, bad := misplaced(f); bad {
+		return a
+	}
+	if f.refused != nil {
+		return deny(f, ReasonUpdateRefused, f.refused.Error())
+	}
+	behind := differs(f.want, f.pod) || len(ephemeralChanges(f.shadow, f.pod, false)) > 0
+	switch {
+	case behind && f.now.Before(f.notBefore):
+		return action{verb: wait, after: f.notBefore.Sub(f.now)}
+	case behind:
+		return action{verb: updatePod}
+	case meta.FindStatusCondition(f.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil:
+		return action{verb: removeCondition}
+	default:
+		return action{verb: nothing}
+	}
+}
+
+// do carries out an action. It decides nothing itself, except how to react to the API
+// server's answers.
+func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) error {
+	if f.pod != nil && f.shadow != nil && owns(f.shadow, f.pod) {
+		e.settle(key, f)
+	}
+	switch a.verb {
+	case wait:
+		return loop.After(a.after)
+	case startLeaving:
+		e.memory.leave(f.pod.UID, f.now)
+		return loop.After(a.after)
+	case createPod:
+		return e.create(ctx, key, f)
+	case updatePod:
+		return e.update(ctx, key, f)
+	case deletePod:
+		return e.deletePod(ctx, f.pod)
+	case releasePod:
+		return e.release(ctx, f.pod)
+	case recordEnd:
+		return e.recordEnd(ctx, f, a)
+	case recordLoss:
+		return e.recordLoss(ctx, f.shadow, a.lost)
+	case setCondition:
+		return e.deny(ctx, f, a)
+	case removeCondition:
+		return e.removeCondition(ctx, f.shadow)
+	default:
+		return nil
+	}
+}
+
+// settle drops what memory holds for a pod that exists and is wanted.
+func (e *Enforcer) settle(key loop.Key, f facts) {
+	e.memory.arrived(f.pod.UID)
+	if f.lost != nil && f.lost.UID != f.pod.UID && !uncounted(f) {
+		e.memory.forget(key, f.lost)
+	}
+}
+
+func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
+	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
+	e.memory.asking(key, f.shadow.UID)
+	foreseen := e.ledger.send(consumer, key)
+	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	switch {
+	case err == nil:
+		e.memory.forget(key, f.lost)
+		e.memory.refusals.Forget(f.shadow.UID)
+		e.cfg.Log.Debug("remote pod created", zap.Stringer("key", key))
+		return e.created(ctx, key, pod, foreseen)
+	case apierrors.IsAlreadyExists(err):
+		return e.afterCollision(ctx, key)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		e.wake(e.ledger.refused(consumer, key))
+		a := deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
+		a.retry = true
+		return e.deny(ctx, f, a)
+	case loop.IsRefusal(err):
+		if !apierrors.IsInternalError(err) { // an internal error may follow the creation
+			e.wake(e.ledger.refused(consumer, key))
+		}
+		a := deny(f, offloadingv1beta1.ReasonPodRefused, offloadingv1beta1.ExplainBound(err.Error()))
+		a.retry = true
+		return e.deny(ctx, f, a)
+	default:
+		return fmt.Errorf("creating the pod of ShadowPod %s: %w", key, err)
+	}
+}
+
+// created counts the new pod in the ledger.
+func (e *Enforcer) created(ctx context.Context, key loop.Key, pod *corev1.Pod, foreseen corev1.ResourceList) error {
+	larger, beyond, woken := e.ledger.created(pod, foreseen)
+	e.wake(woken)
+	if foreseen != nil {
+		e.trials.learn(key.Namespace, larger)
+	}
+	if !beyond {
+		return nil
+	}
+	return e.surprise(ctx, key, pod)
+}
