@@ -316,12 +316,8 @@ func TestMapDeletion(t *testing.T) {
 		w := newWorld(t, tenantNamespace("rome"), gone, romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop", "x": "theirs"})).provider()
 		w.accepted("web", "shop")
 		w.settled()
-		m := w.asked()
-		now := metav1.Now()
-		m.DeletionTimestamp = &now
-		_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Update(t.Context(), m, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		w.eventually("the map may go", func() bool { return len(w.asked().Finalizers) == 0 })
+		require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("the map goes", func() bool { return w.asked() == nil })
 		require.Nil(t, w.namespace("web"))
 		require.Nil(t, w.namespace("shop"))
 		require.NotNil(t, w.namespace("theirs"))
@@ -398,7 +394,7 @@ func TestTerminatingTwin(t *testing.T) {
 		w := newWorld(t, tenantNamespace("rome"), twin, old, romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
 		w.eventually("told", func() bool { return w.current("web").Phase == offloadingv1beta1.MappingTerminating })
 		require.Nil(t, w.bound("web", PeerTwinRole), "an old user has no rights, here either")
-		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		w.changeNamespace("web", func(ns *corev1.Namespace) { ns.Finalizers = nil })
 		w.accepted("web")
 	})
 }

@@ -44,14 +44,8 @@ func (w *world) message(namespace string) string {
 	return string(c.Status) + " " + c.Reason + ": " + c.Message
 }
 
-// removeOffloading deletes a NamespaceOffloading as the API server does with an object that
-// has finalizers.
 func (w *world) removeOffloading(namespace string) {
-	n := w.nso(namespace)
-	now := metav1.Now()
-	n.DeletionTimestamp = &now
-	_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Update(context.Background(), n, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	require.NoError(w.t, w.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Delete(context.Background(), "offloading", metav1.DeleteOptions{}))
 }
 
 func (w *world) answer(peer, namespace string, s offloadingv1beta1.RemoteNamespaceStatus) {
@@ -89,7 +83,7 @@ func TestOffloadAndBack(t *testing.T) {
 
 		// The providers are unreachable from here on.
 		w.removeOffloading("web")
-		w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+		w.eventually("the finalizer goes", func() bool { return w.nso("web") == nil })
 		require.NotContains(t, w.desired("milan"), "web")
 		require.NotContains(t, w.desired("turin"), "web")
 		require.Equal(t, "shop-rome", w.desired("milan")["shop"])
@@ -110,7 +104,7 @@ func TestUsersLabelStays(t *testing.T) {
 				require.Equal(t, "true", w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
 				w.settled()
 				w.removeOffloading("web")
-				w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+				w.eventually("the finalizer goes", func() bool { return w.nso("web") == nil })
 				require.Equal(t, label, w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
 			})
 		})
@@ -174,7 +168,7 @@ func TestSelectorChange(t *testing.T) {
 		w.settled()
 		require.Contains(t, w.desired("milan"), "web")
 
-		milan.Labels["region"] = "south"
+		milan.Labels["region"], milan.ResourceVersion = "south", ""
 		_, err := w.core.CoreV1().Nodes().Create(t.Context(), milan, metav1.CreateOptions{})
 		require.NoError(t, err)
 		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
@@ -294,11 +288,8 @@ func TestDeletedNamespaceIsUnmappedAtOnce(t *testing.T) {
 		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
 		w.eventually("the provider is asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
 		w.settled()
-		ns := w.namespace("web")
-		now := metav1.Now()
-		ns.DeletionTimestamp, ns.Finalizers = &now, []string{"test/hold"}
-		_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		w.changeNamespace("web", func(ns *corev1.Namespace) { ns.Finalizers = []string{"test/hold"} })
+		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		w.eventually("the provider is asked no longer", func() bool { return w.desired("milan")["web"] == "" })
 		w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
 	})

@@ -2,11 +2,9 @@ package namespace
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -65,63 +62,18 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		if m.GetUID() == "" {
 			m.SetUID(types.UID("uid-" + m.GetNamespace() + "-" + m.GetName()))
 		}
+		if m.GetResourceVersion() == "" {
+			m.SetResourceVersion("1")
+		}
 	}
 	w := &world{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), events: record.NewFakeRecorder(100)}
-	giveUIDs(&w.core.Fake)
-	giveUIDs(&w.liqo.Fake)
-	splitStatus(w.liqo)
+	w.core.PrependReactor("*", "*", kubetest.NewServer(w.core.Tracker(), clock.RealClock{}).React)
+	w.liqo.PrependReactor("*", "*", kubetest.NewServer(w.liqo.Tracker(), clock.RealClock{}).React)
 	kubetest.WatchFromList(w.core)
 	kubetest.WatchFromList(w.liqo)
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
 	return w
-}
-
-func giveUIDs(f *clienttesting.Fake) {
-	var n atomic.Int64
-	f.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if m, err := meta.Accessor(a.(clienttesting.CreateAction).GetObject()); err == nil && m.GetUID() == "" {
-			m.SetUID(types.UID(fmt.Sprintf("made-%d", n.Add(1))))
-		}
-		return false, nil, nil
-	})
-}
-
-// splitStatus makes the fake treat status as a subresource, as an API server does: an
-// update changes either the status or the rest.
-func splitStatus(c *fake.Clientset) {
-	var mu sync.Mutex
-	c.PrependReactor("update", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		next := a.(clienttesting.UpdateAction).GetObject().DeepCopyObject()
-		m, err := meta.Accessor(next)
-		if err != nil {
-			return true, nil, err
-		}
-		have, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), m.GetName())
-		if err != nil {
-			return true, nil, err
-		}
-		status := a.GetSubresource() == "status"
-		switch n := next.(type) {
-		case *offloadingv1beta1.NamespaceMap:
-			h := have.(*offloadingv1beta1.NamespaceMap).DeepCopy()
-			if status {
-				h.Status, next = n.Status, h
-			} else {
-				n.Status = h.Status
-			}
-		case *offloadingv1beta1.NamespaceOffloading:
-			h := have.(*offloadingv1beta1.NamespaceOffloading).DeepCopy()
-			if status {
-				h.Status, next = n.Status, h
-			} else {
-				n.Status = h.Status
-			}
-		}
-		return true, next, c.Tracker().Update(a.GetResource(), next, a.GetNamespace())
-	})
 }
 
 func (w *world) consumer() *world {
@@ -186,9 +138,12 @@ func (w *world) start(run func(context.Context, int) error) {
 	})
 }
 
+// eventually returns when f is true and the loops are idle, so that none of them writes
+// between a read and a write of the test.
 func (w *world) eventually(what string, f func() bool) {
 	w.t.Helper()
 	require.Eventually(w.t, f, patient, often, what)
+	synctest.Wait()
 }
 
 // settled lets more time pass than any delay after which a loop works again by itself, waits
