@@ -86,9 +86,10 @@ func conditions(m plan.Match) (out []expr.Any) {
 		out = append(out, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
 	}
 	if m.Local {
-		out = append(out,
-			&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
-			&expr.Cmp{Register: reg, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
+		out = append(out, addressType(expr.CmpOpEq, unix.RTN_LOCAL)...)
+	}
+	if m.Stays {
+		out = append(out, addressType(expr.CmpOpNeq, unix.RTN_UNICAST)...)
 	}
 	if m.SYN {
 		out = append(out, synOnly()...)
@@ -97,6 +98,14 @@ func conditions(m plan.Match) (out []expr.Any) {
 		out = append(out, tracked(m.CT)...)
 	}
 	return out
+}
+
+// addressType compares the type of the route to the destination.
+func addressType(op expr.CmpOp, kind uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: op, Register: reg, Data: binaryutil.NativeEndian.PutUint32(kind)},
+	}
 }
 
 func nfproto(f plan.Family) uint32 {

@@ -5,7 +5,8 @@ const (
 	DropFromPeer    = "from_peer"    // out of the tunnel: source and destination are not of one peer, as it was given them
 	DropToPeer      = "to_peer"      // into the tunnel: the peer was not given the source, or has not the destination
 	DropToGateway   = "to_gateway"   // from the fabric to the gateway itself: no probe, no ICMP, no answer
-	DropToNode      = "to_node"      // from a peer to a node within a pod range that no IP for this peer names
+	DropToNode      = "to_node"      // from a peer to a node, by any address of the node, that no IP for this peer names
+	DropOverlay     = "overlay"      // VXLAN out of the fabric
 	DropToPort      = "to_port"      // from a peer to an address that an IP names, at a port or by a protocol that it does not name
 	DropToOutside   = "to_outside"   // from a peer to an address outside of the fabric that no IP for this peer names
 	DropFromOutside = "from_outside" // into the fabric, from an address outside of it that no IP for the destination's peer names
@@ -17,7 +18,7 @@ const (
 // Drops are the names of all counters that the tables of nodes and gateways have.
 func Drops() []string {
 	return []string{
-		DropFromPeer, DropToPeer, DropToGateway, DropToNode, DropToPort, DropToOutside,
+		DropFromPeer, DropToPeer, DropToGateway, DropToNode, DropOverlay, DropToPort, DropToOutside,
 		DropFromOutside, DropFromNode, DropFromGateway, DropInvalid,
 	}
 }

@@ -152,6 +152,7 @@ func gatewayChains(ports Ports) []Chain {
 	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Drop, Name: DropToOutside}
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
+			noOverlayInside(ports),
 			[]Match{
 				{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack},
 				{Proto: "udp", Port: ports.Tunnel, Local: true, Do: NoTrack},
@@ -226,7 +227,7 @@ func (g gateway) elements() []Element {
 				e.pair("back", r, other)
 			}
 			g.towards(&e, p, r)
-			g.exposed(&e, g.exposedTo(p), nodes, r)
+			g.exposed(&e, g.in.exposedTo(p), nodes, r)
 		}
 	}
 	return e
@@ -245,7 +246,7 @@ func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
 		}
 	}
 	known := map[netip.Addr]bool{}
-	for _, ip := range g.exposedTo(p) {
+	for _, ip := range g.in.exposedTo(p) {
 		a, _ := p.Ours.Out(ip.External)
 		e.pairTo("hosts_in", theirs, single(a), single(ip.Real))
 		if !known[ip.Real] { // the lowest of several external addresses is the source
@@ -257,8 +258,8 @@ func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
 
 // exposedTo are the IPs by which a peer reaches something, in order: those that are for it,
 // of which it has a view.
-func (g gateway) exposedTo(p Peer) []IP {
-	return slices.DeleteFunc(sortedIPs(g.in.IPs), func(ip IP) bool {
+func (in Input) exposedTo(p Peer) []IP {
+	return slices.DeleteFunc(sortedIPs(in.IPs), func(ip IP) bool {
 		_, ok := p.Ours.Out(ip.External)
 		return !ok || !ip.For(p.ID)
 	})
@@ -282,10 +283,7 @@ func (g gateway) nodes(e *elements) map[netip.Addr]bool {
 // exposed adds what one range of a peer reaches by its IPs: the real addresses, and of each
 // the ports, if no IP of it is for all.
 func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, theirs netip.Prefix) {
-	all := map[netip.Addr]bool{}
-	for _, ip := range ips {
-		all[ip.Real] = all[ip.Real] || len(ip.Ports) == 0
-	}
+	all := allPorts(ips)
 	for _, ip := range ips {
 		host := single(ip.Real)
 		if !nodes[ip.Real] {
@@ -301,6 +299,15 @@ func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, their
 			e.service("ports", theirs, host, s)
 		}
 	}
+}
+
+// allPorts returns the real addresses of which one of the IPs gives all ports.
+func allPorts(ips []IP) map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, ip := range ips {
+		all[ip.Real] = all[ip.Real] || len(ip.Ports) == 0
+	}
+	return all
 }
 
 func sortedIPs(ips []IP) []IP {

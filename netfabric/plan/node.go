@@ -91,6 +91,8 @@ func (n node) table() Table {
 			both("again", 1, Prefix),   // view of an own range -> that range
 			both("keep", 1, Prefix),    // sources that nothing may change -> the same
 			both("node", 1, Address),   // destinations in the fabric -> address of this node
+			both("ports", 4, NoValue),  // range of a peer . address of this node . protocol . port
+			both("open", 2, NoValue),   // range of a peer . address of this node of which it has all ports
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -104,12 +106,22 @@ func nodeChains(ports Ports) []Chain {
 	}
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
+			noOverlayInside(ports),
 			[]Match{{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack}},
 			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop, Name: DropFromGateway}),
 		)},
 		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
 			{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Do: NoTrack},
 		}},
+		// Ahead of the translation of node ports, by which an address of the node leads elsewhere.
+		{Name: "local_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: slices.Concat(
+			[]Match{{In: OverlayDevice, CT: Known, Do: Accept}},
+			each(
+				Match{In: OverlayDevice, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
+				Match{In: OverlayDevice, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
+			),
+			[]Match{{In: OverlayDevice, Stays: true, Do: Drop, Name: DropToNode}},
+		)},
 		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: each(
@@ -140,7 +152,27 @@ func (n node) elements() []Element {
 			e.to("node", r, single(a))
 		}
 	}
+	for _, p := range n.in.Peers {
+		for _, r := range p.Theirs.all() {
+			n.exposed(&e, p, r)
+		}
+	}
 	return e
+}
+
+// exposed adds the addresses and ports of this node that one range of a peer reaches by IPs.
+func (n node) exposed(e *elements, p Peer, theirs netip.Prefix) {
+	ips := slices.DeleteFunc(n.in.exposedTo(p), func(ip IP) bool { return !slices.Contains(n.host.Addrs, ip.Real) })
+	all := allPorts(ips)
+	for _, ip := range ips {
+		if all[ip.Real] {
+			e.pair("open", theirs, single(ip.Real))
+			continue
+		}
+		for _, s := range ip.Ports {
+			e.service("ports", theirs, single(ip.Real), s)
+		}
+	}
 }
 
 // inside are the ranges whose packets the overlay carries to and from gateways.

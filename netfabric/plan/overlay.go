@@ -68,6 +68,12 @@ func (o overlay) hop(addrs []netip.Addr, f Family) netip.Addr {
 // suffix ends the names of the sets of a family.
 func suffix(f Family) string { return per(f, "4", "6") }
 
+// noOverlayInside drops VXLAN out of the fabric: its sender would choose the source of the
+// packet inside. The sockets of the kernel take VXLAN from every sender.
+func noOverlayInside(ports Ports) []Match {
+	return []Match{{In: AllDevices, Proto: "udp", Port: ports.Overlay, Do: Drop, Name: DropOverlay}}
+}
+
 // both writes a set, of which each family has its own.
 func both(name string, keys int, value Value) (out []Set) {
 	for _, f := range []Family{V4, V6} {

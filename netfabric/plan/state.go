@@ -226,6 +226,7 @@ type Match struct {
 	Port   uint16 // destination
 	From   uint16 // source port
 	Local  bool   // fib daddr type local
+	Stays  bool   // fib daddr type != unicast: an address of this host, broadcast or multicast
 	SYN    bool   // tcp flags & (syn | rst) == syn
 	CT     CT     // ct state
 	Set    Lookup // the key is in the set

@@ -327,7 +327,7 @@ func (t *tracer) matches(m Match) bool {
 		(m.Family == 0 || m.Family == family(t.p.Dst)) &&
 		(m.Proto == "" || m.Proto == t.p.Proto) &&
 		(m.Port == 0 || m.Port == t.p.DstPort) && (m.From == 0 || m.From == t.p.SrcPort) &&
-		(!m.Local || t.isLocal(t.p.Dst)) && (!m.SYN || t.p.SYN) &&
+		(!m.Local || t.isLocal(t.p.Dst)) && (!m.Stays || t.isLocal(t.p.Dst) || t.p.Dst.IsMulticast()) && (!m.SYN || t.p.SYN) &&
 		(m.CT == "" || slices.Contains(strings.Split(string(m.CT), ","), string(t.ct))) &&
 		(m.Set.Name == "" || t.in(m.Set) != m.Set.Not)
 }

@@ -294,6 +294,7 @@ func TestDrops(t *testing.T) {
 		"a stranger beside a gateway":  {at: "rome gw-a", packet: tcp("172.16.5.6", "10.200.1.10"), where: "forward pass", what: "@targets4"},
 		"a pod, out of the overlay":    {at: "rome rome-1", packet: over(tcp("10.244.2.20", "10.244.1.10")), where: "prerouting guard_in", what: "@fabric4"},
 		"anybody, out of the overlay":  {at: "rome rome-1", packet: over(tcp("8.8.8.8", "10.244.1.10")), where: "prerouting guard_in", what: "@fabric4"},
+		"a peer's pod, to a node":      {at: "rome rome-1", packet: over(tcp("10.200.2.20", "192.168.0.11")), where: "prerouting local_in", what: "to_node"},
 		"a node without a gateway": {
 			change: func(rome, _ *Input) { rome.Via = "" },
 			at:     "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"), where: "rule 91", what: "unreachable",
@@ -371,7 +372,8 @@ func TestOuterPackets(t *testing.T) {
 		"a pod may use our ports for its own":          {at: "rome rome-1", packet: in(udp("10.244.1.10", "10.200.2.20", 33333, OverlayPort)), want: Sent, tracked: true},
 		"a process of a node may use our ports, too":   {at: "rome rome-1", packet: udp("192.168.0.11", "10.200.2.20", TunnelPort, OverlayPort), want: Sent, tracked: true},
 		"what it sends is translated at the gateway":   {at: "rome gw-a", packet: Packet{In: OverlayDevice, Tuple: Tuple{Proto: "udp", Src: addr("192.168.0.11"), Dst: addr("10.200.2.20"), DstPort: TunnelPort}}, want: Sent, tracked: true},
-		"and what the peer sends to these ports here":  {at: "rome gw-a", packet: Packet{In: TunnelDevice, Tuple: Tuple{Proto: "udp", Src: addr("10.200.2.20"), Dst: addr("10.200.1.10"), DstPort: OverlayPort}}, want: Sent, tracked: true},
+		"no VXLAN out of the tunnel":                   {at: "rome gw-a", packet: Packet{In: TunnelDevice, Tuple: Tuple{Proto: "udp", Src: addr("10.200.2.20"), Dst: addr("10.200.1.10"), DstPort: OverlayPort}}, want: Dropped},
+		"no VXLAN in VXLAN":                            {at: "rome rome-1", packet: Packet{In: OverlayDevice, Tuple: Tuple{Proto: "udp", Src: addr("10.200.2.20"), Dst: addr("10.244.1.10"), DstPort: OverlayPort}}, want: Dropped},
 		"a probe is tracked":                           {at: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.2"), want: Sent, tracked: true},
 		"what is no business of the fabric is let be":  {at: "rome rome-1", packet: in(udp("10.244.1.10", "8.8.8.8", 33333, 53)), want: Handed, tracked: true},
 		"nor is what a gateway asks its name server":   {at: "rome gw-a", packet: udp("10.244.1.9", "10.96.0.10", 33333, 53), want: Handed, tracked: true},

@@ -1,0 +1,117 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// nodePort leads to the echo of the pod on node 0, as kube-proxy's node ports do.
+const nodePort = 30080
+
+// listenUDP notes in w what arrives at a port of all addresses in a namespace.
+func (w *witness) listenUDP(t *testing.T, where string, s *space, port int) {
+	t.Helper()
+	var c *net.UDPConn
+	var err error
+	s.do(func() { c, err = net.ListenUDP("udp", &net.UDPAddr{Port: port}) })
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 4000)
+		for {
+			n, err := c.Read(buf)
+			if err != nil {
+				return
+			}
+			w.mu.Lock()
+			w.heard = append(w.heard, where+": "+string(buf[:n]))
+			w.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = c.Close()
+		<-done
+	})
+}
+
+// vxlan wraps a packet for the overlay device of node 0 of the lab.
+func vxlan(inner []byte) string {
+	head := binary.BigEndian.AppendUint32(nil, 0x08000000)
+	head = binary.BigEndian.AppendUint32(head, plan.OverlayID<<8)
+	mac := []byte{0x02, 0xfa, 192, 168, 0, 11}
+	return string(slices.Concat(head, mac, []byte{0x02, 0xfa, 192, 168, 0, 13}, []byte{0x08, 0x00}, inner))
+}
+
+// A CNI gives each node addresses within the range of its pods. A peer reaches none of them,
+// at no port, also not a node port or the overlay. What an IP names is reached.
+func TestNetnsPeerReachesNoNode(t *testing.T) {
+	t.Parallel()
+	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
+	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	m := newMallory(t, internet, rome)
+	w := &witness{}
+	node := rome.nodes[0]
+	node.run(t, "sh", "-ec", `nft -f - <<EOF
+table inet nodeports {
+	chain pre { type nat hook prerouting priority -100;
+		fib daddr type local meta nfproto ipv4 udp dport 30080 dnat ip to 10.244.1.10:7000
+		fib daddr type local meta nfproto ipv6 udp dport 30080 dnat ip6 to [fd00:10:244:1::10]:7000
+	}
+}
+EOF`)
+	w.listenUDP(t, "node 0", node, 9999)
+	w.listenUDP(t, "node 0, IP", node, echoPort)
+	w.listen(t, "pod 0", rome.pods[0])
+
+	spoofed := datagram("10.200.1.10", "10.244.1.10", echoPort, hostile+"in VXLAN").packet()
+	for _, tc := range []struct {
+		name, counter string
+		onNode        bool
+		packet        segment
+	}{
+		{"address of the CNI", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.1", 9999, hostile)},
+		{"address of the CNI, IPv6", plan.DropToNode, true, datagram("fd00:ca::1", "fd00:da:0:1::1", 9999, hostile)},
+		{"node port", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.1", nodePort, hostile)},
+		{"node port, IPv6", plan.DropToNode, true, datagram("fd00:ca::1", "fd00:da:0:1::1", nodePort, hostile)},
+		{"connection", plan.DropToNode, true, tcpSegment("10.210.1.1", "10.220.1.1", 10250, 0x02, "")},
+		{"echo request", plan.DropToNode, true, segment{from: "10.210.1.1", to: "10.220.1.1", proto: 1, body: []byte{8, 0, 0xf7, 0xfd, 0, 1, 0, 1}, checksum: -1}},
+		{"broadcast", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.255", 9999, hostile)},
+		{"other source port", plan.DropToNode, true, datagramFrom("10.210.1.1", "10.220.1.1", plan.ProbePort, 9999, hostile)},
+		{"overlay of the node", plan.DropOverlay, false, datagram("10.210.1.1", "10.220.1.1", plan.OverlayPort, vxlan(spoofed))},
+		{"overlay of the node, IPv6", plan.DropOverlay, false, datagram("fd00:ca::1", "fd00:da:0:1::1", plan.OverlayPort, vxlan(spoofed))},
+		{"overlay, to a pod", plan.DropOverlay, false, datagram("10.210.1.1", "10.220.1.10", plan.OverlayPort, vxlan(spoofed))},
+	} {
+		count := func() uint64 {
+			if !tc.onNode {
+				return m.counters(t)[tc.counter]
+			}
+			all, err := rome.kernels[0].Counters(t.Context())
+			require.NoError(t, err)
+			return all[tc.counter]
+		}
+		before := count()
+		m.inject(t, tc.packet.packet())
+		require.Eventually(t, func() bool { return count() > before }, time.Minute, 10*time.Millisecond, "%s: %s does not count", tc.name, tc.counter)
+	}
+	require.Eventually(t, func() bool {
+		m.inject(t, datagram("10.210.1.1", "10.220.1.10", echoPort, welcome+"pod").packet())
+		return w.has("pod 0: " + welcome + "pod")
+	}, time.Minute, 50*time.Millisecond, "pods are reached")
+	require.False(t, w.has(hostile), "%q", w.heard)
+
+	// What an IP names at all ports is reached at all of its ports.
+	rome.in.IPs = append(rome.in.IPs, plan.IP{External: addr("10.70.0.32"), Real: nodeAddrs(0)[0]})
+	rome.apply(t)
+	require.Eventually(t, func() bool {
+		m.inject(t, datagram("10.210.1.1", "10.221.0.32", echoPort, welcome+"IP").packet())
+		return w.has("node 0, IP: " + welcome + "IP")
+	}, time.Minute, 50*time.Millisecond, "an IP for all ports of the node is reached")
+}
