@@ -74,17 +74,33 @@ func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, st
 		return fmt.Errorf("opening the error stream: %w", err)
 	}
 	_ = errorStream.Close() // our half: nothing is written to it
+	refused := make(chan string, 1)
+	go func() {
+		message, _ := io.ReadAll(io.LimitReader(errorStream, longestRefusal))
+		refused <- string(message)
+	}()
 	headers.Set(portforward.StreamType, portforward.StreamTypeData)
 	data, err := conn.CreateStream(headers)
 	if err != nil {
+		// A provider that refuses at once may reset the stream before it has replied to it.
+		select {
+		case message := <-refused:
+			if message != "" {
+				return refusal(message)
+			}
+		case <-time.After(lastWord):
+		}
 		return fmt.Errorf("opening the data stream: %w", err)
 	}
-	return f.carry(ctx, conn, data, errorStream, stream)
+	return f.carry(ctx, conn, data, refused, stream)
 }
 
-func (f *forwarder) carry(ctx context.Context, conn httpstream.Connection, data, errorStream httpstream.Stream, local io.ReadWriteCloser) error {
+func refusal(message string) error { return fmt.Errorf("the provider says: %s", message) }
+
+// carry copies until either end ends or the provider refuses. refused receives one message, which
+// is empty if there is none.
+func (f *forwarder) carry(ctx context.Context, conn httpstream.Connection, data httpstream.Stream, refused <-chan string, local io.ReadWriteCloser) error {
 	received := make(chan struct{})
-	refused := make(chan string, 1)
 	go func() {
 		_, _ = io.Copy(local, data) // an end is an end, whoever made it
 		close(received)
@@ -92,10 +108,6 @@ func (f *forwarder) carry(ctx context.Context, conn httpstream.Connection, data,
 	go func() {
 		_, _ = io.Copy(data, local)
 		_ = data.Close() // the provider learns that no more comes
-	}()
-	go func() {
-		message, _ := io.ReadAll(io.LimitReader(errorStream, longestRefusal))
-		refused <- string(message)
 	}()
 	var (
 		over <-chan struct{} = received
@@ -105,7 +117,7 @@ func (f *forwarder) carry(ctx context.Context, conn httpstream.Connection, data,
 		select {
 		case message := <-refused:
 			if message != "" {
-				return fmt.Errorf("the provider says: %s", message)
+				return refusal(message)
 			}
 			if over == nil {
 				return nil
