@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // provider is a fake API server that can become another cluster or stop answering.
@@ -188,78 +190,82 @@ func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	secret := func(host string, token ...string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
-			Data: map[string][]byte{"kubeconfig": []byte("apiVersion: v1\nkind: Config\n" +
-				"clusters: [{name: c, cluster: {server: 'https://" + host + "'}}]\nusers: [{name: u, user: {token: 't" + strings.Join(token, "") + "'}}]\n" +
-				"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n")}}
-	}
-	core := fake.NewClientset()
-	own := liqodfake.NewSimpleClientset(&offloadingv1beta1.VirtualNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
-		Spec:       offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}},
-	})
-	cores, owns := informers.NewSharedInformerFactory(core, 0), externalversions.NewSharedInformerFactory(own, 0)
-	c := &Credentials{VirtualNodes: owns.Offloading().V1beta1().VirtualNodes(), Secrets: cores.Core().V1().Secrets(),
-		Namespace: "liqo-tenant-milan", Name: "milan", Log: zap.NewNop()}
-	require.NoError(t, c.Watch())
-	cores.Start(t.Context().Done())
-	owns.Start(t.Context().Done())
+	kubetest.Bubble(t, func(t *testing.T) {
+		secret := func(host string, token ...string) *corev1.Secret {
+			return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+				Data: map[string][]byte{"kubeconfig": []byte("apiVersion: v1\nkind: Config\n" +
+					"clusters: [{name: c, cluster: {server: 'https://" + host + "'}}]\nusers: [{name: u, user: {token: 't" + strings.Join(token, "") + "'}}]\n" +
+					"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n")}}
+		}
+		core := fake.NewClientset()
+		own := liqodfake.NewSimpleClientset(&offloadingv1beta1.VirtualNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+			Spec:       offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}},
+		})
+		kubetest.WatchFromList(core)
+		cores, owns := informers.NewSharedInformerFactory(core, 0), externalversions.NewSharedInformerFactory(own, 0)
+		c := &Credentials{VirtualNodes: owns.Offloading().V1beta1().VirtualNodes(), Secrets: cores.Core().V1().Secrets(),
+			Namespace: "liqo-tenant-milan", Name: "milan", Log: zap.NewNop()}
+		require.NoError(t, c.Watch())
+		cores.Start(t.Context().Done())
+		owns.Start(t.Context().Done())
 
-	hosts, waited := make(chan string), make(chan error, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		done <- c.Use(ctx, func(ctx context.Context, way *client.Way) error {
-			hosts <- way.Config().Host
-			<-ctx.Done()
-			return nil
-		}, func(err error) { waited <- err })
-	}()
-	require.Error(t, <-waited, "there is no Secret yet")
-	secrets := core.CoreV1().Secrets("liqo-tenant-milan")
-	empty := secret("one")
-	empty.Data = nil
-	_, err := secrets.Create(t.Context(), empty, metav1.CreateOptions{})
-	require.NoError(t, err)
-	eventually(t, func() bool {
+		hosts, waited := make(chan string), make(chan error, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- c.Use(ctx, func(ctx context.Context, way *client.Way) error {
+				hosts <- way.Config().Host
+				<-ctx.Done()
+				return nil
+			}, func(err error) { waited <- err })
+		}()
+		require.Error(t, <-waited, "there is no Secret yet")
+		secrets := core.CoreV1().Secrets("liqo-tenant-milan")
+		empty := secret("one")
+		empty.Data = nil
+		_, err := secrets.Create(t.Context(), empty, metav1.CreateOptions{})
+		require.NoError(t, err)
+		eventually(t, func() bool {
+			select {
+			case problem := <-waited:
+				return strings.Contains(problem.Error(), "has no key")
+			default:
+				return false
+			}
+		}, "what is wrong now is told")
+		_, err = secrets.Update(t.Context(), secret("one"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "https://one", <-hosts)
+
+		broken := secret("one")
+		broken.Data = map[string][]byte{"kubeconfig": []byte("{")}
+		_, err = secrets.Update(t.Context(), broken, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		_, err = secrets.Update(t.Context(), secret("two"), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "https://two", <-hosts, "work runs again with the new credentials, and broken ones in between did not stop it")
+
+		// A token of the same account: eyJzdWIiOiJ1In0 is {"sub":"u"}.
+		for i, token := range []string{".eyJzdWIiOiJ1In0.1", ".eyJzdWIiOiJ1In0.2"} {
+			before, err := c.Current()
+			require.NoError(t, err)
+			_, err = secrets.Update(t.Context(), secret("two", token), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			eventually(t, func() bool { now, _ := c.Current(); return now != before }, "the credentials of the time are the new ones")
+			if i == 0 {
+				require.Equal(t, "https://two", <-hosts, "another user: work runs again")
+			}
+		}
+		synctest.Wait()
 		select {
-		case problem := <-waited:
-			return strings.Contains(problem.Error(), "has no key")
+		case <-hosts:
+			require.Fail(t, "renewed credentials do not end what runs")
 		default:
-			return false
 		}
-	}, "what is wrong now is told")
-	_, err = secrets.Update(t.Context(), secret("one"), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "https://one", <-hosts)
-
-	broken := secret("one")
-	broken.Data = map[string][]byte{"kubeconfig": []byte("{")}
-	_, err = secrets.Update(t.Context(), broken, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = secrets.Update(t.Context(), secret("two"), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, "https://two", <-hosts, "work runs again with the new credentials, and broken ones in between did not stop it")
-
-	// A token of the same account: eyJzdWIiOiJ1In0 is {"sub":"u"}.
-	for i, token := range []string{".eyJzdWIiOiJ1In0.1", ".eyJzdWIiOiJ1In0.2"} {
-		before, err := c.Current()
-		require.NoError(t, err)
-		_, err = secrets.Update(t.Context(), secret("two", token), metav1.UpdateOptions{})
-		require.NoError(t, err)
-		eventually(t, func() bool { now, _ := c.Current(); return now != before }, "the credentials of the time are the new ones")
-		if i == 0 {
-			require.Equal(t, "https://two", <-hosts, "another user: work runs again")
-		}
-	}
-	select {
-	case <-hosts:
-		require.Fail(t, "renewed credentials do not end what runs")
-	case <-time.After(100 * time.Millisecond):
-	}
-	cancel()
-	require.NoError(t, <-done)
+		cancel()
+		require.NoError(t, <-done)
+	})
 }
 
 func TestAProvidersVersionIsBounded(t *testing.T) {
