@@ -113,7 +113,7 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 		return out, err
 	}
 	out.Announce = host.AnnounceConfig{
-		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name,
+		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name, Number: cfg.Number,
 		Standby: cfg.Standby, Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
 	}
 	if cfg.Standby && os.Getenv("POD_NAME") != "" {

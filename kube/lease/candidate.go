@@ -25,30 +25,22 @@ type candidacy struct {
 	clock clock.PassiveClock
 	// have is the lease as it was last seen; nil: it was not seen yet.
 	have *coordinationv1.Lease
-	// since is when this version of the lease was first seen.
-	since time.Time
+	// silence is that of the holder in have.
+	silence Silence
 	// deleted is true if the lease does not exist. The holder in have may not have noticed:
 	// its time goes on.
 	deleted bool
 }
 
-// see records the lease. Only a change restarts the time until it expires.
+// see records the lease. Only a renewal restarts the time until it expires.
 func (c *candidacy) see(lease *coordinationv1.Lease) {
-	if c.have == nil || c.have.UID != lease.UID || c.have.ResourceVersion != lease.ResourceVersion {
-		c.since = c.clock.Now()
-	}
+	c.silence.See(lease, c.clock.Now())
 	c.have, c.deleted = lease, false
 }
 
-// left returns the time until the lease expires, counted from the moment at which this
-// process saw the last renewal: the clocks of hosts differ. It is the holder's own duration
-// that counts.
+// left returns the time until the lease expires. It is the holder's own duration that counts.
 func (c *candidacy) left(otherwise time.Duration) time.Duration {
-	duration := otherwise
-	if s := c.have.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
-		duration = time.Duration(*s) * time.Second
-	}
-	return duration - c.clock.Since(c.since)
+	return c.silence.Left(c.clock.Now(), Duration(c.have, otherwise))
 }
 
 // acquire waits until this process has written itself into the lease, and returns the lease.
@@ -114,8 +106,8 @@ func (r *Runner) attempt(ctx context.Context, c *candidacy) (*coordinationv1.Lea
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err == nil && c.have != nil && holder(c.have) != r.cfg.Identity {
-		r.took(holder(c.have))
+	if err == nil && c.have != nil && Holder(c.have) != r.cfg.Identity {
+		r.took(Holder(c.have))
 	}
 	return held, err
 }
@@ -126,7 +118,7 @@ func (r *Runner) free(c *candidacy) bool {
 	if c.have == nil {
 		return true
 	}
-	by := holder(c.have)
+	by := Holder(c.have)
 	return by == "" || by == r.cfg.Identity || r.cfg.Inherits(by) || c.left(r.cfg.Duration) <= 0
 }
 

@@ -48,7 +48,7 @@ func (r *Runner) next(have *coordinationv1.Lease, at time.Time) *coordinationv1.
 		next = have.DeepCopy()
 		transitions = ptr.Deref(have.Spec.LeaseTransitions, 0) + 1
 	}
-	if holder(next) != r.cfg.Identity {
+	if Holder(next) != r.cfg.Identity {
 		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
 	}
 	next.Spec.HolderIdentity, next.Spec.RenewTime = &r.cfg.Identity, &now
@@ -102,11 +102,8 @@ func (r *Runner) renew(ctx context.Context, held *coordinationv1.Lease) (*coordi
 		return r.write(ctx, nil)
 	case err != nil:
 		return nil, fmt.Errorf("reading the lease: %w", err)
-	case holder(have) != r.cfg.Identity:
+	case Holder(have) != r.cfg.Identity:
 		return nil, errTaken
 	}
 	return r.write(ctx, have)
 }
-
-// holder returns the identity in the lease; empty: nobody holds it.
-func holder(lease *coordinationv1.Lease) string { return ptr.Deref(lease.Spec.HolderIdentity, "") }

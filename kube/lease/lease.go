@@ -221,7 +221,7 @@ func (r *Runner) giveBack(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the lease: %w", err)
 	}
-	if holder(have) != r.cfg.Identity {
+	if Holder(have) != r.cfg.Identity {
 		return nil
 	}
 	next, now := have.DeepCopy(), metav1.NewMicroTime(r.cfg.Clock.Now())

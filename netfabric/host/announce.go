@@ -20,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -38,21 +40,21 @@ const (
 	smallestUnderlayMTU = check.SmallestMTU6 + 80
 )
 
-// Announcement is what a gateway says of itself to its own cluster.
+// Announcement is what a gateway announces to its own cluster, in its Lease.
 type Announcement struct {
 	networkingv1beta1.Gateway `json:",inline"`
 	// Addresses are those of the underlay: nodes send to one of them.
 	Addresses []string `json:"addresses"`
-	// MTU of the underlay at the gateway, in bytes; 0: it does not say.
+	// MTU of the underlay at the gateway, in bytes; 0: not known.
 	MTU int `json:"mtu,omitempty"`
 
-	// Alive and Since are the reader's: whether the gateway holds and renews its Lease, and
-	// since when that is so.
+	// Alive and Since are set by the reader: whether the gateway holds and renews its Lease, and
+	// since when.
 	Alive bool      `json:"-"`
 	Since time.Time `json:"-"`
 }
 
-// replica checks what a gateway has announced.
+// replica returns the gateway as the planner takes it, or the mistake in its addresses.
 func (a Announcement) replica() (plan.Replica, error) {
 	out := plan.Replica{Name: a.Name, Number: int(a.Number)}
 	for _, text := range a.Addresses {
@@ -69,10 +71,10 @@ func (a Announcement) replica() (plan.Replica, error) {
 	return out, nil
 }
 
-// readAnnouncement reads the Lease of a gateway. It is checked as any input: the rights to
-// write Leases are not those to write the configuration of hosts.
-func readAnnouncement(lease *coordinationv1.Lease) (Announcement, error) {
-	text := lease.Annotations[GatewayKey]
+// readAnnouncement returns the Announcement in a Lease. It is checked like any input: more
+// identities may write Leases than may change the network of hosts.
+func readAnnouncement(have *coordinationv1.Lease) (Announcement, error) {
+	text := have.Annotations[GatewayKey]
 	if len(text) > longestAnnouncement {
 		return Announcement{}, fmt.Errorf("annotation %s has %d bytes: %d are accepted", GatewayKey, len(text), longestAnnouncement)
 	}
@@ -80,7 +82,7 @@ func readAnnouncement(lease *coordinationv1.Lease) (Announcement, error) {
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return Announcement{}, fmt.Errorf("annotation %s: %w", GatewayKey, err)
 	}
-	if number, ok := leaseNumber(lease.Name); !ok || int32(number) != a.Number {
+	if number, ok := leaseNumber(have.Name); !ok || int32(number) != a.Number {
 		return Announcement{}, fmt.Errorf("annotation %s has number %d: that of the Lease's name is accepted", GatewayKey, a.Number)
 	}
 	var wrong check.Problems
@@ -102,7 +104,7 @@ func readAnnouncement(lease *coordinationv1.Lease) (Announcement, error) {
 
 func leaseName(number int) string { return gatewayLeases + strconv.Itoa(number) }
 
-// leaseNumber is the number of the gateway that a Lease is for.
+// leaseNumber returns the number in the name of a gateway's Lease.
 func leaseNumber(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, gatewayLeases)
 	number, err := strconv.Atoi(digits)
@@ -114,48 +116,39 @@ type AnnounceConfig struct {
 	// Client is of this cluster; Namespace is liqod's own.
 	Client    coordinationv1client.LeasesGetter
 	Namespace string
-	// Name of this gateway. No other live one has it; one that is started again keeps it, and
-	// with it its number.
+	// Name of this gateway. No other live gateway has it. A gateway that restarts keeps it.
 	Name string
-	// Standby has one number only: a gateway that does not get it stands by. Else the gateways
-	// have a number each.
+	// Number of this gateway, 1 to plan.MaxReplicas.
+	Number int
+	// Standby means that other gateways have the same number and the same key, and that one of
+	// them is active at a time.
 	Standby bool
-	// PublicKey is the WireGuard public key of this gateway. A Lease with its announcement is
-	// its own, from before it was started again under another name. With Standby it says
-	// nothing: all gateways have the same key.
+	// PublicKey is the WireGuard public key of this gateway. A Lease that announces it is this
+	// gateway's own, from before it restarted with another name; not so with Standby.
 	PublicKey string
 	// Duration, RetryPeriod are as in kube/lease.
 	Duration, RetryPeriod time.Duration
 
 	Clock clock.WithTicker
 	Log   *zap.Logger
-	// OnChange is called when the number has changed, or it stands by now. It returns at once.
+	// OnChange is called when the gateway becomes active, ceases to be it, or begins to stand
+	// by. It returns at once.
 	OnChange func()
 }
 
-// Announcer holds the Lease of this gateway: the one with the lowest number that is free or
-// has expired, or was its own before. It waits for a Lease that may be its predecessor's
-// until that expires or is renewed. It writes the Announcement there. It is safe for
-// concurrent use.
+// Announcer holds the Lease of this gateway's number, and writes the Announcement there. The
+// gateway is active from then on, also while the API server is away. Another gateway that holds
+// the Lease keeps it until it expires. An Announcer is safe for concurrent use.
 type Announcer struct {
-	cfg  AnnounceConfig
-	news chan struct{}
+	cfg     AnnounceConfig
+	news    chan struct{}
+	silence lease.Silence // of the other holder; for step only
 
 	mu     sync.Mutex
-	number int
-	term   int  // counts how often it has got a number
-	waits  bool // another gateway holds the only number
-	held   bool // it has had a number
+	active bool
+	waits  bool // this gateway stands by
+	term   int  // how often this process has become active
 	say    *Announcement
-	seen   map[string]sighting // of the Leases of others
-}
-
-// sighting is when a Lease was first seen as it is: the clocks of hosts differ, so its age
-// is what has passed since then.
-type sighting struct {
-	version string
-	at      time.Time
-	renewed bool // its holder has lived since the first sighting
 }
 
 // NewAnnouncer starts nothing.
@@ -163,39 +156,35 @@ func NewAnnouncer(cfg AnnounceConfig) (*Announcer, error) {
 	if wrong := validation.IsDNS1123Label(cfg.Name); len(wrong) > 0 {
 		return nil, fmt.Errorf("the name of this gateway is %q: a DNS label is accepted; it is the name of the pod, or of the host", cfg.Name)
 	}
-	return &Announcer{cfg: cfg, news: make(chan struct{}, 1), seen: map[string]sighting{}}, nil
+	if cfg.Number < 1 || cfg.Number > plan.MaxReplicas {
+		return nil, fmt.Errorf("the number of this gateway is %d: 1 to %d is accepted", cfg.Number, plan.MaxReplicas)
+	}
+	return &Announcer{cfg: cfg, news: make(chan struct{}, 1)}, nil
 }
 
-// Number returns the number of this gateway; false while it has none.
-func (a *Announcer) Number() (int, bool) {
+// Active reports whether this gateway holds its number.
+func (a *Announcer) Active() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.number, a.number != 0
+	return a.active
 }
 
-// StandsBy reports whether another gateway has the only number. While that is not known it
-// does not.
+// StandsBy reports whether another gateway is known to be active in place of this one. That is
+// unknown for a gateway without Standby that has not been active: it may have a wrong number.
 func (a *Announcer) StandsBy() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.waits
 }
 
-// Term counts how often this gateway has got a number.
+// Term returns how often this gateway has become active.
 func (a *Announcer) Term() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.term
 }
 
-// has reports whether a number is that of this gateway: its Lease, if somebody has deleted it,
-// is made again.
-func (a *Announcer) has(number int) bool {
-	have, ok := a.Number()
-	return ok && have == number
-}
-
-// Announce replaces what is announced. Number and Name are the Announcer's to fill in.
+// Announce replaces the Announcement, except for its Number and Name.
 func (a *Announcer) Announce(say Announcement) {
 	a.mu.Lock()
 	a.say = &say
@@ -203,7 +192,7 @@ func (a *Announcer) Announce(say Announcement) {
 	a.Look()
 }
 
-// Look has the Leases looked at now, and not after RetryPeriod.
+// Look makes the Announcer read the Lease now, and not after RetryPeriod.
 func (a *Announcer) Look() {
 	select {
 	case a.news <- struct{}{}:
@@ -211,8 +200,7 @@ func (a *Announcer) Look() {
 	}
 }
 
-// Run gets and renews the Lease until ctx is done, and then gives it back. While the API
-// server is away the number stays.
+// Run gets and renews the Lease until ctx is done, and then releases it.
 func (a *Announcer) Run(ctx context.Context) error {
 	ticker := a.cfg.Clock.NewTicker(a.cfg.RetryPeriod)
 	defer ticker.Stop()
@@ -234,105 +222,29 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 }
 
-// step renews the Lease, or gets one.
+// step renews the Lease, or gets it if no other gateway holds it.
 func (a *Announcer) step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Duration/2)
 	defer cancel()
-	if number, ok := a.Number(); ok {
-		held, err := a.take(ctx, number, false)
-		if held || err != nil {
-			return err
-		}
-		a.cfg.Log.Warn("another gateway has the number of this one now", zap.Int("number", number))
-	}
-	// Its own first: a gateway that is started again stays what its peers know.
-	for number := 1; number <= a.cfg.numbers(); number++ {
-		if held, err := a.take(ctx, number, false); held || err != nil {
-			return a.got(number, held, err)
-		}
-	}
-	for number := 1; number <= a.cfg.numbers(); number++ {
-		held, err := a.take(ctx, number, true)
-		if errors.Is(err, errWait) {
-			a.set(0)
-			return nil
-		}
-		if held || err != nil {
-			return a.got(number, held, err)
-		}
-	}
-	a.set(0)
-	if a.cfg.Standby {
-		return nil
-	}
-	return fmt.Errorf("each of the %d Leases %sN in namespace %s is held by another gateway", plan.MaxReplicas, gatewayLeases, a.cfg.Namespace)
-}
-
-// numbers are how many there are to have.
-func (c AnnounceConfig) numbers() int {
-	if c.Standby {
-		return 1
-	}
-	return plan.MaxReplicas
-}
-
-// errWait says that it is not known yet whether the holder of a Lease lives.
-var errWait = errors.New("the holder may live or not")
-
-func (a *Announcer) got(number int, held bool, err error) error {
-	if held {
-		a.set(number)
-	}
-	return err
-}
-
-func (a *Announcer) set(number int) {
-	a.mu.Lock()
-	waits := number == 0 && a.cfg.Standby
-	changed := a.number != number || a.waits != waits
-	if a.number == 0 && number != 0 {
-		a.term, a.held = a.term+1, true
-	}
-	a.number, a.waits = number, waits
-	a.mu.Unlock()
-	switch {
-	case !changed:
-		return
-	case waits:
-		a.cfg.Log.Info("this gateway stands by: another one is active")
-	default:
-		a.cfg.Log.Info("this gateway has a number", zap.Int("number", number))
-	}
-	a.cfg.OnChange()
-}
-
-// take writes the Lease of a number, if this gateway holds it, or, with foreign, if nobody
-// does. It reports whether this gateway holds it then. The error is errWait while nobody can
-// tell whether another does.
-func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, error) {
+	name := leaseName(a.cfg.Number)
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
-	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
+	have, err := leases.Get(ctx, name, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	switch {
-	case missing && !foreign && !a.has(number):
-		return false, nil
 	case missing:
-		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: leaseName(number)}}
+		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: name}}
 	case err != nil:
-		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
-	}
-	held, mine := holder(have) == a.cfg.Name, a.mine(have)
-	if !mine && !missing {
-		if !foreign {
-			return false, nil
+		return fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, name, err)
+	case !a.mine(have) && !a.free(have):
+		a.set(false)
+		if a.cfg.Standby {
+			return nil
 		}
-		if free, err := a.free(have); !free {
-			return false, err
-		}
+		return fmt.Errorf("gateway %s holds Lease %s/%s: set another gateway.number for one of the two", lease.Holder(have), a.cfg.Namespace, name)
 	}
-	next, err := a.lease(have, number, held)
+	next, err := a.lease(have)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if missing {
 		_, err = leases.Create(ctx, next, metav1.CreateOptions{})
@@ -340,124 +252,101 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		a.Look() // another gateway was faster, or somebody else wrote: the next step tells
-		return held, nil
+		a.Look() // another client wrote first: the next step reads who holds the Lease
+		return nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
+		return fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, name, err)
 	}
-	return true, nil
+	a.set(true)
+	return nil
 }
 
-// mine reports whether a Lease is this gateway's. By its key it is only when this process has
-// had no number yet: two that run with one key would take the Lease from each other for ever.
-func (a *Announcer) mine(lease *coordinationv1.Lease) bool {
-	if holder(lease) == a.cfg.Name {
+// set records whether this gateway is active.
+func (a *Announcer) set(active bool) {
+	a.mu.Lock()
+	waits := !active && (a.cfg.Standby || a.term > 0)
+	changed := a.active != active || a.waits != waits
+	if active && !a.active {
+		a.term++
+	}
+	a.active, a.waits = active, waits
+	a.mu.Unlock()
+	switch {
+	case !changed:
+		return
+	case active:
+		a.cfg.Log.Info("this gateway is active", zap.Int("number", a.cfg.Number))
+	default:
+		a.cfg.Log.Info("this gateway stands by: another one is active", zap.Int("number", a.cfg.Number))
+	}
+	a.cfg.OnChange()
+}
+
+// mine reports whether a Lease is this gateway's. The key counts only before this process has
+// been active: two gateways with one key would take the Lease from each other without end.
+func (a *Announcer) mine(have *coordinationv1.Lease) bool {
+	if lease.Holder(have) == a.cfg.Name {
 		return true
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.held || a.cfg.Standby || a.cfg.PublicKey == "" {
+	if a.Term() > 0 || a.cfg.Standby || a.cfg.PublicKey == "" {
 		return false
 	}
-	said, err := readAnnouncement(lease)
+	said, err := readAnnouncement(have)
 	return err == nil && said.PublicKey == a.cfg.PublicKey
 }
 
-// free reports whether nobody holds a Lease, or its holder has been silent for its duration.
-// The error is errWait until the holder has either renewed it or been silent for that long:
-// it may be the one before this gateway, which has crashed.
-func (a *Announcer) free(lease *coordinationv1.Lease) (bool, error) {
-	if holder(lease) == "" {
-		return true, nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// free reports whether no gateway holds a Lease, or its holder has not renewed it in time.
+func (a *Announcer) free(have *coordinationv1.Lease) bool {
 	now := a.cfg.Clock.Now()
-	s, known := a.seen[lease.Name]
-	if !known || s.version != renewal(lease) {
-		s = sighting{version: renewal(lease), at: now, renewed: known}
-		a.seen[lease.Name] = s
-	}
-	switch {
-	case now.Sub(s.at) > leaseDuration(lease):
-		return true, nil
-	case s.renewed:
-		return false, nil
-	}
-	return false, errWait
+	a.silence.See(have, now)
+	return lease.Holder(have) == "" || a.silence.Left(now, lease.Duration(have, 0)) < 0
 }
 
-// renewal names the last renewal of a Lease.
-func renewal(lease *coordinationv1.Lease) string {
-	if lease.Spec.RenewTime == nil || lease.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *lease.Spec.HolderIdentity + " " + lease.Spec.RenewTime.UTC().Format(time.RFC3339Nano)
-}
-
-func leaseDuration(lease *coordinationv1.Lease) time.Duration {
-	if lease.Spec.LeaseDurationSeconds == nil {
-		return 0
-	}
-	return time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second
-}
-
-// lease is what a Lease becomes.
-func (a *Announcer) lease(have *coordinationv1.Lease, number int, held bool) (*coordinationv1.Lease, error) {
+// lease returns the Lease with this gateway as its holder.
+func (a *Announcer) lease(have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	next, now := have.DeepCopy(), metav1.NewMicroTime(a.cfg.Clock.Now())
 	seconds := int32(max(a.cfg.Duration/time.Second, 1))
-	if !held {
-		next.Spec.AcquireTime = &now
-		transitions := int32(1)
-		if have.Spec.LeaseTransitions != nil {
-			transitions += *have.Spec.LeaseTransitions
-		}
-		next.Spec.LeaseTransitions = &transitions
+	if lease.Holder(have) != a.cfg.Name {
+		transitions := ptr.Deref(have.Spec.LeaseTransitions, 0) + 1
+		next.Spec.AcquireTime, next.Spec.LeaseTransitions = &now, &transitions
 	}
 	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &a.cfg.Name, &seconds, &now
-	if next.Labels == nil {
-		next.Labels = map[string]string{}
-	}
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
-	next.Labels[GatewayKey] = "true"
+	metav1.SetMetaDataLabel(&next.ObjectMeta, GatewayKey, "true")
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.say == nil { // what the one before has said stays: readers see that it is another's
+	if a.say == nil { // the Announcement of the former holder stays: its name is not the holder's
 		return next, nil
 	}
 	say := *a.say
-	say.Name, say.Number = a.cfg.Name, int32(number)
+	say.Name, say.Number = a.cfg.Name, int32(a.cfg.Number)
 	text, err := json.Marshal(say)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the announcement: %w", err)
 	}
-	next.Annotations[GatewayKey] = string(text)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, GatewayKey, string(text))
 	return next, nil
 }
 
-// releaseTimeout bounds the attempt of a gateway that stops to give its Lease back.
+// releaseTimeout bounds the attempt of a gateway that stops to release its Lease.
 const releaseTimeout = 5 * time.Second
 
-// release clears the holder.
+// release clears the holder of the Lease.
 func (a *Announcer) release(ctx context.Context) error {
-	number, ok := a.Number()
-	if !ok {
+	if !a.Active() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
-	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
-	if err == nil && holder(have) == a.cfg.Name {
+	have, err := leases.Get(ctx, leaseName(a.cfg.Number), metav1.GetOptions{})
+	if err == nil && lease.Holder(have) == a.cfg.Name {
 		next := have.DeepCopy()
 		next.Spec.HolderIdentity = nil
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		a.cfg.Log.Warn("lease not given back; it will expire", zap.Int("number", number), zap.Error(err))
+		a.cfg.Log.Warn("lease not released; it will expire", zap.Int("number", a.cfg.Number), zap.Error(err))
 	}
 	return nil
 }

@@ -25,19 +25,14 @@ import (
 	"github.com/liqod/liqod/health"
 )
 
-func announcer(t *testing.T, kube *kubefake.Clientset, clk *clocktesting.FakeClock, name string) *Announcer {
+func announcer(t *testing.T, kube *kubefake.Clientset, clk *clocktesting.FakeClock, name string, number int) *Announcer {
 	t.Helper()
 	a, err := NewAnnouncer(AnnounceConfig{
-		Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: 15 * time.Second, RetryPeriod: 2 * time.Second,
+		Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Number: number, Duration: 15 * time.Second, RetryPeriod: 2 * time.Second,
 		Clock: clk, Log: zap.NewNop(), OnChange: func() {},
 	})
 	require.NoError(t, err)
 	return a
-}
-
-func number(a *Announcer) int {
-	n, _ := a.Number()
-	return n
 }
 
 func TestNumbersOfGateways(t *testing.T) {
@@ -50,61 +45,59 @@ func TestNumbersOfGateways(t *testing.T) {
 			require.NoError(t, a.step(t.Context()))
 		}
 	}
-	a, b := announcer(t, kube, clk, "a"), announcer(t, kube, clk, "b")
+	refused := func(a *Announcer, holder string) {
+		t.Helper()
+		require.ErrorContains(t, a.step(t.Context()), "gateway "+holder+" holds Lease liqod/liqod-gateway-1: set another gateway.number for one of the two")
+		require.False(t, a.Active())
+		require.Equal(t, a.Term() > 0, a.StandsBy())
+	}
+	a, b := announcer(t, kube, clk, "a", 1), announcer(t, kube, clk, "b", 2)
 	step(a, b)
-	require.Equal(t, []int{1, 0}, []int{number(a), number(b)}, "the first one might be dead")
+	require.True(t, a.Active() && b.Active())
+
+	// Restarted, it has its number at once, though its Lease has not expired.
+	b = announcer(t, kube, clk, "b", 2)
 	step(a, b)
-	require.Equal(t, []int{1, 2}, []int{number(a), number(b)}, "it has renewed its Lease")
+	require.True(t, b.Active())
 
-	// Started again it has its own number, though its Lease has not expired.
-	b = announcer(t, kube, clk, "b")
-	step(a, b)
-	require.Equal(t, 2, number(b))
-
-	// A third one waits until it knows that the others live.
-	c := announcer(t, kube, clk, "c")
-	for range 3 {
-		step(a, b, c)
+	// Another one in place of the first gets the number when the Lease has expired.
+	d := announcer(t, kube, clk, "d", 1)
+	refused(d, "a")
+	step(a)
+	refused(d, "a")
+	for range 7 {
+		clk.Step(2 * time.Second)
+		refused(d, "a")
 	}
-	require.Equal(t, 3, number(c))
+	step(d)
+	require.True(t, d.Active())
 
-	// The first one crashes. Another one in its place has its number when its Lease has
-	// expired, though others are free.
-	d := announcer(t, kube, clk, "d")
-	step(b, c, d)
-	for range 6 {
-		step(b, c, d)
-		require.Zero(t, number(d))
-	}
-	for range 2 {
-		step(b, c, d)
-	}
-	require.Equal(t, 1, number(d))
+	// The first one runs again: its number is another's now, until that one releases it.
+	refused(a, "d")
+	require.NoError(t, d.release(t.Context()))
+	step(a)
+	require.True(t, a.Active())
 
-	// The first one comes back to its senses: its number is another's now.
-	for range 4 {
-		step(a, b, c, d)
-	}
-	require.Equal(t, 4, number(a))
-
-	// While the API server is away, a number stays.
+	// While the API server is away, a gateway stays active.
 	kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("away")
 	})
 	require.Error(t, a.step(t.Context()))
-	require.Equal(t, 4, number(a))
+	require.True(t, a.Active())
 
-	_, err := NewAnnouncer(AnnounceConfig{Name: "Not_A_Label"})
+	_, err := NewAnnouncer(AnnounceConfig{Name: "Not_A_Label", Number: 1})
 	require.ErrorContains(t, err, "a DNS label is accepted")
+	_, err = NewAnnouncer(AnnounceConfig{Name: "a", Number: 15})
+	require.ErrorContains(t, err, "the number of this gateway is 15: 1 to 14 is accepted")
 }
 
-// Of gateways that stand by for each other one has the only number.
+// One of several gateways that stand by for each other is active.
 func TestStandbyOfGateways(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
 	changes := 0
 	standby := func(name string) *Announcer {
-		a := announcer(t, kube, clk, name)
+		a := announcer(t, kube, clk, name, 1)
 		a.cfg.Standby, a.cfg.Duration, a.cfg.OnChange = true, 6*time.Second, func() { changes++ }
 		return a
 	}
@@ -117,7 +110,7 @@ func TestStandbyOfGateways(t *testing.T) {
 	a, b := standby("a"), standby("b")
 	require.False(t, b.StandsBy(), "that another is active is not known yet")
 	step(a, b, b)
-	require.Equal(t, []int{1, 0}, []int{number(a), number(b)})
+	require.True(t, a.Active() && !b.Active())
 	require.True(t, b.StandsBy())
 	require.False(t, a.StandsBy())
 	require.Equal(t, 2, changes)
@@ -126,44 +119,45 @@ func TestStandbyOfGateways(t *testing.T) {
 	clk.Step(5 * time.Second)
 	a = standby("a")
 	step(a, b)
-	require.Equal(t, []int{1, 0}, []int{number(a), number(b)})
+	require.True(t, a.Active() && !b.Active())
 
 	// It is silent for longer, and then learns that it is not active any more.
 	clk.Step(5 * time.Second)
 	step(b)
-	require.Zero(t, number(b))
+	require.False(t, b.Active())
 	clk.Step(2 * time.Second)
 	step(b, a)
-	require.Equal(t, []int{0, 1}, []int{number(a), number(b)})
+	require.True(t, b.Active() && !a.Active())
 	require.True(t, a.StandsBy())
 
 	// A number that is given back is taken at the next look.
 	require.NoError(t, b.release(t.Context()))
 	step(a)
-	require.Equal(t, 1, number(a))
+	require.True(t, a.Active())
 	require.False(t, a.StandsBy())
 	require.Equal(t, 2, a.Term(), "once after the kill, and once now")
 }
 
 // A gateway with another name and the key that a Lease announces has that Lease at once: it
-// is the same one, started again. Where both run, the one that was there has another number.
+// is the same one, started again. Where both run, the one that was there is active no more.
 func TestNumberOfTheSameKey(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	a, b := announcer(t, kube, clk, "a"), announcer(t, kube, clk, "b")
+	a, b := announcer(t, kube, clk, "a", 1), announcer(t, kube, clk, "b", 1)
 	say := Announcement{Addresses: []string{"192.0.2.13"}}
 	say.PublicKey = publicKeys(t, 1)[0]
 	a.cfg.PublicKey, b.cfg.PublicKey = say.PublicKey, say.PublicKey
 	a.Announce(say)
 	require.NoError(t, a.step(t.Context()))
 	require.NoError(t, b.step(t.Context()))
-	require.Equal(t, 1, number(b))
+	require.True(t, b.Active())
 	for range 3 {
 		clk.Step(2 * time.Second)
-		require.NoError(t, a.step(t.Context()))
+		require.ErrorContains(t, a.step(t.Context()), "gateway b holds Lease")
 		require.NoError(t, b.step(t.Context()))
 	}
-	require.Equal(t, []int{2, 1}, []int{number(a), number(b)})
+	require.True(t, b.Active() && !a.Active())
+	require.True(t, a.StandsBy(), "so its tunnels are down: peers answer to whichever has sent last")
 }
 
 // What a gateway has said last counts while its Lease is deleted or cannot be read, and until
@@ -179,7 +173,7 @@ func TestLastAnnouncements(t *testing.T) {
 	for i, name := range []string{"a", "b"} {
 		say := Announcement{Addresses: []string{netip.AddrFrom4([4]byte{192, 0, 2, byte(13 + i)}).String()}}
 		say.PublicKey = keys[i]
-		a := announcer(t, kube, clk, name)
+		a := announcer(t, kube, clk, name, i+1)
 		a.Announce(say)
 		all = append(all, a)
 	}
@@ -188,8 +182,8 @@ func TestLastAnnouncements(t *testing.T) {
 		clk.Step(2 * time.Second)
 		for _, a := range some {
 			require.NoError(t, a.step(t.Context()))
-			if n, ok := a.Number(); ok {
-				lease, err := leases.Get(t.Context(), leaseName(n), metav1.GetOptions{})
+			if a.Active() {
+				lease, err := leases.Get(t.Context(), leaseName(a.cfg.Number), metav1.GetOptions{})
 				require.NoError(t, err)
 				l.saw(lease)
 			}
@@ -235,7 +229,7 @@ func TestLastAnnouncements(t *testing.T) {
 	require.Equal(t, []string{"b"}, names())
 	require.NoError(t, leases.Delete(t.Context(), leaseName(2), metav1.DeleteOptions{}))
 	step(all[1])
-	require.Equal(t, 2, number(all[1]), "its Lease is made again")
+	require.True(t, all[1].Active(), "its Lease is created again")
 	require.NoError(t, all[1].release(t.Context()))
 	lease, err := leases.Get(t.Context(), leaseName(2), metav1.GetOptions{})
 	require.NoError(t, err)
@@ -250,7 +244,7 @@ func TestFirstListOfGatewaysIsTold(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		kube := kubefake.NewSimpleClientset()
 		if there {
-			a := announcer(t, kube, clocktesting.NewFakeClock(noon), "a")
+			a := announcer(t, kube, clocktesting.NewFakeClock(noon), "a", 1)
 			say := Announcement{Addresses: []string{"192.0.2.13"}}
 			say.PublicKey = publicKeys(t, 1)[0]
 			a.Announce(say)
@@ -288,7 +282,7 @@ func TestLeaseGateways(t *testing.T) {
 	_, known := l.Gateways()
 	require.False(t, known)
 
-	a := announcer(t, kube, clk, "a")
+	a := announcer(t, kube, clk, "a", 1)
 	require.NoError(t, a.step(t.Context()))
 	see(1)
 	require.Empty(t, l.List(), "nothing is announced yet")

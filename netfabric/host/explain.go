@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -24,17 +25,17 @@ var ErrNoPeer = errors.New("the address belongs to no peer")
 // one is said in its Refusal.
 func ReadGateways(leases []coordinationv1.Lease, now time.Time) (out []Announcement, refused []Refusal) {
 	for i := range leases {
-		lease := &leases[i]
-		if lease.Annotations[GatewayKey] == "" {
+		have := &leases[i]
+		if have.Annotations[GatewayKey] == "" {
 			continue
 		}
-		a, err := readAnnouncement(lease)
+		a, err := readAnnouncement(have)
 		if err != nil {
-			refused = append(refused, Refusal{Kind: "Lease", Namespace: lease.Namespace, Name: lease.Name, Message: err.Error()})
+			refused = append(refused, Refusal{Kind: "Lease", Namespace: have.Namespace, Name: have.Name, Message: err.Error()})
 			continue
 		}
-		holds := lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == a.Name
-		a.Alive = holds && lease.Spec.RenewTime != nil && now.Sub(lease.Spec.RenewTime.Time) <= leaseDuration(lease)
+		holds := lease.Holder(have) == a.Name
+		a.Alive = holds && have.Spec.RenewTime != nil && now.Sub(have.Spec.RenewTime.Time) <= lease.Duration(have, 0)
 		out = append(out, a)
 	}
 	return byNumber(out), refused

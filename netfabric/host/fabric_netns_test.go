@@ -172,7 +172,7 @@ func (s site) gateway(a *apis) (*Gateway, error) {
 		ClusterID: s.ClusterID, Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil }, Endpoints: list,
 		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
-		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-" + s.ClusterID,
+		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-" + s.ClusterID, Number: 1,
 			Duration: 15 * time.Second, RetryPeriod: time.Second, Clock: clock.RealClock{}, Log: log},
 		Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
 		Listen: func(at netip.AddrPort) (ProbeSocket, error) {

@@ -215,15 +215,14 @@ func (g *Gateway) readKey(ctx context.Context) (kernel.Key, error) {
 }
 
 func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
-	number, ok := g.announcer.Number()
-	if !ok {
+	if !g.announcer.Active() {
 		return g.standBy(ctx)
 	}
 	objects, behind, err := g.objects(ctx)
 	if err != nil {
 		return g.ended(err)
 	}
-	objects.Gateways = g.withSelf(objects.Gateways, number)
+	objects.Gateways = g.withSelf(objects.Gateways)
 	again := g.chooseAll(objects.Connections)
 	in, refused, err := BuildInput(objects, g.settings())
 	g.tell(refused)
@@ -276,9 +275,9 @@ func (g *Gateway) settings() Settings {
 }
 
 // withSelf are the own gateways with this one as it is, whatever the cache has.
-func (g *Gateway) withSelf(list []Announcement, number int) []Announcement {
+func (g *Gateway) withSelf(list []Announcement) []Announcement {
 	self := Announcement{Alive: true, MTU: g.cfg.MTU}
-	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(number), g.key.Public()
+	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(g.cfg.Announce.Number), g.key.Public()
 	for _, a := range g.cfg.Addresses {
 		self.Addresses = append(self.Addresses, a.String())
 	}
@@ -407,8 +406,8 @@ func (g *Gateway) Ready() error {
 	if keyless != nil {
 		return fmt.Errorf("this gateway has no key: %w", keyless)
 	}
-	if _, ok := g.announcer.Number(); !ok && !g.announcer.StandsBy() {
-		return errors.New("this gateway holds no Lease, so it has no number")
+	if !g.announcer.Active() && !g.announcer.StandsBy() {
+		return errors.New("this gateway does not hold the Lease of its number")
 	}
 	return g.fabric.Ready()
 }

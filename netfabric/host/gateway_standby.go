@@ -66,7 +66,7 @@ func (g *Gateway) activate(ctx context.Context, mode kernel.Mode) error {
 // withdraw takes the tunnels of the active gateway down when it stops: the next one has its
 // key, and peers answer to whichever has sent last.
 func (g *Gateway) withdraw(ctx context.Context) {
-	if _, active := g.announcer.Number(); !active || !g.cfg.Announce.Standby {
+	if !g.announcer.Active() || !g.cfg.Announce.Standby {
 		return
 	}
 	g.echoes.stop()

@@ -41,7 +41,7 @@ func startStandby(t *testing.T, a *apis, key kernel.Key, name, address string) *
 		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil },
 		Host: s.host, Sources: a.sources, Client: a.liqo,
 		Announce: AnnounceConfig{
-			Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Standby: true,
+			Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Number: 1, Standby: true,
 			Duration: time.Hour, RetryPeriod: 100 * time.Millisecond, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		},
 		Activate: func(context.Context) error {

@@ -120,7 +120,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Key: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
 		Host: host, Sources: a.sources, Client: a.liqo,
-		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Duration: 15 * time.Second, RetryPeriod: 100 * time.Millisecond, Clock: clock.RealClock{}, Log: zap.NewNop()},
+		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Number: 1, Duration: 15 * time.Second, RetryPeriod: 100 * time.Millisecond, Clock: clock.RealClock{}, Log: zap.NewNop()},
 		Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
 		Listen: func(netip.AddrPort) (ProbeSocket, error) { // the fake host has no such address
 			return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -38,13 +39,12 @@ type LeaseGateways struct {
 	refused map[string]string // what was logged of a Lease
 }
 
-// announced is what a Lease says.
+// announced is the content of a Lease, and the state of its gateway.
 type announced struct {
 	Announcement
-	renewal  string
-	renewed  time.Time // when the renewal was seen here
+	silence  lease.Silence
 	duration time.Duration
-	doubted  time.Time // when the API server first said that there is no later one; zero: not so far
+	doubted  time.Time // when a live read first showed no later renewal; zero: none has
 }
 
 // NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
@@ -116,57 +116,59 @@ func (l *LeaseGateways) List() (out []Announcement) {
 
 // saw takes a Lease as it is now.
 func (l *LeaseGateways) saw(obj any) {
-	lease, ok := obj.(*coordinationv1.Lease)
-	if !ok || lease.Labels[GatewayKey] != "true" {
+	have, ok := obj.(*coordinationv1.Lease)
+	if !ok || have.Labels[GatewayKey] != "true" {
 		return
 	}
-	if l.update(lease) {
+	if l.update(have) {
 		l.tell()
 	}
 }
 
 // update reports whether something changed but the time of the renewal.
-func (l *LeaseGateways) update(lease *coordinationv1.Lease) (changed bool) {
+func (l *LeaseGateways) update(have *coordinationv1.Lease) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, now := l.known[lease.Name], l.clock.Now()
-	a, err := readAnnouncement(lease)
+	before, now := l.known[have.Name], l.clock.Now()
+	a, err := readAnnouncement(have)
 	if err != nil {
-		l.refuse(lease, err)
-		return before != nil && before.unreadable(lease, now)
+		l.refuse(have, err)
+		return before != nil && before.unreadable(have, now)
 	}
-	delete(l.refused, lease.Name)
-	next := &announced{Announcement: a, renewal: renewal(lease), renewed: now, duration: leaseDuration(lease)}
-	next.Alive, next.Since = holder(lease) == a.Name, now
+	delete(l.refused, have.Name)
+	next := &announced{Announcement: a, duration: lease.Duration(have, 0)}
+	next.silence.See(have, now)
+	next.Alive, next.Since = lease.Holder(have) == a.Name, now
 	if before != nil && before.Name == a.Name {
-		if before.renewal == next.renewal { // not a sign of life
-			next.Alive, next.renewed, next.doubted = next.Alive && before.Alive, before.renewed, before.doubted
+		if !before.silence.Broken(have) { // only another renewal is a sign of life
+			next.Alive, next.silence, next.doubted = next.Alive && before.Alive, before.silence, before.doubted
 		}
 		if before.Alive == next.Alive {
 			next.Since = before.Since
 		}
 	}
-	l.known[lease.Name] = next
+	l.known[have.Name] = next
 	return before == nil || before.Alive != next.Alive || !before.same(a)
 }
 
 // refuse logs why a Lease cannot be read, once. Before its first announcement, a gateway says
 // nothing there.
-func (l *LeaseGateways) refuse(lease *coordinationv1.Lease, err error) {
-	if lease.Annotations[GatewayKey] == "" || l.refused[lease.Name] == err.Error() {
+func (l *LeaseGateways) refuse(have *coordinationv1.Lease, err error) {
+	if have.Annotations[GatewayKey] == "" || l.refused[have.Name] == err.Error() {
 		return
 	}
-	l.refused[lease.Name] = err.Error()
-	l.log.Warn("an announcement of a gateway cannot be read; the last good one counts", zap.String("lease", lease.Name), zap.Error(err))
+	l.refused[have.Name] = err.Error()
+	l.log.Warn("an announcement of a gateway cannot be read; the last good one counts", zap.String("lease", have.Name), zap.Error(err))
 }
 
 // unreadable takes a Lease without an announcement that can be read. What the gateway said
 // last stays, and who holds the Lease still tells whether it lives. It reports whether that
 // has changed.
-func (a *announced) unreadable(lease *coordinationv1.Lease, now time.Time) (changed bool) {
-	if holder(lease) == a.Name {
-		if a.Alive && a.renewal != renewal(lease) {
-			a.renewal, a.renewed, a.doubted = renewal(lease), now, time.Time{}
+func (a *announced) unreadable(have *coordinationv1.Lease, now time.Time) (changed bool) {
+	if lease.Holder(have) == a.Name {
+		if a.Alive && a.silence.Broken(have) {
+			a.silence.See(have, now)
+			a.doubted = time.Time{}
 		}
 		return false
 	}
@@ -175,14 +177,6 @@ func (a *announced) unreadable(lease *coordinationv1.Lease, now time.Time) (chan
 		a.Alive, a.Since = false, now
 	}
 	return changed
-}
-
-// holder returns the holder of a Lease; "" while there is none.
-func holder(lease *coordinationv1.Lease) string {
-	if lease.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *lease.Spec.HolderIdentity
 }
 
 // same reports whether two announcements say the same.
@@ -229,7 +223,7 @@ func (l *LeaseGateways) overdue() (names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, a := range l.known {
-		if a.Alive && l.clock.Since(a.renewed) > a.duration {
+		if a.Alive && a.silence.Left(l.clock.Now(), a.duration) < 0 {
 			names = append(names, name)
 		}
 	}
@@ -243,23 +237,23 @@ func (l *LeaseGateways) overdue() (names []string) {
 func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string, while time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+	have, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		lease, err = nil, nil
+		have, err = nil, nil
 	}
-	dead, later := l.doubt(name, lease, err, while)
+	dead, later := l.doubt(name, have, err, while)
 	switch {
 	case dead:
 		l.log.Warn("a gateway is silent", zap.String("lease", name))
 		l.tell()
 	case later:
-		l.saw(lease)
+		l.saw(have)
 	}
 }
 
 // doubt takes what a live read of a Lease, nil if it is deleted, has shown: its gateway is
 // dead, or it has renewed the Lease later than the watch says, or neither is known yet.
-func (l *LeaseGateways) doubt(name string, lease *coordinationv1.Lease, err error, while time.Duration) (dead, later bool) {
+func (l *LeaseGateways) doubt(name string, have *coordinationv1.Lease, err error, while time.Duration) (dead, later bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.known[name]
@@ -269,7 +263,7 @@ func (l *LeaseGateways) doubt(name string, lease *coordinationv1.Lease, err erro
 	case err != nil:
 		a.doubted = time.Time{}
 		return false, false
-	case lease != nil && a.renewal != renewal(lease):
+	case have != nil && a.silence.Broken(have):
 		return false, true
 	}
 	now := l.clock.Now()

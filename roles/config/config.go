@@ -263,6 +263,8 @@ type Gateway struct {
 	// KeySecret, or else a file in StateDir, has the private key of the gateway.
 	KeySecret string `mapstructure:"keySecret"`
 	StateDir  string `mapstructure:"stateDir"`
+	// Number identifies the gateway among those of its cluster.
+	Number int `mapstructure:"number"`
 	// Standby lets several gateways with one key take turns.
 	Standby     bool `mapstructure:"standby"`
 	TunnelPort  int  `mapstructure:"tunnelPort"`

@@ -168,6 +168,7 @@ var rules = map[string]kind{
 
 	"gateway.keySecret":      objectName().orEmpty(),
 	"gateway.stateDir":       directory(),
+	"gateway.number":         integer(1, 14),
 	"gateway.standby":        boolean(),
 	"gateway.tunnelPort":     integer(1, math.MaxUint16),
 	"gateway.overlayPort":    integer(1, math.MaxUint16),

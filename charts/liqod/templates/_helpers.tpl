@@ -110,6 +110,7 @@ these starts none of its pods again. Sections that are not listed count for ever
   "networking" "use networking"
   "ipam" "use ipam"
   "gateway.keySecret" "leave it out: the rights of the chart are for Secret liqod-gateway-key"
+  "gateway.number" "leave it out: the chart's gateways have number 1"
   "gateway.standby" "leave it out: it follows from networking.gatewayTemplates.replicas"
   "gateway.stateDir" "leave it out: the key is in Secret liqod-gateway-key"
   "gateway.tunnelPort" "use networking.gatewayTemplates.service.port, to which the Service leads from outside"
