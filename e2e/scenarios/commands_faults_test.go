@@ -17,9 +17,9 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// mishap is a row of the tables of faults: status and check name its cause and a fix, and the fix works
+// faultCase is a row of the tables of faults: status and check name its cause and a fix, and the fix works
 // as it is pasted.
-type mishap struct {
+type faultCase struct {
 	name string
 	// at is the cluster whose people look. Default: rome.
 	at *site.Site
@@ -46,7 +46,7 @@ type mishap struct {
 
 // mends makes faults, waits until the commands name the causes of all, runs the fixes, and waits until no
 // cause is left.
-func (w *world) mends(t *testing.T, faults ...mishap) {
+func (w *world) mends(t *testing.T, faults ...faultCase) {
 	t.Helper()
 	for i := range faults {
 		if faults[i].at == nil {
@@ -58,7 +58,7 @@ func (w *world) mends(t *testing.T, faults ...mishap) {
 	}
 	fixes := map[string][]string{}
 	within(t, longest, "check names the causes", func(ctx context.Context) error {
-		return w.look(ctx, "check", faults, func(f mishap, fix []string, found bool) error {
+		return w.look(ctx, "check", faults, func(f faultCase, fix []string, found bool) error {
 			if !found {
 				return fmt.Errorf("%s: no line has %q", f.name, f.cause)
 			}
@@ -67,7 +67,7 @@ func (w *world) mends(t *testing.T, faults ...mishap) {
 		})
 	})
 	within(t, longest, "status names the same causes and fixes", func(ctx context.Context) error {
-		return w.look(ctx, "status", faults, func(f mishap, fix []string, found bool) error {
+		return w.look(ctx, "status", faults, func(f faultCase, fix []string, found bool) error {
 			if !f.quiet && (!found || !slices.Equal(fix, fixes[f.name])) {
 				return fmt.Errorf("%s: %q has the fix %q, not %q", f.name, f.cause, fix, fixes[f.name])
 			}
@@ -79,7 +79,7 @@ func (w *world) mends(t *testing.T, faults ...mishap) {
 	}
 	for _, command := range []string{"status", "check"} {
 		within(t, longest, command+" names no cause any more", func(ctx context.Context) error {
-			return w.look(ctx, command, faults, func(f mishap, _ []string, found bool) error {
+			return w.look(ctx, command, faults, func(f faultCase, _ []string, found bool) error {
 				if found {
 					return fmt.Errorf("%s: there is still a line with %q", f.name, f.cause)
 				}
@@ -90,7 +90,7 @@ func (w *world) mends(t *testing.T, faults ...mishap) {
 }
 
 // look runs a command once for each cluster and set of flags, and judges the findings of the faults.
-func (w *world) look(ctx context.Context, command string, faults []mishap, judge func(mishap, []string, bool) error) error {
+func (w *world) look(ctx context.Context, command string, faults []faultCase, judge func(faultCase, []string, bool) error) error {
 	printed := map[string]string{}
 	var wrong []error
 	for _, f := range faults {
@@ -136,7 +136,7 @@ func findingOf(out string, texts []string) (fix []string, found bool) {
 }
 
 // paste runs the commands of a fix in a shell, each in the cluster that the fix says.
-func (w *world) paste(t *testing.T, f mishap, fix []string) {
+func (w *world) paste(t *testing.T, f faultCase, fix []string) {
 	t.Helper()
 	t.Logf("fix: %s", strings.Join(fix, "\n"))
 	w.inRunbook(t, f, fix)
@@ -171,7 +171,7 @@ func (w *world) paste(t *testing.T, f mishap, fix []string) {
 }
 
 // inRunbook checks that the page about a fault has the command that mends it.
-func (w *world) inRunbook(t *testing.T, f mishap, fix []string) {
+func (w *world) inRunbook(t *testing.T, f faultCase, fix []string) {
 	t.Helper()
 	if f.runbook == "" {
 		return

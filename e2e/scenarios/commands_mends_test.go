@@ -20,7 +20,7 @@ import (
 // testCommandNodes makes faults of a second virtual node, which no other namespace uses.
 func testCommandNodes(t *testing.T, w *world) {
 	const namespace = "budgeted"
-	w.mends(t, mishap{
+	w.mends(t, faultCase{
 		name: "NoCapacity", cause: []string{"virtual node spare: it is Ready, but has no room for pods"}, fill: map[string]string{"CPU": "10", "MEMORY": "10Gi", "PODS": "10"},
 		make: func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), longest)
@@ -30,7 +30,7 @@ func testCommandNodes(t *testing.T, w *world) {
 		},
 	})
 	w.mends(t, w.hangingVKubelet("spare"))
-	w.mends(t, mishap{
+	w.mends(t, faultCase{
 		name: "DisruptionBudget", cause: []string{"virtual node spare: PodDisruptionBudget budgeted/web admits no eviction"},
 		make: func(t *testing.T) {
 			w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("south")})
@@ -47,10 +47,10 @@ func testCommandNodes(t *testing.T, w *world) {
 }
 
 // hangingVKubelet is a vkubelet whose pod runs, and whose process does nothing.
-func (w *world) hangingVKubelet(node string) mishap {
+func (w *world) hangingVKubelet(node string) faultCase {
 	selected := metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel + "=" + node}
 	pods, before := w.rome.Client().CoreV1().Pods(tenantOfMilan), map[types.UID]bool{}
-	return mishap{
+	return faultCase{
 		name: "VKubeletHangs", cause: []string{"virtual node " + node + ": the Node is not Ready: "}, only: "delete pods",
 		runbook: "LiqodVirtualNodeNotReady", command: "kubectl -n TENANT delete pods -l liqo.io/virtual-node=NODE",
 		make: func(t *testing.T) {
@@ -99,15 +99,15 @@ func (w *world) mendsQuotas(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.mends(t,
-		mishap{
+		faultCase{
 			name: "QuotaUndeclared", cause: []string{"pods of namespace undeclared: ", "requires declared CPU and memory"}, make: w.deploys("undeclared", nil),
 			editor: `s/resources: {}/resources: {requests: {cpu: 10m, memory: 1Mi}}/`,
 		},
-		mishap{
+		faultCase{
 			name: "QuotaTooSmall", cause: []string{"pods of namespace huge: ", "the pod alone is larger than the quota"}, make: w.deploys("huge", requests("5")),
 			only: "edit", editor: `s/cpu: "5"/cpu: 10m/`,
 		},
-		mishap{
+		faultCase{
 			name: "QuotaExceeded", cause: []string{"pods of namespace full: ", "QuotaExceeded"}, only: "edit quotas", editor: `s/cpu: "1"/cpu: "4"/`,
 			runbook: "LiqodQuotaWaiting", command: "kubectl -n TENANT edit quotas.offloading.liqo.io",
 			make: func(t *testing.T) {
@@ -118,7 +118,7 @@ func (w *world) mendsQuotas(t *testing.T) {
 				require.NoError(t, err)
 			},
 		})
-	w.mends(t, mishap{
+	w.mends(t, faultCase{
 		name: "QuotaCordoned", cause: []string{"pods of namespace closed: ", "QuotaCordoned"}, only: "edit quotas", editor: `s/cordoned: true/cordoned: false/`,
 		make: func(t *testing.T) {
 			_, err := quotas.Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"cordoned":true}}`), metav1.PatchOptions{})
@@ -140,7 +140,7 @@ func (w *world) mendsOffer(t *testing.T) {
 	t.Helper()
 	const namespace, twin = "lent", "lent-rome"
 	pods := w.milan.Client().CoreV1().Pods(twin)
-	w.mends(t, mishap{
+	w.mends(t, faultCase{
 		name: "OfferTooSmall", cause: []string{"pods of namespace lent: ", "the pod alone is larger than the quota"},
 		only: "apply", fill: map[string]string{"CPU": "4", "MEMORY": "1Gi", "PODS": "1"},
 		make: func(t *testing.T) {
@@ -180,9 +180,9 @@ func testCommandRoles(t *testing.T, w *world) {
 	}
 }
 
-func (w *world) scaledToZero(role string, process **lab.Process) mishap {
+func (w *world) scaledToZero(role string, process **lab.Process) faultCase {
 	name, before := "liqod-"+role, int32(1)
-	return mishap{
+	return faultCase{
 		name: role + "ScaledToZero", cause: []string{"role " + role + ": it is scaled to zero"},
 		make: func(t *testing.T) {
 			d, err := w.rome.Client().AppsV1().Deployments("liqod").Get(t.Context(), name, metav1.GetOptions{})
@@ -215,7 +215,7 @@ func (w *world) mendsToken(t *testing.T, args ...string) {
 	t.Helper()
 	token := w.token(t)
 	w.revoke(t, token)
-	w.mendsPeering(t, mishap{
+	w.mendsPeering(t, faultCase{
 		name: "TokenRevoked", cause: []string{"identity: cluster milan refuses the token: "},
 		runbook: "LiqodPeerNotAuthenticated", command: "liqod token create --for CLUSTER",
 		make: func(t *testing.T) {
@@ -227,7 +227,7 @@ func (w *world) mendsToken(t *testing.T, args ...string) {
 // mendsNoProvider offloads a namespace while rome uses no provider, and peers by what status says.
 func (w *world) mendsNoProvider(t *testing.T) {
 	t.Helper()
-	w.mendsPeering(t, mishap{
+	w.mendsPeering(t, faultCase{
 		name: "NoProvider", cause: []string{"namespace shop: there is no virtual node: this cluster uses no provider"},
 		make: func(t *testing.T) {
 			require.NoError(t, w.says(w.rome, []string{"offload", "namespace", "shop", "--wait=false"}, 0)(t.Context()))
@@ -236,7 +236,7 @@ func (w *world) mendsNoProvider(t *testing.T) {
 }
 
 // mendsPeering makes a fault whose fix gives rome a virtual node of milan, and runs the vkubelet as its Deployment would.
-func (w *world) mendsPeering(t *testing.T, fault mishap) {
+func (w *world) mendsPeering(t *testing.T, fault faultCase) {
 	t.Helper()
 	vkubelet := make(chan error, 1)
 	go func() { vkubelet <- w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan") }()

@@ -28,9 +28,9 @@ func testCommandFaults(t *testing.T, w *world) {
 	require.NoError(t, w.rome.Client().AppsV1().DaemonSets("default").Delete(t.Context(), "agent", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 
 	// The first fix leaves a pod with the affinity of before.
-	w.mends(t, mishap{name: "Cordoned", cause: []string{"virtual node milan: it is Ready, but cordoned"},
+	w.mends(t, faultCase{name: "Cordoned", cause: []string{"virtual node milan: it is Ready, but cordoned"},
 		make: func(t *testing.T) { cordon(t, w.rome, true, "milan") },
-	}, mishap{name: "EarlierAffinity", cause: []string{"pods of namespace typo: ", "with the affinity of an earlier NamespaceOffloading"},
+	}, faultCase{name: "EarlierAffinity", cause: []string{"pods of namespace typo: ", "with the affinity of an earlier NamespaceOffloading"},
 		then: func(t *testing.T) { within(t, longest, "the next pod runs", w.available("web", "typo", 1)) }})
 	w.mendsQuotas(t)
 	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed", "undeclared", "huge", "full", "closed")
@@ -39,7 +39,7 @@ func testCommandFaults(t *testing.T, w *world) {
 
 // faultsOfContainers are faults of containers that wait in the provider. The test does the kubelet's work
 // where the simulated one does not look at the objects that a container needs.
-func (w *world) faultsOfContainers() []mishap {
+func (w *world) faultsOfContainers() []faultCase {
 	needs := func(namespace, kind string, from corev1.EnvFromSource) func(*testing.T) {
 		return func(t *testing.T) {
 			w.faulty(t, namespace)
@@ -59,7 +59,7 @@ func (w *world) faultsOfContainers() []mishap {
 		}
 	}
 	core := w.milan.Client().CoreV1()
-	return []mishap{
+	return []faultCase{
 		{
 			name: "ConfigMap", cause: []string{"pods of namespace settings: ", `configmap "settings" not found`}, only: "create", fill: map[string]string{"KEY=VALUE": "color=blue"},
 			runbook: "LiqodPodsPending", command: "kubectl -n NAMESPACE create configmap NAME --from-literal=KEY=VALUE",
@@ -86,11 +86,11 @@ func (w *world) faultsOfContainers() []mishap {
 }
 
 // faultsOfPods are faults of pods that no node takes.
-func (w *world) faultsOfPods() []mishap {
+func (w *world) faultsOfPods() []faultCase {
 	privileged := func(s *corev1.PodSpec) {
 		s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	}
-	return []mishap{
+	return []faultCase{
 		{
 			name: "Selector", cause: []string{"namespace typo: ", "spec.clusterSelector (region in (nowhere)) matches none of the virtual nodes: milan (region=north)"},
 			make: func(t *testing.T) {
@@ -123,8 +123,8 @@ func (w *world) faultsOfPods() []mishap {
 }
 
 // faultsOfObjects are faults of single objects.
-func (w *world) faultsOfObjects() []mishap {
-	return []mishap{
+func (w *world) faultsOfObjects() []faultCase {
+	return []faultCase{
 		{
 			name: "NameTaken", cause: []string{"namespace renamed: ", "renamed-rome exists already"}, only: "offload", fill: map[string]string{"NAME": "other"},
 			runbook: "LiqodNamespaceNotMapped", command: "liqod unoffload namespace NAMESPACE",

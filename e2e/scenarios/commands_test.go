@@ -219,7 +219,7 @@ func testCommandPeerAway(t *testing.T, w *world) {
 	require.NoError(t, err)
 	fix, _ := findingOf(out, []string{"milan, API server: "})
 	require.NotEmpty(t, fix)
-	w.inRunbook(t, mishap{runbook: "LiqodPeerDown", command: "curl --insecure --globoff --max-time 10 URL/readyz"}, fix)
+	w.inRunbook(t, faultCase{runbook: "LiqodPeerDown", command: "curl --insecure --globoff --max-time 10 URL/readyz"}, fix)
 	said, err := w.shell(t, w.rome, fix[0], "")
 	require.Error(t, err, said)
 	have, _, err := w.summary(t.Context(), w.rome)
@@ -244,7 +244,7 @@ func testCommandNoController(t *testing.T, w *world) {
 	require.Equal(t, "unknown", have.Peers[0].Health)
 	require.NoError(t, w.says(w.rome, []string{"unoffload", "namespace", "shop", "--timeout=2s"}, 1,
 		"its offloading is deleted", "waiting for liqod's controller to withdraw it", "timed out after 2s")(t.Context()))
-	w.mends(t, mishap{name: "ControllerHangs", cause: []string{"role controller: ", "no replica leads"}, only: "rollout restart",
+	w.mends(t, faultCase{name: "ControllerHangs", cause: []string{"role controller: ", "no replica leads"}, only: "rollout restart",
 		runbook: "LiqodNoActiveController", command: "kubectl -n liqod rollout restart deployment/liqod-controller", then: func(t *testing.T) {
 			within(t, longest, "the Deployment asks for another pod", w.deploymentIs("liqod-controller", func(d *appsv1.Deployment) bool {
 				return d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] != ""

@@ -46,7 +46,7 @@ func (s stand) twinOf(t *testing.T, resource schema.GroupVersionResource, name, 
 }
 
 // reportOf has the provider say something of an object.
-func (c *corner) reportOf(t *testing.T, component string, about *unstructured.Unstructured) {
+func (c *fixture) reportOf(t *testing.T, component string, about *unstructured.Unstructured) {
 	t.Helper()
 	e := c.remoteEvent(component+"-"+strings.ToLower(about.GetKind())+"-"+about.GetName(), &corev1.Pod{})
 	e.Source.Component, e.InvolvedObject = component, referenceTo(about)
@@ -58,7 +58,7 @@ func referenceTo(u *unstructured.Unstructured) corev1.ObjectReference {
 }
 
 // toldOf looks for one event of a component about each of the objects here.
-func (c *corner) toldOf(all []twinned, component string) func(context.Context) error {
+func (c *fixture) toldOf(all []twinned, component string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
 		for _, o := range all {
@@ -77,7 +77,7 @@ func (c *corner) toldOf(all []twinned, component string) func(context.Context) e
 // testEventKinds: what the provider says of reflected objects that are no pods is told of
 // those here, and not what it says of its own that has the name of one.
 func testEventKinds(t *testing.T, w *world) {
-	c := w.corner(t, "kinds")
+	c := w.fixture(t, "kinds")
 	s := w.stand(t, "kinds")
 	configMap := rows()[0]
 	theirs, err := s.remote.Resource(configMap.local).Namespace(s.twin).Create(t.Context(), configMap.foreign("own", 1), metav1.CreateOptions{})
@@ -102,7 +102,7 @@ func testEventKinds(t *testing.T, w *world) {
 // testEventKindsMissed: what the provider said of such objects while no vkubelet ran is
 // told by the next one, which does not reflect them before it holds a Lease.
 func testEventKindsMissed(t *testing.T, w *world) {
-	c := &corner{world: w, namespace: "kinds", twin: "kinds-rome"}
+	c := &fixture{world: w, namespace: "kinds", twin: "kinds-rome"}
 	all := w.stand(t, "kinds").twinned(t, "app")
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()
@@ -115,7 +115,7 @@ func testEventKindsMissed(t *testing.T, w *world) {
 }
 
 // unheard requires that no event of some components comes home.
-func (c *corner) unheard(t *testing.T, pod *corev1.Pod, names ...string) {
+func (c *fixture) unheard(t *testing.T, pod *corev1.Pod, names ...string) {
 	t.Helper()
 	holds(t, time.Now().Add(2*time.Second), fmt.Sprintf("%v stay in the provider", names), func(ctx context.Context) error {
 		for _, name := range names {
@@ -129,7 +129,7 @@ func (c *corner) unheard(t *testing.T, pod *corev1.Pod, names ...string) {
 
 // testEventPolicy: the policy, and whether events are reflected at all, may change; what
 // happened while they were not is told when they are again.
-func testEventPolicy(t *testing.T, c *corner, pod *corev1.Pod) {
+func testEventPolicy(t *testing.T, c *fixture, pod *corev1.Pod) {
 	report := func(name string, annotations ...string) {
 		e := c.remoteEvent(name, c.remote(t, "web"))
 		e.Annotations = map[string]string{}

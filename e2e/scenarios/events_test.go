@@ -24,7 +24,7 @@ const remoteSuffix = " (remote)"
 
 func testEvents(t *testing.T, w *world) {
 	t.Run("Unschedulable", func(t *testing.T) { testUnschedulable(t, w) })
-	c := w.corner(t, "story")
+	c := w.fixture(t, "story")
 	pod := c.runs(t, "web")
 	t.Run("Counted", func(t *testing.T) { testEventCounted(t, c, pod) })
 	t.Run("Series", func(t *testing.T) { testEventSeries(t, c, pod) })
@@ -38,7 +38,7 @@ func testEvents(t *testing.T, w *world) {
 }
 
 // runs creates a pod and waits until both clusters say that it runs.
-func (c *corner) runs(t *testing.T, name string) *corev1.Pod {
+func (c *fixture) runs(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	c.create(t, boundPod(name))
 	return c.untilLocal(t, 30*time.Second, name, "runs", podRunning)
@@ -75,8 +75,8 @@ func (w *world) untilTold(t *testing.T, pod *corev1.Pod, component, what string,
 	return seen
 }
 
-// remoteEvent is one of the provider about a pod of a corner, as a kubelet's.
-func (c *corner) remoteEvent(name string, pod *corev1.Pod) *corev1.Event {
+// remoteEvent is one of the provider about a pod of a fixture, as a kubelet's.
+func (c *fixture) remoteEvent(name string, pod *corev1.Pod) *corev1.Event {
 	now := metav1.Now()
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.twin, Name: name},
@@ -88,7 +88,7 @@ func (c *corner) remoteEvent(name string, pod *corev1.Pod) *corev1.Event {
 	}
 }
 
-func (c *corner) report(t *testing.T, e *corev1.Event) *corev1.Event {
+func (c *fixture) report(t *testing.T, e *corev1.Event) *corev1.Event {
 	t.Helper()
 	created, err := c.milan.Client().CoreV1().Events(c.twin).Create(t.Context(), e, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func (c *corner) report(t *testing.T, e *corev1.Event) *corev1.Event {
 }
 
 // again has an event happen again.
-func (c *corner) again(t *testing.T, name string, count int32) {
+func (c *fixture) again(t *testing.T, name string, count int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"count":%d,"lastTimestamp":%q}`, count, time.Now().UTC().Format(time.RFC3339))
 	_, err := c.milan.Client().CoreV1().Events(c.twin).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -105,7 +105,7 @@ func (c *corner) again(t *testing.T, name string, count int32) {
 
 // testUnschedulable: what the provider's scheduler says of a pod that fits nowhere.
 func testUnschedulable(t *testing.T, w *world) {
-	c := w.corner(t, "full")
+	c := w.fixture(t, "full")
 	spec := boundPod("huge")
 	spec.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("900")}
 	pod := c.create(t, spec)
@@ -127,7 +127,7 @@ func testUnschedulable(t *testing.T, w *world) {
 	}
 }
 
-func testEventCounted(t *testing.T, c *corner, pod *corev1.Pod) {
+func testEventCounted(t *testing.T, c *fixture, pod *corev1.Pod) {
 	begin := time.Now()
 	c.report(t, c.remoteEvent("counted", c.remote(t, "web")))
 	e := c.untilTold(t, pod, "kubelet-of-counted"+remoteSuffix, "the event is told at home", func(corev1.Event) bool { return true })
@@ -147,7 +147,7 @@ func testEventCounted(t *testing.T, c *corner, pod *corev1.Pod) {
 	t.Logf("41 occurrences: 1 create and %d patches", len(records))
 }
 
-func testEventSeries(t *testing.T, c *corner, pod *corev1.Pod) {
+func testEventSeries(t *testing.T, c *fixture, pod *corev1.Pod) {
 	remote := c.remote(t, "web")
 	now := metav1.NowMicro()
 	events := c.milan.Client().EventsV1().Events(c.twin)
@@ -169,7 +169,7 @@ func testEventSeries(t *testing.T, c *corner, pod *corev1.Pod) {
 
 // testEventNotOurs: events about the provider's own objects, and such as came there from
 // elsewhere, stay there.
-func testEventNotOurs(t *testing.T, c *corner, pod *corev1.Pod) {
+func testEventNotOurs(t *testing.T, c *fixture, pod *corev1.Pod) {
 	own, err := c.milan.Client().CoreV1().Pods(c.twin).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: podSpec("sim/own:1"),
 	}, metav1.CreateOptions{})
@@ -206,7 +206,7 @@ func testEventNotOurs(t *testing.T, c *corner, pod *corev1.Pod) {
 
 // testEventsRestart: a vkubelet that is started again writes no event that home has, and
 // brings what it has missed.
-func testEventsRestart(t *testing.T, c *corner, pod *corev1.Pod) {
+func testEventsRestart(t *testing.T, c *fixture, pod *corev1.Pod) {
 	vkubelet := c.rome.VKubelet("milan")
 	begin := time.Now()
 	require.NoError(t, c.sites.Restart(vkubelet))
@@ -224,7 +224,7 @@ func testEventsRestart(t *testing.T, c *corner, pod *corev1.Pod) {
 }
 
 // testEventsProviderAway: what happens while the provider cannot be reached is told later.
-func testEventsProviderAway(t *testing.T, c *corner, pod *corev1.Pod) {
+func testEventsProviderAway(t *testing.T, c *fixture, pod *corev1.Pod) {
 	remote := c.remote(t, "web")
 	begin := time.Now()
 	c.milan.Proxied().Drop()
@@ -245,7 +245,7 @@ func testEventsProviderAway(t *testing.T, c *corner, pod *corev1.Pod) {
 // testEventFlood: 2,000 events in the provider, and how long pods take meanwhile.
 func testEventFlood(t *testing.T, w *world) {
 	const events, pods, senders = 2000, 60, 8
-	c := w.corner(t, "flood")
+	c := w.fixture(t, "flood")
 	c.runs(t, "victim")
 	victim := c.remote(t, "victim")
 	batch := func(name string) {
@@ -289,7 +289,7 @@ func testEventFlood(t *testing.T, w *world) {
 }
 
 // running waits for so many pods of a batch.
-func (c *corner) running(name string, want int) func(context.Context) error {
+func (c *fixture) running(name string, want int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -222,7 +222,7 @@ func keepOne(t *testing.T, w *world) (still func()) {
 // testNodePressure: a pod that a node of the provider evicts has ended, here too, with
 // the reason; its owner makes another.
 func testNodePressure(t *testing.T, w *world) {
-	c := w.corner(t, "pressure")
+	c := w.fixture(t, "pressure")
 	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), deployment("web", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
 	first := c.onlyPod(t, "")
@@ -242,7 +242,7 @@ func testNodePressure(t *testing.T, w *world) {
 
 // testNoGrace: a pod without grace is gone at home at once, and then in the provider.
 func testNoGrace(t *testing.T, w *world) {
-	c := w.corner(t, "no-grace")
+	c := w.fixture(t, "no-grace")
 	pod := bare("web", corev1.RestartPolicyAlways)
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(0))
 	c.create(t, pod)
@@ -273,7 +273,7 @@ func requireReady(t *testing.T, h *history, n int) {
 // testProviderDrain: the drain of a provider's node does not ask this cluster's budgets,
 // but counts in them; budgets of the provider hold it up.
 func testProviderDrain(t *testing.T, w *world) {
-	c := w.corner(t, "draining")
+	c := w.fixture(t, "draining")
 	d := deployment("web", 3)
 	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), d, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func indexed(name string) *batchv1.Job {
 }
 
 // startJob creates a Job and returns its pods, by index, when all run.
-func (c *corner) startJob(t *testing.T, j *batchv1.Job) map[string]*corev1.Pod {
+func (c *fixture) startJob(t *testing.T, j *batchv1.Job) map[string]*corev1.Pod {
 	t.Helper()
 	_, err := c.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), j, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func (c *corner) startJob(t *testing.T, j *batchv1.Job) map[string]*corev1.Pod {
 }
 
 // ofIndex waits for a running pod of a Job's index other than before.
-func (c *corner) ofIndex(t *testing.T, job, index string, before types.UID) *corev1.Pod {
+func (c *fixture) ofIndex(t *testing.T, job, index string, before types.UID) *corev1.Pod {
 	t.Helper()
 	var seen *corev1.Pod
 	within(t, 40*time.Second, fmt.Sprintf("index %s of job %s runs", index, job), func(ctx context.Context) error {
@@ -60,7 +60,7 @@ func (c *corner) ofIndex(t *testing.T, job, index string, before types.UID) *cor
 }
 
 // untilJob waits for a condition of a Job.
-func (c *corner) untilJob(t *testing.T, name string, want batchv1.JobConditionType) (*batchv1.Job, batchv1.JobCondition) {
+func (c *fixture) untilJob(t *testing.T, name string, want batchv1.JobConditionType) (*batchv1.Job, batchv1.JobCondition) {
 	t.Helper()
 	var seen *batchv1.Job
 	var condition batchv1.JobCondition
@@ -82,7 +82,7 @@ func (c *corner) untilJob(t *testing.T, name string, want batchv1.JobConditionTy
 // testIndexedJob: every index keeps its annotation, label, variable and host name, and
 // the Job counts them.
 func testIndexedJob(t *testing.T, w *world) {
-	c := w.corner(t, "indexed")
+	c := w.fixture(t, "indexed")
 	for index, local := range c.startJob(t, indexed("sum")) {
 		remote := c.remote(t, local.Name)
 		require.Equal(t, index, remote.Annotations[batchv1.JobCompletionIndexAnnotation])
@@ -100,7 +100,7 @@ func testIndexedJob(t *testing.T, w *world) {
 // testJobPolicies: backoffLimitPerIndex and podFailurePolicy see the exit codes of the
 // provider.
 func testJobPolicies(t *testing.T, w *world) {
-	c := w.corner(t, "policies")
+	c := w.fixture(t, "policies")
 	j := indexed("tries")
 	j.Spec.BackoffLimit, j.Spec.BackoffLimitPerIndex = nil, ptr.To[int32](1)
 	j.Spec.PodFailurePolicy = onExit(batchv1.PodFailurePolicyActionFailIndex, 43)
@@ -141,7 +141,7 @@ func onExit(action batchv1.PodFailurePolicyAction, code int32) *batchv1.PodFailu
 // testSuccessPolicy: the success of one index ends the Job, and its other pods go in the
 // provider too.
 func testSuccessPolicy(t *testing.T, w *world) {
-	c := w.corner(t, "success")
+	c := w.fixture(t, "success")
 	j := indexed("first")
 	j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("1")}}}
 	pods := c.startJob(t, j)
@@ -158,7 +158,7 @@ func testSuccessPolicy(t *testing.T, w *world) {
 // testCronJobs: Forbid waits for the end of the pod in the provider, Replace for its
 // removal there.
 func testCronJobs(t *testing.T, w *world) {
-	c := w.corner(t, "cron")
+	c := w.fixture(t, "cron")
 	crons := w.rome.Client().BatchV1().CronJobs(c.namespace)
 	now := time.Now().UTC()
 	first, second := now.Add(-2*time.Hour), now.Add(-time.Hour)
@@ -211,7 +211,7 @@ func yearly(at time.Time) string {
 }
 
 // wakeCron has the controller look at a CronJob again.
-func (c *corner) wakeCron(t *testing.T, policy batchv1.ConcurrencyPolicy) {
+func (c *fixture) wakeCron(t *testing.T, policy batchv1.ConcurrencyPolicy) {
 	t.Helper()
 	_, err := c.rome.Client().BatchV1().CronJobs(c.namespace).Patch(t.Context(), cronName(policy), types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"example.org/again":"yes"}}}`), metav1.PatchOptions{})
@@ -219,7 +219,7 @@ func (c *corner) wakeCron(t *testing.T, policy batchv1.ConcurrencyPolicy) {
 }
 
 // ofCron waits for a running pod of a CronJob other than before.
-func (c *corner) ofCron(t *testing.T, policy batchv1.ConcurrencyPolicy, before types.UID) *corev1.Pod {
+func (c *fixture) ofCron(t *testing.T, policy batchv1.ConcurrencyPolicy, before types.UID) *corev1.Pod {
 	t.Helper()
 	var seen *corev1.Pod
 	within(t, 40*time.Second, fmt.Sprintf("a pod of CronJob %s runs", cronName(policy)), func(ctx context.Context) error {

@@ -22,7 +22,7 @@ import (
 // testReadinessGates: a gate is judged here: its condition is written here, and the
 // provider never waits for it.
 func testReadinessGates(t *testing.T, w *world) {
-	c := w.corner(t, "gates")
+	c := w.fixture(t, "gates")
 	pod := bare("web", corev1.RestartPolicyAlways)
 	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.org/registered"}}
 	c.create(t, pod)
@@ -52,7 +52,7 @@ func testReadinessGates(t *testing.T, w *world) {
 
 // testSchedulingGates: a gated pod is nowhere; without its gates it is offloaded.
 func testSchedulingGates(t *testing.T, w *world) {
-	c := w.corner(t, "gated")
+	c := w.fixture(t, "gated")
 	pod := bare("web", corev1.RestartPolicyAlways)
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.org/budget"}}
 	c.create(t, pod)
@@ -138,7 +138,7 @@ func testTopologySpreadPlain(t *testing.T, w *world) {
 // that of a lower one: its turn comes when that one has ended in the provider.
 func testPreemption(t *testing.T, w *world) {
 	const slot = corev1.ResourceName("example.org/slot")
-	c := w.corner(t, "preempt")
+	c := w.fixture(t, "preempt")
 	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(t.Context(), "milan", types.MergePatchType,
 		[]byte(`{"spec":{"resourceQuota":{"hard":{"example.org/slot":"1"}}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func testPreemption(t *testing.T, w *world) {
 
 // preemptedThere: the provider's own pods of a higher class take the place of a peer's,
 // which waits for room and says so at home.
-func preemptedThere(t *testing.T, c *corner, slot corev1.ResourceName) {
+func preemptedThere(t *testing.T, c *fixture, slot corev1.ResourceName) {
 	t.Helper()
 	before := c.remote(t, "high")
 	_, err := c.milan.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Value: 1}, metav1.CreateOptions{})

@@ -14,7 +14,7 @@ import (
 // testResize: a running pod grows and shrinks in place, sidecars too, and a resize that
 // the provider's node puts off or cannot do shows here until it is taken back.
 func testResize(t *testing.T, w *world) {
-	c := w.corner(t, "resize")
+	c := w.fixture(t, "resize")
 	pod := bare("web", corev1.RestartPolicyAlways)
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: amounts("100m", "64Mi"), Limits: amounts("200m", "128Mi")}
 	pod.Spec.InitContainers = []corev1.Container{{
@@ -71,7 +71,7 @@ func testResize(t *testing.T, w *world) {
 
 // testResizePod: the resources of a pod as a whole are carried, and follow a resize.
 func testResizePod(t *testing.T, w *world) {
-	c := w.corner(t, "resize-pod")
+	c := w.fixture(t, "resize-pod")
 	pod := bare("web", corev1.RestartPolicyAlways)
 	pod.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("200m", "64Mi"), Limits: amounts("400m", "128Mi")}
 	c.create(t, pod)
@@ -95,7 +95,7 @@ func testResizePod(t *testing.T, w *world) {
 // testRestartAll: a pod whose rules start all containers again is accepted by the
 // scheduler for the virtual node, and comes into the provider as it is.
 func testRestartAll(t *testing.T, w *world) {
-	c := w.corner(t, "restart-all")
+	c := w.fixture(t, "restart-all")
 	pod := bare("web", corev1.RestartPolicyNever)
 	pod.Spec.Containers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyNever)
 	pod.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{

@@ -54,7 +54,7 @@ func TestFidelity(t *testing.T) {
 // testCarried: a pod that sets every field that is carried reaches the provider with
 // each of them as it is.
 func testCarried(t *testing.T, w *world) {
-	c := w.corner(t, "carried")
+	c := w.fixture(t, "carried")
 	c.create(t, carriedPod())
 	second := bare("override", corev1.RestartPolicyNever)
 	second.Spec.HostnameOverride, second.Spec.HostUsers = ptr.To("host.example.org"), ptr.To(false)
@@ -220,7 +220,7 @@ func carriedVolumes() []corev1.Volume {
 // testStaysHome: what speaks of this cluster's nodes, classes and schedulers has its
 // effect here, and is not in the provider.
 func testStaysHome(t *testing.T, w *world) {
-	c := w.corner(t, "stays")
+	c := w.fixture(t, "stays")
 	_, err := w.rome.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "stays"}, Value: 5000, PreemptionPolicy: ptr.To(corev1.PreemptNever),
 	}, metav1.CreateOptions{})
@@ -281,7 +281,7 @@ func testStaysHome(t *testing.T, w *world) {
 
 // testRefusedFeatures: what cannot be had across the border is said on the pod.
 func testRefusedFeatures(t *testing.T, w *world) {
-	c := w.corner(t, "cannot")
+	c := w.fixture(t, "cannot")
 	privileged := func(change func(*corev1.SecurityContext)) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) {
 			s.Containers[0].SecurityContext = &corev1.SecurityContext{}
@@ -349,7 +349,7 @@ func testRefusedFeatures(t *testing.T, w *world) {
 
 // testRuntimeClass: the class of a pod in the provider is its annotation's, else its own.
 func testRuntimeClass(t *testing.T, w *world) {
-	c := w.corner(t, "classes")
+	c := w.fixture(t, "classes")
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		_, err := s.Client().NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: sandboxed}, Handler: "x",

@@ -17,7 +17,7 @@ import (
 // testClaims: generic ephemeral volumes and claims are carried by name: each cluster has
 // its own claim. Those of ephemeral volumes each cluster makes itself, from the template.
 func testClaims(t *testing.T, w *world) {
-	c := w.corner(t, "claims")
+	c := w.fixture(t, "claims")
 	block := corev1.PersistentVolumeBlock
 	template := corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To("by-hand"),

@@ -256,7 +256,7 @@ func fullGrace(t *testing.T, w *fullWorld) {
 			took, last := w.deleteAndWatch(t, "grace", name)
 			t.Logf("the pod is gone: %s", took.Round(time.Millisecond))
 			require.GreaterOrEqual(t, took, test.atLeast)
-			swift(t, took, test.atMostly, "a pod with a grace")
+			requireFaster(t, took, test.atMostly, "a pod with a grace")
 			require.NotNil(t, last.Status.ContainerStatuses[0].State.Terminated, "the end is written before the pod goes")
 			require.Equal(t, test.code, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
 		})

@@ -41,10 +41,10 @@ func TestLoudProvider(t *testing.T) {
 		return
 	}
 	w := newWorld(t)
-	w.offload(t, "loud", offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err := w.rome.Client().AppsV1().Deployments("loud").Create(t.Context(), deployment("web", loudPods), metav1.CreateOptions{})
+	w.offload(t, "flooded", offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, err := w.rome.Client().AppsV1().Deployments("flooded").Create(t.Context(), deployment("web", loudPods), metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, longest, "its pods run", w.available("web", "loud", loudPods))
+	within(t, longest, "its pods run", w.available("web", "flooded", loudPods))
 
 	before := w.stored(t, w.rome)
 	pass(t, loudQuiet)
@@ -71,7 +71,7 @@ func TestLoudProvider(t *testing.T) {
 			}
 		})
 	}
-	pods, err := w.milan.Client().CoreV1().Pods("loud-rome").List(t.Context(), metav1.ListOptions{})
+	pods, err := w.milan.Client().CoreV1().Pods("flooded-rome").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, pods.Items, loudPods)
 	for range 4 {
@@ -84,10 +84,10 @@ func TestLoudProvider(t *testing.T) {
 	before = w.stored(t, w.rome)
 	wrote := w.requests(t, w.rome)
 	quiet := bare("quiet", corev1.RestartPolicyAlways)
-	_, err = w.rome.Client().CoreV1().Pods("loud").Create(t.Context(), quiet, metav1.CreateOptions{})
+	_, err = w.rome.Client().CoreV1().Pods("flooded").Create(t.Context(), quiet, metav1.CreateOptions{})
 	require.NoError(t, err)
 	begin := time.Now()
-	within(t, longest, "a new pod runs", w.podReady("loud", "quiet"))
+	within(t, longest, "a new pod runs", w.podReady("flooded", "quiet"))
 	t.Logf("a new pod was Ready after %s", time.Since(begin).Round(time.Millisecond))
 	pass(t, loudFor-time.Since(begin))
 	growth := (w.stored(t, w.rome) - before) / loudFor.Minutes()
@@ -125,13 +125,13 @@ func (w *world) shoutStatus(ctx context.Context, pod string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.milan.Client().CoreV1().Pods("loud-rome").Patch(ctx, pod, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = w.milan.Client().CoreV1().Pods("flooded-rome").Patch(ctx, pod, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	return err
 }
 
 func (w *world) shoutEvent(ctx context.Context, pod *corev1.Pod, n int) error {
-	_, err := w.milan.Client().CoreV1().Events("loud-rome").Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "loud-"}, Type: corev1.EventTypeWarning, Reason: "Loud", Message: fmt.Sprint(n, strings.Repeat("y", 900)),
+	_, err := w.milan.Client().CoreV1().Events("flooded-rome").Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "flooded-"}, Type: corev1.EventTypeWarning, Reason: "Loud", Message: fmt.Sprint(n, strings.Repeat("y", 900)),
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(), Count: 1,
 	}, metav1.CreateOptions{})

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-var all = flag.Bool("all", false, "long outages, every chapter, and limits of time are kept: for a quiet machine")
+var all = flag.Bool("all", false, "long outages, all cases, and limits of time are kept: for a quiet machine")
 
 // TestMain keeps what client-go says of streams that tests cut by the hundred out of the
 // output, where it hides what failed.

@@ -46,7 +46,7 @@ func measures(p *lab.Process, lines ...string) func(context.Context) error {
 // testMetrics: the roles measure peers, virtual nodes, pods, namespaces and the webhook; and
 // nothing of their libraries appears among the loops.
 func testMetrics(t *testing.T, w *world) {
-	w.corner(t, "measured")
+	w.fixture(t, "measured")
 	_, err := w.rome.Client().AppsV1().Deployments("measured").Create(t.Context(), deployment("web", 2), metav1.CreateOptions{})
 	require.NoError(t, err)
 	within(t, 3*time.Minute, "2 pods run in the provider", w.available("web", "measured", 2))

@@ -517,7 +517,7 @@ func TestNegotiationByHand(t *testing.T) {
 	within(t, quickly, "the provider's people are asked", requestIs(w.rome, "milan", sharingv1alpha1.RequestManualActionRequired, "ApprovalRequired"))
 	within(t, quickly, "listed there", w.says(w.milan, []string{"offer", "list"}, 0, "rome", "milan", "8", "liqod offer approve milan -n liqo-tenant-rome"))
 	require.Error(t, offerIs(w.rome, "milan", "milan", func(*sharingv1alpha1.ResourceOffer) bool { return true })(ctx), "what is not approved is not given")
-	w.mends(t, mishap{
+	w.mends(t, faultCase{
 		name: "NotApproved", at: w.milan, cause: []string{"capacity used here: ", "(ApprovalRequired, "}, only: "approve",
 		runbook: "LiqodOfferWaiting", command: "liqod offer approve NAME -n TENANT",
 	})
@@ -528,7 +528,7 @@ func TestNegotiationByHand(t *testing.T) {
 		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
 		return err
 	}()))
-	w.mendsPeering(t, mishap{
+	w.mendsPeering(t, faultCase{
 		name: "NotAccepted", cause: []string{"capacity used there: milan: ", "(OfferNotUsed, "}, only: "approve",
 		runbook: "LiqodOfferWaiting", command: "liqod offer approve NAME -n TENANT",
 	})

@@ -51,8 +51,8 @@ func TestOfferCapacity(t *testing.T) {
 	milan := all.list[0]
 	_, err := milan.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	o := newAssessor(t, milan)
-	pair := newPair(t, all.sites, milan)
+	o := newOfferWatch(t, milan)
+	pair := newReplicaPair(t, all.sites, milan)
 	fill(t, milan, "base", "milan-sim-1", 90)
 	fill(t, milan, "more", "milan-sim-2", 90)
 	// Of memory and pods it would be given all, if it named no amount.
@@ -128,9 +128,9 @@ type free struct {
 	milliCPU int64
 }
 
-// assessor works out, by watches of its own, what is free in a provider, and what of it is
+// offerWatch works out, by watches of its own, what is free in a provider, and what of it is
 // offered.
-type assessor struct {
+type offerWatch struct {
 	mu     sync.Mutex
 	nodes  map[string]*corev1.Node
 	pods   map[types.UID]*corev1.Pod
@@ -141,9 +141,9 @@ type assessor struct {
 	offered, changed int // how often
 }
 
-func newAssessor(t *testing.T, s *site.Site) *assessor {
+func newOfferWatch(t *testing.T, s *site.Site) *offerWatch {
 	t.Helper()
-	o := &assessor{nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, offers: map[types.UID]*sharingv1alpha1.ResourceOffer{}}
+	o := &offerWatch{nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, offers: map[types.UID]*sharingv1alpha1.ResourceOffer{}}
 	ctx, core, offers := t.Context(), s.Client().CoreV1(), s.Liqod().SharingV1alpha1().ResourceOffers(metav1.NamespaceAll)
 	nodeList, err := core.Nodes().List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func newAssessor(t *testing.T, s *site.Site) *assessor {
 	return o
 }
 
-func (o *assessor) follow(t *testing.T, version string, from func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
+func (o *offerWatch) follow(t *testing.T, version string, from func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
 	t.Helper()
 	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), version, &cache.ListWatch{WatchFuncWithContext: from})
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func (o *assessor) follow(t *testing.T, version string, from func(context.Contex
 	t.Cleanup(func() { w.Stop(); wg.Wait() })
 }
 
-func (o *assessor) see(kind watch.EventType, obj runtime.Object) {
+func (o *offerWatch) see(kind watch.EventType, obj runtime.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	gone := kind == watch.Deleted
@@ -212,7 +212,7 @@ func (o *assessor) see(kind watch.EventType, obj runtime.Object) {
 }
 
 // left is what the cluster's own pods leave of the nodes that take pods.
-func (o *assessor) left() (milliCPU int64) {
+func (o *offerWatch) left() (milliCPU int64) {
 	for _, n := range o.nodes {
 		if open(n) {
 			milliCPU += n.Status.Allocatable.Cpu().MilliValue()
@@ -246,7 +246,7 @@ func open(n *corev1.Node) bool {
 }
 
 // given is what is offered, all in all.
-func (o *assessor) given() (milliCPU int64) {
+func (o *offerWatch) given() (milliCPU int64) {
 	for _, x := range o.offers {
 		if x.Spec.WithdrawalTimestamp == nil {
 			milliCPU += x.Spec.ResourceQuota.Hard.Cpu().MilliValue()
@@ -256,7 +256,7 @@ func (o *assessor) given() (milliCPU int64) {
 }
 
 // judge compares what is offered with the most that was free lately.
-func (o *assessor) judge(now time.Time) {
+func (o *offerWatch) judge(now time.Time) {
 	for len(o.past) > 1 && o.past[1].since.Before(now.Add(-offerLag)) {
 		o.past = o.past[1:]
 	}
@@ -270,7 +270,7 @@ func (o *assessor) judge(now time.Time) {
 }
 
 // atRest is a condition: what is offered is the share of what is free now.
-func (o *assessor) atRest(context.Context) error {
+func (o *offerWatch) atRest(context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judge(time.Now())
@@ -284,7 +284,7 @@ func (o *assessor) atRest(context.Context) error {
 	return nil
 }
 
-func (o *assessor) verdict() error {
+func (o *offerWatch) verdict() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judge(time.Now())

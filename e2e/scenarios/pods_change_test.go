@@ -18,7 +18,7 @@ import (
 
 // testChanges: what may change in a pod changes in the provider's pod too, in place.
 func testChanges(t *testing.T, w *world) {
-	c := w.corner(t, "changes")
+	c := w.fixture(t, "changes")
 	pod := bare("web", corev1.RestartPolicyAlways, "note", "first")
 	pod.Labels = map[string]string{"tier": "silver", "old": "yes"}
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
@@ -70,7 +70,7 @@ func testChanges(t *testing.T, w *world) {
 
 // refusedChange: a change that the provider refuses shows at home, and is made when it
 // may be.
-func (c *corner) refusedChange(t *testing.T) {
+func (c *fixture) refusedChange(t *testing.T) {
 	t.Helper()
 	quotas := c.milan.Client().CoreV1().ResourceQuotas(c.twin)
 	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
@@ -99,7 +99,7 @@ func (c *corner) refusedChange(t *testing.T) {
 // testNotOffloaded: a pod on a virtual node in a namespace that is not offloaded waits,
 // says so, and starts when the namespace becomes offloaded.
 func testNotOffloaded(t *testing.T, w *world) {
-	c := &corner{world: w, namespace: "later", twin: "later-rome"}
+	c := &fixture{world: w, namespace: "later", twin: "later-rome"}
 	w.plainNamespace(t, c.namespace)
 	pod := bare("early", corev1.RestartPolicyAlways)
 	pod.Spec.NodeName, pod.Spec.Tolerations = "milan", anyTaint()
@@ -135,7 +135,7 @@ func anyTaint() []corev1.Toleration {
 // testDaemonSet: the pods of a DaemonSet that tolerates everything wait on virtual nodes
 // in silence.
 func testDaemonSet(t *testing.T, w *world) {
-	c := &corner{world: w, namespace: "agents", twin: "agents-rome"}
+	c := &fixture{world: w, namespace: "agents", twin: "agents-rome"}
 	w.plainNamespace(t, c.namespace)
 	template := deployment("agent", 1).Spec
 	template.Template.Spec.Tolerations = anyTaint()

@@ -15,7 +15,7 @@ import (
 // testControllerDown: what happens while the provider's controller is down is caught up
 // with when it is back. No end is missed, and no restart count falls.
 func testControllerDown(t *testing.T, w *world) {
-	c := w.corner(t, "headless")
+	c := w.fixture(t, "headless")
 	names := []string{"steady", "ended", "swept", "dropped", "deleted"}
 	for _, name := range names {
 		c.create(t, bare(name, corev1.RestartPolicyNever))

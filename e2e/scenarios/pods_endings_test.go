@@ -20,7 +20,7 @@ var policies = []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.Restart
 
 // testEndings: pods of every restart policy whose containers end by themselves.
 func testEndings(t *testing.T, w *world) {
-	c := w.corner(t, "endings")
+	c := w.fixture(t, "endings")
 	tests := map[string]struct {
 		policy corev1.RestartPolicy
 		codes  string
@@ -59,7 +59,7 @@ func testEndings(t *testing.T, w *world) {
 }
 
 // deleteAll deletes all pods of the consumer and waits until nothing is left.
-func (c *corner) deleteAll(t *testing.T, forced ...string) {
+func (c *fixture) deleteAll(t *testing.T, forced ...string) {
 	t.Helper()
 	require.NoError(t, c.rome.Client().CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	within(t, 30*time.Second, "everything is gone", c.gone(c.namespace, c.twin))
@@ -68,7 +68,7 @@ func (c *corner) deleteAll(t *testing.T, forced ...string) {
 }
 
 // requireOnce checks that each of the pods was made in the provider exactly once.
-func (w *world) requireOnce(t *testing.T, c *corner, names ...string) {
+func (w *world) requireOnce(t *testing.T, c *fixture, names ...string) {
 	t.Helper()
 	made := map[string]map[string]bool{}
 	for _, m := range c.provider.all() {
@@ -84,7 +84,7 @@ func (w *world) requireOnce(t *testing.T, c *corner, names ...string) {
 
 // testDeletion: running pods of every restart policy, deleted with grace and by force.
 func testDeletion(t *testing.T, w *world) {
-	c := w.corner(t, "deletion")
+	c := w.fixture(t, "deletion")
 	for _, policy := range policies {
 		c.create(t, bare("soft-"+lower(policy), policy))
 		c.create(t, bare("code-"+lower(policy), policy, lab.SimStopCode, "7"))
@@ -129,7 +129,7 @@ func lower(policy corev1.RestartPolicy) string {
 
 // testGrace: the containers have in the provider the time that the user gave them.
 func testGrace(t *testing.T, w *world) {
-	c := w.corner(t, "grace")
+	c := w.fixture(t, "grace")
 	patient := bare("patient", corev1.RestartPolicyAlways, lab.SimStopAfter, "3000")
 	patient.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)
 	stubborn := bare("stubborn", corev1.RestartPolicyAlways, lab.SimStopAfter, "60000")
@@ -158,19 +158,19 @@ func testGrace(t *testing.T, w *world) {
 	w.absent(t, w.rome, 10*time.Second, c.namespace, "patient")
 	took := time.Since(begin)
 	require.Greater(t, took, 3*time.Second-50*time.Millisecond, "the containers have the time that they take")
-	swift(t, took, 8*time.Second, "the end of the patient pod")
+	requireFaster(t, took, 8*time.Second, "the end of the patient pod")
 	w.absent(t, w.rome, 10*time.Second, c.namespace, "stubborn")
 	took = time.Since(begin)
 	require.Greater(t, took, 3*time.Second, "the grace is not cut short")
-	swift(t, took, 9*time.Second, "the grace of the deletion bounds it")
+	requireFaster(t, took, 9*time.Second, "the grace of the deletion bounds it")
 	w.absent(t, w.rome, 10*time.Second, c.namespace, "impatient")
-	swift(t, time.Since(begin), 15*time.Second, "a shorter grace follows")
+	requireFaster(t, time.Since(begin), 15*time.Second, "a shorter grace follows")
 	c.deleteAll(t)
 }
 
 // testNeverRun: pods that the provider takes and cannot run show why at home.
 func testNeverRun(t *testing.T, w *world) {
-	c := w.corner(t, "never-run")
+	c := w.fixture(t, "never-run")
 	missing := bare("missing", corev1.RestartPolicyAlways)
 	missing.Spec.Containers[0].Image = lab.SimMissingImage + ":1"
 	c.create(t, missing)
@@ -214,7 +214,7 @@ func testNeverRun(t *testing.T, w *world) {
 // testRefused: a pod that the provider's admission refuses shows why, and a better one
 // of the same name runs.
 func testRefused(t *testing.T, w *world) {
-	c := w.corner(t, "refused")
+	c := w.fixture(t, "refused")
 	bad := bare("tool", corev1.RestartPolicyAlways)
 	bad.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	c.create(t, bad)
@@ -251,7 +251,7 @@ func testRefused(t *testing.T, w *world) {
 // testSuccessor: a pod of the name of one that was deleted by force waits until nothing
 // is left of its predecessor.
 func testSuccessor(t *testing.T, w *world) {
-	c := w.corner(t, "successor")
+	c := w.fixture(t, "successor")
 	first := bare("web", corev1.RestartPolicyNever, lab.SimStopAfter, "3000")
 	first.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
 	old := c.create(t, first.DeepCopy())
@@ -275,7 +275,7 @@ func testSuccessor(t *testing.T, w *world) {
 // testSidecar: init containers and native sidecars are offloaded as they are, and their
 // states come home.
 func testSidecar(t *testing.T, w *world) {
-	c := w.corner(t, "sidecar")
+	c := w.fixture(t, "sidecar")
 	pod := bare("task", corev1.RestartPolicyNever, lab.SimExitCode, "0", lab.SimRunFor, "15000")
 	pod.Spec.InitContainers = []corev1.Container{
 		{Name: "prepare", Image: "sim/init:1"},

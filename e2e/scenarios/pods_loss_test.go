@@ -22,7 +22,7 @@ import (
 )
 
 // replaced waits for another pod in the provider than before, and until it runs at home.
-func (c *corner) replaced(t *testing.T, name string, before types.UID, restartsAtLeast int32) {
+func (c *fixture) replaced(t *testing.T, name string, before types.UID, restartsAtLeast int32) {
 	t.Helper()
 	home := c.local(t, name).UID
 	c.untilRemote(t, 10*time.Second, name, "is there again", func(p *corev1.Pod) bool { return p.UID != before && podRunning(p) })
@@ -34,7 +34,7 @@ func (c *corner) replaced(t *testing.T, name string, before types.UID, restartsA
 }
 
 // requireLost waits until a pod is Failed at home because it was lost.
-func (c *corner) requireLost(t *testing.T, name string) {
+func (c *fixture) requireLost(t *testing.T, name string) {
 	t.Helper()
 	local := c.untilLocal(t, 10*time.Second, name, "is Failed", inPhase(corev1.PodFailed))
 	require.Equal(t, offloadingv1beta1.ReasonRemotePodLost, local.Status.Reason)
@@ -46,7 +46,7 @@ func (c *corner) requireLost(t *testing.T, name string) {
 
 // testRemoteDeleted: somebody deletes running pods in the provider.
 func testRemoteDeleted(t *testing.T, w *world) {
-	c := w.corner(t, "lost")
+	c := w.fixture(t, "lost")
 	for _, pod := range []*corev1.Pod{
 		bare("always", corev1.RestartPolicyAlways, lab.SimStopAfter, "1000"),
 		bare("never", corev1.RestartPolicyNever),
@@ -90,7 +90,7 @@ func testRemoteDeleted(t *testing.T, w *world) {
 
 // testEvicted: pods are evicted in the provider through the Eviction API.
 func testEvicted(t *testing.T, w *world) {
-	c := w.corner(t, "evicted")
+	c := w.fixture(t, "evicted")
 	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), deployment("web", 2), metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.create(t, bare("never", corev1.RestartPolicyNever))
@@ -114,7 +114,7 @@ func testEvicted(t *testing.T, w *world) {
 }
 
 // end lets the simulated containers of a pod in the provider end.
-func (c *corner) end(t *testing.T, name, code string) {
+func (c *fixture) end(t *testing.T, name, code string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, lab.SimExitCode, code)
 	_, err := c.milan.Client().CoreV1().Pods(c.twin).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -124,7 +124,7 @@ func (c *corner) end(t *testing.T, name, code string) {
 // testVKubeletDown: what happens on both sides while the vkubelet is down is caught up
 // with when it is back, and what did not change is not written.
 func testVKubeletDown(t *testing.T, w *world) {
-	c := w.corner(t, "down")
+	c := w.fixture(t, "down")
 	names := []string{"steady", "ended", "swept", "dropped", "deleted", "forced", "relabelled"}
 	for _, name := range names {
 		c.create(t, bare(name, corev1.RestartPolicyNever))
@@ -176,7 +176,7 @@ func testVKubeletDown(t *testing.T, w *world) {
 // testMany: many pods at once, and what they cost.
 func testMany(t *testing.T, w *world) {
 	const n = 300
-	c := w.corner(t, "many")
+	c := w.fixture(t, "many")
 	begin := time.Now()
 	deployments := w.rome.Client().AppsV1().Deployments(c.namespace)
 	_, err := deployments.Create(t.Context(), deployment("web", n), metav1.CreateOptions{})
@@ -204,7 +204,7 @@ func testMany(t *testing.T, w *world) {
 // requireStatusWrites requires that liqod has written the status of n pods at home since
 // begin, each time with a change, and beside that what other says. On a busy machine the
 // states of a remote pod come home one by one, on an idle one together.
-func (w *world) requireStatusWrites(t *testing.T, c *corner, begin time.Time, n int, other map[string]int) {
+func (w *world) requireStatusWrites(t *testing.T, c *fixture, begin time.Time, n int, other map[string]int) {
 	t.Helper()
 	got := w.writes(t, w.rome.Audited, c.namespace, begin)
 	const what = "patch pods/status"

@@ -22,7 +22,7 @@ import (
 
 func testDeployment(t *testing.T, w *world) {
 	ctx := t.Context()
-	c := w.corner(t, "shop")
+	c := w.fixture(t, "shop")
 	deployments := w.rome.Client().AppsV1().Deployments("shop")
 	d, err := deployments.Create(ctx, deployment("web", 10), metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func testDeployment(t *testing.T, w *world) {
 	c.provider.requireProvider(t)
 }
 
-func (c *corner) images(image string, want int) func(context.Context) error {
+func (c *fixture) images(image string, want int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		pods, err := c.milan.Client().CoreV1().Pods(c.twin).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -72,14 +72,14 @@ func (c *corner) images(image string, want int) func(context.Context) error {
 	}
 }
 
-func (c *corner) requireImages(t *testing.T, image string, want int) {
+func (c *fixture) requireImages(t *testing.T, image string, want int) {
 	t.Helper()
 	require.NoError(t, c.images(image, want)(t.Context()))
 }
 
 func testStatefulSet(t *testing.T, w *world) {
 	ctx := t.Context()
-	c := w.corner(t, "db")
+	c := w.fixture(t, "db")
 	template := deployment("db", 3).Spec
 	template.Template.Annotations = map[string]string{lab.SimStopAfter: "1500"}
 	template.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
@@ -139,7 +139,7 @@ func job(name string, annotations map[string]string) *batchv1.Job {
 }
 
 // runJob creates a job and waits for a condition of it.
-func (c *corner) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobConditionType) *batchv1.Job {
+func (c *fixture) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobConditionType) *batchv1.Job {
 	t.Helper()
 	jobs := c.rome.Client().BatchV1().Jobs(c.namespace)
 	_, err := jobs.Create(t.Context(), j, metav1.CreateOptions{})
@@ -159,7 +159,7 @@ func (c *corner) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobConditionT
 	return seen
 }
 
-func (c *corner) removeJob(t *testing.T, name string) {
+func (c *fixture) removeJob(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, c.rome.Client().BatchV1().Jobs(c.namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 	within(t, time.Minute, "everything is gone", c.gone(c.namespace, c.twin))
@@ -168,7 +168,7 @@ func (c *corner) removeJob(t *testing.T, name string) {
 }
 
 func testJobCompletes(t *testing.T, w *world) {
-	c := w.corner(t, "batch")
+	c := w.fixture(t, "batch")
 	j := job("sum", map[string]string{lab.SimExitCode: "0", lab.SimRunFor: "500"})
 	j.Spec.Completions, j.Spec.Parallelism = ptr.To[int32](6), ptr.To[int32](3)
 	begin := time.Now()
@@ -192,7 +192,7 @@ func testJobCompletes(t *testing.T, w *world) {
 }
 
 func testJobFails(t *testing.T, w *world) {
-	c := w.corner(t, "failing")
+	c := w.fixture(t, "failing")
 	j := job("bad", map[string]string{lab.SimExitCode: "3"})
 	j.Spec.BackoffLimit = ptr.To[int32](1)
 	done := c.runJob(t, j, batchv1.JobFailed)
@@ -209,7 +209,7 @@ func testJobFails(t *testing.T, w *world) {
 // testJobReplacement: with podReplacementPolicy Failed a pod is replaced when it has
 // ended, not when its deletion begins.
 func testJobReplacement(t *testing.T, w *world) {
-	c := w.corner(t, "replaced")
+	c := w.fixture(t, "replaced")
 	j := job("long", map[string]string{lab.SimStopAfter: "2000", lab.SimStopCode: "143"})
 	j.Spec.PodReplacementPolicy, j.Spec.BackoffLimit = ptr.To(batchv1.Failed), ptr.To[int32](3)
 	j.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
@@ -228,7 +228,7 @@ func testJobReplacement(t *testing.T, w *world) {
 // testJobEvicted: a Job that forgives disruptions replaces a pod that was evicted in the
 // provider without counting a failure.
 func testJobEvicted(t *testing.T, w *world) {
-	c := w.corner(t, "forgiving")
+	c := w.fixture(t, "forgiving")
 	j := job("calm", nil)
 	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 		Action:          batchv1.PodFailurePolicyActionIgnore,
@@ -256,7 +256,7 @@ func testJobEvicted(t *testing.T, w *world) {
 }
 
 // onlyPod waits for the one pod that runs and has another name.
-func (c *corner) onlyPod(t *testing.T, not string) *corev1.Pod {
+func (c *fixture) onlyPod(t *testing.T, not string) *corev1.Pod {
 	t.Helper()
 	var seen *corev1.Pod
 	within(t, time.Minute, "a pod other than "+not+" runs", func(ctx context.Context) error {

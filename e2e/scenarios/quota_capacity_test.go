@@ -56,7 +56,7 @@ func TestQuotaCapacity(t *testing.T) {
 		require.NoError(t, s.Peer(t.Context(), milan, site.PeerOptions{}))
 	}
 	w := &world{sites: all.sites, rome: all.list[0], milan: milan}
-	pair := newPair(t, all.sites, milan)
+	pair := newReplicaPair(t, all.sites, milan)
 	t.Run("Unseen", func(t *testing.T) { testQuotaUnseen(t, w, pair) })
 	t.Run("UnderWay", func(t *testing.T) { testQuotaUnderWay(t, w, pair) })
 	t.Run("Burst", func(t *testing.T) { testQuotaBurst(t, consumers, milan, pair) })
@@ -66,8 +66,8 @@ func TestQuotaCapacity(t *testing.T) {
 // them, while its leading controller is killed again and again, writes take their time, and
 // the caches of its successor lag. An observer never sees more than was given, and in the
 // end all have run.
-func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair *pair) {
-	o := newGauge(t, milan)
+func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair *replicaPair) {
+	o := newUsageWatch(t, milan)
 	for _, s := range consumers {
 		w := &world{sites: pair.sites, rome: s, milan: milan}
 		w.offload(t, "burst", offloadingv1beta1.NamespaceOffloadingSpec{})
@@ -87,18 +87,18 @@ func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair
 		return lab.Fate{Before: func() { <-time.After(d) }, Unanswered: n%4 == 0}
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	var crowd sync.WaitGroup
+	var creators sync.WaitGroup
 	var made atomic.Int64
 	errs := make([]error, len(consumers))
 	for i, s := range consumers {
-		crowd.Go(func() { errs[i] = crush(ctx, s, &made) })
+		creators.Go(func() { errs[i] = keepPending(ctx, s, &made) })
 	}
 	random := rand.New(rand.NewPCG(5, 5))
 	for i := range leaderKills {
 		pair.killLeader(t, random, i%2 == 1)
 	}
 	stop()
-	crowd.Wait()
+	creators.Wait()
 	require.NoError(t, errors.Join(errs...))
 	milan.Proxied().Intercept(nil)
 	for _, s := range consumers {
@@ -122,8 +122,8 @@ func requireFull(t *testing.T, consumers []*site.Site, most map[string]load) {
 	}
 }
 
-// crush keeps a number of pods of a consumer waiting until ctx is done.
-func crush(ctx context.Context, s *site.Site, made *atomic.Int64) error {
+// keepPending keeps a number of pods of a consumer waiting until ctx is done.
+func keepPending(ctx context.Context, s *site.Site, made *atomic.Int64) error {
 	random := rand.New(rand.NewPCG(uint64(len(s.Name)), 3))
 	for i := 0; ctx.Err() == nil; {
 		pending, err := s.Client().CoreV1().Pods("burst").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
@@ -161,16 +161,16 @@ func ended(ctx context.Context, s *site.Site) error {
 	return nil
 }
 
-// pair are two replicas of a controller.
-type pair struct {
+// replicaPair is two replicas of a controller.
+type replicaPair struct {
 	sites    *site.Sites
 	site     *site.Site
 	replicas map[string]**lab.Process // by identity
 }
 
-func newPair(t *testing.T, sites *site.Sites, s *site.Site) *pair {
+func newReplicaPair(t *testing.T, sites *site.Sites, s *site.Site) *replicaPair {
 	t.Helper()
-	p := &pair{sites: sites, site: s, replicas: map[string]**lab.Process{}}
+	p := &replicaPair{sites: sites, site: s, replicas: map[string]**lab.Process{}}
 	s.Controller.Options.Env = append(s.Controller.Options.Env, "POD_NAME=controller-0")
 	require.NoError(t, sites.Restart(&s.Controller))
 	p.replicas["controller-0"] = &s.Controller
@@ -182,7 +182,7 @@ func newPair(t *testing.T, sites *site.Sites, s *site.Site) *pair {
 }
 
 // leader waits until a replica other than that one leads.
-func (p *pair) leader(t *testing.T, not string) string {
+func (p *replicaPair) leader(t *testing.T, not string) string {
 	t.Helper()
 	var holder string
 	within(t, 30*time.Second, "a controller leads", func(ctx context.Context) error {
@@ -201,7 +201,7 @@ func (p *pair) leader(t *testing.T, not string) string {
 
 // killLeader kills the leader in the midst of its work. Its successor is itself, started
 // again, or the other one, whose cache of pods does not learn anything for a while.
-func (p *pair) killLeader(t *testing.T, random *rand.Rand, takeOver bool) {
+func (p *replicaPair) killLeader(t *testing.T, random *rand.Rand, takeOver bool) {
 	t.Helper()
 	leader := p.leader(t, "")
 	<-time.After(1200*time.Millisecond + time.Duration(random.Int64N(int64(2*time.Second))))
@@ -225,18 +225,18 @@ func (p *pair) killLeader(t *testing.T, random *rand.Rand, takeOver bool) {
 // load is the most that a consumer was seen to have at once.
 type load struct{ milliCPU, pods int64 }
 
-// gauge sees every change of the pods in the twins of burst, by a watch of its own, and what
+// usageWatch sees every change of the pods in the twins of burst, by a watch of its own, and what
 // they request together.
-type gauge struct {
+type usageWatch struct {
 	mu   sync.Mutex
 	pods map[types.UID]*corev1.Pod
 	top  map[string]load
 	err  error
 }
 
-func newGauge(t *testing.T, s *site.Site) *gauge {
+func newUsageWatch(t *testing.T, s *site.Site) *usageWatch {
 	t.Helper()
-	g := &gauge{pods: map[types.UID]*corev1.Pod{}, top: map[string]load{}}
+	g := &usageWatch{pods: map[types.UID]*corev1.Pod{}, top: map[string]load{}}
 	pods := s.Client().CoreV1().Pods(corev1.NamespaceAll)
 	list, err := pods.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -256,7 +256,7 @@ func newGauge(t *testing.T, s *site.Site) *gauge {
 	return g
 }
 
-func (g *gauge) see(event watch.Event) {
+func (g *usageWatch) see(event watch.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	pod, ok := event.Object.(*corev1.Pod)
@@ -288,13 +288,13 @@ func (g *gauge) see(event watch.Event) {
 	g.top[consumer] = load{max(g.top[consumer].milliCPU, now.milliCPU), max(g.top[consumer].pods, now.pods)}
 }
 
-func (g *gauge) verdict() error {
+func (g *usageWatch) verdict() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-func (g *gauge) most() map[string]load {
+func (g *usageWatch) most() map[string]load {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := map[string]load{}
@@ -305,8 +305,8 @@ func (g *gauge) most() map[string]load {
 }
 
 // testQuotaUnseen: a new leader's cache has none of the pods that fill the Quota.
-func testQuotaUnseen(t *testing.T, w *world, pair *pair) {
-	a := w.allowance(t, "unseen", offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("6")}})
+func testQuotaUnseen(t *testing.T, w *world, pair *replicaPair) {
+	a := w.quotaFixture(t, "unseen", offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("6")}})
 	leader := pair.leader(t, "")
 	release := w.milan.Proxied().HoldWatches(func(r lab.Request) bool {
 		return r.Resource == "pods" && strings.Contains(r.UserAgent, "controller")
@@ -340,8 +340,8 @@ func testQuotaUnseen(t *testing.T, w *world, pair *pair) {
 
 // testQuotaUnderWay: the leader dies while its last write is on its way. It arrives when
 // its successor leads, and would give the room to another pod.
-func testQuotaUnderWay(t *testing.T, w *world, pair *pair) {
-	a := w.allowance(t, "underway", cores("1"))
+func testQuotaUnderWay(t *testing.T, w *world, pair *replicaPair) {
+	a := w.quotaFixture(t, "underway", cores("1"))
 	a.create(t, coreful("first", "300m", corev1.RestartPolicyNever))
 	a.runs(t, "first")
 	a.create(t, coreful("old", "800m", corev1.RestartPolicyAlways))

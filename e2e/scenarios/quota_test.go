@@ -43,18 +43,18 @@ func TestQuota(t *testing.T) {
 	t.Run("Consumers", func(t *testing.T) { testQuotaConsumers(t, rome, turin) })
 }
 
-// allowance is a corner with a Quota for its consumer, which ends with the test.
-type allowance struct {
-	*corner
+// quotaFixture is a fixture with a Quota for its consumer, which ends with the test.
+type quotaFixture struct {
+	*fixture
 	tenant string
 }
 
-func (w *world) allowance(t *testing.T, namespace string, spec offloadingv1beta1.QuotaSpec) *allowance {
+func (w *world) quotaFixture(t *testing.T, namespace string, spec offloadingv1beta1.QuotaSpec) *quotaFixture {
 	t.Helper()
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-	c := &corner{world: w, namespace: namespace, twin: namespace + "-" + w.rome.Name}
+	c := &fixture{world: w, namespace: namespace, twin: namespace + "-" + w.rome.Name}
 	c.home, c.provider = watchPods(t, w.rome, c.namespace), watchPods(t, w.milan, c.twin)
-	a := &allowance{corner: c, tenant: "liqo-tenant-" + w.rome.Name}
+	a := &quotaFixture{fixture: c, tenant: "liqo-tenant-" + w.rome.Name}
 	quotas := w.milan.Liqod().OffloadingV1beta1().Quotas(a.tenant)
 	_, err := quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: spec}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func (w *world) allowance(t *testing.T, namespace string, spec offloadingv1beta1
 }
 
 // change patches the Quota's spec.
-func (a *allowance) change(t *testing.T, spec string) {
+func (a *quotaFixture) change(t *testing.T, spec string) {
 	t.Helper()
 	_, err := a.milan.Liqod().OffloadingV1beta1().Quotas(a.tenant).Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -80,7 +80,7 @@ func coreful(name, cpu string, policy corev1.RestartPolicy, annotations ...strin
 	return pod
 }
 
-func (a *allowance) runs(t *testing.T, names ...string) {
+func (a *quotaFixture) runs(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		a.untilLocal(t, 20*time.Second, name, "runs", podRunning)
@@ -88,7 +88,7 @@ func (a *allowance) runs(t *testing.T, names ...string) {
 }
 
 // waits waits until a pod says why it does not begin, and looks that nothing of it is there.
-func (a *allowance) waits(t *testing.T, name, reason string, says ...string) *corev1.Pod {
+func (a *quotaFixture) waits(t *testing.T, name, reason string, says ...string) *corev1.Pod {
 	t.Helper()
 	local := a.untilLocal(t, 20*time.Second, name, "says "+reason, func(p *corev1.Pod) bool { return p.Status.Reason == reason })
 	require.Equal(t, corev1.PodPending, local.Status.Phase)
@@ -100,7 +100,7 @@ func (a *allowance) waits(t *testing.T, name, reason string, says ...string) *co
 }
 
 // tells returns a condition: the metrics of the provider's controller have these lines.
-func (a *allowance) tells(lines ...string) func(context.Context) error {
+func (a *quotaFixture) tells(lines ...string) func(context.Context) error {
 	url := "http://" + a.milan.Controller.Flag("server.address") + "/metrics"
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -129,7 +129,7 @@ func cores(n string) offloadingv1beta1.QuotaSpec {
 // testQuotaWaits: what fits exactly runs, the next pod waits and says so here, and goes on
 // when one has ended, is deleted, or the Quota grows.
 func testQuotaWaits(t *testing.T, w *world) {
-	a := w.allowance(t, "fit", cores("1"))
+	a := w.quotaFixture(t, "fit", cores("1"))
 	a.create(t, coreful("a", "600m", corev1.RestartPolicyNever))
 	a.create(t, coreful("b", "400m", corev1.RestartPolicyAlways))
 	a.runs(t, "a", "b")
@@ -162,7 +162,7 @@ func testQuotaWaits(t *testing.T, w *world) {
 
 // testQuotaOrder: who waits for much is passed by others for a while only.
 func testQuotaOrder(t *testing.T, w *world) {
-	a := w.allowance(t, "order", cores("1"))
+	a := w.quotaFixture(t, "order", cores("1"))
 	a.create(t, coreful("first", "500m", corev1.RestartPolicyAlways))
 	a.runs(t, "first")
 	a.create(t, coreful("big", "800m", corev1.RestartPolicyAlways))
@@ -187,7 +187,7 @@ func testQuotaOrder(t *testing.T, w *world) {
 func testQuotaRefused(t *testing.T, w *world) {
 	w.milan.Webhook.Kill()
 	<-w.milan.Webhook.Exited()
-	a := w.allowance(t, "rules", offloadingv1beta1.QuotaSpec{
+	a := w.quotaFixture(t, "rules", offloadingv1beta1.QuotaSpec{
 		LimitsEnforcement: offloadingv1beta1.EnforcementSoft, Resources: amounts("1", "1Gi"),
 	})
 	declared := func(name, cpu, limit string) *corev1.Pod {
@@ -234,7 +234,7 @@ func testQuotaRefused(t *testing.T, w *world) {
 
 // testQuotaResize: a pod grows in place where there is room, and only there.
 func testQuotaResize(t *testing.T, w *world) {
-	a := w.allowance(t, "grow", cores("1"))
+	a := w.quotaFixture(t, "grow", cores("1"))
 	a.create(t, coreful("web", "500m", corev1.RestartPolicyAlways))
 	a.create(t, coreful("other", "300m", corev1.RestartPolicyNever))
 	a.runs(t, "web", "other")
@@ -264,7 +264,7 @@ func testQuotaResize(t *testing.T, w *world) {
 
 // testQuotaShrunk: a smaller Quota kills nothing, and a pod that has to be made again waits.
 func testQuotaShrunk(t *testing.T, w *world) {
-	a := w.allowance(t, "shrunk", cores("1"))
+	a := w.quotaFixture(t, "shrunk", cores("1"))
 	for _, name := range []string{"a", "b", "c", "d"} {
 		a.create(t, coreful(name, "250m", corev1.RestartPolicyAlways))
 	}
@@ -298,7 +298,7 @@ func testQuotaShrunk(t *testing.T, w *world) {
 
 // testQuotaLimitRange: what the provider adds to pods counts, and costs no request more.
 func testQuotaLimitRange(t *testing.T, w *world) {
-	a := w.allowance(t, "ranged", cores("1"))
+	a := w.quotaFixture(t, "ranged", cores("1"))
 	_, err := w.milan.Client().CoreV1().LimitRanges(a.twin).Create(t.Context(), &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Name: "defaults"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
@@ -337,7 +337,7 @@ func testQuotaNodes(t *testing.T, w *world) {
 	label("milan-sim-2", `"shared"`)
 	spec := cores("2")
 	spec.NodeSelector = map[string]string{"pool": "shared"}
-	a := w.allowance(t, "nodes", spec)
+	a := w.quotaFixture(t, "nodes", spec)
 	names := []string{"a", "b", "c", "d"}
 	for _, name := range names {
 		a.create(t, coreful(name, "100m", corev1.RestartPolicyAlways))
@@ -372,7 +372,7 @@ func testQuotaNodes(t *testing.T, w *world) {
 
 // testQuotaConsumers: one consumer's pods take nothing from another's.
 func testQuotaConsumers(t *testing.T, rome, turin *world) {
-	r, u := rome.allowance(t, "shared", cores("500m")), turin.allowance(t, "shared", cores("300m"))
+	r, u := rome.quotaFixture(t, "shared", cores("500m")), turin.quotaFixture(t, "shared", cores("300m"))
 	r.create(t, coreful("a", "500m", corev1.RestartPolicyAlways))
 	r.runs(t, "a")
 	u.create(t, coreful("a", "300m", corev1.RestartPolicyAlways))
@@ -382,7 +382,7 @@ func testQuotaConsumers(t *testing.T, rome, turin *world) {
 	r.waits(t, "b", offloadingv1beta1.ReasonQuotaExceeded, "cluster rome")
 	u.waits(t, "b", offloadingv1beta1.ReasonQuotaExceeded, "cluster turin")
 	// In another namespace of the same consumer: the same quota.
-	other := *r.corner
+	other := *r.fixture
 	other.namespace, other.twin = "shared-2", "shared-2-rome"
 	rome.offload(t, other.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	other.create(t, coreful("b", "1m", corev1.RestartPolicyAlways))

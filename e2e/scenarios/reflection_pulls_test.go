@@ -34,7 +34,7 @@ func builderPod(name string, pulls ...string) *corev1.Pod {
 // testPullSecrets: images are pulled in the provider with the credentials of the pod's
 // service account here, which the API server names in every pod that names none.
 func testPullSecrets(t *testing.T, w *world) {
-	c := w.corner(t, "pulls")
+	c := w.fixture(t, "pulls")
 	home := w.rome.Client().CoreV1().Secrets(c.namespace)
 	for _, name := range []string{"first", "second"} {
 		_, err := home.Create(t.Context(), pullSecret(name, "1"), metav1.CreateOptions{})
@@ -61,7 +61,7 @@ func testPullSecrets(t *testing.T, w *world) {
 
 // pullsWith runs a pod, requires that it names those pull secrets in both clusters, and
 // returns the one in the provider.
-func (c *corner) pullsWith(t *testing.T, pod *corev1.Pod, want ...string) *corev1.Pod {
+func (c *fixture) pullsWith(t *testing.T, pod *corev1.Pod, want ...string) *corev1.Pod {
 	t.Helper()
 	c.create(t, pod)
 	local := c.untilLocal(t, 30*time.Second, pod.Name, "runs", podRunning)
@@ -73,7 +73,7 @@ func (c *corner) pullsWith(t *testing.T, pod *corev1.Pod, want ...string) *corev
 }
 
 // pullSecretThere waits until a Secret is in the provider as it is here.
-func (c *corner) pullSecretThere(t *testing.T, name string) {
+func (c *fixture) pullSecretThere(t *testing.T, name string) {
 	t.Helper()
 	want, err := c.rome.Client().CoreV1().Secrets(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func (c *corner) pullSecretThere(t *testing.T, name string) {
 
 // givesPullSecret has the account give new pods another Secret, and waits until the API
 // server, which reads accounts from a cache, does so.
-func (c *corner) givesPullSecret(t *testing.T, name string) {
+func (c *fixture) givesPullSecret(t *testing.T, name string) {
 	t.Helper()
 	_, err := c.rome.Client().CoreV1().ServiceAccounts(c.namespace).Patch(t.Context(), "builder", types.MergePatchType,
 		fmt.Appendf(nil, `{"imagePullSecrets":[{"name":%q}]}`, name), metav1.PatchOptions{})

@@ -108,7 +108,7 @@ func testStorageSwitchedOff(t *testing.T, w *world) {
 	restore := w.vkubeletArgs(t, "--reflection.persistentvolumeclaim.workers=0")
 	w.chosenClaim(t, "off")
 	w.grow(t, "data-db-1", "4Gi")
-	(&corner{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "plain") // by then the vkubelet works
+	(&fixture{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "plain") // by then the vkubelet works
 	holds(t, time.Now().Add(2*time.Second), "no claim is made or changed", func(ctx context.Context) error {
 		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, "off", metav1.GetOptions{})); err != nil {
 			return err
@@ -132,7 +132,7 @@ func testStorageLost(t *testing.T, w *world) {
 	require.NoError(t, there.Delete(t.Context(), "lost", metav1.DeleteOptions{}))
 	w.toldAbout(t, local, "RemoteVolumeLost", "shop-rome/lost was deleted in cluster milan")
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
-	(&corner{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "after-loss") // by then the vkubelet works
+	(&fixture{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "after-loss") // by then the vkubelet works
 	holds(t, time.Now().Add(2*time.Second), "none is made in its place", func(ctx context.Context) error {
 		return absent(there.Get(ctx, "lost", metav1.GetOptions{}))
 	})
@@ -145,7 +145,7 @@ func testStorageLost(t *testing.T, w *world) {
 
 // testStorageEvents: what the provider says of its claim is told of the one here.
 func testStorageEvents(t *testing.T, w *world) {
-	c := &corner{world: w, namespace: "shop", twin: "shop-rome"}
+	c := &fixture{world: w, namespace: "shop", twin: "shop-rome"}
 	claim := w.stand(t, "shop").twinOf(t, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "data-db-0", "data-db-0")
 	c.reportOf(t, "resizer", claim.remote)
 	within(t, 30*time.Second, "told of the claim", c.toldOf([]twinned{claim}, "resizer"))

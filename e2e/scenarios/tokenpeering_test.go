@@ -177,7 +177,7 @@ func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	w.join(t, "--token", token, "--pod-cidr", w.rome.Options.PodCIDR, "--pod-cidr", w.milan.Options.PodCIDR)
 	took := time.Since(begin)
 	t.Logf("from token create to a virtual node that is Ready: %s", took.Round(time.Millisecond))
-	swift(t, took, 10*time.Second, "a peering by token")
+	requireFaster(t, took, 10*time.Second, "a peering by token")
 	w.runs(t, "away")
 
 	// Milan needs no way to rome, and has none.
@@ -374,7 +374,7 @@ func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
 	}
 	slowest = max(slowest, w.comesAndGoes(t, "last"))
 	t.Logf("renewals after %v; each of %d pods ran and went within %s", renewed, pods, slowest.Round(time.Millisecond))
-	swift(t, slowest, 5*time.Second, "a pod during renewals")
+	requireFaster(t, slowest, 5*time.Second, "a pod during renewals")
 	// What reads by watches goes on: nothing is listed or watched anew because of a renewal.
 	again, err := w.milan.Audited(func(r lab.AuditRecord) bool {
 		return (r.Verb == "list" || r.Verb == "watch") && strings.HasPrefix(r.User.Username, corev1beta1.PeerUserPrefix+"rome:") &&
@@ -421,7 +421,7 @@ func testTokenDeadPeer(t *testing.T, w *world, before map[*site.Site][]string) {
 			require.Zero(t, code, out)
 			took := time.Since(begin)
 			t.Logf("from the command to the end in rome: %s\n%s", took.Round(time.Millisecond), out)
-			swift(t, took, 30*time.Second, "the end of a peering")
+			requireFaster(t, took, 30*time.Second, "the end of a peering")
 			(*w.rome.VKubelet("milan")).Kill()
 			if runs {
 				w.unoffloaded(t)

@@ -30,11 +30,11 @@ const (
 // tokenWorld remembers the tokens that must not be good any more.
 type tokenWorld struct {
 	*world
-	dead []string
+	invalid []string // tokens that the API server has to reject in the end
 }
 
-func (w *tokenWorld) bury(secret *corev1.Secret) {
-	w.dead = append(w.dead, string(secret.Data["token"]))
+func (w *tokenWorld) mustBeRejected(secret *corev1.Secret) {
+	w.invalid = append(w.invalid, string(secret.Data["token"]))
 }
 
 // tokenLabels are those of the Secrets with, or for, the tokens of a virtual node.
@@ -185,8 +185,8 @@ func TestTokens(t *testing.T) {
 	t.Run("NoWorkers", func(t *testing.T) { tokenSwitchedOff(t, w, "--reflection.serviceaccount.workers=0") })
 	t.Run("RightsTaken", func(t *testing.T) { tokenRightsTaken(t, w) })
 	t.Run("VirtualNodeGone", func(t *testing.T) { tokenVirtualNodeGone(t, w) })
-	require.Len(t, w.dead, 12)
-	for _, token := range w.dead {
+	require.Len(t, w.invalid, 12)
+	for _, token := range w.invalid {
 		// The API server remembers for 10 s whom it has let in.
 		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
 	}
@@ -259,7 +259,7 @@ func tokenRevoked(t *testing.T, w *tokenWorld) {
 	require.NoError(t, w.goodToken(&before, "")(t.Context()))
 	require.NoError(t, w.rome.Client().CoreV1().Secrets(cashiers).Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
 	within(t, 15*time.Second, "another token is there", w.goodToken(&after, string(before.Data["token"])))
-	w.bury(&before)
+	w.mustBeRejected(&before)
 	require.Equal(t, before.UID, after.UID)
 }
 
@@ -276,7 +276,7 @@ func tokenOfAnotherAccount(t *testing.T, w *tokenWorld) {
 	})
 	w.makeCashier(t)
 	within(t, 15*time.Second, "the new account's token is there", w.goodToken(&after, string(before.Data["token"])))
-	w.bury(&before)
+	w.mustBeRejected(&before)
 }
 
 func tokenSpoilt(t *testing.T, w *tokenWorld) {
@@ -306,7 +306,7 @@ func tokenLastPod(t *testing.T, w *tokenWorld) {
 	require.NoError(t, w.goodToken(&corev1.Secret{}, "")(t.Context()), "the third pod still uses it")
 	w.deletePods(t, "c")
 	within(t, 30*time.Second, "the token is gone with its last pod", w.noTokens)
-	w.bury(&secret)
+	w.mustBeRejected(&secret)
 }
 
 // tokenNameTaken shows that a Secret of the provider that has the name is left as it is,
@@ -317,7 +317,7 @@ func tokenNameTaken(t *testing.T, w *tokenWorld) {
 	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
 	w.deletePods(t, "a")
 	within(t, 30*time.Second, "and gone with its pod", w.noTokens)
-	w.bury(&secret)
+	w.mustBeRejected(&secret)
 	in := w.milan.Client().CoreV1().Secrets(cashiersTwin)
 	theirs, err := in.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}, StringData: map[string]string{"token": "milan's"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -341,7 +341,7 @@ func tokenProviderAway(t *testing.T, w *tokenWorld) {
 	w.deletePods(t, "b")
 	w.milan.Proxied().Pass()
 	within(t, 30*time.Second, "gone with its pod", w.noTokens)
-	w.bury(&secret)
+	w.mustBeRejected(&secret)
 	require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionTrue))
 }
 
@@ -398,7 +398,7 @@ func tokenOfPods(t *testing.T, w *tokenWorld) {
 	require.Equal(t, early.Data, secret.Data)
 	w.deletePods(t, "early")
 	within(t, 30*time.Second, "and so is the other", w.noTokens)
-	w.dead = append(w.dead, tokens...)
+	w.invalid = append(w.invalid, tokens...)
 }
 
 // vkubeletArgs starts the vkubelet again with more flags, and returns what takes them away.
@@ -422,7 +422,7 @@ func tokenSwitchedOff(t *testing.T, w *tokenWorld, flag string) {
 	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
 	restore := w.vkubeletArgs(t, flag)
 	within(t, 30*time.Second, "the tokens are gone", w.noTokens)
-	w.bury(&secret)
+	w.mustBeRejected(&secret)
 	w.createRunning(t, cashierPod("b"))
 	pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), "b", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -450,7 +450,7 @@ func tokenRightsTaken(t *testing.T, w *tokenWorld) {
 		}
 		return fmt.Errorf("it is there: %w", err)
 	})
-	w.bury(&secret)
+	w.mustBeRejected(&secret)
 	p.Resume()
 	within(t, 30*time.Second, "with the rights, which the controller has restored, there is another", w.goodToken(&secret, string(secret.Data["token"])))
 }
@@ -470,5 +470,5 @@ func tokenVirtualNodeGone(t *testing.T, w *tokenWorld) {
 	})
 	p.Kill()
 	within(t, time.Minute, "nothing of the token is left", w.noTokens)
-	w.bury(&secret)
+	w.mustBeRejected(&secret)
 }

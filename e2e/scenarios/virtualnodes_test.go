@@ -135,7 +135,7 @@ func testNodeDeleted(t *testing.T, w *world) {
 			}
 			return err
 		})
-		swift(t, took, time.Second, "a deleted Node is back")
+		requireFaster(t, took, time.Second, "a deleted Node is back")
 	}
 	within(t, soon, "the Node is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
 	again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})

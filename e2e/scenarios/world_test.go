@@ -81,8 +81,8 @@ func within(t *testing.T, patience time.Duration, what string, cond func(context
 	return took
 }
 
-// swift requires, with -all, that something took less than limit.
-func swift(t *testing.T, took, limit time.Duration, what string) {
+// requireFaster requires, with -all, that something took less than limit.
+func requireFaster(t *testing.T, took, limit time.Duration, what string) {
 	t.Helper()
 	if *all {
 		require.Less(t, took, limit, what)
