@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -222,10 +221,8 @@ func (p peers) Peer(clusterID string) (replication.Peer, bool) {
 
 // admitted reports whether a peer has rights in this cluster.
 func (p peers) admitted(clusterID string) bool {
-	return slices.ContainsFunc(p.clusters.Informer().GetStore().List(), func(obj any) bool {
-		fc, ok := obj.(*corev1beta1.ForeignCluster)
-		return ok && fc.Spec.ClusterID == clusterID && fc.Spec.UserName != ""
-	})
+	fc, err := p.clusters.Lister().Get(clusterID)
+	return err == nil && fc.Spec.UserName != ""
 }
 
 func (c *controller) addNamespaces() error {

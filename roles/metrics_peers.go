@@ -3,7 +3,6 @@ package roles
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -164,11 +163,11 @@ func (c counts) add(peer, direction, phase string) { c[series{peer, direction, p
 // peers returns the ids of the first mostValues peers.
 func (m *peerMetrics) peers() []string {
 	clusters, _ := m.clusters.Lister().List(labels.Everything())
-	ids := map[string]bool{}
+	var all []string
 	for _, fc := range clusters {
-		ids[fc.Spec.ClusterID] = true
+		all = append(all, fc.Name)
 	}
-	all := slices.Sorted(maps.Keys(ids))
+	slices.Sort(all)
 	return all[:min(len(all), mostValues)]
 }
 
@@ -190,16 +189,11 @@ func phaseOf(pod *corev1.Pod) string {
 
 func (m *peerMetrics) collectClusters(out gauges, known map[string]bool) {
 	clusters, _ := m.clusters.Lister().List(labels.Everything())
-	slices.SortFunc(clusters, func(a, b *corev1beta1.ForeignCluster) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
-	sent := map[string]bool{}
 	for _, fc := range clusters {
-		id := fc.Spec.ClusterID
-		if !known[id] || sent[id] {
+		id := fc.Name
+		if !known[id] {
 			continue
 		}
-		sent[id] = true
 		for _, check := range checks {
 			if c := meta.FindStatusCondition(fc.Status.Conditions, check); c != nil {
 				out.send(m.up, truth(c.Status == metav1.ConditionTrue), id, check)

@@ -133,11 +133,9 @@ func TestLabelsAreBounded(t *testing.T) {
 // objects of unknown peers together. A standby shows nothing.
 func TestPeerMetrics(t *testing.T) {
 	t.Parallel()
-	cluster := func(name, id string, age time.Duration, conditions ...metav1.Condition) *corev1beta1.ForeignCluster {
-		return &corev1beta1.ForeignCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))},
-			Spec:       corev1beta1.ForeignClusterSpec{ClusterID: id}, Status: corev1beta1.ForeignClusterStatus{Conditions: conditions},
-		}
+	cluster := func(name string, conditions ...metav1.Condition) *corev1beta1.ForeignCluster {
+		return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: name},
+			Status: corev1beta1.ForeignClusterStatus{Conditions: conditions}}
 	}
 	condition := func(kind string, status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status}
@@ -160,9 +158,8 @@ func TestPeerMetrics(t *testing.T) {
 	withdrawn := offer("rome-3", "rome", "milan", "").(*sharingv1alpha1.ResourceOffer)
 	withdrawn.Spec.WithdrawalTimestamp, withdrawn.Status.Phase = &metav1.Time{Time: time.Now()}, sharingv1alpha1.OfferRefused
 	liqo := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(
-		cluster("milan", "milan", time.Hour, condition(corev1beta1.ConditionAPIServer, metav1.ConditionFalse), condition(corev1beta1.ConditionNetwork, metav1.ConditionUnknown),
+		cluster("milan", condition(corev1beta1.ConditionAPIServer, metav1.ConditionFalse), condition(corev1beta1.ConditionNetwork, metav1.ConditionUnknown),
 			condition("Made-up", metav1.ConditionTrue)),
-		cluster("milan-again", "milan", time.Minute, condition(corev1beta1.ConditionAPIServer, metav1.ConditionTrue)),
 		twins("liqo-tenant-milan", "milan", false, map[string]string{"a": "a", "b": "b", "c": "c"}, map[string]offloadingv1beta1.RemoteNamespaceStatus{
 			"a": {Phase: offloadingv1beta1.MappingAccepted}, "b": {Phase: "Hostile"},
 		}),

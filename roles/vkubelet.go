@@ -27,6 +27,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/exchange"
@@ -424,14 +425,9 @@ func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(con
 
 // recordedUID reads the UID that the ForeignCluster has recorded for a peer.
 func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID, error) {
-	list, err := v.home.plain.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
+	fc, err := apply.OrNil(v.home.plain.liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
+	if err != nil || fc == nil {
 		return "", err
 	}
-	for _, fc := range list.Items {
-		if fc.Spec.ClusterID == clusterID && fc.Status.ClusterUID != "" {
-			return fc.Status.ClusterUID, nil
-		}
-	}
-	return "", nil
+	return fc.Status.ClusterUID, nil
 }

@@ -30,7 +30,7 @@ import (
 func TestVKubeletAddresses(t *testing.T) {
 	t.Parallel()
 	const tenant = "liqo-tenant-milan"
-	cluster := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "the-one-in-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
+	cluster := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
 	liqod, core := liqodfake.NewSimpleClientset(cluster), fake.NewClientset()
 	settings := &config.Effective{}
 	settings.Networking.Enabled = true
@@ -161,13 +161,13 @@ func TestVKubeletWithoutFabric(t *testing.T) {
 func TestNetworkingOf(t *testing.T) {
 	t.Parallel()
 	fc := &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "milan-fc", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: new(false), AddressRanges: []string{"10.0.0.0/8"}},
 	}
 	got, err := networkingOf(fc)
 	require.NoError(t, err)
 	require.Equal(t, &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "milan-fc", UID: "u", ResourceVersion: "7"},
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "u", ResourceVersion: "7"},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: new(false)},
 	}, got)
 }

@@ -108,7 +108,6 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 		"the name of an offer":       {validateVirtualNodePath, review(t, "UPDATE", vn, vn), "", 2},
 		"the name of a Node":         {validateVirtualNodePath, review(t, "CREATE", other("metal"), nil), "a Node metal exists", 0},
 		"a peer":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("turin", "turin"), nil), "", 0},
-		"a peer that is there":       {validateForeignClusterPath, review(t, "CREATE", foreignCluster("again", "milan"), nil), "ForeignCluster milan has the clusterID milan already", 0},
 		"a peer as it is":            {validateForeignClusterPath, review(t, "UPDATE", foreignCluster("milan", "milan"), foreignCluster("milan", "milan")), "", 0},
 		"itself":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("rome", "rome"), nil), "cannot be a peer of itself", 0},
 		"what is not written":        {validateForeignClusterPath, review(t, "DELETE", nil, foreignCluster("rome", "rome")), "", 0},

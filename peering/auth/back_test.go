@@ -181,7 +181,7 @@ func TestKeepBack(t *testing.T) {
 	t.Parallel()
 	core := fake.NewClientset()
 	k := clusterOn(core)
-	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "to-rome", UID: "fc"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome}}
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", UID: "fc"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome}}
 	read := func() *corev1.Secret {
 		secret, err := core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-rome-back", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestKeepBack(t *testing.T) {
 	secret := read()
 	require.Equal(t, corev1beta1.BackTokenType, string(secret.Type))
 	require.Equal(t, "first", string(secret.Data["token"]))
-	require.Equal(t, "to-rome", secret.OwnerReferences[0].Name, "it goes with the record")
+	require.Equal(t, "rome", secret.OwnerReferences[0].Name, "it goes with the record")
 	require.NoError(t, k.KeepBack(t.Context(), fc, "first"))
 	kubetest.RequireWrites(t, core, "create secrets liqod/peer-rome-back")
 	require.NoError(t, k.KeepBack(t.Context(), fc, "second"))

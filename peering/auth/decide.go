@@ -183,18 +183,12 @@ func good(record trust.Record, e enrolment, now time.Time) (use int, err error) 
 }
 
 // peerOf returns the record of a peer, or nil if there is none.
-func peerOf(all []corev1beta1.ForeignCluster, id string) (*corev1beta1.ForeignCluster, error) {
-	var found *corev1beta1.ForeignCluster
-	for i := range all {
-		if all[i].Spec.ClusterID != id {
-			continue
-		}
-		if found != nil {
-			return nil, refuse(trust.ReasonRefused, "this cluster has more than one ForeignCluster of cluster %s: its administrator must delete %s or %s", id, found.Name, all[i].Name)
-		}
-		found = &all[i]
+func peerOf(all []corev1beta1.ForeignCluster, id string) *corev1beta1.ForeignCluster {
+	i := slices.IndexFunc(all, func(fc corev1beta1.ForeignCluster) bool { return fc.Name == id })
+	if i < 0 {
+		return nil
 	}
-	return found, nil
+	return &all[i]
 }
 
 // judge decides whether this cluster accepts a peer, and returns its record, if any. bound
@@ -202,15 +196,12 @@ func peerOf(all []corev1beta1.ForeignCluster, id string) (*corev1beta1.ForeignCl
 // cluster and key; nil: none.
 func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) (*corev1beta1.ForeignCluster, error) {
 	for i := range all {
-		if other := &all[i]; other.Spec.ClusterID != e.ID && knownUID(other) == e.UID {
+		if other := &all[i]; other.Name != e.ID && knownUID(other) == e.UID {
 			return nil, &refusal{about: other, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
-				Message: fmt.Sprintf("cluster %s is registered here as %s: one cluster has two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Spec.ClusterID, other.Spec.ClusterID)}}
+				Message: fmt.Sprintf("cluster %s is registered here as %s: one cluster has two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Name, other.Name)}}
 		}
 	}
-	fc, err := peerOf(all, e.ID)
-	if err != nil {
-		return nil, err
-	}
+	fc := peerOf(all, e.ID)
 	if fc == nil {
 		if use != nil && !use.Granted.IsZero() {
 			return nil, revoked()
@@ -308,11 +299,8 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev
 // member returns the record of a peer whose client proved to be user. It refuses a user
 // without rights.
 func member(all []corev1beta1.ForeignCluster, id, user string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := peerOf(all, id)
-	switch {
-	case err != nil:
-		return nil, err
-	case fc == nil || fc.DeletionTimestamp != nil || user == "" || fc.Spec.UserName != user || !corev1beta1.ValidPeerUser(id, user):
+	fc := peerOf(all, id)
+	if fc == nil || fc.DeletionTimestamp != nil || user == "" || fc.Spec.UserName != user || !corev1beta1.ValidPeerUser(id, user) {
 		return nil, refuse(trust.ReasonUnauthorized, "these credentials have no rights here, or have lost them, as credentials of cluster %.60q: the cluster needs a new token (liqod token create)", id)
 	}
 	return fc, nil

@@ -67,8 +67,8 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if err != nil {
 		return
 	}
-	fc, err := peerOf(peers, ask.ID)
-	if err != nil || fc == nil || !slices.Equal(fc.Spec.AddressRanges, inOrder(ask.ranges)) {
+	fc := peerOf(peers, ask.ID)
+	if fc == nil || !slices.Equal(fc.Spec.AddressRanges, inOrder(ask.ranges)) {
 		return
 	}
 	e.cfg.Records.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(

@@ -89,12 +89,7 @@ func NewClusters(cfg Config) (*Clusters, error) {
 		found: map[string]map[string]Record{}, whole: map[string]bool{}, writes: map[string]*rate.Limiter{},
 	}
 	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
-	_, err := c.Watch(cfg.ForeignClusters.Informer(), func(obj any) []loop.Key {
-		if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
-			return []loop.Key{{Name: fc.Spec.ClusterID}}
-		}
-		return nil
-	})
+	_, err := c.Watch(cfg.ForeignClusters.Informer(), loop.Self)
 	return c, err
 }
 
@@ -170,7 +165,7 @@ func (c *Clusters) wakeAll(via string) {
 	}
 	for _, fc := range all {
 		if fc.Labels[corev1beta1.DiscoveredLabel] == via {
-			c.Wake(loop.Key{Name: fc.Spec.ClusterID})
+			c.Wake(loop.Key{Name: fc.Name})
 		}
 	}
 }
@@ -200,29 +195,29 @@ func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}
 	via, r, found := c.record(key.Name)
-	var have []*corev1beta1.ForeignCluster
+	var have *corev1beta1.ForeignCluster
 	ours := 0
 	for _, fc := range all {
-		if fc.Spec.ClusterID == key.Name {
-			have = append(have, fc)
+		if fc.Name == key.Name {
+			have = fc
 		}
 		if found && fc.Labels[corev1beta1.DiscoveredLabel] == via {
 			ours++
 		}
 	}
 	switch {
-	case found && len(have) == 0 && ours >= c.cfg.Most:
+	case found && have == nil && ours >= c.cfg.Most:
 		return c.full(via)
-	case found && len(have) == 0:
+	case found && have == nil:
 		return c.create(ctx, via, r)
-	case len(have) != 1 || !untouched(have[0]):
+	case have == nil || !untouched(have):
 		return nil
 	case found:
-		return c.follow(ctx, have[0], via, r)
-	case !c.asked(have[0].Labels[corev1beta1.DiscoveredLabel]):
+		return c.follow(ctx, have, via, r)
+	case !c.asked(have.Labels[corev1beta1.DiscoveredLabel]):
 		return nil // no complete answer yet
 	}
-	return c.remove(ctx, have[0])
+	return c.remove(ctx, have)
 }
 
 // full counts a record for which there is no room. The loop tries again later: no event tells
@@ -285,8 +280,7 @@ func untouched(fc *corev1beta1.ForeignCluster) bool {
 		fc.Status.APIServerURL == "" && (role == "" || role == corev1beta1.RoleUnknown)
 }
 
-// create creates the ForeignCluster of a record. It never overwrites an existing one of
-// that name or id.
+// create creates the ForeignCluster of a record. It never overwrites an existing one.
 func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	c.creating.Lock()
 	defer c.creating.Unlock()
@@ -299,7 +293,7 @@ func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	}
 	ours := 0
 	for _, fc := range live.Items {
-		if fc.Spec.ClusterID == r.ClusterID {
+		if fc.Name == r.ClusterID {
 			return nil // the event of that object queues the key
 		}
 		if fc.Labels[corev1beta1.DiscoveredLabel] == via {

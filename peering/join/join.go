@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -168,9 +167,10 @@ func (j *Join) forget(id string) {
 }
 
 func (j *Join) sync(ctx context.Context, key loop.Key) error {
-	fc, err := j.cluster(key.Name)
+	// One that is being deleted counts: the teardown still needs the credentials.
+	fc, err := apply.OrNil(j.clusters.Get(key.Name))
 	if err != nil {
-		return err
+		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
 	}
 	if fc == nil || key.Name == j.cfg.ClusterID {
 		j.forget(key.Name)
@@ -189,33 +189,6 @@ func (j *Join) sync(ctx context.Context, key loop.Key) error {
 		return loop.After(again)
 	}
 	return nil
-}
-
-// cluster returns the ForeignCluster of a peer, or nil if there is none or more than one. A
-// ForeignCluster that is being deleted counts only if there is no other, because the
-// teardown still needs the credentials.
-func (j *Join) cluster(id string) (*corev1beta1.ForeignCluster, error) {
-	all, err := j.clusters.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
-	}
-	var live, ending []*corev1beta1.ForeignCluster
-	for _, fc := range all {
-		switch {
-		case fc.Spec.ClusterID != id:
-		case fc.DeletionTimestamp == nil:
-			live = append(live, fc)
-		default:
-			ending = append(ending, fc)
-		}
-	}
-	if len(live) == 0 {
-		live = ending
-	}
-	if len(live) != 1 {
-		return nil, nil
-	}
-	return live[0], nil
 }
 
 // standing is the condition for an identity, and the delay before the next sync; zero: only

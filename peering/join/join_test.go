@@ -347,9 +347,9 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
 }
 
-// TestRecordThatTakesOver: after the deletion of one of two ForeignClusters of a peer, the
-// other one carries the peering, and its deletion ends the peering.
-func TestRecordThatTakesOver(t *testing.T) {
+// TestFinalizerReturns: a ForeignCluster whose finalizer somebody removed gets it again, so that
+// its deletion ends the peering.
+func TestFinalizerReturns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.enrolled()

@@ -163,21 +163,18 @@ func (c *Conditions) clusterKeys(obj any) []loop.Key {
 
 func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
-	fcs, ending, err := recordsOf(c.clusters, id)
+	// One that is being deleted counts: the end of a peering depends on whether the peer
+	// answers and is still the same cluster.
+	fc, err := clusterOf(c.clusters, id)
 	if err != nil {
 		return err
 	}
-	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
-	f.user, f.problem = userOf(fcs, id)
-	if len(fcs) == 0 {
-		// The end of a peering depends on whether the peer answers and is still the same
-		// cluster.
-		fcs = ending
-	}
-	if len(fcs) == 0 {
+	if fc == nil {
 		c.stop(id)
 		return nil
 	}
+	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
+	f.user, f.problem = userOf(fc)
 	f.unread = !c.cfg.Directory.Judged(id) // read before the endpoint, which may be set in between
 	f.endpoint, f.credentials = c.cfg.Directory.Endpoint(id)
 	if f.credentials && f.endpoint.Problem == "" {
@@ -192,13 +189,11 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	if err := c.gather(&f); err != nil {
 		return err
 	}
-	for _, fc := range fcs {
-		f.told = c.ask(fc)
-		if err := c.report(ctx, fc, f); err != nil {
-			return err
-		}
+	f.told = c.ask(fc)
+	if err := c.report(ctx, fc, f); err != nil {
+		return err
 	}
-	replaced := fcs[0].Status.ClusterUID != "" && f.uid != "" && f.uid != fcs[0].Status.ClusterUID
+	replaced := fc.Status.ClusterUID != "" && f.uid != "" && f.uid != fc.Status.ClusterUID
 	if replaced || f.unknown != nil {
 		c.forgetIdentity(id)
 		return loop.After(recheckDelay)
@@ -269,12 +264,9 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 // is recorded yet, any cluster but this one is accepted. It reads the UID live at each
 // call. It is safe for concurrent use.
 func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubernetes.Interface) error {
-	live, ending, err := recordsOf(c.clusters, clusterID)
+	fc, err := clusterOf(c.clusters, clusterID)
 	if err != nil {
 		return err
-	}
-	if len(live) == 0 {
-		live = ending
 	}
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf
@@ -292,10 +284,8 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubern
 	if have == c.ownUID() {
 		return fmt.Errorf("%w: the cluster at the address of %s is this cluster itself", ErrSelf, clusterID)
 	}
-	for _, fc := range live {
-		if want := fc.Status.ClusterUID; want != "" && have != want {
-			return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", ErrReplaced, have, want)
-		}
+	if fc != nil && fc.Status.ClusterUID != "" && have != fc.Status.ClusterUID {
+		return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", ErrReplaced, have, fc.Status.ClusterUID)
 	}
 	return nil
 }

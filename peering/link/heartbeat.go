@@ -177,8 +177,8 @@ func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 // wanted reports whether the peer is to see heartbeats of this cluster. It has its own probes
 // of one that it has rights in, and reports through a tunnel.
 func (h *Heartbeat) wanted(id string) (bool, error) {
-	fcs, err := clustersOf(h.cfg.ForeignClusters.Lister(), id)
-	if err != nil || h.cfg.Interval == 0 || len(fcs) != 1 || fcs[0].Spec.UserName != "" || id == h.cfg.ClusterID {
+	fc, err := clusterOf(h.cfg.ForeignClusters.Lister(), id)
+	if err != nil || h.cfg.Interval == 0 || fc == nil || fc.DeletionTimestamp != nil || fc.Spec.UserName != "" || id == h.cfg.ClusterID {
 		return false, err
 	}
 	c, err := h.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id)

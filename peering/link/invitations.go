@@ -145,8 +145,8 @@ func (n *Invitations) weigh(id string) (wanted, needless bool, err error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, false, fmt.Errorf("reading the Connection with %s: %w", id, err)
 	}
-	fcs, err := clustersOf(n.cfg.ForeignClusters.Lister(), id)
-	user, _ := userOf(fcs, id)
+	fc, err := clusterOf(n.cfg.ForeignClusters.Lister(), id)
+	user, _ := userOf(fc)
 	return user != "" && id != n.cfg.ClusterID, false, err
 }
 

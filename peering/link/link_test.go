@@ -359,20 +359,6 @@ func TestStaleCacheTakesNoRights(t *testing.T) {
 	})
 }
 
-func TestTwoClustersOfOneID(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		second := milan("liqo.io:peer:milan:9")
-		second.Name = "milan-again"
-		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), second)
-		w.run()
-		w.awaits(ready, "False DuplicateClusterID")
-		w.settled()
-		all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		require.Empty(t, all.Items)
-	})
-}
-
 func TestStatusOfFacts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

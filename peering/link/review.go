@@ -33,10 +33,8 @@ type Review struct {
 // reason.
 func (r Review) Judge() (refused string, warnings []string) {
 	spec := &r.New.Spec
-	if r.Old == nil {
-		if why := r.taken(); why != "" {
-			return why, nil
-		}
+	if r.Old == nil && spec.ClusterID == r.ClusterID {
+		return fmt.Sprintf("this cluster itself has the id %s: a cluster cannot be a peer of itself; if the peer has the same id, one of them needs another id", r.ClusterID), nil
 	}
 	if spec.UserName != "" && !corev1beta1.ValidPeerUser(spec.ClusterID, spec.UserName) {
 		return strangeUser(spec.ClusterID, spec.UserName), nil
@@ -49,20 +47,6 @@ func (r Review) Judge() (refused string, warnings []string) {
 		warnings = append(warnings, edits(r.Old, r.New)...)
 	}
 	return "", warnings
-}
-
-// taken returns the reason for which no ForeignCluster with this id may be created, or "".
-func (r Review) taken() string {
-	id := r.New.Spec.ClusterID
-	if id == r.ClusterID {
-		return fmt.Sprintf("this cluster itself has the id %s: a cluster cannot be a peer of itself; if the peer has the same id, one of them needs another id", id)
-	}
-	for _, other := range r.Others {
-		if other.Spec.ClusterID == id && other.Name != r.New.Name && other.DeletionTimestamp == nil {
-			return fmt.Sprintf("ForeignCluster %s has the clusterID %s already: there is one for each peer; change that one (kubectl edit foreigncluster %s)", other.Name, id, other.Name)
-		}
-	}
-	return ""
 }
 
 // addresses returns the errors in the peer's URLs, certificates and names.
@@ -153,9 +137,6 @@ func (r Review) overlaps() (warnings []string) {
 		return nil
 	}
 	for _, other := range r.Others {
-		if other.Spec.ClusterID == r.New.Spec.ClusterID {
-			continue
-		}
 		for _, ours := range prefixes(r.New) {
 			for _, theirs := range prefixes(other) {
 				if ours.Overlaps(theirs) {

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
@@ -21,8 +20,6 @@ func TestReview(t *testing.T) {
 	ca := string(data[certs.BundleKey])
 	turin := milan("")
 	turin.Name, turin.Spec.ClusterID, turin.Spec.AddressRanges = "turin", "turin", []string{"10.43.0.0/16"}
-	going, now := turin.DeepCopy(), metav1.Now()
-	going.DeletionTimestamp = &now
 	type change = func(*corev1beta1.ForeignCluster)
 	spec := func(f func(*corev1beta1.ForeignClusterSpec)) change {
 		return func(fc *corev1beta1.ForeignCluster) { f(&fc.Spec) }
@@ -39,8 +36,6 @@ func TestReview(t *testing.T) {
 	}{
 		"plain":          {},
 		"itself":         {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.ClusterID = "rome" }), refused: "this cluster itself has the id rome"},
-		"again":          {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.ClusterID = "turin" }), others: []*corev1beta1.ForeignCluster{turin}, refused: "ForeignCluster turin has the clusterID turin already"},
-		"again, it goes": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.ClusterID = "turin" }), others: []*corev1beta1.ForeignCluster{going}},
 		"its user":       {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:7" })},
 		"another's user": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:turin:7" }), refused: `"liqo.io:peer:turin:7" is not this peer's`},
 		"a vkubelet": {change: spec(func(s *corev1beta1.ForeignClusterSpec) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
@@ -147,16 +145,16 @@ func bindingKey(obj any) []loop.Key {
 func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	namespace := corev1beta1.TenantNamespace(id)
-	fcs, err := clustersOf(r.clusters, id)
+	fc, err := clusterOf(r.clusters, id)
 	if err != nil {
 		return err
 	}
-	user, _ := userOf(fcs, id)
-	if len(fcs) == 0 {
-		if user, err = r.confirm(ctx, id); err != nil {
-			return err
+	if fc == nil { // a stale cache must not revoke rights
+		if fc, err = apply.OrNil(r.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{})); err != nil {
+			return fmt.Errorf("confirming that there is no ForeignCluster %s: %w", id, err)
 		}
 	}
+	user, _ := userOf(fc)
 	if id == r.cfg.ClusterID {
 		user = "" // a cluster is not its own peer
 	}
@@ -198,76 +196,30 @@ func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 	return errors.Join(errs...)
 }
 
-// confirm returns the peer's user from a live read, if the cache has no ForeignCluster. A
-// stale cache must not revoke rights.
-func (r *Rights) confirm(ctx context.Context, id string) (user string, err error) {
-	list, err := r.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", fmt.Errorf("confirming that there is no ForeignCluster of %s: %w", id, err)
-	}
-	var found []*corev1beta1.ForeignCluster
-	for i := range list.Items {
-		if fc := &list.Items[i]; fc.Spec.ClusterID == id && fc.DeletionTimestamp == nil {
-			found = append(found, fc)
-		}
-	}
-	user, _ = userOf(found, id)
-	return user, nil
-}
-
-// clustersOf returns the cached ForeignClusters of a peer that are not being deleted.
-func clustersOf(lister listers.ForeignClusterLister, id string) ([]*corev1beta1.ForeignCluster, error) {
-	live, _, err := recordsOf(lister, id)
-	return live, err
-}
-
-// recordsOf returns the cached ForeignClusters of a peer, and separately those that are
+// clusterOf returns the cached ForeignCluster of a peer, or nil if there is none. It may be
 // being deleted.
-func recordsOf(lister listers.ForeignClusterLister, id string) (live, ending []*corev1beta1.ForeignCluster, err error) {
-	all, err := lister.List(labels.Everything())
+func clusterOf(lister listers.ForeignClusterLister, id string) (*corev1beta1.ForeignCluster, error) {
+	fc, err := apply.OrNil(lister.Get(id))
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return nil, fmt.Errorf("reading ForeignCluster %s: %w", id, err)
 	}
-	for _, fc := range all {
-		switch {
-		case fc.Spec.ClusterID != id:
-		case fc.DeletionTimestamp == nil:
-			live = append(live, fc)
-		default:
-			ending = append(ending, fc)
-		}
-	}
-	return live, ending, nil
+	return fc, nil
 }
 
 // userOf returns the user that a peer's rights are bound to, or "" and, if the configured
-// user is not accepted, the problem.
-func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user string, p problem) {
-	switch {
-	case len(fcs) > 1:
-		return "", problem{corev1beta1.ReasonDuplicateClusterID, fmt.Sprintf("there are %d ForeignClusters with clusterID %s (%s), and one is accepted: the cluster has no rights here until only one is left",
-			len(fcs), id, namesOf(fcs))}
-	case len(fcs) == 0 || fcs[0].Spec.UserName == "":
+// user is not accepted, the problem. fc may be nil.
+func userOf(fc *corev1beta1.ForeignCluster) (user string, p problem) {
+	if fc == nil || fc.DeletionTimestamp != nil || fc.Spec.UserName == "" {
 		return "", problem{}
 	}
-	user = fcs[0].Spec.UserName
-	if !corev1beta1.ValidPeerUser(id, user) {
-		return "", problem{corev1beta1.ReasonInvalidUser, strangeUser(id, user)}
+	if !corev1beta1.ValidPeerUser(fc.Name, fc.Spec.UserName) {
+		return "", problem{corev1beta1.ReasonInvalidUser, strangeUser(fc.Name, fc.Spec.UserName)}
 	}
-	return user, problem{}
+	return fc.Spec.UserName, problem{}
 }
 
 // strangeUser is the message about a userName that cannot belong to the peer.
 func strangeUser(id, user string) string {
 	return fmt.Sprintf("spec.userName %q is not this peer's: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
 		user, corev1beta1.PeerUserPrefix, id, corev1beta1.TenantNamespace(id))
-}
-
-func namesOf(fcs []*corev1beta1.ForeignCluster) string {
-	names := make([]string, 0, len(fcs))
-	for _, fc := range fcs {
-		names = append(names, fc.Name)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
 }

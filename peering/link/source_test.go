@@ -126,8 +126,8 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 		"another ForeignCluster of it":    {func() facts { f := up; f.namesakes = []string{"turin"}; return f }(), told{authenticated: says("True", "a")}, "False SameCluster"},
 		"its rights are taken back":       {facts{credentials: true, state: up.state, unknown: apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil)}, told{authenticated: says("True", "a")}, "Unknown IdentityUnknown"},
 		"this cluster answers":            {func() facts { f := up; f.ownUID = "u"; return f }(), told{authenticated: says("True", "a")}, "False SelfPeering"},
-		"a problem before all else": {func() facts { f := up; f.problem = problem{"DuplicateClusterID", "two"}; return f }(),
-			told{authenticated: says("False", "x")}, "False DuplicateClusterID"},
+		"a problem before all else": {func() facts { f := up; f.problem = problem{"InvalidUser", "two"}; return f }(),
+			told{authenticated: says("False", "x")}, "False InvalidUser"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

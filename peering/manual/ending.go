@@ -94,13 +94,9 @@ func (e *Ending) sync(ctx context.Context, key loop.Key) error {
 
 // end takes the next step, and returns the objects that are still being removed.
 func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]string, error) {
-	alone, err := e.alone(ctx, fc)
-	if err != nil {
-		return nil, err
-	}
-	id := fc.Spec.ClusterID
-	if !alone || e.cfg.Cluster.check(id) != nil {
-		return nil, e.cfg.Cluster.release(ctx, fc) // another ForeignCluster has the peering, or there is none
+	id := fc.Name
+	if e.cfg.Cluster.check(id) != nil {
+		return nil, e.cfg.Cluster.release(ctx, fc) // a cluster is not its own peer
 	}
 	// In a namespace that is being deleted, the controller has no rights any more, and
 	// nothing to do.
@@ -120,34 +116,6 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 		return left, err
 	}
 	return e.cfg.Cluster.Dismiss(ctx, id)
-}
-
-// alone reports whether no other ForeignCluster has the same cluster id. It reads live. If
-// several with the finalizer are being deleted at the same time, it is true for the oldest
-// one only.
-func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (bool, error) {
-	list, err := e.cfg.Cluster.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("listing ForeignClusters: %w", err)
-	}
-	for i := range list.Items {
-		other := &list.Items[i]
-		if other.Spec.ClusterID != fc.Spec.ClusterID || other.UID == fc.UID {
-			continue
-		}
-		if other.DeletionTimestamp == nil || apply.HasFinalizer(other, corev1beta1.ForeignClusterFinalizer) && before(other, fc) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// before orders ForeignClusters by creation time, then by name.
-func before(a, b *corev1beta1.ForeignCluster) bool {
-	if made := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); made != 0 {
-		return made < 0
-	}
-	return a.Name < b.Name
 }
 
 // tell records an event about the remaining objects when they change.

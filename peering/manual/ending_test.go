@@ -71,41 +71,6 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestEndingOfOneOfTwo: the deletion of one of two ForeignClusters of a peer does not end
-// the peering.
-func TestEndingOfOneOfTwo(t *testing.T) {
-	other := deletedPeer("other", "milan")
-	other.DeletionTimestamp = nil
-	c := newCluster("rome", deletedPeer("milan", "milan"), other)
-	c.used(t, nil)
-	left, err := (&Ending{cfg: EndingConfig{Cluster: c.Cluster}}).end(t.Context(), deletedPeer("milan", "milan"))
-	require.NoError(t, err)
-	require.Empty(t, left)
-	require.Equal(t, []string{"patch foreignclusters"}, c.writes)
-	require.True(t, c.released(t, "milan"))
-	require.False(t, c.released(t, "other"))
-}
-
-// TestEndingOfBoth: the deletion of both ForeignClusters ends the peering, and one of them
-// stays until everything is removed.
-func TestEndingOfBoth(t *testing.T) {
-	first, second := deletedPeer("milan", "milan"), deletedPeer("other", "milan")
-	c := newCluster("rome", first, second)
-	c.used(t, nil)
-	e := &Ending{cfg: EndingConfig{Cluster: c.Cluster}}
-	left, err := e.end(t.Context(), second)
-	require.NoError(t, err)
-	require.Empty(t, left)
-	require.True(t, c.released(t, "other"))
-	for i := 0; !c.released(t, "milan"); i++ {
-		require.Less(t, i, 10, "it does not end: %v", c.writes)
-		_, err := e.end(t.Context(), first)
-		require.NoError(t, err)
-	}
-	_, err = c.Kube.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
-	require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
-}
-
 // TestEndingWithoutTheProvider: the wait for a reachable provider that does not remove its
 // objects is limited.
 func TestEndingWithoutTheProvider(t *testing.T) {

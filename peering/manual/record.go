@@ -7,41 +7,29 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 const fieldManager = "liqod-enroll"
 
-// longestID is the maximum length of a cluster id in bytes. The name of the tenant
-// namespace contains it.
-const longestID = 51
-
 // check returns an error if peer is not a valid id of another cluster.
 func (c Cluster) check(peer string) error {
-	switch {
-	case len(peer) > longestID || len(validation.IsDNS1123Label(peer)) > 0:
-		return fmt.Errorf("cluster id %q: a DNS label of at most %d characters is accepted", peer, longestID)
-	case peer == c.ID:
+	if peer == c.ID {
 		return fmt.Errorf("both clusters have the id %q: a cluster cannot be a peer of itself, and each needs its own id (discovery.config.clusterID of the chart)", peer)
 	}
-	return nil
+	return trust.CheckClusterID(peer)
 }
 
-// foreignCluster returns the ForeignCluster of a peer, whatever its name is, or nil.
+// foreignCluster returns the ForeignCluster of a peer, or nil.
 func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
-	list, err := c.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fc, err := apply.OrNil(c.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 	if err != nil {
-		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
-	for i := range list.Items {
-		if list.Items[i].Spec.ClusterID == peer {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, nil
+	return fc, nil
 }
 
 // record creates or updates the ForeignCluster of a peer. change sets the wanted fields of

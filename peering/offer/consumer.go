@@ -125,8 +125,8 @@ type state struct {
 }
 
 func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
-	s, ambiguous, err := c.gather(key.Name)
-	if err != nil || ambiguous {
+	s, err := c.gather(key.Name)
+	if err != nil {
 		return err
 	}
 	if !s.wanted && s.holds() {
@@ -155,33 +155,28 @@ func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
 	return loop.After(again)
 }
 
-// gather reads the state of one provider from the caches. It is ambiguous if two
-// ForeignClusters have the provider's cluster id; the sync changes nothing then.
-func (c *Consumer) gather(provider string) (s state, ambiguous bool, err error) {
+// gather reads the state of one provider from the caches.
+func (c *Consumer) gather(provider string) (s state, err error) {
 	s = state{provider: provider, nodes: map[string]*offloadingv1beta1.VirtualNode{}}
-	all, err := c.clusters.List(labels.Everything())
+	fc, err := apply.OrNil(c.clusters.Get(provider))
 	if err != nil {
-		return s, false, fmt.Errorf("listing ForeignClusters: %w", err)
+		return s, fmt.Errorf("reading ForeignCluster %s: %w", provider, err)
 	}
-	fcs := of(all, provider)
-	if len(fcs) > 1 {
-		return s, true, nil
-	}
-	if len(fcs) == 1 {
-		s.wanted, s.asked = link.OutgoingWanted(fcs[0], c.cfg.Outgoing), fcs[0].Spec.Request
+	if fc != nil && fc.DeletionTimestamp == nil {
+		s.wanted, s.asked = link.OutgoingWanted(fc, c.cfg.Outgoing), fc.Spec.Request
 	}
 	s.secret, _ = c.cfg.Credentials(provider)
 	namespace := corev1beta1.TenantNamespace(provider)
 	request, err := c.requests.ResourceRequests(namespace).Get(provider)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return s, false, fmt.Errorf("reading the ResourceRequest: %w", err)
+		return s, fmt.Errorf("reading the ResourceRequest: %w", err)
 	}
 	if err == nil && !replicated(request) {
 		s.request = request
 	}
 	offers, err := c.offers.ResourceOffers(namespace).List(labels.Everything())
 	if err != nil {
-		return s, false, fmt.Errorf("listing ResourceOffers: %w", err)
+		return s, fmt.Errorf("listing ResourceOffers: %w", err)
 	}
 	for _, o := range offers {
 		if replicated(o) {
@@ -190,22 +185,12 @@ func (c *Consumer) gather(provider string) (s state, ambiguous bool, err error) 
 	}
 	nodes, err := c.nodes.VirtualNodes(namespace).List(labels.Everything())
 	if err != nil {
-		return s, false, fmt.Errorf("listing VirtualNodes: %w", err)
+		return s, fmt.Errorf("listing VirtualNodes: %w", err)
 	}
 	for _, vn := range nodes {
 		s.nodes[vn.Name] = vn
 	}
-	return s, false, nil
-}
-
-// of returns the ForeignClusters of a cluster that are not being deleted.
-func of(all []*corev1beta1.ForeignCluster, clusterID string) (out []*corev1beta1.ForeignCluster) {
-	for _, fc := range all {
-		if fc.Spec.ClusterID == clusterID && fc.DeletionTimestamp == nil {
-			out = append(out, fc)
-		}
-	}
-	return out
+	return s, nil
 }
 
 // holds reports whether there is a request or a virtual node to delete when the provider is
@@ -224,16 +209,11 @@ func (s state) holds() bool {
 
 // Wanted reports whether capacity of a peer is wanted. It reads live.
 func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
-	list, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fc, err := apply.OrNil(c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
 	if err != nil {
 		return false, fmt.Errorf("confirming that capacity of %s is not wanted: %w", clusterID, err)
 	}
-	for i := range list.Items {
-		if fc := &list.Items[i]; fc.Spec.ClusterID == clusterID && link.OutgoingWanted(fc, c.cfg.Outgoing) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return fc != nil && link.OutgoingWanted(fc, c.cfg.Outgoing), nil
 }
 
 // ask writes the ResourceRequest that the ForeignCluster describes. It creates none without

@@ -182,7 +182,6 @@ func (p *Provider) capacityChanged() {
 type world struct {
 	request *sharingv1alpha1.ResourceRequest // of the consumer; nil: none
 	cluster *corev1beta1.ForeignCluster      // the record of the consumer; nil: none
-	unclear bool                             // there are several records
 	offers  []*sharingv1alpha1.ResourceOffer // of this cluster, to all consumers
 	quotas  []*offloadingv1beta1.Quota       // of offers, to all consumers
 }
@@ -190,7 +189,7 @@ type world struct {
 func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 	consumer := key.Name
 	w, err := p.cached(consumer)
-	if err != nil || w.unclear { // the deletion of a record queues the key again
+	if err != nil {
 		return err
 	}
 	d, ready, err := p.decide(ctx, consumer, w)
@@ -202,7 +201,7 @@ func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 		return p.again(consumer, w)
 	}
 	// The caches may lag, and the offers to other consumers count, too.
-	if w, err = p.live(ctx, consumer); err != nil || w.unclear {
+	if w, err = p.live(ctx, consumer); err != nil {
 		return err
 	}
 	if w.request == nil && slices.ContainsFunc(w.of(consumer), inUse) {
@@ -292,15 +291,15 @@ func (p *Provider) cached(consumer string) (w world, err error) {
 	if err != nil {
 		return w, fmt.Errorf("listing Quotas: %w", err)
 	}
-	clusters, err := p.cfg.ForeignClusters.Lister().List(labels.Everything())
+	cluster, err := apply.OrNil(p.cfg.ForeignClusters.Lister().Get(consumer))
 	if err != nil {
-		return w, fmt.Errorf("listing ForeignClusters: %w", err)
+		return w, fmt.Errorf("reading ForeignCluster %s: %w", consumer, err)
 	}
 	request, err := p.cfg.Requests.Lister().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(p.cfg.ClusterID)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
 	}
-	return p.pick(consumer, request, clusters, offers, quotas), nil
+	return p.pick(request, cluster, offers, quotas), nil
 }
 
 // live reads the world from the API server.
@@ -313,9 +312,9 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	if err != nil {
 		return w, fmt.Errorf("listing Quotas: %w", err)
 	}
-	clusters, err := p.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	cluster, err := apply.OrNil(p.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, consumer, metav1.GetOptions{}))
 	if err != nil {
-		return w, fmt.Errorf("listing ForeignClusters: %w", err)
+		return w, fmt.Errorf("reading ForeignCluster %s: %w", consumer, err)
 	}
 	request, err := p.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(ctx, p.cfg.ClusterID, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -323,21 +322,19 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	} else if err != nil {
 		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
 	}
-	return p.pick(consumer, request, informer.Pointers(clusters.Items), informer.Pointers(offers.Items), informer.Pointers(quotas.Items)), nil
+	return p.pick(request, cluster, informer.Pointers(offers.Items), informer.Pointers(quotas.Items)), nil
 }
 
 // pick selects the request if it is the consumer's own, and the offers and Quotas that this
 // cluster made.
-func (p *Provider) pick(consumer string, request *sharingv1alpha1.ResourceRequest, clusters []*corev1beta1.ForeignCluster,
+func (p *Provider) pick(request *sharingv1alpha1.ResourceRequest, cluster *corev1beta1.ForeignCluster,
 	offers []*sharingv1alpha1.ResourceOffer, quotas []*offloadingv1beta1.Quota) (w world) {
 	if request != nil && request.DeletionTimestamp == nil && replicated(request) {
 		w.request = request
 	}
-	fcs := of(clusters, consumer)
-	if len(fcs) > 0 {
-		w.cluster = fcs[0]
+	if cluster != nil && cluster.DeletionTimestamp == nil {
+		w.cluster = cluster
 	}
-	w.unclear = len(fcs) > 1
 	for _, o := range offers {
 		if p.own(o) {
 			w.offers = append(w.offers, o)

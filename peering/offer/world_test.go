@@ -208,7 +208,6 @@ func TestConsumerKeepsWhatItHas(t *testing.T) {
 		"a node made by hand, not wanted":              {cluster("milan"), hand},
 		"a node made by hand, without a record":        {hand},
 		"no credentials":                               {cluster("milan", uses), mine},
-		"two records of the same cluster":              {cluster("milan"), func() *corev1beta1.ForeignCluster { fc := cluster("milan"); fc.Name = "again"; return fc }(), mine},
 		"an offer that somebody has deleted here":      {cluster("milan", uses), mine},
 		"this cluster's own offer of the same name":    {cluster("milan"), copied(func(o *sharingv1alpha1.ResourceOffer) { o.Labels = nil })},
 		"a peer's request that is named as its own id": {cluster("milan"), asked("milan", nil)},

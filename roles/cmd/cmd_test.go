@@ -327,7 +327,7 @@ func TestCompletionsFromTheKubeconfig(t *testing.T) {
 func TestCompletions(t *testing.T) {
 	t.Parallel()
 	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}},
-		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "our-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
+		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
 	now := metav1.Now()
 	for _, ns := range []metav1.ObjectMeta{
 		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"},

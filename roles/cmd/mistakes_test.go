@@ -210,7 +210,7 @@ func TestUnpeerSaysWhoIsSilent(t *testing.T) {
 	for c, id := range map[*cluster]string{rome: "milan", milan: "rome"} {
 		require.NoError(t, c.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}))
 	}
-	milan.liqod.PrependReactor("list", "foreignclusters", func(clienttesting.Action) (bool, runtime.Object, error) {
+	milan.liqod.PrependReactor("get", "foreignclusters", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewTimeoutError("etcd is away", 1)
 	})
 	_, err := both(t, rome, milan, "unpeer", "milan", "--remote-context=milan", "--timeout=50ms")

@@ -21,6 +21,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/peering/trust"
@@ -336,18 +337,12 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	other, peers := "", []string{}
+	var peers []string
 	for i := range fcs.Items {
-		switch fc := &fcs.Items[i]; {
-		case fc.Spec.ClusterID == id:
+		if fcs.Items[i].Name == id {
 			return nil
-		case fc.Name == id:
-			other = fc.Spec.ClusterID
 		}
-		peers = append(peers, fcs.Items[i].Spec.ClusterID)
-	}
-	if other != "" {
-		return Usagef("ForeignCluster %s is that of cluster %s: %s unpeer %s", id, other, c.program, other)
+		peers = append(peers, fcs.Items[i].Name)
 	}
 	if found, err := here.remains(ctx, id); found || err != nil {
 		return err
@@ -363,11 +358,11 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 // remains reports whether a cluster has objects of a peering with the cluster id: a
 // ForeignCluster or a tenant namespace.
 func (s *side) remains(ctx context.Context, id string) (bool, error) {
-	fcs, err := s.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fc, err := apply.OrNil(s.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{}))
 	if err != nil {
-		return false, s.at(fmt.Errorf("listing ForeignClusters: %w", err))
+		return false, s.at(fmt.Errorf("reading ForeignCluster %s: %w", id, err))
 	}
-	if slices.ContainsFunc(fcs.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == id }) {
+	if fc != nil {
 		return true, nil
 	}
 	name := corev1beta1.TenantNamespace(id)

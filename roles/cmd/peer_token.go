@@ -16,6 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -123,15 +124,14 @@ func (c *commands) untilJoined(ctx context.Context, here *side, token trust.Toke
 func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (now look, earlier string, err error) {
 	provider := token.ClusterID
 	now = look{lines: map[string]string{}}
-	fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fc, err := apply.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, provider, metav1.GetOptions{}))
 	if err != nil {
 		return now, "", err
 	}
-	at := slices.IndexFunc(fcs.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == provider })
-	if at < 0 {
+	if fc == nil {
 		return look{lines: map[string]string{"": "the ForeignCluster was deleted meanwhile"}, failed: true}, "", nil
 	}
-	conditions := fcs.Items[at].Status.Conditions
+	conditions := fc.Status.Conditions
 	authenticated := meta.FindStatusCondition(conditions, corev1beta1.ConditionAuthenticated)
 	if authenticated == nil || authenticated.Status != metav1.ConditionTrue && !strings.Contains(authenticated.Message, token.Mark()) {
 		now.lines[""] = "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"
@@ -170,14 +170,12 @@ func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out
 	ctx, cancel := after(ctx, awayPatience)
 	defer cancel()
 	_, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
-		fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+		fc, err := apply.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 		if err != nil {
 			return look{}, err
 		}
-		for i := range fcs.Items {
-			if fc := &fcs.Items[i]; fc.Spec.ClusterID == peer && corev1beta1.Reached(fc) {
-				return look{lines: map[string]string{"": fmt.Sprintf("cluster %s answers, as far as is known", peer)}}, nil
-			}
+		if fc != nil && corev1beta1.Reached(fc) {
+			return look{lines: map[string]string{"": fmt.Sprintf("cluster %s answers, as far as is known", peer)}}, nil
 		}
 		return look{done: true}, nil
 	})

@@ -8,13 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -51,11 +50,11 @@ func (c *commands) examineUse(ctx context.Context, to *clients, token trust.Toke
 	case id == token.ClusterID:
 		return []report.Finding{ofToken(idTokenCluster, report.Problem, subject, "the token is one of this cluster itself: a cluster cannot be a peer of itself", "select the cluster that is to use cluster "+id+" ("+localFlags+")")}
 	}
-	fcs, err := to.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fc, err := apply.OrNil(to.liqo.CoreV1beta1().ForeignClusters().Get(ctx, token.ClusterID, metav1.GetOptions{}))
 	if err != nil {
 		return []report.Finding{ofToken(idTokenCluster, report.Unknown, subject, "its ForeignClusters cannot be read: "+explain(err).Error(), "")}
 	}
-	if slices.ContainsFunc(fcs.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == token.ClusterID }) {
+	if fc != nil {
 		return []report.Finding{ofToken(idTokenCluster, report.Warning, subject, fmt.Sprintf("cluster %s is a peer of cluster %s already: a token replaces its identity only if it was made with --for=%s", token.ClusterID, id, id), "")}
 	}
 	return []report.Finding{ofToken(idTokenCluster, report.OK, subject, fmt.Sprintf("it is cluster %s, and can use the token: %s peer --token=...", id, c.program), "")}

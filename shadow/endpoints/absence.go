@@ -3,14 +3,11 @@ package endpoints
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // behind reports whether the API server has the namespace, or the ForeignCluster of its peer,
@@ -33,18 +30,13 @@ func (e *Enforcer) behind(ctx context.Context, f facts) (bool, error) {
 	if peer == "" {
 		return false, nil
 	}
-	cached, err := e.clusters.List(labels.Everything())
+	cached, err := apply.OrNil(e.clusters.Get(peer))
+	if err != nil || cached != nil {
+		return false, err
+	}
+	live, err := apply.OrNil(e.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 	if err != nil {
-		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+		return false, fmt.Errorf("confirming that ForeignCluster %s is gone: %w", peer, err)
 	}
-	if slices.ContainsFunc(cached, func(fc *corev1beta1.ForeignCluster) bool { return isOf(fc, peer) }) {
-		return false, nil
-	}
-	return informer.Exists(ctx, "the ForeignCluster of "+peer, e.cfg.Liqo.CoreV1beta1().ForeignClusters().List,
-		func(fc *corev1beta1.ForeignCluster) bool { return isOf(fc, peer) })
-}
-
-// isOf reports whether a ForeignCluster is that of a peer.
-func isOf(fc *corev1beta1.ForeignCluster, peer string) bool {
-	return fc.Spec.ClusterID == peer && fc.DeletionTimestamp == nil
+	return live != nil && live.DeletionTimestamp == nil, nil
 }

@@ -21,7 +21,7 @@ func TestTranslate(t *testing.T) {
 	}{
 		"in a range":                      {text: "10.100.1.5", want: "10.100.1.5"},
 		"in the second range":             {text: "10.9.0.1", ranges: []string{"10.100.0.0/16", "10.9.0.0/24"}, want: "10.9.0.1"},
-		"outside":                         {text: "10.9.0.1", refused: "10.9.0.1 is not in spec.addressRanges of ForeignCluster rome-fc (10.100.0.0/16)"},
+		"outside":                         {text: "10.9.0.1", refused: "10.9.0.1 is not in spec.addressRanges of ForeignCluster rome (10.100.0.0/16)"},
 		"no ForeignCluster":               {text: "10.100.1.5", mod: func(r *addressRules) { r.problem = "none" }, refused: "none"},
 		"metadata service":                {text: "169.254.169.254", ranges: everything, refused: "169.254.169.254 is a link-local address"},
 		"link-local IPv6":                 {text: "fe80::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fe80::1 is a link-local address"},

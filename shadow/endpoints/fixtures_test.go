@@ -118,7 +118,7 @@ func testRules(ranges ...string) addressRules {
 		ranges = []string{"10.100.0.0/16"}
 	}
 	return addressRules{
-		peer: origin, source: "spec.addressRanges of ForeignCluster rome-fc", remap: same{}, ranges: parseRanges(ranges),
+		peer: origin, source: "spec.addressRanges of ForeignCluster rome", remap: same{}, ranges: parseRanges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
 		pod: func(a netip.Addr) (ownPod, bool) {
 			return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.200.1.9")
@@ -142,7 +142,7 @@ type clusterMod = func(*corev1beta1.ForeignCluster)
 
 func peer(mods ...clusterMod) *corev1beta1.ForeignCluster {
 	fc := &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "rome-fc"},
+		ObjectMeta: metav1.ObjectMeta{Name: origin},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: origin, AddressRanges: []string{"10.100.0.0/16"}},
 	}
 	for _, mod := range mods {

@@ -13,6 +13,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -47,24 +48,16 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
 	peer := peerOf(twin)
 	r := addressRules{peer: peer, remap: e.cfg.Remap, annotations: e.cfg.Annotations, node: e.isNode, pod: e.podsOf(twin)}
-	all, err := e.clusters.List(labels.Everything())
+	fc, err := apply.OrNil(e.clusters.Get(peer))
 	if err != nil {
-		return addressRules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return addressRules{}, nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
-	all = slices.DeleteFunc(all, func(fc *corev1beta1.ForeignCluster) bool {
-		return !isOf(fc, peer)
-	})
-	switch len(all) {
-	case 0:
-		r.problem = fmt.Sprintf("there is no ForeignCluster with clusterID %s, whose spec.addressRanges says which addresses are accepted", peer)
-		return r, nil, nil
-	case 1:
-		r.from(all[0])
-		return r, all[0].Status.Conditions, nil
-	default:
-		r.problem = fmt.Sprintf("there are %d ForeignClusters with clusterID %s, and one is accepted", len(all), peer)
+	if fc == nil || fc.DeletionTimestamp != nil {
+		r.problem = fmt.Sprintf("there is no ForeignCluster %s, whose spec.addressRanges says which addresses are accepted", peer)
 		return r, nil, nil
 	}
+	r.from(fc)
+	return r, fc.Status.Conditions, nil
 }
 
 // from sets the ranges of the peer's own addresses. With the network fabric, people do not

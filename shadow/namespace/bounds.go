@@ -357,11 +357,10 @@ func (m *Maps) blocks(peer string) ([]networkingv1.NetworkPolicyPeer, error) {
 // reach returns the ranges that the NetworkPolicies of a peer's twins follow from.
 func (m *Maps) reach(peer string) (reach, error) {
 	r := reach{own: m.cfg.Bounds.Own(), reachable: m.cfg.Bounds.Reachable}
-	found, err := m.records(peer)
-	if err != nil || len(found) != 1 {
+	fc, err := m.record(peer)
+	if err != nil || fc == nil {
 		return r, err // nothing of the peer's counts
 	}
-	fc := found[0]
 	if m.cfg.Bounds.Fabric && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled) {
 		connection, err := apply.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
 		if err != nil {

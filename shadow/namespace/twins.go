@@ -205,35 +205,33 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("twin namespaces: %d", ready)
 }
 
-// records returns the ForeignClusters of a peer that are not being deleted.
-func (m *Maps) records(peer string) (found []*corev1beta1.ForeignCluster, err error) {
-	all, err := m.clusters.List(labels.Everything())
+// record returns the ForeignCluster of a peer, or nil if there is none or it is being deleted.
+func (m *Maps) record(peer string) (*corev1beta1.ForeignCluster, error) {
+	fc, err := apply.OrNil(m.clusters.Get(peer))
 	if err != nil {
-		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
-	for _, fc := range all {
-		if fc.Spec.ClusterID == peer && fc.DeletionTimestamp == nil {
-			found = append(found, fc)
-		}
+	if fc != nil && fc.DeletionTimestamp != nil {
+		return nil, nil
 	}
-	return found, nil
+	return fc, nil
 }
 
-// identity returns the identity of a peer; the zero value without exactly one ForeignCluster.
+// identity returns the identity of a peer; the zero value without a ForeignCluster.
 func (m *Maps) identity(peer string) (identity, error) {
-	found, err := m.records(peer)
-	if err != nil || len(found) != 1 {
+	fc, err := m.record(peer)
+	if err != nil || fc == nil {
 		return identity{}, err
 	}
-	return identityOf(found[0]), nil
+	return identityOf(fc), nil
 }
 
 // early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
 // with a token may only request capacity until a Quota for it exists; before that, nothing
 // would limit its pods.
 func (m *Maps) early(peer string) (string, error) {
-	found, err := m.records(peer)
-	if err != nil || len(found) != 1 || !corev1beta1.Enrolled(found[0]) {
+	fc, err := m.record(peer)
+	if err != nil || fc == nil || !corev1beta1.Enrolled(fc) {
 		return "", err
 	}
 	quotas, err := m.quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
@@ -256,22 +254,20 @@ func (m *Maps) entitled(w wish) bool {
 // user returns the user that a peer's rights are bound to, or the reason for which there is
 // none.
 func (m *Maps) user(peer string) (user, none string, err error) {
-	found, err := m.records(peer)
+	fc, err := m.record(peer)
 	if err != nil {
 		return "", "", err
 	}
-	switch {
-	case len(found) == 0:
-		return "", fmt.Sprintf("there is no ForeignCluster with clusterID %s: the cluster has no rights here", peer), nil
-	case len(found) > 1:
-		return "", fmt.Sprintf("there are %d ForeignClusters with clusterID %s, and one is accepted: the cluster has no rights here", len(found), peer), nil
-	case found[0].Spec.UserName == "":
-		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", found[0].Name), nil
+	if fc == nil {
+		return "", fmt.Sprintf("there is no ForeignCluster %s: the cluster has no rights here", peer), nil
 	}
-	user = found[0].Spec.UserName
+	if fc.Spec.UserName == "" {
+		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", peer), nil
+	}
+	user = fc.Spec.UserName
 	if !corev1beta1.ValidPeerUser(peer, user) {
 		return "", fmt.Sprintf("spec.userName of ForeignCluster %s is %q: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
-			found[0].Name, user, corev1beta1.PeerUserPrefix, peer, corev1beta1.TenantNamespace(peer)), nil
+			peer, user, corev1beta1.PeerUserPrefix, peer, corev1beta1.TenantNamespace(peer)), nil
 	}
 	return user, "", nil
 }

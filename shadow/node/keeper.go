@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -27,6 +26,7 @@ import (
 	clusterinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -207,16 +207,14 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
 
 // network returns what is known of the network to a provider; nil where it is not checked.
 func (k *Keeper) network(provider string) (*metav1.Condition, error) {
-	clusters, err := k.cfg.ForeignClusters.Lister().List(labels.Everything())
+	fc, err := apply.OrNil(k.cfg.ForeignClusters.Lister().Get(provider))
 	if err != nil {
-		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return nil, fmt.Errorf("reading ForeignCluster %s: %w", provider, err)
 	}
-	for _, fc := range clusters {
-		if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); c != nil && fc.Spec.ClusterID == provider {
-			return c, nil
-		}
+	if fc == nil {
+		return nil, nil
 	}
-	return nil, nil
+	return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork), nil
 }
 
 // create creates the Node, unless its VirtualNode is being deleted. The status follows with

@@ -7,7 +7,7 @@ import (
 )
 
 // ForeignCluster is the record of one peer: who it is, how well it is reached and
-// what role it has towards this cluster.
+// what role it has towards this cluster. Its name is the cluster id of the peer.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -23,6 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="ClusterID",type=string,priority=1,JSONPath=`.spec.clusterID`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterID",message="metadata.name and spec.clusterID must be equal: the name of a ForeignCluster is the cluster id of its peer"
 type ForeignCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -33,7 +34,8 @@ type ForeignCluster struct {
 
 // ForeignClusterSpec is what is wanted of a peer.
 type ForeignClusterSpec struct {
-	// ClusterID is the peer's id: a DNS label, unique among the clusters that meet.
+	// ClusterID is the peer's id: a DNS label, unique among the clusters that meet. It is
+	// also the name of the ForeignCluster.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=51
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`

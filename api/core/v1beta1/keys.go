@@ -155,8 +155,6 @@ const (
 	// ReasonSelfPeering says that the ForeignCluster is of this cluster itself, by its id or
 	// by what answers at its address.
 	ReasonSelfPeering = "SelfPeering"
-	// ReasonDuplicateClusterID says that there is another ForeignCluster of the same id.
-	ReasonDuplicateClusterID = "DuplicateClusterID"
 	// ReasonSameCluster says that another ForeignCluster, of another id, is of the same
 	// cluster.
 	ReasonSameCluster = "SameCluster"

@@ -31,13 +31,13 @@ func (s *Snapshot) peerIDs() []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-func (s *Snapshot) foreignClusters(id string) (out []*corev1beta1.ForeignCluster) {
-	for i := range s.ForeignClusters {
-		if s.ForeignClusters[i].Spec.ClusterID == id {
-			out = append(out, &s.ForeignClusters[i])
-		}
+// record returns the ForeignCluster of a peer, or nil.
+func (s *Snapshot) record(id string) *corev1beta1.ForeignCluster {
+	i := slices.IndexFunc(s.ForeignClusters, func(fc corev1beta1.ForeignCluster) bool { return fc.Name == id })
+	if i < 0 {
+		return nil
 	}
-	return out
+	return &s.ForeignClusters[i]
 }
 
 func (s *Snapshot) virtualNodes(id string) (out []*offloadingv1beta1.VirtualNode) {
@@ -51,10 +51,8 @@ func (s *Snapshot) virtualNodes(id string) (out []*offloadingv1beta1.VirtualNode
 
 // roleOf is the role of a peer towards this cluster.
 func (s *Snapshot) roleOf(id string) corev1beta1.RoleType {
-	for _, fc := range s.foreignClusters(id) {
-		if fc.Status.Role != "" {
-			return fc.Status.Role
-		}
+	if fc := s.record(id); fc != nil && fc.Status.Role != "" {
+		return fc.Status.Role
 	}
 	if len(s.virtualNodes(id)) > 0 {
 		return corev1beta1.RoleProvider
@@ -71,32 +69,25 @@ func consumes(role corev1beta1.RoleType) bool {
 }
 
 func (c *checker) peering(id string) {
-	fcs := c.foreignClusters(id)
-	if len(fcs) == 1 && c.onlyFound(fcs[0]) {
+	fc := c.record(id)
+	switch {
+	case fc == nil && !c.unread(ReadForeignClusters):
+		c.add(idForeignCluster, Problem, "ForeignCluster", "there is none: the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
+	case fc == nil:
+	case c.onlyFound(fc):
 		c.add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
-	}
-	if len(fcs) == 1 && !c.stale() && c.readyReason(fcs[0]) == corev1beta1.ReasonAwaitsEnrolment {
-		c.add(idForeignCluster, Warning, "ForeignCluster", message(fcs[0].Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s, for the people of that cluster", c.Program, id))
+	case !c.stale() && c.readyReason(fc) == corev1beta1.ReasonAwaitsEnrolment:
+		c.add(idForeignCluster, Warning, "ForeignCluster", message(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s, for the people of that cluster", c.Program, id))
 		return
-	}
-	switch len(fcs) {
-	case 0:
-		if !c.unread(ReadForeignClusters) {
-			c.add(idForeignCluster, Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
-		}
-	case 1:
-		c.foreignCluster(fcs[0])
 	default:
-		c.add(idForeignCluster, Problem, "ForeignCluster", fmt.Sprintf("%d have spec.clusterID %s", len(fcs), id), "keep one of them: kubectl get foreignclusters")
+		c.foreignCluster(fc)
 	}
 	role := c.roleOf(id)
 	c.tenant(id)
 	c.network(id)
-	if consumes(role) {
-		for _, fc := range fcs {
-			c.consumer(fc)
-		}
+	if fc != nil && consumes(role) {
+		c.consumer(fc)
 	}
 	if provides(role) {
 		c.provider(id)
@@ -262,7 +253,7 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return c.endpointFix(fc.Spec.ClusterID)
 	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
 		return "look again in a moment"
-	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
+	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonSameCluster:
 		return fmt.Sprintf("kubectl get foreignclusters\nshows all of them. If %s is the one too many:\nkubectl delete foreigncluster %s", fc.Name, fc.Name)
 	case corev1beta1.ReasonInvalidUser:
 		return fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"userName\":null}}'\n%s token create --for %s\nfor the people of cluster %s: it gets an identity with the token.", fc.Name, c.Program, fc.Spec.ClusterID, fc.Spec.ClusterID)
@@ -474,12 +465,8 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 }
 
 func (s *Snapshot) peerDown(id string) bool {
-	for _, fc := range s.foreignClusters(id) {
-		if !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady) {
-			return true
-		}
-	}
-	return false
+	fc := s.record(id)
+	return fc != nil && !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady)
 }
 
 func message(conditions []metav1.Condition, kind string) string {

@@ -268,7 +268,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 			out.Health = Worse(out.Health, f.Level)
 		}
 	}
-	for _, fc := range s.foreignClusters(id) {
+	if fc := s.record(id); fc != nil {
 		out.APIServer = fc.Status.APIServerURL
 		out.Message = message(fc.Status.Conditions, corev1beta1.ConditionReady)
 		out.Version = fc.Status.Version
