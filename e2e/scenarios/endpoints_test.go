@@ -34,12 +34,12 @@ type slicesWorld struct {
 	peer v1beta1.ShadowEndpointSliceInterface
 }
 
-// TestEndpoints: the provider keeps the EndpointSlices that its consumer asks for, of the
+// testEndpoints: the provider keeps the EndpointSlices that its consumer asks for, of the
 // consumer's addresses only, ready only while the consumer is well.
-func TestEndpoints(t *testing.T) {
-	w := slicesWorld{world: newWorld(t, map[string]any{"health": map[string]any{"unknownGrace": shortGrace.String()}})}
+func testEndpoints(t *testing.T, world *world) {
+	w := slicesWorld{world: world}
 	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
-	// It would remove what stands for no EndpointSlice of rome's.
+	// The vkubelet would remove what stands for no EndpointSlice of rome's.
 	(*w.rome.VKubelet("milan")).Kill()
 	_, liqod := clients(t, holder{in: w.milan, namespace: tenantOfRome, account: "peer-1"}.config(t))
 	w.peer = liqod.OffloadingV1beta1().ShadowEndpointSlices(twinOfRome)

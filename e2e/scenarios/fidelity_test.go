@@ -24,33 +24,6 @@ import (
 // sandboxed is a runtime class that milan lets peers ask for.
 const sandboxed = "sandboxed"
 
-// TestFidelity walks through docs/pod-fidelity.md on simulated nodes: what API servers,
-// schedulers and controllers make of a pod. What only containers show is in TestFull.
-func TestFidelity(t *testing.T) {
-	w := newWorld(t, map[string]any{"controller": map[string]any{
-		"runtimeClasses": []string{sandboxed}, "tolerations": []string{"team=x", "team=y:NoSchedule"},
-		"volumeTypes": []string{"configMap", "secret", "projected", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "image", "nfs", "csi"},
-	}})
-	t.Run("Together", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *world){
-			"Carried": testCarried, "StaysHome": testStaysHome, "RefusedFeatures": testRefusedFeatures, "RuntimeClass": testRuntimeClass,
-			"Resize": testResize, "ResizePod": testResizePod, "RestartAll": testRestartAll,
-			"IndexedJob": testIndexedJob, "JobPolicies": testJobPolicies, "SuccessPolicy": testSuccessPolicy, "CronJobs": testCronJobs,
-			"ReadinessGates": testReadinessGates, "SchedulingGates": testSchedulingGates,
-			"TopologySpread": testTopologySpread, "TopologySpreadPlain": testTopologySpreadPlain, "Preemption": testPreemption,
-			"Claims": testClaims, "ProviderDrain": testProviderDrain, "NodePressure": testNodePressure, "NoGrace": testNoGrace,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, w)
-			})
-		}
-	})
-	// These keep every pod from the virtual node for a while.
-	t.Run("HomeDrain", func(t *testing.T) { testHomeDrain(t, w) })
-	t.Run("HomeTaint", func(t *testing.T) { testHomeTaint(t, w) })
-}
-
 // testCarried: a pod that sets every field that is carried reaches the provider with
 // each of them as it is.
 func testCarried(t *testing.T, w *world) {

@@ -22,11 +22,11 @@ import (
 
 func testDeployment(t *testing.T, w *world) {
 	ctx := t.Context()
-	c := w.fixture(t, "shop")
-	deployments := w.rome.Client().AppsV1().Deployments("shop")
+	c := w.fixture(t, "rollout")
+	deployments := w.rome.Client().AppsV1().Deployments("rollout")
 	d, err := deployments.Create(ctx, deployment("web", 10), metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, time.Minute, "10 pods run in the provider", w.available("web", "shop", 10))
+	within(t, time.Minute, "10 pods run in the provider", w.available("web", "rollout", 10))
 	c.requireImages(t, "sim/web:1", 10)
 	first := d.Spec.Template
 
@@ -41,10 +41,10 @@ func testDeployment(t *testing.T, w *world) {
 			_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
 			return err
 		}))
-		within(t, time.Minute, step.what, w.available("web", "shop", 10))
+		within(t, time.Minute, step.what, w.available("web", "rollout", 10))
 		within(t, 30*time.Second, step.what+" in the provider", c.images(step.image, 10))
 	}
-	sets, err := w.rome.Client().AppsV1().ReplicaSets("shop").List(ctx, metav1.ListOptions{})
+	sets, err := w.rome.Client().AppsV1().ReplicaSets("rollout").List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, sets.Items, 2, "the rollback uses the first ReplicaSet again")
 

@@ -76,9 +76,15 @@ func (w *world) gone(namespace, twin string) func(context.Context) error {
 	}
 }
 
+// TestPods has two simulated clusters, in which nothing breaks but a role. Beside what becomes
+// of pods it walks through docs/pod-fidelity.md: what API servers, schedulers and controllers
+// make of a pod. What only containers show is in TestFull.
 func TestPods(t *testing.T) {
-	w := newWorld(t, map[string]any{"controller": map[string]any{"tolerations": []string{"example.com/slow"}}})
-	// These share the world without disturbing each other.
+	w := newWorld(t, map[string]any{"health": map[string]any{"unknownGrace": shortGrace.String()}, "controller": map[string]any{
+		"runtimeClasses": []string{sandboxed}, "tolerations": []string{"example.com/slow", "team=x", "team=y:NoSchedule"},
+		"volumeTypes": []string{"configMap", "secret", "projected", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "image", "nfs", "csi"},
+	}})
+	// Each of these has a namespace of its own.
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
 			"Deployment": testDeployment, "StatefulSet": testStatefulSet, "JobCompletes": testJobCompletes,
@@ -86,6 +92,12 @@ func TestPods(t *testing.T) {
 			"Grace": testGrace, "Successor": testSuccessor, "Sidecar": testSidecar, "NeverRun": testNeverRun, "Refused": testRefused, "RemoteDeleted": testRemoteDeleted,
 			"Evicted": testEvicted, "Changes": testChanges, "NotOffloaded": testNotOffloaded, "DaemonSet": testDaemonSet,
 			"Metrics": testMetrics,
+			"Carried": testCarried, "StaysHome": testStaysHome, "RefusedFeatures": testRefusedFeatures, "RuntimeClass": testRuntimeClass,
+			"Resize": testResize, "ResizePod": testResizePod, "RestartAll": testRestartAll,
+			"IndexedJob": testIndexedJob, "JobPolicies": testJobPolicies, "SuccessPolicy": testSuccessPolicy, "CronJobs": testCronJobs,
+			"ReadinessGates": testReadinessGates, "SchedulingGates": testSchedulingGates,
+			"TopologySpread": testTopologySpread, "TopologySpreadPlain": testTopologySpreadPlain, "Preemption": testPreemption,
+			"Claims": testClaims, "ProviderDrain": testProviderDrain, "NodePressure": testNodePressure, "NoGrace": testNoGrace,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -93,7 +105,11 @@ func TestPods(t *testing.T) {
 			})
 		}
 	})
+	// These keep every pod from the virtual node for a while.
+	t.Run("HomeDrain", func(t *testing.T) { testHomeDrain(t, w) })
+	t.Run("HomeTaint", func(t *testing.T) { testHomeTaint(t, w) })
 	t.Run("VKubeletDown", func(t *testing.T) { testVKubeletDown(t, w) })
 	t.Run("ControllerDown", func(t *testing.T) { testControllerDown(t, w) })
 	t.Run("Many", func(t *testing.T) { testMany(t, w) })
+	t.Run("Endpoints", func(t *testing.T) { testEndpoints(t, w) })
 }
