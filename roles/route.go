@@ -81,7 +81,7 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	}
 	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
 	node, err := host.NewNode(host.NodeConfig{
-		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), MTU: cfg.MTU,
+		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
 		Host: network, Sources: f.sources, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {

@@ -45,6 +45,9 @@ type Announcement struct {
 	networkingv1beta1.Gateway `json:",inline"`
 	// Addresses are those of the underlay: nodes send to one of them.
 	Addresses []string `json:"addresses"`
+	// NodeName of the node that the gateway runs on, whose address a CNI may put into its
+	// packets; empty: none.
+	NodeName string `json:"nodeName,omitempty"`
 	// MTU of the underlay at the gateway, in bytes; 0: not known.
 	MTU int `json:"mtu,omitempty"`
 
@@ -56,7 +59,7 @@ type Announcement struct {
 
 // replica returns the gateway as the planner takes it, or the mistake in its addresses.
 func (a Announcement) replica() (plan.Replica, error) {
-	out := plan.Replica{Name: a.Name, Number: int(a.Number)}
+	out := plan.Replica{Name: a.Name, Number: int(a.Number), Node: a.NodeName}
 	for _, text := range a.Addresses {
 		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" {

@@ -46,6 +46,7 @@ type TunnelHost interface {
 type GatewayConfig struct {
 	ClusterID string
 	Ports     plan.Ports
+	AnySender bool                // as in Settings
 	MTU       int                 // of the underlay
 	Addresses []netip.Addr        // of the underlay, at most one of each family
 	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
@@ -265,7 +266,7 @@ func (g *Gateway) settings() Settings {
 		use[id] = c.Number
 	}
 	set := Settings{
-		ClusterID: g.cfg.ClusterID, Self: g.cfg.Announce.Name, Ports: g.cfg.Ports, MTU: g.cfg.MTU,
+		ClusterID: g.cfg.ClusterID, Self: g.cfg.Announce.Name, Ports: g.cfg.Ports, AnySender: g.cfg.AnySender, MTU: g.cfg.MTU,
 		Use: use, Endpoint: g.resolver.Endpoint,
 	}
 	if g.cfg.Closed != nil {
@@ -276,7 +277,7 @@ func (g *Gateway) settings() Settings {
 
 // withSelf are the own gateways with this one as it is, whatever the cache has.
 func (g *Gateway) withSelf(list []Announcement) []Announcement {
-	self := Announcement{Alive: true, MTU: g.cfg.MTU}
+	self := Announcement{Alive: true, MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(g.cfg.Announce.Number), g.key.Public()
 	for _, a := range g.cfg.Addresses {
 		self.Addresses = append(self.Addresses, a.String())
@@ -309,7 +310,7 @@ func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again 
 
 // announce says where this gateway is, when that changes.
 func (g *Gateway) announce(mode kernel.Mode, nodes []*corev1.Node) {
-	say := Announcement{MTU: g.cfg.MTU}
+	say := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
 	for _, a := range g.cfg.Addresses {
 		say.Addresses = append(say.Addresses, a.String())

@@ -35,7 +35,8 @@ type Settings struct {
 	ClusterID string
 	Self      string // a node, or a gateway
 	Ports     plan.Ports
-	MTU       int // of the underlay of this host
+	AnySender bool // the overlay's packets are taken from every address
+	MTU       int  // of the underlay of this host
 	// Closed are ranges of this cluster that no gateway of a peer may be at: those of its
 	// Services, and others that its nodes reach.
 	Closed []ipam.Range
@@ -434,7 +435,7 @@ func contains(ranges []netip.Prefix, a netip.Addr) bool {
 
 // with is the Input with some peers.
 func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
-	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, MTU: b.set.MTU, IPs: ips}
+	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, AnySender: b.set.AnySender, MTU: b.set.MTU, IPs: ips}
 	if slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == b.set.Via }) {
 		in.Via = b.set.Via
 	}

@@ -19,6 +19,7 @@ type NodeConfig struct {
 	ClusterID string
 	Name      string // of this node
 	Overlay   uint16 // UDP port
+	AnySender bool   // as in Settings
 	MTU       int    // of the underlay; 0: that of the device with the node's address
 
 	Host    Host
@@ -59,7 +60,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	via, again := n.choose(objects.Gateways)
 	in, refused, err := BuildInput(objects, Settings{
 		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, Via: via, MTU: smallestUnderlay(mtu, objects.Gateways),
-		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)},
+		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender,
 	})
 	n.tell(refused)
 	if err != nil {

@@ -324,7 +324,7 @@ func hostilePackets() []hostilePacket {
 	named := func(s string) string { return hostile + s }
 	return append(out,
 		hostilePacket{name: "fragments", counter: plan.DropFromPeer, packets: halves(datagram("10.210.1.1", "10.244.1.10", echoPort, named("fragments")))},
-		hostilePacket{name: "overlay inside the tunnel", counter: plan.DropToGateway, packets: [][]byte{datagram("10.210.1.1", "10.221.0.1", plan.OverlayPort, named("overlay")).packet()}},
+		hostilePacket{name: "overlay inside the tunnel", counter: plan.DropOverlay, packets: [][]byte{datagram("10.210.1.1", "10.221.0.1", plan.OverlayPort, named("overlay")).packet()}},
 		hostilePacket{name: "tunnel inside the tunnel", counter: plan.DropToGateway, packets: [][]byte{datagram("10.210.1.1", "10.221.0.2", plan.TunnelPort, named("tunnel")).packet()}},
 		hostilePacket{name: "connection to the gateway", counter: plan.DropToGateway, packets: [][]byte{tcpSegment("10.210.1.1", "10.221.0.2", 22, 0x02, "").packet()}},
 		hostilePacket{name: "IP of another peer, at its port", counter: plan.DropToOutside, packets: [][]byte{tcpSegment("10.210.1.1", "10.221.0.30", echoPort, 0x02, "").packet()}},

@@ -115,3 +115,49 @@ EOF`)
 		return w.has("node 0, IP: " + welcome + "IP")
 	}, time.Minute, 50*time.Millisecond, "an IP for all ports of the node is reached")
 }
+
+// Pods and strangers are no ends of the overlay: neither a node nor a gateway takes VXLAN from
+// them, whose packet inside could have any source. With AnySender they do.
+func TestNetnsOverlayTakesKnownSenders(t *testing.T) {
+	t.Parallel()
+	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
+	newLab(t, rome, milan, romeSeen, milanSeen)
+	stranger := newSpace(t)
+	rome.plug(t, "stranger", stranger, "192.168.0.99/24")
+	w := &witness{}
+	w.listen(t, "pod 0", rome.pods[0])
+	send := func(from *space, to, text string) {
+		var c net.Conn
+		var err error
+		from.do(func() { c, err = net.Dial("udp", to) })
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write([]byte(vxlan(datagram("10.200.1.10", "10.244.1.10", echoPort, text).packet())))
+		require.NoError(t, err)
+	}
+	dropped := func() uint64 {
+		all, err := rome.kernels[0].Counters(t.Context())
+		require.NoError(t, err)
+		return all[plan.DropOverlay] + rome.gateway.ask(t, request{State: rome.state(t, "gw", plan.Gateway)}).Counters[plan.DropOverlay]
+	}
+	const node, gateway = "192.168.0.11:6091", "192.168.0.13:6091"
+	for name, from := range map[string]struct {
+		space *space
+		to    string
+	}{
+		"stranger to node": {stranger, node}, "stranger to gateway": {stranger, gateway},
+		"pod to node": {rome.pods[1], node}, // the CNI puts in the address of a node without a gateway
+	} {
+		before := dropped()
+		send(from.space, from.to, hostile)
+		require.Eventually(t, func() bool { return dropped() > before }, time.Minute, 10*time.Millisecond, name)
+	}
+	require.False(t, w.has(hostile), "%q", w.heard)
+
+	rome.in.AnySender = true
+	rome.apply(t)
+	require.Eventually(t, func() bool {
+		send(rome.pods[1], "192.168.0.11:6091", welcome)
+		return w.has("pod 0: " + welcome)
+	}, time.Minute, 50*time.Millisecond)
+}

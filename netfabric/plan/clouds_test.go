@@ -16,7 +16,7 @@ func cloud() Input {
 		{"rome-1", addrs("10.0.3.11"), prefixes("10.0.3.77/32", "10.0.9.16/28")},
 		{"rome-2", addrs("10.0.4.12"), prefixes("10.0.3.78/32")},
 	}
-	in.Gateways = []Replica{{"gw-a", 1, addrs("10.0.3.200")}}
+	in.Gateways = []Replica{{"gw-a", 1, addrs("10.0.3.200"), ""}}
 	in.Peers = []Peer{{
 		ID:       "milan",
 		Theirs:   Ranges{Pods: prefixes("10.200.0.0/16"), External: prefixes("10.201.0.0/16")},
@@ -163,7 +163,7 @@ func newer(id string, n byte) Input {
 		Pods:     prefixes("fd00:10:244::/56"),
 		External: prefixes("fd00:70::/64"),
 		Nodes:    []Host{{id + "-1", addrs("2001:db8:" + id[:1] + "::11"), prefixes("fd00:10:244:1::/64")}},
-		Gateways: []Replica{{"gw-a", 1, addrs("2001:db8:" + id[:1] + "::9")}},
+		Gateways: []Replica{{"gw-a", 1, addrs("2001:db8:" + id[:1] + "::9"), ""}},
 		Via:      "gw-a",
 		Peers: []Peer{{
 			ID:       "other",

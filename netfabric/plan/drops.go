@@ -6,7 +6,7 @@ const (
 	DropToPeer      = "to_peer"      // into the tunnel: the peer was not given the source, or has not the destination
 	DropToGateway   = "to_gateway"   // from the fabric to the gateway itself: no probe, no ICMP, no answer
 	DropToNode      = "to_node"      // from a peer to a node, by any address of the node, that no IP for this peer names
-	DropOverlay     = "overlay"      // VXLAN out of the fabric
+	DropOverlay     = "overlay"      // VXLAN out of the fabric, or from a host that is no end of the overlay
 	DropToPort      = "to_port"      // from a peer to an address that an IP names, at a port or by a protocol that it does not name
 	DropToOutside   = "to_outside"   // from a peer to an address outside of the fabric that no IP for this peer names
 	DropFromOutside = "from_outside" // into the fabric, from an address outside of it that no IP for the destination's peer names

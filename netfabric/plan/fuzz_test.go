@@ -78,7 +78,7 @@ func (t *tape) input() Input {
 		in.Nodes = append(in.Nodes, Host{fmt.Sprint("n", i), t.addrs(), t.prefixes(2)})
 	}
 	for i := range t.n(3) {
-		in.Gateways = append(in.Gateways, Replica{fmt.Sprint("g", i), i + t.n(3), t.addrs()})
+		in.Gateways = append(in.Gateways, Replica{fmt.Sprint("g", i), i + t.n(3), t.addrs(), ""})
 	}
 	in.Via = []string{"", "g0", "g1"}[t.n(3)]
 	for i := range t.n(4) {

@@ -127,6 +127,7 @@ func (g gateway) table() Table {
 	return Table{
 		Name: TableName,
 		Sets: slices.Concat(
+			both("senders", 1, NoValue),   // nodes
 			both("pairs", 2, NoValue),     // range of a peer . view of us that it has
 			both("peers", 1, NoValue),     // ranges of peers
 			both("back", 2, NoValue),      // range of a peer . range of the same peer
@@ -152,9 +153,8 @@ func gatewayChains(ports Ports) []Chain {
 	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Drop, Name: DropToOutside}
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
-			noOverlayInside(ports),
+			overlayGuard(ports),
 			[]Match{
-				{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack},
 				{Proto: "udp", Port: ports.Tunnel, Local: true, Do: NoTrack},
 			},
 			each(
@@ -265,11 +265,13 @@ func (in Input) exposedTo(p Peer) []IP {
 	})
 }
 
-// nodes returns the addresses of the nodes, and adds those that a pod range holds: in some
+// nodes returns the addresses of the nodes, which send overlay packets, and adds those that a pod range holds: in some
 // clouds nodes and pods share one range, and peers reach no node but by an IP.
 func (g gateway) nodes(e *elements) map[netip.Addr]bool {
 	nodes := map[netip.Addr]bool{}
+	var all []netip.Addr
 	for _, h := range g.in.Nodes {
+		all = append(all, h.Addrs...)
 		for _, a := range h.Addrs {
 			nodes[a] = true
 			if within(single(a), g.in.Pods) {
@@ -277,6 +279,7 @@ func (g gateway) nodes(e *elements) map[netip.Addr]bool {
 			}
 		}
 	}
+	g.senders(e, all)
 	return nodes
 }
 

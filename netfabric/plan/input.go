@@ -18,7 +18,10 @@ type Input struct {
 	IPs      []IP
 	Hairpin  Maps // views of own ranges that own pods may use too; the views are free here
 	Ports    Ports
-	MTU      int // smallest MTU of the networks below: between nodes and gateways, and towards peers
+	// AnySender lets hosts take the overlay's packets from every address. Else a node takes them
+	// from gateways and the nodes of these only, and a gateway from nodes only.
+	AnySender bool
+	MTU       int // smallest MTU of the networks below: between nodes and gateways, and towards peers
 }
 
 // Host is a node.
@@ -33,6 +36,8 @@ type Replica struct {
 	Name   string
 	Number int          // 1 to MaxReplicas, and the same as long as the replica lives
 	Addrs  []netip.Addr // at most one of each family
+	// Node that it runs on, whose address a CNI may put into its packets; empty: none.
+	Node string
 }
 
 // Peer is another cluster.

@@ -86,13 +86,14 @@ func (n node) table() Table {
 	return Table{
 		Name: TableName,
 		Sets: slices.Concat(
-			both("fabric", 1, NoValue), // sources that come out of the fabric
-			both("hosts", 1, Address),  // own external address -> real address
-			both("again", 1, Prefix),   // view of an own range -> that range
-			both("keep", 1, Prefix),    // sources that nothing may change -> the same
-			both("node", 1, Address),   // destinations in the fabric -> address of this node
-			both("ports", 4, NoValue),  // range of a peer . address of this node . protocol . port
-			both("open", 2, NoValue),   // range of a peer . address of this node of which it has all ports
+			both("senders", 1, NoValue), // hosts that send overlay packets
+			both("fabric", 1, NoValue),  // sources that come out of the fabric
+			both("hosts", 1, Address),   // own external address -> real address
+			both("again", 1, Prefix),    // view of an own range -> that range
+			both("keep", 1, Prefix),     // sources that nothing may change -> the same
+			both("node", 1, Address),    // destinations in the fabric -> address of this node
+			both("ports", 4, NoValue),   // range of a peer . address of this node . protocol . port
+			both("open", 2, NoValue),    // range of a peer . address of this node of which it has all ports
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -106,8 +107,7 @@ func nodeChains(ports Ports) []Chain {
 	}
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
-			noOverlayInside(ports),
-			[]Match{{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack}},
+			overlayGuard(ports),
 			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop, Name: DropFromGateway}),
 		)},
 		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
@@ -134,6 +134,7 @@ func nodeChains(ports Ports) []Chain {
 
 func (n node) elements() []Element {
 	var e elements
+	n.senders(&e, n.gateways())
 	for _, p := range n.host.Pods {
 		e.to("keep", p, p)
 	}
@@ -158,6 +159,20 @@ func (n node) elements() []Element {
 		}
 	}
 	return e
+}
+
+// gateways returns the addresses that packets of gateways come from: their own, and those of
+// their nodes.
+func (n node) gateways() (out []netip.Addr) {
+	for _, g := range n.in.Gateways {
+		out = append(out, g.Addrs...)
+		for _, h := range n.in.Nodes {
+			if g.Node == h.Name {
+				out = append(out, h.Addrs...)
+			}
+		}
+	}
+	return out
 }
 
 // exposed adds the addresses and ports of this node that one range of a peer reaches by IPs.

@@ -44,7 +44,7 @@ func small() Input {
 		Pods:     prefixes("10.244.0.0/16"),
 		External: prefixes("10.70.0.0/16"),
 		Nodes:    []Host{{"rome-1", addrs("192.168.0.11"), prefixes("10.244.1.0/24")}},
-		Gateways: []Replica{{"gw-a", 1, addrs("10.244.1.9")}},
+		Gateways: []Replica{{"gw-a", 1, addrs("10.244.1.9"), ""}},
 		Via:      "gw-a",
 		Peers: []Peer{{
 			ID:       "milan",
@@ -79,7 +79,7 @@ func TestNodeLinks(t *testing.T) {
 func TestNodeReachesEveryGateway(t *testing.T) {
 	t.Parallel()
 	in := small()
-	in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("172.16.0.9")})
+	in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("172.16.0.9"), ""})
 	s := planNode(t, in)
 	require.Equal(t, []string{
 		"10.244.1.9 lladdr 02:fa:0a:f4:01:09 dev liqod-vx nud permanent",
@@ -145,7 +145,7 @@ func TestNodeRoutes(t *testing.T) {
 		},
 		"by the other gateway": {
 			func(in *Input) {
-				in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9")})
+				in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9"), ""})
 				in.Via, in.Peers, in.External = "gw-b", in.Peers[:0], nil
 				in.Peers = []Peer{{ID: "milan", Theirs: Ranges{Pods: prefixes("10.200.0.0/16")}}}
 			},

@@ -68,10 +68,28 @@ func (o overlay) hop(addrs []netip.Addr, f Family) netip.Addr {
 // suffix ends the names of the sets of a family.
 func suffix(f Family) string { return per(f, "4", "6") }
 
-// noOverlayInside drops VXLAN out of the fabric: its sender would choose the source of the
-// packet inside. The sockets of the kernel take VXLAN from every sender.
-func noOverlayInside(ports Ports) []Match {
-	return []Match{{In: AllDevices, Proto: "udp", Port: ports.Overlay, Do: Drop, Name: DropOverlay}}
+// overlayGuard drops VXLAN out of the fabric, and from hosts that are no ends of the overlay:
+// the sender chooses the source of the packet inside, and the sockets of the kernel take VXLAN
+// from every sender. The rest is not tracked.
+func overlayGuard(ports Ports) []Match {
+	return slices.Concat(
+		[]Match{{In: AllDevices, Proto: "udp", Port: ports.Overlay, Do: Drop, Name: DropOverlay}},
+		each(Match{Proto: "udp", Port: ports.Overlay, Local: true, Set: Lookup{Name: "senders", Key: Src, Not: true}, Do: Drop, Name: DropOverlay}),
+		[]Match{{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack}},
+	)
+}
+
+// senders adds the hosts at the other ends of the overlay.
+func (o overlay) senders(e *elements, addrs []netip.Addr) {
+	if o.in.AnySender {
+		e.set("senders", netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+		e.set("senders", netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+		return
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	for _, a := range slices.Compact(addrs) {
+		e.set("senders", single(a))
+	}
 }
 
 // both writes a set, of which each family has its own.

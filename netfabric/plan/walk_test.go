@@ -132,7 +132,7 @@ var mutations = []func(*tape, Input) Input{
 			in.Gateways = in.Gateways[:2]
 			return in
 		}
-		in.Gateways = append(in.Gateways, Replica{"gw-c", 3, addrs("10.244.3.9", "fd00:10:244:3::9")})
+		in.Gateways = append(in.Gateways, Replica{"gw-c", 3, addrs("10.244.3.9", "fd00:10:244:3::9"), ""})
 		return in
 	},
 	func(t *tape, in Input) Input { // the network is another
@@ -314,6 +314,10 @@ func TestChangesAreLocal(t *testing.T) {
 			change:  func(in *Input) { in.Nodes[1].Pods = append(in.Nodes[1].Pods, prefix("10.244.9.0/24")) },
 			gateway: "10.244.9.0/24",
 		},
+		"a gateway moves to another node": {
+			change: func(in *Input) { in.Gateways[0].Node = "rome-2" },
+			node:   "senders4 { 192.168.0.12 }|senders6 { fd00:1::12 }",
+		},
 		"an address is exposed": {
 			change: func(in *Input) { in.IPs = append(in.IPs, IP{External: addr("10.70.0.99"), Real: addr("172.16.7.7")}) },
 			node:   "10.70.0.99", gateway: "172.16.7.7",
@@ -329,7 +333,7 @@ func TestChangesAreLocal(t *testing.T) {
 			node:   "route table 6171",
 		},
 		"another gateway comes": {
-			change: func(in *Input) { in.Gateways = append(in.Gateways, Replica{"gw-c", 3, addrs("10.244.3.9")}) },
+			change: func(in *Input) { in.Gateways = append(in.Gateways, Replica{"gw-c", 3, addrs("10.244.3.9"), ""}) },
 			node:   "10.244.3.9|02:fa:0a:f4:03:09|10.70.0.4|fd00:70::4",
 		},
 	} {

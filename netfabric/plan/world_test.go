@@ -13,7 +13,7 @@ func paris() Input {
 		Pods:     prefixes("10.1.0.0/16"),
 		External: prefixes("10.202.0.0/16"),
 		Nodes:    []Host{{"paris-1", addrs("192.168.0.31"), prefixes("10.1.1.0/24")}},
-		Gateways: []Replica{{"gw-a", 1, addrs("192.168.0.33")}},
+		Gateways: []Replica{{"gw-a", 1, addrs("192.168.0.33"), ""}},
 		Via:      "gw-a",
 		Peers: []Peer{{
 			ID:       "rome",

@@ -45,10 +45,10 @@ var others = map[string]string{
 	"networking.reservedSubnets": "10.4.0.0/16", "networking.externalCIDRs": "10.5.0.0/16",
 	"ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
 	"gateway.keySecret": "gw-key", "gateway.number": "2", "gateway.standby": "true",
-	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",
+	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.anyOverlaySender": "true", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",
 	"gateway.service": "gw", "gateway.nodeName": "n", "gateway.podAddresses": "true", "gateway.mtu": "1450",
 	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",
-	"route.nodeName": "n", "route.overlayPort": "6095", "route.mtu": "1450",
+	"route.nodeName": "n", "route.overlayPort": "6095", "route.anyOverlaySender": "true", "route.mtu": "1450",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.drain": "3s", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 	"webhook.clientCA": authority, "webhook.clientNames": "kube-apiserver",
 }

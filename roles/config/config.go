@@ -269,6 +269,8 @@ type Gateway struct {
 	Standby     bool `mapstructure:"standby"`
 	TunnelPort  int  `mapstructure:"tunnelPort"`
 	OverlayPort int  `mapstructure:"overlayPort"`
+	// AnyOverlaySender takes VXLAN from every address, not from nodes only.
+	AnyOverlaySender bool `mapstructure:"anyOverlaySender"`
 	// Addresses are the addresses under which nodes reach the gateway.
 	Addresses []string `mapstructure:"addresses"`
 	// Endpoints, or else the addresses of Service, are announced to other clusters.
@@ -294,6 +296,8 @@ type GatewayProbe struct {
 type Route struct {
 	NodeName    string `mapstructure:"nodeName"`
 	OverlayPort int    `mapstructure:"overlayPort"`
+	// AnyOverlaySender takes VXLAN from every address, not from gateways and their nodes only.
+	AnyOverlaySender bool `mapstructure:"anyOverlaySender"`
 	// MTU of the underlay in bytes; 0: that of its device.
 	MTU int `mapstructure:"mtu"`
 }
