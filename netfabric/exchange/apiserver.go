@@ -100,7 +100,7 @@ func (a *APIServer) all(any) (keys []loop.Key) {
 
 // ofCluster returns the keys of the VirtualNodes of a ForeignCluster's cluster.
 func (a *APIServer) ofCluster(obj any) (keys []loop.Key) {
-	for _, cluster := range foreignKey(obj) {
+	for _, cluster := range loop.Self(obj) {
 		for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
 			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok && vn.Spec.ClusterID == cluster.Name {
 				keys = append(keys, loop.Self(vn)...)
@@ -164,11 +164,11 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 // wanted reports whether pods in a peer's cluster are led to the API server through the
 // network fabric.
 func (a *APIServer) wanted(peer string) (bool, error) {
-	all, err := a.cfg.ForeignClusters.Lister().List(labels.Everything())
+	fc, err := apply.OrNil(a.cfg.ForeignClusters.Lister().Get(peer))
 	if err != nil {
-		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+		return false, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
-	return !a.cfg.Off && !slices.ContainsFunc(all, func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer && disabled(fc) }), nil
+	return !a.cfg.Off && (fc == nil || !disabled(fc)), nil
 }
 
 // keep makes the IP as wanted. The zero want means that no address of the API server is

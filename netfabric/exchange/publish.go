@@ -82,7 +82,7 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.ForeignClusters.Informer(), foreignKey},
+		{cfg.ForeignClusters.Informer(), loop.Self},
 		{cfg.Offers.Informer(), peerKey},
 		{cfg.Configurations.Informer(), peerKey},
 	} {
@@ -103,29 +103,18 @@ func (p *Publisher) Run(ctx context.Context, workers int) error {
 	return p.Loop.Run(ctx, workers)
 }
 
-func foreignKey(obj any) []loop.Key {
-	fc, ok := obj.(*corev1beta1.ForeignCluster)
-	if !ok {
-		return nil
-	}
-	return []loop.Key{{Name: fc.Spec.ClusterID}}
-}
-
 func (p *Publisher) wakeAll() {
 	for _, obj := range p.cfg.ForeignClusters.Informer().GetStore().List() {
-		for _, key := range foreignKey(obj) {
+		for _, key := range loop.Self(obj) {
 			p.Wake(key)
 		}
 	}
 }
 
 // wanted reports whether a peer shall have a Configuration. One whose peering ends has it as
-// long as its offers are in use.
-func wanted(peer string, clusters []*corev1beta1.ForeignCluster, offers []*sharingv1alpha1.ResourceOffer) bool {
-	known := slices.ContainsFunc(clusters, func(fc *corev1beta1.ForeignCluster) bool {
-		return fc.Spec.ClusterID == peer && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled)
-	})
-	return known && slices.ContainsFunc(offers, inUse)
+// long as its offers are in use. fc may be nil.
+func wanted(fc *corev1beta1.ForeignCluster, offers []*sharingv1alpha1.ResourceOffer) bool {
+	return fc != nil && !disabled(fc) && slices.ContainsFunc(offers, inUse)
 }
 
 // inUse reports whether an offer is used by the cluster that got it. One that is taken back
@@ -136,9 +125,9 @@ func inUse(o *sharingv1alpha1.ResourceOffer) bool {
 
 func (p *Publisher) sync(ctx context.Context, key loop.Key) error {
 	peer := key.Name
-	clusters, err := p.cfg.ForeignClusters.Lister().List(labels.Everything())
+	fc, err := apply.OrNil(p.cfg.ForeignClusters.Lister().Get(peer))
 	if err != nil {
-		return fmt.Errorf("listing ForeignClusters: %w", err)
+		return fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
 	offers, err := p.cfg.Offers.Lister().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
 	if err != nil {
@@ -150,7 +139,7 @@ func (p *Publisher) sync(ctx context.Context, key loop.Key) error {
 	} else if err != nil {
 		return fmt.Errorf("reading the Configuration: %w", err)
 	}
-	if !p.cfg.Off && wanted(peer, clusters, offers) {
+	if !p.cfg.Off && wanted(fc, offers) {
 		return p.keep(ctx, peer, have)
 	}
 	if have == nil || !isMine(have) {
@@ -219,15 +208,15 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	if p.cfg.Off {
 		return false, nil
 	}
-	clusters, err := p.cfg.Client.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fc, err := apply.OrNil(p.cfg.Client.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 	if err != nil {
-		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+		return false, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
 	offers, err := p.cfg.Client.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("listing ResourceOffers: %w", err)
 	}
-	return wanted(peer, informer.Pointers(clusters.Items), informer.Pointers(offers.Items)), nil
+	return wanted(fc, informer.Pointers(offers.Items)), nil
 }
 
 // spec is what this cluster says of itself, to every peer the same. It is false while that

@@ -22,14 +22,11 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// clusterIDIndex indexes ForeignClusters by their cluster id.
-const clusterIDIndex = "remap/cluster-id"
-
 // RemapConfig configures a Remapper.
 type RemapConfig struct {
 	// Connections has at least those of the peers that the Remapper is used for.
 	Connections networkinginformers.ConnectionInformer
-	// ForeignClusters has all of them. NewRemapper adds an index to it.
+	// ForeignClusters has all of them.
 	ForeignClusters coreinformers.ForeignClusterInformer
 	// Client reads anew what is absent from the caches.
 	Client versioned.Interface
@@ -72,15 +69,6 @@ type translation struct {
 
 // NewRemapper returns a Remapper. It starts nothing.
 func NewRemapper(cfg RemapConfig) (*Remapper, error) {
-	err := cfg.ForeignClusters.Informer().AddIndexers(cache.Indexers{clusterIDIndex: func(obj any) (ids []string, _ error) {
-		for _, key := range foreignKey(obj) {
-			ids = append(ids, key.Name)
-		}
-		return ids, nil
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("indexing ForeignClusters by cluster id: %w", err)
-	}
 	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}, gone: map[string]time.Time{}}
 	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
@@ -161,10 +149,10 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 // absent reports which objects of a peer the caches have no more, though what they said counts.
 func (r *Remapper) absent(peer string) (connection, cluster bool) {
 	_, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
-	clusters, errIndex := r.clusters(peer)
+	_, errCluster := r.cfg.ForeignClusters.Lister().Get(peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return err != nil && r.known[peer] != nil, errIndex == nil && len(clusters) == 0 && r.off[peer]
+	return err != nil && r.known[peer] != nil, errCluster != nil && r.off[peer]
 }
 
 // there reports whether the API server has one of the objects of a peer that the caches lack.
@@ -179,7 +167,7 @@ func (r *Remapper) there(ctx context.Context, peer string, connection, cluster b
 	if !cluster {
 		return false, nil
 	}
-	is := func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer }
+	is := func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == peer }
 	return informer.Exists(ctx, "the ForeignCluster of "+peer, r.cfg.Client.CoreV1beta1().ForeignClusters().List, is)
 }
 
@@ -195,10 +183,6 @@ func (r *Remapper) hold(peer string) time.Duration {
 	return vanishedHold - now.Sub(since)
 }
 
-func (r *Remapper) clusters(peer string) ([]any, error) {
-	return r.cfg.ForeignClusters.Informer().GetIndexer().ByIndex(clusterIDIndex, peer)
-}
-
 // HasSynced reports whether the caches have had their first lists.
 func (r *Remapper) HasSynced() bool {
 	return r.cfg.Connections.Informer().HasSynced() && r.cfg.ForeignClusters.Informer().HasSynced()
@@ -207,15 +191,13 @@ func (r *Remapper) HasSynced() bool {
 // Fabric reports whether the network fabric connects this cluster with a peer, now or as
 // soon as there is a Connection. It does not for a peer whose ForeignCluster disables it.
 func (r *Remapper) Fabric(peer string) bool {
-	clusters, err := r.clusters(peer)
+	fc, err := r.cfg.ForeignClusters.Lister().Get(peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil || len(clusters) == 0 {
-		return err == nil && !r.off[peer]
-	}
-	delete(r.off, peer)
-	if slices.ContainsFunc(clusters, func(obj any) bool { fc, ok := obj.(*corev1beta1.ForeignCluster); return ok && disabled(fc) }) {
+	if err == nil && disabled(fc) {
 		r.off[peer] = true
+	} else if err == nil {
+		delete(r.off, peer)
 	}
 	return !r.off[peer]
 }
@@ -307,7 +289,7 @@ func ofConnection(obj any, changed func(peer string)) {
 
 func ofForeignCluster(obj any, changed func(peer string)) {
 	obj, _ = loop.Deleted(obj)
-	for _, key := range foreignKey(obj) {
+	for _, key := range loop.Self(obj) {
 		changed(key.Name)
 	}
 }

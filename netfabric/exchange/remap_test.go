@@ -49,7 +49,7 @@ func toMilan(mods ...func(*networkingv1beta1.ConnectionSpec)) *networkingv1beta1
 
 func milanCluster(networking *bool) *corev1beta1.ForeignCluster {
 	return &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "milan-fc"},
+		ObjectMeta: metav1.ObjectMeta{Name: "milan"},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: networking},
 	}
 }
@@ -248,7 +248,7 @@ func TestRemapperHolds(t *testing.T) {
 	require.NoError(t, r.cfg.ForeignClusters.Informer().GetIndexer().Replace(nil, ""))
 	require.Equal(t, "10.244.3.4", gives())
 	require.Equal(t, loop.After(informer.CatchUp), r.confirm(ctx, key))
-	require.NoError(t, client.CoreV1beta1().ForeignClusters().Delete(ctx, "milan-fc", metav1.DeleteOptions{}))
+	require.NoError(t, client.CoreV1beta1().ForeignClusters().Delete(ctx, "milan", metav1.DeleteOptions{}))
 	require.Equal(t, []loop.Key{key}, r.peers())
 	require.Equal(t, loop.After(vanishedHold), r.confirm(ctx, key))
 	r.clk.Step(vanishedHold)

@@ -122,7 +122,7 @@ func (s *Standing) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 		return s.connected(connection)
 	case err != nil && !apierrors.IsNotFound(err):
 		return standing(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
-	case !wanted(peer, []*corev1beta1.ForeignCluster{fc}, offers):
+	case !wanted(fc, offers):
 		return nil
 	}
 	return s.negotiating(peer)
