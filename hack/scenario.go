@@ -35,8 +35,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{s, "TestApplication", true, all},
 		{s, "TestChart", true, "charts"},
-		{s, "TestLoudProvider", false, "reflect shadow"},
-		{s, "TestPeerRights", true, "charts shadow"},
+		{s, "TestPeerRights", true, "charts shadow reflect"},
 		{s, "TestUpgrade", true, all},
 
 		{s, "TestClocks", false, "peering health shadow"},

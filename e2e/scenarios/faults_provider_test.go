@@ -34,7 +34,6 @@ func TestFaultsProvider(t *testing.T) {
 		replicas++
 		t.Run(f.name, func(t *testing.T) { testProviderAway(t, w, f, length, replicas) })
 	}
-	t.Run("hostile consumer", func(t *testing.T) { testHostileConsumer(t, w) })
 }
 
 // testProviderAway scales a Deployment while the provider's API server is away.

@@ -16,7 +16,7 @@ import (
 )
 
 // testHostileConsumer attacks the provider with the credentials of its consumer, where the
-// provider has the defaults of the chart. It leaves the twin namespace as it was.
+// provider has the defaults of the chart. It leaves the provider as it was.
 func testHostileConsumer(t *testing.T, w *world) {
 	before := lives(t, w.milan.Cluster, twinOfRome)
 	p := attacker{world: w}
@@ -48,6 +48,7 @@ func testHostileConsumer(t *testing.T, w *world) {
 	services, ingresses := w.milan.Client().CoreV1().Services(twinOfRome), w.milan.Client().NetworkingV1().Ingresses(twinOfRome)
 	require.NoError(t, services.Delete(t.Context(), "own", metav1.DeleteOptions{}))
 	require.NoError(t, ingresses.Delete(t.Context(), "store", metav1.DeleteOptions{}))
+	require.NoError(t, w.milan.Client().NetworkingV1().Ingresses("default").Delete(t.Context(), "bank", metav1.DeleteOptions{}))
 	shadows := w.milan.Liqod().OffloadingV1beta1().ShadowPods(twinOfRome)
 	within(t, longest, "the ShadowPods of the attacks are gone", func(ctx context.Context) error {
 		list, err := shadows.List(ctx, metav1.ListOptions{})

@@ -71,10 +71,14 @@ func clients(t *testing.T, config *rest.Config) (kubernetes.Interface, versioned
 // TestPeerRights shows that the credentials that a peer holds, used past liqod, allow
 // what a peer may do and nothing else; and so for the identities of the roles.
 func TestPeerRights(t *testing.T) {
-	w := newWorld(t, map[string]any{"sharing": map[string]any{
+	w := newWorld(t)
+	w.deploy(t, "shop", 1)
+	t.Run("HostileConsumer", func(t *testing.T) { testHostileConsumer(t, w) })
+	t.Run("HostileProvider", func(t *testing.T) { testHostileProvider(t, w) })
+	w.removeDeployment(t, "shop", "web")
+	require.NoError(t, w.milan.Configure(t.Context(), map[string]any{"sharing": map[string]any{
 		"storageClasses": []string{"disk"}, "ingressClasses": []string{"milans"}, "loadBalancerClasses": []string{"milans"},
-	}})
-	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
+	}}))
 	require.NoError(t, w.milan.Apply(t.Context(), []byte(paris)))
 	within(t, time.Minute, "paris has a twin namespace", func(ctx context.Context) error {
 		_, err := w.milan.Client().RbacV1().RoleBindings(twinOfParis).Get(ctx, "liqod-peer-twin", metav1.GetOptions{})

@@ -41,10 +41,19 @@ func (s *Sites) Version(ctx context.Context, commit string) (Version, error) {
 // rollback do: the objects of the chart first, and then one process after the other. Only in
 // the simulated tier.
 func (s *Site) Upgrade(ctx context.Context, to Version) error {
+	return s.upgrade(ctx, to, map[string]any{"image": map[string]any{"tag": to.Tag}})
+}
+
+// Configure changes settings of a site, as helm upgrade does. Only in the simulated tier.
+func (s *Site) Configure(ctx context.Context, settings map[string]any) error {
+	return s.upgrade(ctx, s.version, map[string]any{"config": settings})
+}
+
+func (s *Site) upgrade(ctx context.Context, to Version, changes map[string]any) error {
 	from := lab.ChartOptions{Chart: s.version.chart(), Values: s.chart}
-	values := maps.Clone(s.chart)
-	image := maps.Clone(values["image"].(map[string]any))
-	image["tag"], values["image"] = to.Tag, image
+	values := map[string]any{}
+	merge(values, s.chart)
+	merge(values, changes)
 	if err := s.Cluster.Upgrade(ctx, from, lab.ChartOptions{Chart: to.chart(), Values: values}); err != nil {
 		return fmt.Errorf("bringing %s to the chart of %s: %w", s.Name, to.Tag, err)
 	}
