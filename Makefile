@@ -85,10 +85,10 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@go build -buildvcs=false -o bin/demo ./e2e/demo # go run would turn Ctrl-C into an error
 	@bin/demo
 
-# Of pods and reflection no root is needed. BENCH_FLAGS="--only reflection --pairs 3",
-# "--only network", "--only outage --outage-pods 300", "--only flood",
-# "--only scale --scale-pods 2000 --profiles DIR", "--no-policies" and others.
-bench: ## Measure offloading and reflection beside a direct mirror
+# Only the network needs root. BENCH_FLAGS="--only pods --pairs 3", "--only reflection --objects 100",
+# "--only network", "--only outage --outage-pods 300", "--only flood", "--only scale --scale-pods 2000",
+# "--no-policies" and others.
+bench: ## Measure offloading beside a direct mirror, reflection, the network and an outage
 	go run ./e2e/bench $(BENCH_FLAGS)
 
 # CHAOS_FLAGS="-table FILE" adds the tables of cases there, "-seed N" makes other random choices,

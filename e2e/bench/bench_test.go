@@ -1,57 +1,53 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/liqod/liqod/e2e/lab"
 )
 
 func TestParse(t *testing.T) {
-	for name, test := range map[string]struct {
-		args []string
-		want string
-	}{
-		"nothing":       {},
-		"pods":          {args: []string{"--pods=100", "--pairs=1"}},
-		"no pods":       {args: []string{"--pods=0"}, want: "--pods is 0 and --pairs is 5: at least 1 is accepted"},
-		"negative many": {args: []string{"--large=-1"}, want: "--large is -1"},
-		"negative pace": {args: []string{"--paced=-1"}, want: "--paced is -1"},
-		"negative time": {args: []string{"--idle=-1s"}, want: "--idle is -1s"},
-		"argument":      {args: []string{"now"}, want: `argument "now" is not understood`},
+	o, err := parse([]string{"--pods=100", "--pairs=1", "--only=network", "--network-for=1s", "--no-policies", "--scale-pods=2000", "--scale-service=false"}, io.Discard)
+	require.NoError(t, err)
+	require.True(t, o.noPolicies && o.pods == 100 && o.pairs == 1 && o.network.each == time.Second)
+	require.Equal(t, []string{"pods=4000", "count/pods=4000", "count/shadowpods.offloading.liqo.io=4000"}, o.scale.limits())
+	for arg, want := range map[string]string{
+		"--pods=0":            "--pods is 0: at least 1 is accepted",
+		"--large=-1":          "--large is -1: at least 0 is accepted",
+		"--pairs=-1":          "--pairs is -1: 0 or more is accepted",
+		"--objects=0":         "--objects is 0",
+		"--outage-pods=0":     "--outage-pods is 0: at least 1 is accepted",
+		"--flood-shadows=0":   "--flood-shadows is 0: at least 1 is accepted",
+		"--scale-pods=0":      "--scale-pods is 0: at least 1 is accepted",
+		"--network-for=1ms":   "--network-for is 1ms: at least 100ms is accepted",
+		"--network-memory=-1": "--network-memory is -1: at least 0 is accepted",
+		"--only=all":          `--only is "all": pods, reflection, network, outage, flood, scale or nothing is accepted`,
+		"now":                 `argument "now" is not understood`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := parse(test.args, io.Discard)
-			if test.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, test.want)
-		})
+		_, err := parse([]string{arg}, io.Discard)
+		require.ErrorContains(t, err, want)
 	}
+	m, err := parseMirror([]string{"--node=n", "--workers=3"})
+	require.NoError(t, err)
+	require.Equal(t, mirrorOptions{node: "n", workers: 3}, m)
+	require.ErrorContains(t, command(t.Context(), []string{mirrorCommand, "--home=" + filepath.Join(t.TempDir(), "none")}), "mirror: reading a kubeconfig")
 }
 
-// TestMirrorCommands: the bench is the mirrors, too, and each reads its own flags.
-func TestMirrorCommands(t *testing.T) {
-	for name := range mirrors() {
-		err := command(t.Context(), []string{name, "--home=" + filepath.Join(t.TempDir(), "none")})
-		require.ErrorContains(t, err, name+": reading a kubeconfig")
-	}
-	o, err := parseMirror([]string{"--node=n", "--workers=3"})
+// The figures of an outage do not replace those of the pods.
+func TestOutageFile(t *testing.T) {
+	o, err := parse([]string{"--out=d/f.json"}, io.Discard)
 	require.NoError(t, err)
-	require.Equal(t, mirrorOptions{node: "n", workers: 3}, o)
-	c, err := parseCopier([]string{"--home=h"})
-	require.NoError(t, err)
-	require.Equal(t, copierOptions{home: "h", selector: "app=bench", workers: 10}, c)
+	require.Equal(t, filepath.Join("d", outageFile), o.outageOut())
+	o.only = "outage"
+	require.Equal(t, "d/f.json", o.outageOut())
 }
 
 func TestQuantile(t *testing.T) {
@@ -81,9 +77,9 @@ func TestWho(t *testing.T) {
 	for name, test := range map[string]struct{ cluster, user, agent, want string }{
 		"controller at home":  {"rome", "system:serviceaccount:liqod:liqod-controller", "liqod/dev controller", "rome controller"},
 		"vkubelet at home":    {"rome", "system:serviceaccount:liqo-tenant-milan:vk-milan", "liqod/dev vkubelet", "rome vkubelet"},
-		"vkubelet away":       {"milan", "system:serviceaccount:liqo-tenant-rome:peer-1", "liqod/dev vkubelet", "rome vkubelet"},
+		"vkubelet away":       {"milan", "liqo.io:peer:rome:peer-1", "liqod/dev vkubelet", "rome vkubelet"},
 		"controller of milan": {"milan", "system:serviceaccount:liqod:liqod-controller", "liqod/dev controller", "milan controller"},
-		"controller away":     {"milan", "system:serviceaccount:liqo-tenant-rome:peer-1", "liqod/dev controller", "rome controller"},
+		"controller away":     {"milan", "liqo.io:peer:rome:peer-1", "liqod/dev controller", "rome controller"},
 		"mirror":              {"milan", "system:serviceaccount:mirror-rome:bench", "mirror", mirrorName},
 		"bench":               {"milan", "admin", "lab", whoBench},
 		"scheduler":           {"milan", "system:kube-scheduler", "kubelab/v1", "kubernetes kube-scheduler"},
@@ -96,50 +92,39 @@ func TestWho(t *testing.T) {
 	}
 }
 
-func TestPerPod(t *testing.T) {
+func TestCounts(t *testing.T) {
 	vkubelet := request{Cluster: "milan", Who: "rome vkubelet", Verb: "create", Resource: "shadowpods"}
 	other := request{Cluster: "milan", Who: mirrorName, Verb: "create", Resource: "pods"}
 	cluster := request{Cluster: "milan", Who: whoKubernetes, Verb: "patch", Resource: "pods/status"}
-	created := map[request]int{vkubelet: 10, other: 10, cluster: 10}
-	deleted := map[request]int{vkubelet: 5, cluster: 20}
+	counts := map[string]map[request]int{stepCreate: {vkubelet: 10, other: 10, cluster: 10}, stepDelete: {vkubelet: 5, cluster: 20}}
 	require.Equal(t, []requestCount{
-		{Contestant: "liqod", request: cluster, Create: 10, Delete: 20, PerPod: 3},
-		{Contestant: "liqod", request: vkubelet, Create: 10, Delete: 5, PerPod: 1.5},
-	}, perPod(&contestant{name: "liqod", shadows: true}, 10, created, deleted))
+		{Contestant: "liqod", request: cluster, Create: 10, Delete: 20}, {Contestant: "liqod", request: vkubelet, Create: 10, Delete: 5},
+	}, countsOf(&contestant{name: "liqod", shadows: true}, counts))
 	require.Equal(t, []requestCount{
-		{Contestant: "mirror", request: cluster, Create: 10, Delete: 20, PerPod: 3},
-		{Contestant: "mirror", request: other, Create: 10, PerPod: 1},
-	}, perPod(&contestant{name: "mirror"}, 10, created, deleted))
+		{Contestant: "mirror", request: cluster, Create: 10, Delete: 20}, {Contestant: "mirror", request: other, Create: 10},
+	}, countsOf(&contestant{name: "mirror"}, counts))
 }
 
-func TestMetric(t *testing.T) {
-	text := []byte("# HELP a b\nliqod_loop_depth{loop=\"pods\"} 3\nliqod_loop_depth{loop=\"pods2\"} 4\n")
-	require.InDelta(t, 3, metric(text, `liqod_loop_depth{loop="pods"}`), 1e-9)
-	require.Zero(t, metric(text, `liqod_loop_depth{loop="other"}`))
-}
-
-func TestTracker(t *testing.T) {
-	tr := &tracker{news: make(chan struct{}, 1), there: []map[string]bool{{}, {}}, running: map[string]time.Time{}, gone: map[string]time.Time{}}
+func TestPhase(t *testing.T) {
+	home, away := newView("home", nil, running), newView("away", nil, one)
 	begin := time.Unix(100, 0)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	away := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	tr.see(0, pod, false, begin)
-	tr.see(1, away, false, begin)
-	require.Zero(t, tr.runningNow())
-	running := pod.DeepCopy()
-	running.Status.Phase = corev1.PodRunning
-	tr.see(0, running, false, begin.Add(2*time.Second))
-	tr.see(0, running, false, begin.Add(3*time.Second))
-	require.Equal(t, 1, tr.runningNow())
-	p, err := newPhase(begin, map[string]time.Time{"a": begin.Add(time.Second)}, tr, nil)
+	home.see(pod, false, begin)
+	away.see(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, false, begin)
+	require.Equal(t, []int{0, 1}, []int{home.sum, away.sum})
+	_, err := newPhase(begin, map[string]time.Time{"a": begin}, []*view{home}, nil)
+	require.ErrorContains(t, err, "pod a has not arrived")
+	pod.Status.Phase = corev1.PodRunning
+	home.see(pod, false, begin.Add(2*time.Second))
+	home.see(pod, false, begin.Add(3*time.Second))
+	p, err := newPhase(begin, map[string]time.Time{"a": begin.Add(time.Second)}, []*view{home}, nil)
 	require.NoError(t, err)
 	require.Equal(t, phase{Seconds: 2, PodsPerSecond: 0.5, P50: 1000, P99: 1000, Max: 1000}, p)
 
-	tr.see(0, running, true, begin.Add(4*time.Second))
-	require.False(t, tr.empty())
-	tr.see(1, away, true, begin.Add(5*time.Second))
-	require.True(t, tr.empty())
-	p, err = newPhase(begin, map[string]time.Time{"a": begin}, tr, nil)
+	home.see(pod, true, begin.Add(4*time.Second))
+	away.see(pod, true, begin.Add(5*time.Second))
+	require.Equal(t, []int{0, 0}, []int{home.sum, away.sum})
+	p, err = newPhase(begin, map[string]time.Time{"a": begin}, []*view{home, away}, nil)
 	require.NoError(t, err)
 	require.Equal(t, phase{Seconds: 5, PodsPerSecond: 0.2, P50: 4000, P99: 4000, Max: 4000}, p)
 }
@@ -150,147 +135,76 @@ func TestReport(t *testing.T) {
 		return round{Create: p, Delete: p}
 	}
 	r := report{
-		Pods: 10, Pairs: []pair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}}, Paced: &pair{at(5), at(5)},
-		Idle: &idleness{Requests: []idleRequest{{request{Who: "rome vkubelet", Verb: "get"}, 60}}}, Restart: &restarted{Pods: 10, Seconds: 1.5},
+		Pods: 10, Pairs: []pair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}},
 		Requests: []requestCount{
 			{Contestant: "liqod", request: request{Who: "rome vkubelet", Verb: "create", Resource: "shadowpods"}, Create: 10, PerPod: 1},
 			{Contestant: "liqod", request: request{Who: whoKubernetes}, PerPod: 4},
 			{Contestant: "liqod", request: request{Cluster: "rome", Who: "rome vkubelet", Verb: "patch", Resource: "pods/status"}, PerPod: 2},
-			{Contestant: "liqod", request: request{Cluster: "milan", Who: whoKubernetes + "sim", Verb: "patch", Resource: "pods/status"}, PerPod: 1.5},
-			{Contestant: "liqod", request: request{Cluster: "milan", Who: whoKubernetes + "scheduler", Verb: "create", Resource: "pods/binding"}, PerPod: 1},
-			{Contestant: mirrorName, request: request{Cluster: "milan", Who: whoKubernetes + "sim", Verb: "patch", Resource: "pods/status"}, PerPod: 2},
 		},
 		Large: &report{Pods: 30},
 	}
 	r.summarize()
-	require.Equal(t, spread{Median: 0.7, Min: 0.6, Max: 0.9}, r.Summary.Create.Ratio.PodsPerSecond)
+	require.Equal(t, spread{Median: 0.7, Min: 0.6, Max: 0.9}, r.Summary.Create.Ratio["podsPerSecond"])
 	require.Equal(t, spread{1, 1, 1}, r.Summary.CPU["liqod"]["rome vkubelet"])
 	require.Equal(t, map[string]float64{"liqod": 3}, r.Summary.RequestsPerPod)
-	require.Equal(t, statuses{Remote: 2.5, Home: 2}, r.Summary.Statuses)
-	var out bytes.Buffer
+	var out strings.Builder
 	r.print(&out)
 	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
 	require.Contains(t, out.String(), "30 pods, 0 pairs")
-	require.Equal(t, spread{1, 1, 1}, r.Summary.Create.Ratio.CPU)
-	require.Contains(t, out.String(), "P99 of liqod by that of the mirror: 1.00")
-	require.Contains(t, out.String(), "caught up after 1.50 s, 0 writes")
+	require.Equal(t, spread{1, 1, 1}, r.Summary.Create.Ratio["cpuSeconds"])
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
-	require.NoError(t, r.write(path))
+	require.NoError(t, writeJSON(path, r))
 	require.FileExists(t, path)
 }
 
-func TestParseReflection(t *testing.T) {
-	o, err := parse([]string{"--only=reflection", "--kinds=secret,ingress", "--pairs=2", "--no-events"}, io.Discard)
-	require.NoError(t, err)
-	require.Equal(t, 2, o.objects.pairs)
-	require.True(t, o.objects.noEvents)
-	require.Len(t, o.objects.measured(true), 1)
-	require.Len(t, o.objects.measured(false), 2)
-	for name, test := range map[string]struct{ arg, want string }{
-		"only":       {"--only=nodes", `--only is "nodes": pods, reflection, network, outage, flood, scale or nothing is accepted`},
-		"kinds":      {"--kinds=secret,pods", `--kinds has "pods": configmap, secret, service, endpointslice, ingress are accepted`},
-		"no objects": {"--objects=0", "--objects is 0: at least 1 is accepted"},
-		"no rate":    {"--rate=0", "--rate is 0"},
-		"namespaces": {"--namespaces=-1", "--namespaces is -1: at least 0 is accepted"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := parse([]string{test.arg}, io.Discard)
-			require.ErrorContains(t, err, test.want)
-		})
-	}
+func TestPatience(t *testing.T) {
+	require.Equal(t, 10*time.Minute+200*time.Millisecond, load{pods: 1}.patience())
+	require.Greater(t, load{pods: scaleGoalPods}.patience(), 30*time.Minute)
 }
 
-// TestObjectKinds makes, changes and deletes an object of each kind.
-func TestObjectKinds(t *testing.T) {
-	for _, k := range objectKinds() {
-		t.Run(k.name, func(t *testing.T) {
-			c := fake.NewClientset()
-			version := func() int32 {
-				list, err := k.source(c, "bench").list(t.Context(), metav1.ListOptions{})
-				require.NoError(t, err)
-				v := int32(0)
-				each(list, func(o metav1.Object) { v = k.version(o) })
-				return v
-			}
-			require.NoError(t, k.create(t.Context(), c, "bench", "a", 1))
-			require.EqualValues(t, 1, version())
-			require.NoError(t, k.update(t.Context(), c, "bench", "a", 2))
-			require.EqualValues(t, 2, version())
-			require.NoError(t, k.delete(t.Context(), c, "bench", "a"))
-			require.Zero(t, version())
-			require.Zero(t, k.version(&corev1.Pod{}))
-		})
-	}
+func TestPhaseCPU(t *testing.T) {
+	require.InDelta(t, 3, phase{CPU: map[string]float64{"a": 1, "b": 2, benchProcess: 4}}.cpu(), 1e-9)
 }
 
-func TestArrivals(t *testing.T) {
-	k := configMapKind()
-	object := func(version string) metav1.Object {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"v": version}}
+func TestScaleReport(t *testing.T) {
+	p := phase{Seconds: 100, PodsPerSecond: 100, P50: 5, P99: 9, CPU: map[string]float64{"rome vkubelet": 20, benchProcess: 7}}
+	memory := map[string]float64{"rome vkubelet": 240.5, benchProcess: 30}
+	r := scaled{
+		Pods: scaleGoalPods, Service: true, Limits: []string{"pods=20000"}, Create: p, Delete: p, Running: memory, Peak: memory, Cleared: 1.25,
+		Guards: []guards{{Cluster: "rome", Policies: 9, Webhooks: 4}, {Cluster: "milan", Webhooks: 4}},
 	}
-	_, a := newArrivals(t.Context(), 2, 1)
-	early := a.arrival("configmap/a")
-	begin := time.Unix(100, 0)
-	a.see(k, object("1"), false, begin)
-	a.see(k, object("2"), true, begin)
-	require.Empty(t, a.seen)
-	a.see(k, object("2"), false, begin.Add(2*time.Second))
-	a.see(k, object("2"), false, begin.Add(3*time.Second))
-	<-early
-	require.NoError(t, a.waitFor("configmap/a"), "it is there")
-	a.cancel(errors.New("not followed any more"))
-	require.EqualError(t, a.waitFor("configmap/b"), "not followed any more")
-	seen, err := a.wait()
-	require.NoError(t, err)
-	p, err := newObjectPhase(begin, map[string]time.Time{"configmap/a": begin.Add(time.Second)}, seen, nil)
-	require.NoError(t, err)
-	want := objectFigures{Seconds: 2, PerSecond: 0.5, P50: 1000, P99: 1000, Max: 1000}
-	require.Equal(t, objectPhase{objectFigures: want, Kinds: map[string]objectFigures{"configmap": want}}, p)
-	_, err = newObjectPhase(begin, map[string]time.Time{"configmap/b": begin}, seen, nil)
-	require.ErrorContains(t, err, "configmap/b has not arrived")
-}
-
-func TestWritesOf(t *testing.T) {
-	vkubelet := request{Cluster: "milan", Who: "rome vkubelet", Verb: "create", Resource: "shadowendpointslices"}
-	controller := request{Cluster: "milan", Who: "milan controller", Verb: "create", Resource: "endpointslices"}
-	reads := request{Cluster: "milan", Who: "rome vkubelet", Verb: "get", Resource: "shadowendpointslices"}
-	other := request{Cluster: "milan", Who: mirrorName, Verb: "create", Resource: "endpointslices"}
-	counts := map[string]map[request]int{"create": {vkubelet: 10, controller: 20, reads: 5, other: 10}, "delete": {reads: 5}}
-	kinds := []objectKind{endpointSliceKind()}
-	require.Equal(t, []objectWrites{{Contestant: "liqod", Kind: "endpointslice", Create: 1, RealCreate: 2}},
-		writesOf("liqod", perObject(&contestant{name: "liqod", shadows: true}, 10, counts), kinds, 10))
-	mirror := perObject(&contestant{name: mirrorName}, 10, counts)
-	require.Equal(t, []objectRequest{{Contestant: mirrorName, request: other, Create: 10, PerObject: 1}}, mirror)
-	require.Equal(t, []objectWrites{{Contestant: mirrorName, Kind: "endpointslice", Create: 1}}, writesOf(mirrorName, mirror, kinds, 10))
-}
-
-func TestObjectReport(t *testing.T) {
-	at := func(perSecond float64) objectRound {
-		f := objectFigures{Seconds: 1, PerSecond: perSecond, P50: 1, P99: 2}
-		p := objectPhase{objectFigures: f, Kinds: map[string]objectFigures{"secret": f}, CPU: map[string]float64{"rome vkubelet": 0.5}}
-		return objectRound{Create: p, Update: p, Delete: p}
-	}
-	f := footprint{MB: map[string]float64{"rome vkubelet": 50}, Idle: &idleness{CPU: map[string]float64{"rome vkubelet": 1}}}
-	r := objectReport{
-		Each: 10, Kinds: []string{"secret"}, Pairs: []objectPair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}},
-		Paced: []objectPair{{at(5), at(5)}, {at(5), at(10)}, {at(5), at(5)}}, Rate: 50,
-		InTurn: []objectPair{{at(3), at(4)}},
-		Events: &objectPair{at(5), at(5)}, Stream: &streamResult{PerSecond: 100, Written: 30, Home: 20}, Restart: &restarted{Pods: 10, Seconds: 1.5}, Idle: &idleness{},
-		Requests: []objectRequest{{Contestant: "liqod", request: request{Who: "rome vkubelet"}, Create: 10, PerObject: 1}},
-		Writes:   []objectWrites{{Contestant: "liqod", Kind: "secret", Create: 1}},
-		Spread:   &spreadOut{Namespaces: 100, Kinds: []string{"secret"}, One: f, Many: f, Again: f},
-	}
-	r.summarize()
-	require.Equal(t, spread{Median: 0.7, Min: 0.6, Max: 0.9}, r.Summary.Steps[0].Ratio.PerSecond)
-	require.Equal(t, spread{1.5, 1.5, 1.5}, r.Summary.CPU["liqod"]["rome vkubelet"])
-	var out bytes.Buffer
+	var out strings.Builder
 	r.print(&out)
-	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
-	require.Contains(t, out.String(), "At 50 changes a second, 3 pairs")
-	require.Contains(t, out.String(), "1.00 (0.50 - 1.00)")
-	require.Contains(t, out.String(), "With 32 changes under way at any time, 1 pairs")
-	require.Contains(t, out.String(), "0.75 (0.75 - 0.75)")
-	require.Contains(t, out.String(), "30 told, 20 came home")
-	require.Contains(t, out.String(), "100 namespaces")
+	for _, want := range []string{
+		"rome: the chart's RBAC, 9 admission policies, 4 webhooks", "milan: the chart's RBAC, no admission policies (--no-policies), 4 webhooks",
+		"sharing.twinLimits is set to pods=20000", "A Service has all pods", "all but the bench", "it has needed 240.5 MB", "Nothing was left in either cluster 1.2 s",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	require.Contains(t, r.processRows(), []string{"rome vkubelet", "2.00", "2.00", "240.5", "240.5"})
+	require.Contains(t, r.processRows(), []string{"all but the bench", "2.00", "2.00", "", ""})
 	require.NoError(t, writeJSON(filepath.Join(t.TempDir(), "r.json"), r))
+}
+
+func TestOutageReport(t *testing.T) {
+	require.Equal(t, []float64{1, 8}, []float64{outageGoal(300), outageGoal(301)})
+	var out strings.Builder
+	(&outage{Pods: 3000, Lost: swing{Verdict: 3.2, Pods: 7, Endpoints: 7.5}, Back: swing{Verdict: 1, Pods: 6, Endpoints: 6.5}}).print(&out)
+	require.Contains(t, out.String(), "with 3000 pods; goals after the verdict: 8 s; pods that are others afterwards: 0")
+	require.Regexp(t, `lost +3\.20 +7\.00 +7\.50\n +back +1\.00 +6\.00 +6\.50`, out.String())
+	require.Equal(t, 3, changed(map[string]string{"a": "1", "b": "1", "c": "1"}, map[string]string{"a": "1", "b": "2", "d": "1"}))
+}
+
+func TestFloodMapping(t *testing.T) {
+	require.Equal(t, `{"spec":{"desiredMapping":{"t-0":"t-0-oslo","t-1":"t-1-oslo"}}}`, string(mapping(2, true)))
+	require.JSONEq(t, `{"spec":{"desiredMapping":{"t-0":null,"t-1":null}}}`, string(mapping(2, false)))
+}
+
+func TestFloodReport(t *testing.T) {
+	var out strings.Builder
+	(&flood{Shadows: 500, Namespaces: 20, Toggles: 4, Accepted: 9, Connections: 7, Quiet: phase{P50: 400, P99: 500}, Flooding: phase{P50: 600, P99: 900},
+		Waiting: phase{P50: 400, P99: 480}, QuietKnock: 3, FloodKnock: -1}).print(&out)
+	require.Contains(t, out.String(), "500 ShadowPods, 20 namespaces toggled 4 times, 9 connections accepted, 7 of them open at the end")
+	require.Regexp(t, `flooding +600 +900 +1\.50`, out.String())
+	require.Regexp(t, `waiting .* none`, out.String())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,82 +22,124 @@ const (
 
 // request is what requests have in common that are counted together.
 type request struct {
-	// Cluster is the one that was asked.
+	// Cluster is the one that received it.
 	Cluster string `json:"cluster"`
-	// Who asked: "rome vkubelet", "mirror".
+	// Who sent it: "rome vkubelet", "mirror".
 	Who      string `json:"who"`
 	Verb     string `json:"verb"`
 	Resource string `json:"resource"` // with its subresource; a path for what is none
 }
 
-// requestCount counts requests in one contestant's round.
+// requestCount counts requests of one kind in the steps of a load.
 type requestCount struct {
 	Contestant string `json:"contestant"`
 	request
-	// Create and Delete are counts of the two phases, PerPod of both.
-	Create int     `json:"create"`
-	Delete int     `json:"delete"`
-	PerPod float64 `json:"perPod"`
+	Create int `json:"create"`
+	Update int `json:"update,omitempty"` // of objects
+	Delete int `json:"delete"`
+	// PerPod and PerObject are of all steps.
+	PerPod    float64 `json:"perPod,omitempty"`
+	PerObject float64 `json:"perObject,omitempty"`
 }
+
+// The steps of a load.
+const (
+	stepCreate = "create"
+	stepUpdate = "update"
+	stepDelete = "delete"
+)
 
 // window is a span of time.
 type window struct{ begin, end time.Time }
 
-func (w window) has(t time.Time) bool { return !t.Before(w.begin) && t.Before(w.end) }
-
 // count runs a round and counts the requests to both API servers.
-func (w *world) count(ctx context.Context, c *contestant, l load, between func(context.Context) error) ([]requestCount, error) {
-	creating, deleting := window{begin: time.Now()}, window{}
-	stopProfiles := w.startProfiles(ctx, c, "create")
-	_, err := w.roundWith(ctx, c, l, func(ctx context.Context) error {
-		// What is still under way belongs to the creation.
-		if err := errors.Join(stopProfiles(), pause(ctx, settle)); err != nil {
-			return err
+func (w *world) count(ctx context.Context, c *contestant, l load) ([]requestCount, error) {
+	counts := map[string]map[request]int{}
+	for i, phase := range []func(context.Context, *contestant, load) (phase, error){w.create, w.delete} {
+		within := window{begin: time.Now()}
+		if _, err := phase(ctx, c, l); err != nil {
+			return nil, err
 		}
-		creating.end = time.Now()
-		if between != nil {
-			if err := between(ctx); err != nil {
-				return err
-			}
+		// What is still under way belongs to the phase.
+		if err := pause(ctx, settle); err != nil {
+			return nil, err
 		}
-		deleting.begin = time.Now()
-		stopProfiles = w.startProfiles(ctx, c, "delete")
-		return nil
-	})
-	if err := errors.Join(err, stopProfiles(), pause(ctx, settle)); err != nil {
-		return nil, err
+		within.end = time.Now()
+		found, err := w.requests(within)
+		if err != nil {
+			return nil, err
+		}
+		counts[[]string{stepCreate, stepDelete}[i]] = found
 	}
-	deleting.end = time.Now()
-	created, err := w.requests(creating)
-	if err != nil {
-		return nil, err
+	out := countsOf(c, counts)
+	for i, x := range out {
+		out[i].PerPod = float64(x.all()) / float64(l.pods)
 	}
-	deleted, err := w.requests(deleting)
-	if err != nil {
-		return nil, err
-	}
-	return perPod(c, l.pods, created, deleted), nil
+	return out, nil
 }
 
-// perPod puts the counts of both phases together: of the cluster itself and of those who
-// work for the contestant.
-func perPod(c *contestant, pods int, created, deleted map[request]int) []requestCount {
-	all := maps.Clone(created)
-	for key, n := range deleted {
-		all[key] += n
+// countsOf puts the counts of all steps together: of the cluster itself and of those who work
+// for the contestant.
+func countsOf(c *contestant, counts map[string]map[request]int) []requestCount {
+	all := map[request]bool{}
+	for _, of := range counts {
+		for key := range of {
+			// Those of the other contestant only idle.
+			if !isRole(key.Who) || (key.Who == mirrorName) != c.shadows {
+				all[key] = true
+			}
+		}
 	}
 	var out []requestCount
-	for key, n := range all {
-		if isRole(key.Who) && (key.Who == mirrorName) == c.shadows {
-			continue // the other contestant's, which only idles
-		}
-		out = append(out, requestCount{Contestant: c.name, request: key, Create: created[key], Delete: deleted[key], PerPod: float64(n) / float64(pods)})
+	for key := range all {
+		out = append(out, requestCount{
+			Contestant: c.name, request: key, Create: counts[stepCreate][key], Update: counts[stepUpdate][key], Delete: counts[stepDelete][key],
+		})
 	}
 	slices.SortFunc(out, func(a, b requestCount) int {
-		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Who, b.Who), cmp.Compare(b.PerPod, a.PerPod),
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Who, b.Who), cmp.Compare(b.all(), a.all()),
 			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Verb, b.Verb))
 	})
 	return out
+}
+
+func (c requestCount) all() int { return c.Create + c.Update + c.Delete }
+
+// rare is how few requests for each pod are put together in one line.
+const rare = 0.05
+
+// requestRows have a line for each kind of request of a role, and one for all of the rest.
+func requestRows(requests []requestCount, contestants ...string) [][]string {
+	rows := [][]string{{"WITH", "AT", "WHO", "VERB", "RESOURCE", "CREATION", "UPDATE", "DELETION", "EACH"}}
+	for _, name := range contestants {
+		sum, rest, others := 0.0, 0.0, map[string]float64{}
+		for _, c := range requests {
+			each := c.PerPod + c.PerObject // one of them is 0
+			switch {
+			case c.Contestant != name:
+				continue
+			case !isRole(c.Who):
+				others[c.Who] += each
+				continue
+			case each < rare:
+				rest += each
+			default:
+				rows = append(rows, []string{name, c.Cluster, c.Who, c.Verb, c.Resource, fmt.Sprint(c.Create), fmt.Sprint(c.Update), fmt.Sprint(c.Delete), fmt.Sprintf("%.2f", each)})
+			}
+			sum += each
+		}
+		line := func(who string, of string, each float64) {
+			rows = append(rows, []string{name, "both", who, "", of, "", "", "", fmt.Sprintf("%.2f", each)})
+		}
+		line("", "all that is rarer", rest)
+		line("", "all of these", sum)
+		for _, who := range slices.Sorted(maps.Keys(others)) {
+			if others[who] >= rare {
+				line(who, "not counted above", others[who])
+			}
+		}
+	}
+	return rows
 }
 
 // requests counts the requests that arrived within a window.
@@ -108,17 +149,22 @@ func (w *world) requests(within window) (map[request]int, error) {
 		// A watch is logged when it begins and again when it ends.
 		watches := map[string]bool{}
 		_, err := s.Audited(func(r lab.AuditRecord) bool {
-			if !within.has(r.RequestReceivedTimestamp) {
+			at := r.RequestReceivedTimestamp
+			if at.Before(within.begin) || !at.Before(within.end) {
 				return false
 			}
 			if r.Verb == "watch" {
-				id := r.RequestReceivedTimestamp.String() + r.UserAgent + r.RequestURI
+				id := at.String() + r.UserAgent + r.RequestURI
 				if watches[id] {
 					return false
 				}
 				watches[id] = true
 			}
-			counts[requestOf(s.Name, r)]++
+			key := request{Cluster: s.Name, Who: who(s.Name, r), Verb: r.Verb, Resource: r.Resource()}
+			if key.Resource == "" {
+				key.Resource, _, _ = strings.Cut(r.RequestURI, "?")
+			}
+			counts[key]++
 			return false
 		})
 		if err != nil {
@@ -128,21 +174,13 @@ func (w *world) requests(within window) (map[request]int, error) {
 	return counts, nil
 }
 
-func requestOf(cluster string, r lab.AuditRecord) request {
-	out := request{Cluster: cluster, Who: who(cluster, r), Verb: r.Verb, Resource: r.Resource()}
-	if out.Resource == "" {
-		out.Resource, _, _ = strings.Cut(r.RequestURI, "?")
-	}
-	return out
-}
-
-// who says whose request it is. A role's name is the end of its user agent; in the
-// provider, the consumer's roles have an account of their tenant namespace.
+// who returns the sender of a request. A role's name is the end of its user agent; in the
+// provider, the consumer's roles have the name of a peer.
 func who(cluster string, r lab.AuditRecord) string {
 	switch {
 	case strings.HasPrefix(r.UserAgent, "liqod/"):
 		words := strings.Fields(r.UserAgent)
-		if cluster == "milan" && strings.Contains(r.User.Username, ":"+corev1beta1.TenantNamespace("rome")+":") {
+		if cluster == "milan" && strings.HasPrefix(r.User.Username, corev1beta1.PeerUserPrefix+"rome:") {
 			cluster = "rome"
 		}
 		return cluster + " " + words[len(words)-1]
@@ -157,101 +195,3 @@ func who(cluster string, r lab.AuditRecord) string {
 
 // isRole says whether it is one of liqod's roles, or the mirror.
 func isRole(who string) bool { return who != whoBench && !strings.HasPrefix(who, whoKubernetes) }
-
-// idleness is what goes on while nothing happens.
-type idleness struct {
-	Seconds float64 `json:"seconds"`
-	Pods    int     `json:"pods"`
-	// Settled is how many seconds before that the roles still wrote what was left of the
-	// load: events come home slowly on purpose.
-	Settled float64 `json:"settledSeconds"`
-	// CPU is the share of one core that each process has used, in percent.
-	CPU      map[string]float64 `json:"cpuPercent"`
-	Requests []idleRequest      `json:"requests"`
-}
-
-type idleRequest struct {
-	request
-	Count int `json:"count"`
-}
-
-const (
-	// settleLook is how long no role must have written anything when a load is over.
-	settleLook     = 10 * time.Second
-	settlePatience = 10 * time.Minute
-)
-
-// settled waits until the roles write nothing but leases, and returns how long that took.
-func (w *world) settled(ctx context.Context) (time.Duration, error) {
-	w.lab.Logf("waiting until nothing is written any more")
-	for begin := time.Now(); ; {
-		within := window{begin: time.Now()}
-		if err := pause(ctx, settleLook); err != nil {
-			return 0, err
-		}
-		within.end = time.Now()
-		counts, err := w.requests(within)
-		if err != nil {
-			return 0, err
-		}
-		written := 0
-		for _, x := range ours(counts) {
-			if (lab.AuditRecord{Verb: x.Verb}).Write() && x.Resource != leases {
-				written += x.Count
-			}
-		}
-		took := within.begin.Sub(begin)
-		switch {
-		case written == 0:
-			return took, nil
-		case took > settlePatience:
-			return 0, fmt.Errorf("the roles still wrote %d times in %s, %s after the load", written, settleLook, took.Round(time.Second))
-		}
-	}
-}
-
-// idle lets time pass while all pods run and nothing is left to do.
-func (w *world) idle(ctx context.Context, pods int, d time.Duration) (*idleness, error) {
-	took, err := w.settled(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w.lab.Logf("idle for %s", d)
-	before, err := w.usage()
-	if err != nil {
-		return nil, err
-	}
-	within := window{begin: time.Now()}
-	if err := pause(ctx, d); err != nil {
-		return nil, err
-	}
-	within.end = time.Now()
-	after, err := w.usage()
-	if err != nil {
-		return nil, err
-	}
-	counts, err := w.requests(within)
-	if err != nil {
-		return nil, err
-	}
-	out := &idleness{Seconds: within.end.Sub(within.begin).Seconds(), Pods: pods, Settled: took.Seconds(), CPU: after.since(before), Requests: ours(counts)}
-	for name := range out.CPU {
-		out.CPU[name] *= 100 / out.Seconds
-	}
-	return out, nil
-}
-
-// ours are the requests of the roles, the most frequent first.
-func ours(counts map[request]int) []idleRequest {
-	var out []idleRequest
-	for key, n := range counts {
-		if isRole(key.Who) && key.Who != mirrorName {
-			out = append(out, idleRequest{key, n})
-		}
-	}
-	slices.SortFunc(out, func(a, b idleRequest) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Who, b.Who),
-			strings.Compare(a.Resource, b.Resource), strings.Compare(a.Verb, b.Verb))
-	})
-	return out
-}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,9 +46,6 @@ type floodOptions struct {
 	shadows, namespaces, connections int
 	// pods of the quiet consumer in each round.
 	pods int
-	out  string
-	// noPolicies leaves the chart's admission policies out.
-	noPolicies bool
 }
 
 func (o *floodOptions) flags(flags *flag.FlagSet) {
@@ -60,11 +56,8 @@ func (o *floodOptions) flags(flags *flag.FlagSet) {
 }
 
 func (o *floodOptions) check() error {
-	if o.shadows < 1 || o.namespaces < 1 || o.connections < 0 || o.pods < 1 {
-		return fmt.Errorf("--flood-shadows is %d, --flood-namespaces %d, --flood-connections %d and --flood-pods %d: at least 1, 1, 0 and 1 are accepted",
-			o.shadows, o.namespaces, o.connections, o.pods)
-	}
-	return nil
+	return errors.Join(atLeast("flood-shadows", o.shadows, 1), atLeast("flood-namespaces", o.namespaces, 1),
+		atLeast("flood-connections", o.connections, 0), atLeast("flood-pods", o.pods, 1))
 }
 
 // flood is how the pods of a quiet consumer start before, during and after a flood of
@@ -85,8 +78,9 @@ type flood struct {
 }
 
 // measureFlood measures rome's pods while oslo floods milan.
-func measureFlood(ctx context.Context, o floodOptions) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: o.pods, noPolicies: o.noPolicies})
+func measureFlood(ctx context.Context, all options) (err error) {
+	o := all.flood
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, noPolicies: all.noPolicies})
 	if err != nil {
 		return err
 	}
@@ -106,7 +100,7 @@ func measureFlood(ctx context.Context, o floodOptions) (err error) {
 		return err
 	}
 	result.print(os.Stdout)
-	return result.write(o.out)
+	return writeJSON(all.out, result)
 }
 
 // startsOf starts pods of rome, one after the other.
@@ -116,25 +110,47 @@ func (w *world) startsOf(ctx context.Context, o floodOptions, name string) (phas
 	return r.Create, err
 }
 
-// during measures while the flood lasts, and ends it.
-func (w *world) during(ctx context.Context, o floodOptions, hostile versioned.Interface, result *flood) error {
+// during measures while the flood lasts, which begins with a tenth of the ShadowPods, and ends it.
+func (w *world) during(ctx context.Context, o floodOptions, hostile versioned.Interface, result *flood) (err error) {
+	names := load{pods: o.shadows, name: "flood"}.names()
+	first := createShadows(ctx, hostile, names[:o.shadows/10])
 	flooding, stop := context.WithCancel(ctx)
-	begun, made := make(chan struct{}), make(chan created, 1)
-	var parts sync.WaitGroup
+	var creating, parts sync.WaitGroup
+	var rest created
 	var open []net.Conn
-	parts.Go(func() { made <- createShadows(flooding, hostile, o.shadows, begun) })
+	creating.Go(func() { rest = createShadows(flooding, hostile, names[o.shadows/10:]) })
 	parts.Go(func() { result.Toggles = w.toggle(flooding, hostile, o.namespaces) })
 	parts.Go(func() { open = w.connect(flooding, o.connections) })
-	err := w.measureDuring(ctx, o, begun, made, result)
-	stop()
-	parts.Wait()
-	result.Accepted = len(open)
-	for _, c := range open {
-		if stands(c) {
-			result.Connections++
+	defer func() {
+		stop()
+		creating.Wait()
+		parts.Wait()
+		result.Accepted = len(open)
+		for _, c := range open {
+			if stands(c) {
+				result.Connections++
+			}
+			_ = c.Close() // milan may have closed it before
 		}
-		_ = c.Close() // milan may have closed it before
+	}()
+	if result.Flooding, err = w.startsOf(ctx, o, "flooding"); err != nil {
+		return err
 	}
+	creating.Wait()
+	result.Shadows = first.n + rest.n
+	switch err := errors.Join(first.err, rest.err); {
+	case rest.n == 0:
+		return fmt.Errorf("creating ShadowPods of %s: %w", floodPeer, err)
+	case err != nil:
+		w.lab.Logf("%d of %d ShadowPods of %s were refused, for instance: %v", o.shadows-result.Shadows, o.shadows, floodPeer, err)
+	}
+	if err := w.waits(ctx, rest.last); err != nil {
+		return err
+	}
+	if result.Waiting, err = w.startsOf(ctx, o, "waiting"); err != nil {
+		return err
+	}
+	result.FloodKnock, err = w.knock(ctx)
 	return err
 }
 
@@ -145,37 +161,6 @@ func stands(c net.Conn) bool {
 	}
 	_, err := c.Read(make([]byte, 1))
 	return errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-func (w *world) measureDuring(ctx context.Context, o floodOptions, begun <-chan struct{}, made <-chan created, result *flood) (err error) {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-begun:
-	}
-	if result.Flooding, err = w.startsOf(ctx, o, "flooding"); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case all := <-made:
-		if all.n == 0 {
-			return fmt.Errorf("creating ShadowPods of %s: %w", floodPeer, all.err)
-		}
-		if all.err != nil {
-			w.lab.Logf("%d of %d ShadowPods of %s were refused, for instance: %v", o.shadows-all.n, o.shadows, floodPeer, all.err)
-		}
-		result.Shadows = all.n
-		if err := w.waits(ctx, all.last); err != nil {
-			return err
-		}
-	}
-	if result.Waiting, err = w.startsOf(ctx, o, "waiting"); err != nil {
-		return err
-	}
-	result.FloodKnock, err = w.knock(ctx)
-	return err
 }
 
 // floodManifests describe oslo in milan: it may use one CPU.
@@ -250,20 +235,14 @@ type created struct {
 	err  error // of the first that it refused
 }
 
-// createShadows creates ShadowPods of oslo. It closes begun after a tenth of them.
-func createShadows(ctx context.Context, client versioned.Interface, n int, begun chan<- struct{}) (all created) {
-	shadows, sent := client.OffloadingV1beta1().ShadowPods(floodTwin), 0
-	var once sync.Once
-	defer once.Do(func() { close(begun) })
+func createShadows(ctx context.Context, client versioned.Interface, names []string) (all created) {
+	shadows := client.OffloadingV1beta1().ShadowPods(floodTwin)
 	var mu sync.Mutex
-	_, all.err = sendAll(ctx, load{pods: n, name: "flood"}.names(), 0, func(ctx context.Context, name string) error {
+	_, all.err = sendAll(ctx, names, 0, func(ctx context.Context, name string) error {
 		_, err := shadows.Create(ctx, floodPod(name), metav1.CreateOptions{})
-		mu.Lock()
-		defer mu.Unlock()
-		if sent++; sent > n/10 {
-			once.Do(func() { close(begun) })
-		}
 		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
 			all.n, all.last = all.n+1, name
 		}
 		return err
@@ -325,11 +304,10 @@ func (w *world) toggle(ctx context.Context, client versioned.Interface, n int) (
 func mapping(n int, add bool) []byte {
 	entries := make([]string, n)
 	for i := range entries {
-		twin := "null"
+		entries[i] = fmt.Sprintf(`"t-%d":null`, i)
 		if add {
-			twin = fmt.Sprintf("%q", fmt.Sprintf("t-%d-%s", i, floodPeer))
+			entries[i] = fmt.Sprintf(`"t-%d":"t-%[1]d-%s"`, i, floodPeer)
 		}
-		entries[i] = fmt.Sprintf("\"t-%d\":%s", i, twin)
 	}
 	return []byte(`{"spec":{"desiredMapping":{` + strings.Join(entries, ",") + `}}}`)
 }
@@ -354,7 +332,7 @@ func (w *world) connect(ctx context.Context, n int) (open []net.Conn) {
 	return open
 }
 
-// door dials as a stranger: it does not know the authority of the endpoint's certificate.
+// door dials as a stranger: it does not verify the authority of the endpoint's certificate.
 func (w *world) door() *tls.Dialer {
 	return &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}} //nolint:gosec // it sends nothing that is secret
 }
@@ -367,7 +345,7 @@ func (w *world) knock(ctx context.Context) (slowest float64, err error) {
 		begin := time.Now()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.milan.AuthURL+"/", nil)
 		if err != nil {
-			return 0, fmt.Errorf("asking %s: %w", w.milan.AuthURL, err)
+			return 0, fmt.Errorf("requesting %s: %w", w.milan.AuthURL, err)
 		}
 		answer, err := client.Do(req)
 		if err != nil {
@@ -385,16 +363,14 @@ func (w *world) knock(ctx context.Context) (slowest float64, err error) {
 func (f *flood) print(out io.Writer) {
 	fmt.Fprintf(out, "\nA consumer's flood: %d ShadowPods, %d namespaces toggled %d times, %d connections accepted, %d of them open at the end; goal: another one's pods start within %.0f times their quiet time\n",
 		f.Shadows, f.Namespaces, f.Toggles, f.Accepted, f.Connections, floodGoal)
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tp50\tp99\tp50 by quiet\tanswer at the door")
-	for _, row := range []struct {
-		name  string
-		phase phase
-		knock string
-	}{{"quiet", f.Quiet, knockText(f.QuietKnock)}, {"flooding", f.Flooding, ""}, {"waiting", f.Waiting, knockText(f.FloodKnock)}} {
-		fmt.Fprintf(t, "%s\t%.0f ms\t%.0f ms\t%.2f\t%s\n", row.name, row.phase.P50, row.phase.P99, row.phase.P50/f.Quiet.P50, row.knock)
+	rows := [][]string{{"", "P50 MS", "P99 MS", "P50 BY QUIET", "ANSWER AT THE DOOR"}}
+	for _, line := range []struct {
+		name, knock string
+		phase
+	}{{"quiet", knockText(f.QuietKnock), f.Quiet}, {"flooding", "", f.Flooding}, {"waiting", knockText(f.FloodKnock), f.Waiting}} {
+		rows = append(rows, []string{line.name, fmt.Sprintf("%.0f", line.P50), fmt.Sprintf("%.0f", line.P99), fmt.Sprintf("%.2f", line.P50/f.Quiet.P50), line.knock})
 	}
-	_ = t.Flush()
+	table(out, rows)
 	fmt.Fprintf(out, "CPU, quiet: %s\nCPU, flooding: %s\nCPU, waiting: %s\n", used(f.Quiet.CPU), used(f.Flooding.CPU), used(f.Waiting.CPU))
 }
 
@@ -404,5 +380,3 @@ func knockText(ms float64) string {
 	}
 	return fmt.Sprintf("%.0f ms", ms)
 }
-
-func (f *flood) write(path string) error { return writeJSON(path, f) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,43 +38,37 @@ func guardsOf(ctx context.Context, name string, c kubernetes.Interface) (guards,
 	out := guards{Cluster: name}
 	admission := c.AdmissionregistrationV1()
 	bindings, err := admission.ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, fmt.Errorf("listing the policy bindings of %s: %w", name, err)
+	mutating, err2 := admission.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	validating, err3 := admission.ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err := errors.Join(err, err2, err3); err != nil {
+		return out, fmt.Errorf("reading what %s checks: %w", name, err)
+	}
+	ours := func(name string, n int) int {
+		if strings.HasPrefix(name, guardPrefix) {
+			return n
+		}
+		return 0
 	}
 	for _, b := range bindings.Items {
-		if strings.HasPrefix(b.Name, guardPrefix) {
-			out.Policies++
-		}
-	}
-	mutating, err := admission.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, fmt.Errorf("listing the mutating webhooks of %s: %w", name, err)
+		out.Policies += ours(b.Name, 1)
 	}
 	for _, m := range mutating.Items {
-		if strings.HasPrefix(m.Name, guardPrefix) {
-			out.Webhooks += len(m.Webhooks)
-		}
-	}
-	validating, err := admission.ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, fmt.Errorf("listing the validating webhooks of %s: %w", name, err)
+		out.Webhooks += ours(m.Name, len(m.Webhooks))
 	}
 	for _, v := range validating.Items {
-		if strings.HasPrefix(v.Name, guardPrefix) {
-			out.Webhooks += len(v.Webhooks)
-		}
+		out.Webhooks += ours(v.Name, len(v.Webhooks))
 	}
 	review, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: controllerUser, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"},
 	}}, metav1.CreateOptions{})
 	if err != nil {
-		return out, fmt.Errorf("asking %s for the rights of the controller: %w", name, err)
+		return out, fmt.Errorf("reading the rights of the controller of %s: %w", name, err)
 	}
 	out.Unbounded = review.Status.Allowed
 	return out, nil
 }
 
-// expect returns an error if the cluster does not check what was asked for.
+// expect returns an error if the cluster has other checks than the options want.
 func (g guards) expect(policies bool) error {
 	switch {
 	case g.Unbounded:
@@ -88,7 +83,7 @@ func (g guards) expect(policies bool) error {
 	return nil
 }
 
-// readGuards reads what both clusters check, and holds it against what was asked for.
+// readGuards reads the checks of both clusters, and compares them with the options.
 func (w *world) readGuards(ctx context.Context, policies bool) error {
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		g, err := guardsOf(ctx, s.Name, s.Client())

@@ -9,15 +9,21 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 )
 
 const (
 	taintKey  = "virtual-node.liqo.io/not-allowed" // tolerated by the pods that are measured
 	heartbeat = 10 * time.Second
+
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Second
 )
 
 type mirrorOptions struct {
@@ -114,4 +120,24 @@ func keepReady(ctx context.Context, home kubernetes.Interface, name string) erro
 		}
 		lease = next
 	}
+}
+
+// mirrorClient speaks protobuf and is not limited.
+func mirrorClient(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	config.QPS, config.UserAgent = -1, mirrorName
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf
+	return kubernetes.NewForConfig(config)
+}
+
+// lean drops what the mirror does not read.
+func lean(obj any) (any, error) {
+	if o, err := meta.Accessor(obj); err == nil {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -69,22 +69,10 @@ func runTunnel(context.Context, []string) error {
 }
 
 func (r tunnelRequest) config() (string, error) {
-	private, err := keyHex(r.Key)
-	if err != nil {
-		return "", err
-	}
-	peer, err := keyHex(r.Peer)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n", private, plan.TunnelPort, peer, r.Endpoint, r.Allowed), nil
-}
-
-// keyHex converts a key from base64.
-func keyHex(key string) (string, error) {
-	raw, err := base64.StdEncoding.DecodeString(key)
-	if err != nil {
+	private, err := base64.StdEncoding.DecodeString(r.Key)
+	peer, err2 := base64.StdEncoding.DecodeString(r.Peer)
+	if err := errors.Join(err, err2); err != nil {
 		return "", fmt.Errorf("reading a key: %w", err)
 	}
-	return hex.EncodeToString(raw), nil
+	return fmt.Sprintf("private_key=%x\nlisten_port=%d\npublic_key=%x\nendpoint=%s\nallowed_ip=%s\n", private, plan.TunnelPort, peer, r.Endpoint, r.Allowed), nil
 }

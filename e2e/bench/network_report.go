@@ -9,28 +9,35 @@ import (
 
 // networkReport is all that was measured of the network.
 type networkReport struct {
-	Begin       time.Time                         `json:"begin"`
-	Took        float64                           `json:"tookSeconds"`
-	Machine     machine                           `json:"machine"`
-	Each        float64                           `json:"secondsOfEachLoad"`
-	MemoryLimit int                               `json:"memoryLimitMiB"`
-	Summary     map[string]map[string]flowSpreads `json:"summary"` // by load and path
-	Goals       []goal                            `json:"goals"`
-	Pairs       []networkPair                     `json:"pairs"`
+	Begin       time.Time `json:"begin"`
+	Took        float64   `json:"tookSeconds"`
+	Machine     machine   `json:"machine"`
+	Each        float64   `json:"secondsOfEachLoad"`
+	MemoryLimit int       `json:"memoryLimitMiB"`
+	// Summary has the figures by load, path and name.
+	Summary map[string]map[string]map[string]spread `json:"summary"`
+	Goals   []goal                                  `json:"goals"`
+	Pairs   []networkPair                           `json:"pairs"`
 }
 
-// flowSpreads are the figures of one load on one path. A ratio is by the bare tunnel of the
-// same pair.
-type flowSpreads struct {
-	Rate        spread `json:"rate"`
-	Ratio       spread `json:"ratio"`
-	CPU         spread `json:"cpuSecondsPerGB"`
-	CPURatio    spread `json:"cpuRatio"`
-	Packet      spread `json:"cpuMicrosecondsPerPacket"`
-	PacketRatio spread `json:"packetRatio"`
-	PeakMB      spread `json:"peakMB"`
-	PeakRatio   spread `json:"peakRatio"`
-	Rare        spread `json:"p99"`
+// flowFigure is a figure of the loads of some kinds. A ratio is by the bare tunnel of the same
+// pair.
+type flowFigure struct {
+	name, ratio   string // in JSON
+	title, format string // of its table
+	kinds         []string
+	of            func(flow) float64
+}
+
+func flowFigures() []flowFigure {
+	all := []string{kindTCP, kindUDP, kindRTT}
+	return []flowFigure{
+		{"rate", "ratio", "Rate", "%.2f", all, func(f flow) float64 { return f.Rate }},
+		{"p99", "p99Ratio", "99th percentile", "%.2f", []string{kindRTT}, func(f flow) float64 { return f.Rare }},
+		{"cpuSecondsPerGB", "cpuRatio", "CPU seconds of both ends of the tunnel, for 10^9 bytes that arrived", "%.2f", []string{kindTCP}, func(f flow) float64 { return f.CPU }},
+		{"cpuMicrosecondsPerPacket", "packetRatio", "CPU microseconds of both ends of the tunnel, for a packet that arrived", "%.1f", []string{kindUDP}, func(f flow) float64 { return f.Packet }},
+		{"peakMB", "peakRatio", "Peak memory of the larger end of the tunnel (VmHWM), MB", "%.0f", all, func(f flow) float64 { return f.PeakMB }},
+	}
 }
 
 // goal is a median ratio that the fabric is to reach.
@@ -51,18 +58,13 @@ const (
 func pathNames() []string { return []string{pathRaw, pathBare, pathGateways, pathPods} }
 
 func (r *networkReport) summarize() {
-	r.Summary = map[string]map[string]flowSpreads{}
+	r.Summary = map[string]map[string]map[string]spread{}
 	for _, t := range trafficLoads() {
-		r.Summary[t.name] = map[string]flowSpreads{}
-		for _, name := range pathNames() {
-			of := func(figure func(flow) float64) spread { return r.spread(t.name, name, figure, false) }
-			by := func(figure func(flow) float64) spread { return r.spread(t.name, name, figure, true) }
-			rate, cpu := func(f flow) float64 { return f.Rate }, func(f flow) float64 { return f.CPU }
-			packet, peak := func(f flow) float64 { return f.Packet }, func(f flow) float64 { return f.PeakMB }
-			r.Summary[t.name][name] = flowSpreads{
-				Rate: of(rate), Ratio: by(rate), CPU: of(cpu), CPURatio: by(cpu),
-				Packet: of(packet), PacketRatio: by(packet), PeakMB: of(peak), PeakRatio: by(peak),
-				Rare: of(func(f flow) float64 { return f.Rare }),
+		r.Summary[t.name] = map[string]map[string]spread{}
+		for _, path := range pathNames() {
+			r.Summary[t.name][path] = map[string]spread{}
+			for _, f := range flowFigures() {
+				r.add(t.name, path, f)
 			}
 		}
 		if t.kind == kindTCP {
@@ -71,41 +73,37 @@ func (r *networkReport) summarize() {
 	}
 }
 
-// spread spreads a figure over the pairs, divided by that of the bare tunnel if ratio is true.
-func (r *networkReport) spread(load, name string, figure func(flow) float64, ratio bool) spread {
-	var values []float64
+// add spreads a figure over the pairs.
+func (r *networkReport) add(load, path string, f flowFigure) {
+	var values, ratios []float64
 	for _, p := range r.Pairs {
-		v, bare := figure(p[load][name]), figure(p[load][pathBare])
-		switch {
-		case !ratio:
-			values = append(values, v)
-		case bare > 0:
-			values = append(values, v/bare)
+		value, bare := f.of(p[load][path]), f.of(p[load][pathBare])
+		values = append(values, value)
+		if bare > 0 {
+			ratios = append(ratios, value/bare)
 		}
 	}
-	return newSpread(values)
+	r.Summary[load][path][f.name], r.Summary[load][path][f.ratio] = newSpread(values), newSpread(ratios)
 }
 
 func (r *networkReport) judge(load string) {
 	gateways, pods := r.Summary[load][pathGateways], r.Summary[load][pathPods]
+	rate, cpu, podRate := gateways["ratio"].Median, gateways["cpuRatio"].Median, pods["ratio"].Median
 	r.Goals = append(r.Goals,
-		goal{fmt.Sprintf("gateways: at least %.2f of the rate", leastGateways), load, gateways.Ratio.Median, gateways.Ratio.Median >= leastGateways},
-		goal{fmt.Sprintf("gateways: at most %.2f of the CPU per GB", mostGatewayCPU), load, gateways.CPURatio.Median, gateways.CPURatio.Median <= mostGatewayCPU},
-		goal{fmt.Sprintf("pods: at least %.2f of the rate", leastPods), load, pods.Ratio.Median, pods.Ratio.Median >= leastPods},
+		goal{fmt.Sprintf("gateways: at least %.2f of the rate", leastGateways), load, rate, rate >= leastGateways},
+		goal{fmt.Sprintf("gateways: at most %.2f of the CPU per GB", mostGatewayCPU), load, cpu, cpu <= mostGatewayCPU},
+		goal{fmt.Sprintf("pods: at least %.2f of the rate", leastPods), load, podRate, podRate >= leastPods},
 	)
 }
 
 // print writes the report for people.
 func (r *networkReport) print(out io.Writer) {
-	fmt.Fprintf(out, "\nNetwork: %d pairs, %g s for each load on each path; %d CPUs (%s), Linux %s, %s; medians, and from least to most\n",
-		len(r.Pairs), r.Each, r.Machine.CPUs, r.Machine.Model, r.Machine.Kernel, r.Machine.Go)
-	table(out, r.rows("%.2f", []string{kindTCP, kindUDP, kindRTT}, func(s flowSpreads) (spread, spread) { return s.Rate, s.Ratio }))
-	fmt.Fprintln(out, "\nCPU seconds of both ends of the tunnel, for 10^9 bytes that arrived")
-	table(out, r.rows("%.2f", []string{kindTCP}, func(s flowSpreads) (spread, spread) { return s.CPU, s.CPURatio }))
-	fmt.Fprintln(out, "\nCPU microseconds of both ends of the tunnel, for a packet that arrived")
-	table(out, r.rows("%.1f", []string{kindUDP}, func(s flowSpreads) (spread, spread) { return s.Packet, s.PacketRatio }))
-	fmt.Fprintf(out, "\nPeak memory of the larger end of the tunnel (VmHWM), MB, with %s\n", r.limit())
-	table(out, r.rows("%.0f", []string{kindTCP, kindUDP, kindRTT}, func(s flowSpreads) (spread, spread) { return s.PeakMB, s.PeakRatio }))
+	fmt.Fprintf(out, "\nNetwork: %d pairs, %g s for each load on each path; %s; medians, and from least to most; GOMEMLIMIT of an end (0: none): %d MiB\n",
+		len(r.Pairs), r.Each, r.Machine, r.MemoryLimit)
+	for _, f := range flowFigures() {
+		fmt.Fprintf(out, "\n%s\n", f.title)
+		table(out, r.rows(f))
+	}
 	fmt.Fprintln(out, "\nMedian ratios to the bare tunnel")
 	rows := [][]string{{"", "GOAL", "MEASURED", ""}}
 	for _, g := range r.Goals {
@@ -114,30 +112,21 @@ func (r *networkReport) print(out io.Writer) {
 	table(out, rows)
 }
 
-func (r *networkReport) limit() string {
-	if r.MemoryLimit == 0 {
-		return "no GOMEMLIMIT"
-	}
-	return fmt.Sprintf("GOMEMLIMIT=%dMiB", r.MemoryLimit)
-}
-
-// rows has a line for each load of these kinds.
-func (r *networkReport) rows(format string, kinds []string, of func(flowSpreads) (value, ratio spread)) [][]string {
+// rows has a line for each load of the figure's kinds.
+func (r *networkReport) rows(f flowFigure) [][]string {
 	rows := [][]string{{"", "RAW", "BARE WIREGUARD-GO", "GATEWAYS", "PODS", "GATEWAYS / BARE", "PODS / BARE"}}
 	for _, t := range trafficLoads() {
-		if !slices.Contains(kinds, t.kind) {
+		if !slices.Contains(f.kinds, t.kind) {
 			continue
 		}
 		row := []string{t.name}
-		var ratios []string
-		for _, name := range pathNames() {
-			value, ratio := of(r.Summary[t.name][name])
-			row = append(row, shown(value, format))
-			if name == pathGateways || name == pathPods {
-				ratios = append(ratios, shown(ratio, "%.2f"))
-			}
+		for _, path := range pathNames() {
+			row = append(row, shown(r.Summary[t.name][path][f.name], f.format))
 		}
-		rows = append(rows, append(row, ratios...))
+		for _, path := range []string{pathGateways, pathPods} {
+			row = append(row, shown(r.Summary[t.name][path][f.ratio], "%.2f"))
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }

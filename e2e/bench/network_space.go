@@ -22,7 +22,18 @@ type space struct {
 	fd   int
 }
 
-func newSpace(ctx context.Context, name string) (*space, error) {
+// onThread runs f on a thread that ends with it.
+func onThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		done <- f()
+	}()
+	return <-done
+}
+
+// space makes a namespace.
+func (n *network) space(ctx context.Context, name string) (*space, error) {
 	s := &space{name: name}
 	err := onThread(func() error {
 		ns, err := netns.New()
@@ -32,17 +43,8 @@ func newSpace(ctx context.Context, name string) (*space, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making network namespace %s, which needs root: %w", name, err)
 	}
+	n.closers = append(n.closers, func() error { return unix.Close(s.fd) })
 	return s, s.run(ctx, "ip link set lo up")
-}
-
-// onThread runs f on a thread that ends with it.
-func onThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		done <- f()
-	}()
-	return <-done
 }
 
 // do runs f on a thread in the namespace.
@@ -66,8 +68,6 @@ func (s *space) run(ctx context.Context, script string) error {
 	})
 }
 
-func (s *space) close() error { return unix.Close(s.fd) }
-
 // cable connects two namespaces, whose ends get a name and an address.
 func cable(ctx context.Context, a *space, deviceA, addressA string, b *space, deviceB, addressB string) error {
 	attrs := netlink.NewLinkAttrs()
@@ -75,32 +75,34 @@ func cable(ctx context.Context, a *space, deviceA, addressA string, b *space, de
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: deviceB, PeerNamespace: netlink.NsFd(b.fd)}); err != nil {
 		return fmt.Errorf("connecting %s with %s: %w", a.name, b.name, err)
 	}
-	up := func(s *space, device, address string) error {
-		return s.run(ctx, fmt.Sprintf("ip address add %s dev %s; ip link set %s up", address, device, device))
-	}
-	return errors.Join(up(a, deviceA, addressA), up(b, deviceB, addressB))
+	up := "ip address add %s dev %s; ip link set %[2]s up"
+	return errors.Join(a.run(ctx, fmt.Sprintf(up, addressA, deviceA)), b.run(ctx, fmt.Sprintf(up, addressB, deviceB)))
 }
 
 // child is a command of the bench in a process of its own, which answers requests. It ends
 // when its input is closed, so it does not outlive this process.
 type child struct {
-	name  string
-	cmd   *exec.Cmd
-	stdin io.Closer
-	in    *json.Encoder
-	out   *json.Decoder
+	name string
+	cmd  *exec.Cmd
+	in   *json.Encoder
+	out  *json.Decoder
 }
 
 // answer is what a child says to a request.
 type answer struct {
-	Error   string `json:"error,omitempty"`
-	Packets uint64 `json:"packets,omitempty"`
+	Error   string  `json:"error,omitempty"`
+	Packets uint64  `json:"packets,omitempty"` // of a receiver
+	Seconds float64 `json:"seconds,omitempty"`
+	Bytes   float64 `json:"bytes,omitempty"`  // that the receiver has taken, of TCP
+	RTT     float64 `json:"rtt,omitempty"`    // median, in microseconds
+	RTT99   float64 `json:"rtt99,omitempty"`  // 99th percentile, in microseconds
+	Missed  int     `json:"missed,omitempty"` // answers that have not come
 }
 
-func (s *space) start(command string, env ...string) (*child, error) {
+// start starts a command of the bench in a namespace.
+func (n *network) start(s *space, command string, env ...string) (*child, error) {
 	c := &child{name: command + " in " + s.name, cmd: exec.Command("/proc/self/exe", command)}
-	c.cmd.Env = append(os.Environ(), env...)
-	c.cmd.Stderr = os.Stderr
+	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), env...), os.Stderr
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
@@ -112,13 +114,14 @@ func (s *space) start(command string, env ...string) (*child, error) {
 	if err := s.do(c.cmd.Start); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
-	c.stdin, c.in, c.out = stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)
+	n.closers = append(n.closers, func() error { return errors.Join(stdin.Close(), c.cmd.Wait()) })
+	c.in, c.out = json.NewEncoder(stdin), json.NewDecoder(stdout)
 	return c, nil
 }
 
-func (c *child) ask(request any) (a answer, err error) {
+func (c *child) call(request any) (a answer, err error) {
 	if err := c.in.Encode(request); err != nil {
-		return a, fmt.Errorf("asking %s: %w", c.name, err)
+		return a, fmt.Errorf("sending a request to %s: %w", c.name, err)
 	}
 	if err := c.out.Decode(&a); err != nil {
 		return a, fmt.Errorf("waiting for %s: %w", c.name, err)
@@ -128,8 +131,6 @@ func (c *child) ask(request any) (a answer, err error) {
 	}
 	return a, nil
 }
-
-func (c *child) close() error { return errors.Join(c.stdin.Close(), c.cmd.Wait()) }
 
 // answerAll is the child's side: it answers what comes in until the input ends.
 func answerAll[T any](do func(T) (answer, error)) error {

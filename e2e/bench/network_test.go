@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"testing"
 	"time"
@@ -23,29 +22,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestParseNetwork(t *testing.T) {
-	o, err := parse([]string{"--only=network"}, io.Discard)
-	require.NoError(t, err)
-	require.Equal(t, networkPairs, o.network.pairs)
-	require.Equal(t, 5*time.Second, o.network.each)
-	o, err = parse([]string{"--only=network", "--pairs=5", "--network-for=1s"}, io.Discard)
-	require.NoError(t, err)
-	require.Equal(t, 5, o.network.pairs)
-	require.Equal(t, time.Second, o.network.each)
-	for args, want := range map[string]string{
-		"--network-for=1ms":   "--network-for is 1ms: at least 100ms is accepted",
-		"--network-memory=-1": "--network-memory is -1: 0 or more is accepted",
-		"--only=all":          `--only is "all": pods, reflection, network, outage, flood, scale or nothing is accepted`,
-	} {
-		_, err := parse([]string{args}, io.Discard)
-		require.ErrorContains(t, err, want)
-	}
-	s, err := parseSender([]string{"--to=10.0.0.1", "--kind=udp", "--streams=3", "--for=2s"})
-	require.NoError(t, err)
-	require.Equal(t, senderOptions{to: "10.0.0.1", kind: kindUDP, streams: 3, each: 2 * time.Second}, s)
-	require.ErrorContains(t, runSender(t.Context(), []string{"--kind=icmp"}), `--kind is "icmp": tcp, udp or rtt is accepted`)
-}
-
 // A ratio is by the bare tunnel of the same pair, not of the medians.
 func TestNetworkSummary(t *testing.T) {
 	load := trafficLoads()[0].name
@@ -57,12 +33,12 @@ func TestNetworkSummary(t *testing.T) {
 	}
 	r.summarize()
 	s := r.Summary[load]
-	require.Equal(t, spread{9, 8, 10}, s[pathRaw].Rate)
-	require.InDelta(t, 0.9, s[pathGateways].Ratio.Median, 1e-9)
-	require.InDelta(t, 0.8, s[pathGateways].Ratio.Min, 1e-9)
-	require.InDelta(t, 1.3, s[pathGateways].CPURatio.Median, 1e-9)
-	require.InDelta(t, 0.75, s[pathPods].Ratio.Median, 1e-9)
-	require.Equal(t, spread{}, s[pathGateways].PeakRatio, "the bare tunnel has no figure")
+	require.Equal(t, spread{9, 8, 10}, s[pathRaw]["rate"])
+	require.InDelta(t, 0.9, s[pathGateways]["ratio"].Median, 1e-9)
+	require.InDelta(t, 0.8, s[pathGateways]["ratio"].Min, 1e-9)
+	require.InDelta(t, 1.3, s[pathGateways]["cpuRatio"].Median, 1e-9)
+	require.InDelta(t, 0.75, s[pathPods]["ratio"].Median, 1e-9)
+	require.Equal(t, spread{}, s[pathGateways]["peakRatio"], "the bare tunnel has no figure")
 	require.Len(t, r.Goals, 6)
 	require.Equal(t, []bool{true, false, false}, []bool{r.Goals[0].Met, r.Goals[1].Met, r.Goals[2].Met})
 
@@ -70,7 +46,7 @@ func TestNetworkSummary(t *testing.T) {
 	r.print(&out)
 	require.Regexp(t, `TCP 1 stream, Gbit/s +9\.00 \(8\.00 - 10\.00\) +2\.00 .* 0\.90 \(0\.80 - 0\.95\)`, out.String())
 	require.Regexp(t, `gateways: at most 1\.25 of the CPU per GB +1\.30 +NOT reached`, out.String())
-	require.Contains(t, out.String(), "with no GOMEMLIMIT")
+	require.Contains(t, out.String(), "GOMEMLIMIT of an end (0: none): 0 MiB")
 }
 
 // Everything passes every path, and is counted.

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +19,13 @@ const (
 	echoPort  = 7002 // UDP: sends packets back
 )
 
+// What senders send.
+const (
+	kindTCP = "tcp"
+	kindUDP = "udp"
+	kindRTT = "rtt"
+)
+
 const (
 	smallPacket = 64 // payload of UDP packets, in bytes
 	bigWrite    = 128 << 10
@@ -29,31 +33,31 @@ const (
 	lateness = time.Minute
 )
 
-// receiver takes what senders send.
-type receiver struct{ packets atomic.Uint64 }
-
 // runReceiver takes traffic, and answers how many packets it has counted.
 func runReceiver(context.Context, []string) error {
-	r := &receiver{}
 	listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", tcpPort))
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	defer listener.Close()
-	go r.takeConnections(listener)
-	for port, take := range map[int]func(net.PacketConn){countPort: r.count, echoPort: echo} {
+	go takeConnections(listener)
+	var counted atomic.Uint64
+	for port, take := range map[int]func(net.PacketConn, net.Addr, []byte){
+		countPort: func(net.PacketConn, net.Addr, []byte) { counted.Add(1) },
+		echoPort:  func(c net.PacketConn, from net.Addr, packet []byte) { _, _ = c.WriteTo(packet, from) },
+	} {
 		packets, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", port))
 		if err != nil {
 			return fmt.Errorf("listening: %w", err)
 		}
 		defer packets.Close()
-		go take(packets)
+		go takePackets(packets, take)
 	}
-	return answerAll(func(struct{}) (answer, error) { return answer{Packets: r.packets.Load()}, nil })
+	return answerAll(func(struct{}) (answer, error) { return answer{Packets: counted.Load()}, nil })
 }
 
 // takeConnections reads each connection to its end, and then closes it.
-func (r *receiver) takeConnections(listener net.Listener) {
+func takeConnections(listener net.Listener) {
 	for {
 		c, err := listener.Accept()
 		if err != nil {
@@ -66,17 +70,7 @@ func (r *receiver) takeConnections(listener net.Listener) {
 	}
 }
 
-func (r *receiver) count(packets net.PacketConn) {
-	buf := make([]byte, 2*smallPacket)
-	for {
-		if _, _, err := packets.ReadFrom(buf); err != nil {
-			return
-		}
-		r.packets.Add(1)
-	}
-}
-
-func echo(packets net.PacketConn) {
+func takePackets(packets net.PacketConn, take func(net.PacketConn, net.Addr, []byte)) {
 	buf := make([]byte, 2*smallPacket)
 	for {
 		n, from, err := packets.ReadFrom(buf)
@@ -84,73 +78,37 @@ func echo(packets net.PacketConn) {
 			return
 		}
 		if err == nil {
-			_, _ = packets.WriteTo(buf[:n], from)
+			take(packets, from, buf[:n])
 		}
 	}
 }
 
-// sent is what a sender has seen.
-type sent struct {
-	Seconds float64 `json:"seconds"`
-	Bytes   float64 `json:"bytes"`  // that the receiver has taken, of TCP
-	RTT     float64 `json:"rtt"`    // median, in microseconds
-	RTT99   float64 `json:"rtt99"`  // 99th percentile, in microseconds
-	Missed  int     `json:"missed"` // answers that have not come
+// sendRequest is what a sender sends, and to which receiver.
+type sendRequest struct {
+	To      string        `json:"to"`
+	Kind    string        `json:"kind"`
+	Streams int           `json:"streams"` // TCP connections at once
+	Each    time.Duration `json:"each"`
 }
 
-type senderOptions struct {
-	to, kind string
-	streams  int
-	each     time.Duration
+// runSender sends for a while, and answers what came of it.
+func runSender(ctx context.Context, _ []string) error {
+	kinds := map[string]func(sendRequest, context.Context) (answer, error){kindTCP: sendRequest.tcp, kindUDP: sendRequest.udp, kindRTT: sendRequest.rtt}
+	return answerAll(func(r sendRequest) (answer, error) { return kinds[r.Kind](r, ctx) })
 }
 
-// What senders send.
-const (
-	kindTCP = "tcp"
-	kindUDP = "udp"
-	kindRTT = "rtt"
-)
-
-func parseSender(args []string) (senderOptions, error) {
-	var o senderOptions
-	flags := flag.NewFlagSet(senderCommand, flag.ContinueOnError)
-	flags.StringVar(&o.to, "to", "", "address of the receiver")
-	flags.StringVar(&o.kind, "kind", kindTCP, "tcp, udp or rtt")
-	flags.IntVar(&o.streams, "streams", 1, "TCP connections at once")
-	flags.DurationVar(&o.each, "for", time.Second, "how long it sends")
-	err := flags.Parse(args)
-	return o, err
-}
-
-// runSender sends for a while, and prints what came of it.
-func runSender(ctx context.Context, args []string) error {
-	o, err := parseSender(args)
-	if err != nil {
-		return err
-	}
-	send, ok := map[string]func(context.Context, senderOptions) (sent, error){kindTCP: sendTCP, kindUDP: sendUDP, kindRTT: sendRTT}[o.kind]
-	if !ok {
-		return fmt.Errorf("--kind is %q: %s, %s or %s is accepted", o.kind, kindTCP, kindUDP, kindRTT)
-	}
-	out, err := send(ctx, o)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(out)
-}
-
-func (o senderOptions) dial(ctx context.Context, network string, port int) (net.Conn, error) {
+func (r sendRequest) dial(ctx context.Context, network string, port int) (net.Conn, error) {
 	d := net.Dialer{Timeout: lateness}
-	return d.DialContext(ctx, network, net.JoinHostPort(o.to, fmt.Sprint(port)))
+	return d.DialContext(ctx, network, net.JoinHostPort(r.To, fmt.Sprint(port)))
 }
 
-// sendTCP fills connections, and waits until the receiver has read all of each.
-func sendTCP(ctx context.Context, o senderOptions) (sent, error) {
+// tcp fills connections, and waits until the receiver has read all of each.
+func (r sendRequest) tcp(ctx context.Context) (answer, error) {
 	var conns []net.Conn
-	for range o.streams {
-		c, err := o.dial(ctx, "tcp4", tcpPort)
+	for range r.Streams {
+		c, err := r.dial(ctx, "tcp4", tcpPort)
 		if err != nil {
-			return sent{}, err
+			return answer{}, err
 		}
 		defer c.Close()
 		conns = append(conns, c)
@@ -161,13 +119,13 @@ func sendTCP(ctx context.Context, o senderOptions) (sent, error) {
 	var wg sync.WaitGroup
 	for i, c := range conns {
 		wg.Go(func() {
-			n, err := fill(c, begin.Add(o.each))
+			n, err := fill(c, begin.Add(r.Each))
 			total.Add(n)
 			errs[i] = err
 		})
 	}
 	wg.Wait()
-	return sent{Seconds: time.Since(begin).Seconds(), Bytes: float64(total.Load())}, errors.Join(errs...)
+	return answer{Seconds: time.Since(begin).Seconds(), Bytes: float64(total.Load())}, errors.Join(errs...)
 }
 
 func fill(c net.Conn, end time.Time) (total uint64, err error) {
@@ -191,30 +149,30 @@ func fill(c net.Conn, end time.Time) (total uint64, err error) {
 	return total, nil
 }
 
-// sendUDP sends small packets as fast as it can.
-func sendUDP(ctx context.Context, o senderOptions) (sent, error) {
-	c, err := o.dial(ctx, "udp4", countPort)
+// udp sends small packets as fast as it can.
+func (r sendRequest) udp(ctx context.Context) (answer, error) {
+	c, err := r.dial(ctx, "udp4", countPort)
 	if err != nil {
-		return sent{}, err
+		return answer{}, err
 	}
 	defer c.Close()
 	buf, begin := make([]byte, smallPacket), time.Now()
-	for time.Since(begin) < o.each {
+	for time.Since(begin) < r.Each {
 		_, _ = c.Write(buf) // a packet that is not sent is one that does not arrive
 	}
-	return sent{Seconds: time.Since(begin).Seconds()}, nil
+	return answer{Seconds: time.Since(begin).Seconds()}, nil
 }
 
-// sendRTT sends a packet at a time, each after the answer to the one before.
-func sendRTT(ctx context.Context, o senderOptions) (sent, error) {
-	c, err := o.dial(ctx, "udp4", echoPort)
+// rtt sends a packet at a time, each after the answer to the one before.
+func (r sendRequest) rtt(ctx context.Context) (answer, error) {
+	c, err := r.dial(ctx, "udp4", echoPort)
 	if err != nil {
-		return sent{}, err
+		return answer{}, err
 	}
 	defer c.Close()
 	var times []float64
-	out, begin := sent{}, time.Now()
-	for number := uint64(1); time.Since(begin) < o.each || len(times) == 0 && time.Since(begin) < lateness; number++ {
+	out, begin := answer{}, time.Now()
+	for number := uint64(1); time.Since(begin) < r.Each || len(times) == 0 && time.Since(begin) < lateness; number++ {
 		at := time.Now()
 		if err := exchange(c, number, at.Add(time.Second)); err != nil {
 			out.Missed++
@@ -222,9 +180,9 @@ func sendRTT(ctx context.Context, o senderOptions) (sent, error) {
 		}
 		times = append(times, float64(time.Since(at).Nanoseconds())/1e3)
 	}
-	out.Seconds, out.RTT, out.RTT99 = time.Since(begin).Seconds(), quantile(times, 0.5), quantile(times, 0.99)
+	out.RTT, out.RTT99 = quantile(times, 0.5), quantile(times, 0.99)
 	if len(times) == 0 {
-		return out, fmt.Errorf("asking %s for %s: no answer", o.to, lateness)
+		return out, fmt.Errorf("sending to %s for %s: no answer", r.To, lateness)
 	}
 	return out, nil
 }

@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/liqod/liqod/netfabric/kernel"
@@ -26,41 +25,35 @@ const (
 
 // path is a way from one namespace to an address.
 type path struct {
-	name     string
-	from     *space
-	to       string
-	receiver *child
-	ends     []*child // of its tunnel
+	name, to         string
+	sender, receiver *child
+	ends             []*child // of its tunnel
 }
 
 // network is a router that connects two clusters, and two hosts with a bare tunnel.
 type network struct {
-	opts     networkOptions
-	spaces   []*space
-	children []*child
-	router   *space
-	paths    []path
+	opts    networkOptions
+	closers []func() error
+	router  *space
+	paths   []path
 }
 
 // newNetwork builds the network. Both clusters have the same ranges, so everything is
 // translated.
-func newNetwork(ctx context.Context, o networkOptions) (n *network, err error) {
-	n = &network{opts: o}
+func newNetwork(ctx context.Context, o networkOptions) (*network, error) {
+	n := &network{opts: o}
 	if err := n.fill(ctx); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
 }
 
-func (n *network) close() error {
-	var errs []error
-	for _, c := range n.children {
-		errs = append(errs, c.close())
+// close ends the processes before their namespaces.
+func (n *network) close() (err error) {
+	for _, f := range slices.Backward(n.closers) {
+		err = errors.Join(err, f())
 	}
-	for _, s := range n.spaces {
-		errs = append(errs, s.close())
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (n *network) fill(ctx context.Context) (err error) {
@@ -76,29 +69,23 @@ func (n *network) fill(ctx context.Context) (err error) {
 	if err := n.clusters(ctx); err != nil {
 		return err
 	}
-	for _, p := range n.paths {
-		if err := p.answers(ctx); err != nil {
-			return err
+	for _, p := range n.paths { // until a packet passes and its answer comes back
+		if _, err := p.sender.call(sendRequest{To: p.to, Kind: kindRTT, Each: time.Millisecond}); err != nil {
+			return fmt.Errorf("path %s: %w", p.name, err)
 		}
 	}
 	return nil
 }
 
-func (n *network) space(ctx context.Context, name string) (*space, error) {
-	s, err := newSpace(ctx, name)
-	if err == nil {
-		n.spaces = append(n.spaces, s)
+// path adds a path from one namespace to another, with a sender and a receiver there.
+func (n *network) path(name string, from *space, to string, at *space, ends ...*child) error {
+	sender, err := n.start(from, senderCommand)
+	if err != nil {
+		return err
 	}
-	return s, err
-}
-
-// start starts a command of the bench in a namespace.
-func (n *network) start(s *space, command string, env ...string) (*child, error) {
-	c, err := s.start(command, env...)
-	if err == nil {
-		n.children = append(n.children, c)
-	}
-	return c, err
+	receiver, err := n.start(at, receiverCommand)
+	n.paths = append(n.paths, path{name, to, sender, receiver, ends})
+	return err
 }
 
 // tunnelEnd starts a process that is one end of a tunnel.
@@ -144,7 +131,7 @@ func (n *network) hosts(ctx context.Context) error {
 	}
 	for i := range ends {
 		other := 1 - i
-		_, err := ends[i].ask(tunnelRequest{
+		_, err := ends[i].call(tunnelRequest{
 			Key: keys[i].Private(), Peer: keys[other].Public(),
 			Endpoint: netip.AddrPortFrom(public[other], plan.TunnelPort).String(), Allowed: fmt.Sprintf("10.99.0.%d/32", other+1),
 		})
@@ -155,10 +142,12 @@ func (n *network) hosts(ctx context.Context) error {
 			return err
 		}
 	}
-	r, err := n.start(spaces[1], receiverCommand)
-	n.paths = append(n.paths,
-		path{name: pathRaw, from: spaces[0], to: public[1].String(), receiver: r},
-		path{name: pathBare, from: spaces[0], to: "10.99.0.2", receiver: r, ends: ends[:]})
+	sender, err := n.start(spaces[0], senderCommand)
+	if err != nil {
+		return err
+	}
+	receiver, err := n.start(spaces[1], receiverCommand)
+	n.paths = append(n.paths, path{pathRaw, public[1].String(), sender, receiver, nil}, path{pathBare, "10.99.0.2", sender, receiver, ends[:]})
 	return err
 }
 
@@ -194,23 +183,15 @@ func (n *network) clusters(ctx context.Context) error {
 	if err := errors.Join(b.apply(ctx, a), a.apply(ctx, b)); err != nil {
 		return err
 	}
-	atGateway, err := n.start(b.gateway, receiverCommand)
-	if err != nil {
-		return err
-	}
-	atPod, err := n.start(b.pod, receiverCommand)
-	if err != nil {
-		return err
-	}
 	seen := func(own, view netip.Prefix, a netip.Addr) string {
 		out, _ := plan.Map{Own: own, View: view}.Out(a)
 		return out.String()
 	}
-	ends := []*child{a.process, b.process}
-	n.paths = append(n.paths,
-		path{name: pathGateways, from: a.gateway, to: seen(externalRange, externalView, plan.GatewayAddr(externalRange)), receiver: atGateway, ends: ends},
-		path{name: pathPods, from: a.pod, to: seen(podRange, podView, podAddress), receiver: atPod, ends: ends})
-	return nil
+	err = n.path(pathGateways, a.gateway, seen(externalRange, externalView, plan.GatewayAddr(externalRange)), b.gateway, a.process, b.process)
+	if err != nil {
+		return err
+	}
+	return n.path(pathPods, a.pod, seen(podRange, podView, podAddress), b.pod, a.process, b.process)
 }
 
 // cluster builds the hosts of a cluster, with the masquerade of a CNI on the node.
@@ -280,7 +261,7 @@ func (c cluster) apply(ctx context.Context, other cluster) error {
 	if err != nil {
 		return fmt.Errorf("planning a gateway: %w", err)
 	}
-	if _, err := c.process.ask(gatewayRequest{Key: c.key.Private(), State: open(state)}); err != nil {
+	if _, err := c.process.call(gatewayRequest{Key: c.key.Private(), State: open(state)}); err != nil {
 		return err
 	}
 	in.Self = "node"
@@ -299,32 +280,4 @@ func open(s plan.State) plan.State {
 		}
 	}
 	return s
-}
-
-// answers waits until a packet passes a path and its answer comes back.
-func (p path) answers(ctx context.Context) error {
-	_, err := p.send(ctx, senderOptions{kind: kindRTT, streams: 1, each: time.Millisecond})
-	return err
-}
-
-// send runs a sender in a process of its own, at the beginning of the path.
-func (p path) send(ctx context.Context, o senderOptions) (out sent, err error) {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", senderCommand,
-		"--to="+p.to, "--kind="+o.kind, fmt.Sprintf("--streams=%d", o.streams), fmt.Sprintf("--for=%s", o.each))
-	var text []byte
-	err = p.from.do(func() (err error) {
-		text, err = cmd.Output()
-		return err
-	})
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		err = fmt.Errorf("%w: %s", err, exit.Stderr)
-	}
-	if err != nil {
-		return out, fmt.Errorf("sending from %s to %s: %w", p.from.name, p.to, err)
-	}
-	if err := json.Unmarshal(text, &out); err != nil {
-		return out, fmt.Errorf("reading what the sender says: %w", err)
-	}
-	return out, nil
 }

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,13 +19,10 @@ type report struct {
 	Pods    int       `json:"pods"`
 	Summary summary   `json:"summary"`
 	Pairs   []pair    `json:"pairs"`
-	// Paced is one round of each with a few pods a second; nil if it was not asked for.
-	Paced    *pair              `json:"paced,omitempty"`
+	// Peaks are the highest resident memory of each process.
 	Peaks    map[string]float64 `json:"peakMB"`
-	Idle     *idleness          `json:"idle"`
-	Restart  *restarted         `json:"restart"`
 	Requests []requestCount     `json:"requests"`
-	// Large is the same with more pods; nil if it was not asked for.
+	// Large is the same with more pods; nil without --large.
 	Large *report `json:"large,omitempty"`
 }
 
@@ -42,54 +40,31 @@ type summary struct {
 	CPU map[string]map[string]spread `json:"cpuSeconds"`
 	// RequestsPerPod are those of the roles at both API servers, by contestant.
 	RequestsPerPod map[string]float64 `json:"requestsPerPod"`
-	Statuses       statuses           `json:"statuses"`
 }
 
-// statuses are how often, per pod, a status came about with liqod.
-type statuses struct {
-	// Remote are the changes of the provider's pod by its scheduler and its kubelet.
-	Remote float64 `json:"remote"`
-	// Home are the writes of the local pod's status.
-	Home float64 `json:"home"`
-}
-
-// comparison is about one phase. A ratio is liqod's figure by the mirror's of the same pair.
+// comparison has the figures of one phase, by name. A ratio is liqod's figure by the mirror's
+// of the same pair.
 type comparison struct {
-	Offloading figures `json:"liqod"`
-	Mirror     figures `json:"mirror"`
-	Ratio      figures `json:"ratio"`
+	Offloading map[string]spread `json:"liqod"`
+	Mirror     map[string]spread `json:"mirror"`
+	Ratio      map[string]spread `json:"ratio"`
 }
 
-type figures struct {
-	PodsPerSecond spread `json:"podsPerSecond"`
-	Seconds       spread `json:"seconds"`
-	P50           spread `json:"p50"`
-	P99           spread `json:"p99"`
-	// CPU is that of all processes but the bench.
-	CPU spread `json:"cpuSeconds"`
+// figure is one of a phase.
+type figure struct {
+	name          string // in JSON
+	title, format string // in tables
+	of            func(phase) float64
 }
 
-// spread is what several measurements of the same come to.
-type spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
-
-func newSpread(values []float64) spread {
-	return spread{quantile(values, 0.5), quantile(values, 0), quantile(values, 1)}
-}
-
-// quantile interpolates between neighbours; 0 for no values. It leaves values as they are.
-func quantile(values []float64, q float64) float64 {
-	if len(values) == 0 {
-		return 0
+func figures() []figure {
+	return []figure{
+		{"podsPerSecond", "pods/s", "%.0f", func(p phase) float64 { return p.PodsPerSecond }},
+		{"seconds", "seconds", "%.2f", func(p phase) float64 { return p.Seconds }},
+		{"p50", "p50 ms", "%.0f", func(p phase) float64 { return p.P50 }},
+		{"p99", "p99 ms", "%.0f", func(p phase) float64 { return p.P99 }},
+		{"cpuSeconds", "CPU s", "%.2f", phase.cpu},
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
 }
 
 func (r *report) summarize() {
@@ -117,64 +92,67 @@ func (r *report) summarize() {
 		if isRole(c.Who) {
 			r.Summary.RequestsPerPod[c.Contestant] += c.PerPod
 		}
-		r.Summary.Statuses.add(c)
-	}
-}
-
-func (s *statuses) add(c requestCount) {
-	switch {
-	case c.Contestant == mirrorName:
-	case c.Cluster == "rome" && c.Resource == "pods/status":
-		s.Home += c.PerPod
-	case c.Cluster == "milan" && !isRole(c.Who) && (c.Resource == "pods/status" || c.Resource == "pods/binding"):
-		s.Remote += c.PerPod
 	}
 }
 
 func compare(pairs []pair, of func(round) phase) comparison {
-	var liqod, mirror []phase
-	for _, p := range pairs {
-		liqod, mirror = append(liqod, of(p.Offloading)), append(mirror, of(p.Mirror))
-	}
-	return comparison{Offloading: figuresOf(liqod, nil), Mirror: figuresOf(mirror, nil), Ratio: figuresOf(liqod, mirror)}
-}
-
-// figuresOf spreads the figures of phases, each divided by that of its counterpart in by
-// if there are any.
-func figuresOf(phases, by []phase) figures {
-	over := func(figure func(phase) float64) spread {
-		values := make([]float64, 0, len(phases))
-		for i, p := range phases {
-			v := figure(p)
-			if by != nil {
-				v /= figure(by[i])
-			}
-			values = append(values, v)
+	c := comparison{map[string]spread{}, map[string]spread{}, map[string]spread{}}
+	for _, f := range figures() {
+		var liqod, mirror, ratio []float64
+		for _, p := range pairs {
+			a, b := f.of(of(p.Offloading)), f.of(of(p.Mirror))
+			liqod, mirror, ratio = append(liqod, a), append(mirror, b), append(ratio, a/b)
 		}
-		return newSpread(values)
+		c.Offloading[f.name], c.Mirror[f.name], c.Ratio[f.name] = newSpread(liqod), newSpread(mirror), newSpread(ratio)
 	}
-	return figures{
-		PodsPerSecond: over(func(p phase) float64 { return p.PodsPerSecond }),
-		Seconds:       over(func(p phase) float64 { return p.Seconds }),
-		P50:           over(func(p phase) float64 { return p.P50 }),
-		P99:           over(func(p phase) float64 { return p.P99 }),
-		CPU:           over(phase.cpu),
+	return c
+}
+
+// print writes the report for people.
+func (r *report) print(out io.Writer) {
+	fmt.Fprintf(out, "\n%d pods, %d pairs; %s; medians, and from least to most\n", r.Pods, len(r.Pairs), r.Machine)
+	printGuards(out, r.Guards)
+	table(out, r.speedRows())
+	fmt.Fprintf(out, "\nCPU seconds for the creation and deletion of %d pods\n", r.Pods)
+	table(out, cpuRows(r.Summary.CPU))
+	fmt.Fprintln(out, "\nPeak memory (VmHWM), MB")
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(r.Peaks)) {
+		rows = append(rows, []string{name, fmt.Sprintf("%.1f", r.Peaks[name])})
+	}
+	table(out, rows)
+	fmt.Fprintln(out, "\nRequests per pod, creation to end, at both API servers")
+	table(out, requestRows(r.Requests, "liqod", mirrorName))
+	if r.Large != nil {
+		r.Large.print(out)
 	}
 }
 
-// write keeps the report for machines.
-func (r *report) write(path string) error { return writeJSON(path, r) }
+func (r *report) speedRows() [][]string {
+	rows := [][]string{{"", "LIQOD", "MIRROR", "LIQOD / MIRROR"}}
+	for _, f := range figures() {
+		for _, p := range []struct {
+			name string
+			c    comparison
+		}{{"creation", r.Summary.Create}, {"deletion", r.Summary.Delete}} {
+			rows = append(rows, []string{p.name + " " + f.title, p.c.Offloading[f.name].text(f.format), p.c.Mirror[f.name].text(f.format), p.c.Ratio[f.name].text("%.2f")})
+		}
+	}
+	return rows
+}
 
-func writeJSON(path string, report any) error {
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
+// cpuRows begin with the processes that use most.
+func cpuRows(cpu map[string]map[string]spread) [][]string {
+	liqod, mirror := cpu["liqod"], cpu[mirrorName]
+	names := slices.SortedFunc(maps.Keys(liqod), func(a, b string) int {
+		return cmp.Or(cmp.Compare(liqod[b].Median, liqod[a].Median), strings.Compare(a, b))
+	})
+	rows := [][]string{{"", "WITH LIQOD", "WITH MIRROR"}}
+	sums := [2]float64{}
+	for _, name := range names {
+		rows = append(rows, []string{name, liqod[name].text("%.2f"), mirror[name].text("%.2f")})
+		sums[0] += liqod[name].Median
+		sums[1] += mirror[name].Median
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("making the directory of the report: %w", err)
-	}
-	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	return nil
+	return append(rows, []string{"all", fmt.Sprintf("%.2f", sums[0]), fmt.Sprintf("%.2f", sums[1])})
 }

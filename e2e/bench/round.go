@@ -3,21 +3,43 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 const (
 	// senders is how many creations and deletions the bench has under way.
-	senders   = 32
-	pacedRate = 5 // pods a second
+	senders = 32
 	// settle lets the processes come to rest before each phase.
 	settle        = 4 * time.Second
 	phasePatience = 10 * time.Minute
 	podPatience   = 200 * time.Millisecond
 )
+
+// load is what a round puts on a contestant.
+type load struct {
+	pods  int
+	every time.Duration // between two creations; 0: as fast as they go
+	name  string        // begins the names of the pods
+}
+
+func (l load) names() []string {
+	out := make([]string, l.pods)
+	for i := range out {
+		out[i] = l.name + "-" + strconv.Itoa(i)
+	}
+	return out
+}
+
+// patience is how long a phase may take.
+func (l load) patience() time.Duration { return phasePatience + time.Duration(l.pods)*podPatience }
 
 // round is what one contestant did with the pods of one load.
 type round struct {
@@ -51,90 +73,87 @@ func (p phase) cpu() (seconds float64) {
 	return seconds
 }
 
-// patience is how long a phase may take with so many pods.
-func patience(pods int) time.Duration {
-	return phasePatience + time.Duration(pods)*podPatience
-}
-
 // round creates the pods, waits until they run, and deletes them.
-func (w *world) round(ctx context.Context, c *contestant, l load) (round, error) {
-	return w.roundWith(ctx, c, l, nil)
-}
-
-// roundWith is round that does something while all pods run.
-func (w *world) roundWith(ctx context.Context, c *contestant, l load, between func(context.Context) error) (round, error) {
-	var r round
-	var err error
+func (w *world) round(ctx context.Context, c *contestant, l load) (r round, err error) {
 	if r.Create, err = w.create(ctx, c, l); err != nil {
-		return r, fmt.Errorf("%s: creating %d pods: %w", c.name, l.pods, err)
+		return r, err
 	}
-	if between != nil {
-		if err := between(ctx); err != nil {
-			return r, err
-		}
-	}
-	if r.Delete, err = w.delete(ctx, c, l); err != nil {
-		return r, fmt.Errorf("%s: deleting %d pods: %w", c.name, l.pods, err)
-	}
-	return r, nil
+	r.Delete, err = w.delete(ctx, c, l)
+	return r, err
 }
 
 func (w *world) create(ctx context.Context, c *contestant, l load) (phase, error) {
-	pods := w.atRome.core.CoreV1().Pods(c.home)
-	return w.phase(ctx, c, l, func(t *tracker) bool { return t.runningNow() == l.pods }, func(ctx context.Context, name string) error {
+	pods := w.home.CoreV1().Pods(c.home)
+	return w.phase(ctx, c, l, stepCreate, []*view{newView("running pods", objectsOf(pods), running)}, l.pods, func(ctx context.Context, name string) error {
 		_, err := pods.Create(ctx, c.pod(name), metav1.CreateOptions{})
 		return err
 	})
 }
 
 func (w *world) delete(ctx context.Context, c *contestant, l load) (phase, error) {
-	pods := w.atRome.core.CoreV1().Pods(c.home)
+	pods := w.home.CoreV1().Pods(c.home)
 	l.every = 0
-	return w.phase(ctx, c, l, (*tracker).empty, func(ctx context.Context, name string) error {
+	views := []*view{newView("pods at home", objectsOf(pods), one), newView("pods away", w.inMilan(c, corev1.SchemeGroupVersion.WithResource("pods")), one)}
+	if c.shadows {
+		views = append(views, newView("ShadowPods", w.inMilan(c, offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods")), one))
+	}
+	return w.phase(ctx, c, l, stepDelete, views, 0, func(ctx context.Context, name string) error {
 		return pods.Delete(ctx, name, metav1.DeleteOptions{})
 	})
 }
 
-// phase sends a request for each pod and waits until all have arrived.
-func (w *world) phase(ctx context.Context, c *contestant, l load, over func(*tracker) bool, send func(context.Context, string) error) (phase, error) {
+// phase sends a request for each pod and waits until each view has the sum that is wanted.
+// The first view is that of the pods at home.
+func (w *world) phase(ctx context.Context, c *contestant, l load, step string, views []*view, want int, send func(context.Context, string) error) (p phase, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %s of %d pods: %w", c.name, step, l.pods, err)
+		}
+	}()
 	if err := pause(ctx, settle); err != nil {
-		return phase{}, err
+		return p, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience(l.pods))
+	ctx, cancel := context.WithTimeout(ctx, l.patience())
 	defer cancel()
-	t, err := w.track(ctx, c)
+	t, err := follow(ctx, views...)
 	if err != nil {
-		return phase{}, err
+		return p, err
 	}
 	defer t.stop()
 	before, err := w.usage()
 	if err != nil {
-		return phase{}, err
+		return p, err
 	}
 	begin := time.Now()
 	sent, err := sendAll(ctx, l.names(), l.every, send)
 	if err != nil {
-		return phase{}, err
+		return p, err
 	}
-	if err := t.wait(ctx, over); err != nil {
-		return phase{}, err
+	if err := t.wait(ctx, slices.Repeat([]int{want}, len(views))...); err != nil {
+		return p, err
 	}
-	after, err := w.usage()
+	now, err := w.usage()
 	if err != nil {
-		return phase{}, err
+		return p, err
 	}
-	return newPhase(begin, sent, t, after.since(before))
+	t.stop() // nothing writes to the views any more
+	return newPhase(begin, sent, views, since(before, now))
 }
 
-func newPhase(begin time.Time, sent map[string]time.Time, t *tracker, cpu map[string]float64) (phase, error) {
-	arrived, last := t.arrivals()
+func newPhase(begin time.Time, sent map[string]time.Time, views []*view, cpu map[string]float64) (phase, error) {
 	latencies := make([]float64, 0, len(sent))
 	for name, at := range sent {
-		there, ok := arrived[name]
+		there, ok := views[0].at[name]
 		if !ok {
 			return phase{}, fmt.Errorf("pod %s has not arrived", name)
 		}
 		latencies = append(latencies, float64(there.Sub(at).Microseconds())/1000)
+	}
+	last := begin
+	for _, v := range views {
+		if v.last.After(last) {
+			last = v.last
+		}
 	}
 	took := last.Sub(begin).Seconds()
 	return phase{
@@ -166,10 +185,8 @@ func sendAll(ctx context.Context, all []string, every time.Duration, send func(c
 	}
 	begin := time.Now()
 	for i, name := range all {
-		if every > 0 {
-			if pause(ctx, time.Until(begin.Add(time.Duration(i)*every))) != nil {
-				break
-			}
+		if every > 0 && pause(ctx, time.Until(begin.Add(time.Duration(i)*every))) != nil {
+			break
 		}
 		names <- name
 	}
@@ -182,12 +199,10 @@ func sendAll(ctx context.Context, all []string, every time.Duration, send func(c
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
 }

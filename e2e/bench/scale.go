@@ -14,14 +14,11 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // scalePatience is how long the clusters may take to follow, beside the phases: until the
@@ -36,12 +33,9 @@ const (
 
 // scaleOptions are of one namespace with many pods.
 type scaleOptions struct {
-	pods       int
-	service    bool
-	out        string
-	profiles   string
-	noEvents   bool
-	noPolicies bool
+	pods    int
+	service bool
+	out     string
 }
 
 func (o *scaleOptions) flags(flags *flag.FlagSet) {
@@ -50,12 +44,7 @@ func (o *scaleOptions) flags(flags *flag.FlagSet) {
 	flags.StringVar(&o.out, "scale-out", filepath.Join("bin", "bench-scale.json"), "file for the figures of --only scale")
 }
 
-func (o *scaleOptions) check() error {
-	if o.pods < 1 {
-		return fmt.Errorf("--scale-pods is %d: at least 1 is accepted", o.pods)
-	}
-	return nil
-}
+func (o *scaleOptions) check() error { return atLeast("scale-pods", o.pods, 1) }
 
 // limits are the counts of objects for the twin namespace: those of one with room for all
 // pods. Other kinds are not counted, so that the ResourceQuota has the cost of its pods.
@@ -83,8 +72,9 @@ type scaled struct {
 }
 
 // measureScale creates many pods in one namespace, deletes them, and looks for what is left.
-func measureScale(ctx context.Context, o scaleOptions) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: o.pods, profiles: o.profiles, noEvents: o.noEvents, noPolicies: o.noPolicies, twinLimits: o.limits()})
+func measureScale(ctx context.Context, all options) (err error) {
+	o := all.scale
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, noPolicies: all.noPolicies, twinLimits: o.limits()})
 	if err != nil {
 		return err
 	}
@@ -98,31 +88,19 @@ func measureScale(ctx context.Context, o scaleOptions) (err error) {
 }
 
 func (w *world) scale(ctx context.Context, o scaleOptions, r *scaled) error {
-	before, err := w.restingInventory(ctx, settle)
-	if err != nil {
-		return err
+	var before [2][]string
+	for i, s := range []*site.Site{w.rome, w.milan} {
+		var err error
+		if before[i], err = s.AtRest(ctx); err != nil {
+			return err
+		}
 	}
 	l := load{pods: o.pods, name: "scale"}
 	w.lab.Logf("creating %d pods", o.pods)
+	var err error
 	if r.Create, err = w.create(ctx, w.offloading, l); err != nil {
-		return fmt.Errorf("creating %d pods: %w", o.pods, err)
-	}
-	if err := w.whileRunning(ctx, o, r); err != nil {
 		return err
 	}
-	w.lab.Logf("deleting %d pods", o.pods)
-	if r.Delete, err = w.delete(ctx, w.offloading, l); err != nil {
-		return fmt.Errorf("deleting %d pods: %w", o.pods, err)
-	}
-	if r.Peak, err = w.memoryOf(peakLine, everyProcess); err != nil {
-		return err
-	}
-	r.Cleared, err = w.cleared(ctx, o, before)
-	return err
-}
-
-// whileRunning makes the Service, and reads the memory when its endpoints are there.
-func (w *world) whileRunning(ctx context.Context, o scaleOptions, r *scaled) (err error) {
 	if o.service {
 		if err := w.serveAll(ctx, o.pods); err != nil {
 			return err
@@ -131,10 +109,18 @@ func (w *world) whileRunning(ctx context.Context, o scaleOptions, r *scaled) (er
 	if err := pause(ctx, settle); err != nil {
 		return err
 	}
-	if r.Running, err = w.memoryOf(residentLine, everyProcess); err != nil {
+	if r.Running, err = w.memory(residentLine); err != nil {
 		return err
 	}
-	return w.keepHeaps(ctx, "scale")
+	w.lab.Logf("deleting %d pods", o.pods)
+	if r.Delete, err = w.delete(ctx, w.offloading, l); err != nil {
+		return err
+	}
+	if r.Peak, err = w.memory(peakLine); err != nil {
+		return err
+	}
+	r.Cleared, err = w.cleared(ctx, o, before)
+	return err
 }
 
 // serveAll makes a Service of all pods and waits until each is a ready endpoint at home.
@@ -144,126 +130,51 @@ func (w *world) serveAll(ctx context.Context, pods int) error {
 	if err := w.serve(ctx); err != nil {
 		return err
 	}
-	watch, err := w.watchReadiness(ctx)
+	r, err := follow(ctx, newView("ready endpoints", objectsOf(w.home.DiscoveryV1().EndpointSlices(w.offloading.home)), endpoints))
 	if err != nil {
 		return err
 	}
-	defer watch.stop()
-	return watch.wait(ctx, func() bool { return watch.readyEndpoints() == pods })
+	defer r.stop()
+	return r.wait(ctx, pods)
 }
 
 // cleared deletes the Service and returns after how many seconds both clusters had nothing
 // that they did not have before.
-func (w *world) cleared(ctx context.Context, o scaleOptions, before map[string]bool) (float64, error) {
+func (w *world) cleared(ctx context.Context, o scaleOptions, before [2][]string) (float64, error) {
 	begin := time.Now()
 	if o.service {
-		if err := w.atRome.core.CoreV1().Services(w.offloading.home).Delete(ctx, "bench", metav1.DeleteOptions{}); err != nil {
+		if err := w.home.CoreV1().Services(w.offloading.home).Delete(ctx, serviceName, metav1.DeleteOptions{}); err != nil {
 			return 0, fmt.Errorf("deleting the Service: %w", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, scalePatience)
 	defer cancel()
-	err := lab.Eventually(ctx, func(ctx context.Context) error {
-		now, err := w.inventory(ctx)
-		if err != nil {
-			return err
+	err := lab.Eventually(ctx, func(ctx context.Context) (err error) {
+		for i, s := range []*site.Site{w.rome, w.milan} {
+			now, err2 := s.Inventory(ctx)
+			if err = errors.Join(err, err2); err2 == nil {
+				err = errors.Join(err, site.Changes(before[i], now))
+			}
 		}
-		return left(before, now)
+		return err
 	})
+	if err != nil {
+		return 0, err
+	}
+	// They are not in the inventory.
+	r, err := follow(ctx, newView("EndpointSlices at home", objectsOf(w.home.DiscoveryV1().EndpointSlices(w.offloading.home)), one),
+		newView("EndpointSlices away", w.inMilan(w.offloading, discoveryv1.SchemeGroupVersion.WithResource("endpointslices")), one))
+	if err != nil {
+		return 0, err
+	}
+	defer r.stop()
+	err = r.wait(ctx, 0, 0)
 	return time.Since(begin).Seconds(), err
-}
-
-// leftNamed is how many objects are named of those that are left.
-const leftNamed = 5
-
-// left is an error that names what is there now and was not there before.
-func left(before, now map[string]bool) error {
-	var names []string
-	for name := range now {
-		if !before[name] {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	slices.Sort(names)
-	return fmt.Errorf("%d objects are left: %s", len(names), strings.Join(names[:min(leftNamed, len(names))], ", "))
-}
-
-// inventoryKinds are the kinds that a pod, its Service and what they bring can leave. Events
-// are not among them: their life is that of the cluster's setting.
-func inventoryKinds() []schema.GroupVersionResource {
-	core, slices, own := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, offloadingv1beta1.SchemeGroupVersion
-	return []schema.GroupVersionResource{
-		core.WithResource("pods"), core.WithResource("services"), core.WithResource("endpoints"), core.WithResource("configmaps"), core.WithResource("secrets"),
-		core.WithResource("serviceaccounts"), core.WithResource("persistentvolumeclaims"), slices.WithResource("endpointslices"),
-		own.WithResource("shadowpods"), own.WithResource("shadowendpointslices"),
-	}
-}
-
-// inventory has the names of what is in the namespaces of the pods, in both clusters.
-func (w *world) inventory(ctx context.Context) (map[string]bool, error) {
-	out := map[string]bool{}
-	for _, place := range []struct {
-		cluster, namespace string
-		client             metadata.Interface
-	}{{w.rome.Name, w.offloading.home, w.atRome.meta}, {w.milan.Name, w.offloading.away, w.atMilan.meta}} {
-		for _, kind := range inventoryKinds() {
-			list, err := place.client.Resource(kind).Namespace(place.namespace).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return nil, fmt.Errorf("listing the %s of %s: %w", kind.Resource, place.cluster, err)
-			}
-			for i := range list.Items {
-				out[place.cluster+" "+kind.Resource+" "+place.namespace+"/"+list.Items[i].Name] = true
-			}
-		}
-	}
-	return out, nil
-}
-
-// restingInventory is the inventory when it has not changed for a while: what a namespace
-// always has comes some time after the namespace.
-func (w *world) restingInventory(ctx context.Context, rest time.Duration) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, scalePatience)
-	defer cancel()
-	before, err := w.inventory(ctx)
-	for err == nil {
-		if err := pause(ctx, rest); err != nil {
-			return nil, fmt.Errorf("waiting until nothing changes in the namespaces of the pods: %w", err)
-		}
-		var now map[string]bool
-		if now, err = w.inventory(ctx); maps.Equal(before, now) {
-			break
-		}
-		before = now
-	}
-	return before, err
-}
-
-// keepHeaps keeps what the memory of the roles holds now, if profiles were asked for.
-func (w *world) keepHeaps(ctx context.Context, name string) error {
-	if w.profiles == "" {
-		return nil
-	}
-	if err := os.MkdirAll(w.profiles, 0o755); err != nil {
-		return fmt.Errorf("making the directory of profiles: %w", err)
-	}
-	for role, p := range w.profiled() {
-		text, err := fetch(ctx, p, "/debug/pprof/heap?gc=1")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(w.profiles, name+"-"+role+".heap"), text, 0o644); err != nil {
-			return fmt.Errorf("writing a profile: %w", err)
-		}
-	}
-	return nil
 }
 
 // print writes the figures for people.
 func (r *scaled) print(out io.Writer) {
-	fmt.Fprintf(out, "\n%d pods in one namespace, simulated nodes; %d CPUs (%s), Linux %s, %s\n", r.Pods, r.Machine.CPUs, r.Machine.Model, r.Machine.Kernel, r.Machine.Go)
+	fmt.Fprintf(out, "\n%d pods in one namespace, simulated nodes; %s\n", r.Pods, r.Machine)
 	printGuards(out, r.Guards)
 	fmt.Fprintf(out, "sharing.twinLimits is set to %s: the default has room for 5000 pods\n", strings.Join(r.Limits, ", "))
 	if r.Service {

@@ -11,39 +11,56 @@ import (
 // ticksPerSecond is the unit of times in /proc, the same on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// usage has the seconds of CPU that each process has used, by its name.
-type usage map[string]float64
+// Beginnings of lines of /proc/PID/status: the highest resident memory, and that of now.
+const (
+	peakLine     = "VmHWM:"
+	residentLine = "VmRSS:"
+)
 
-func (w *world) usage() (usage, error) {
-	u := usage{}
-	for _, p := range w.processes() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+// usage has the seconds of CPU that each process has used, by its name.
+func (w *world) usage() (map[string]float64, error) { return w.ofProcesses(cpuOf) }
+
+// memory is one line of /proc/PID/status of each process, in MB (10^6 bytes).
+func (w *world) memory(line string) (map[string]float64, error) {
+	return w.ofProcesses(func(pid int) (float64, error) { return memoryOf(pid, line) })
+}
+
+func (w *world) ofProcesses(read func(pid int) (float64, error)) (map[string]float64, error) {
+	out := map[string]float64{}
+	for name, pid := range w.processes() {
+		value, err := read(pid)
 		if err != nil {
-			return nil, fmt.Errorf("reading the times of %s: %w", p.name, err)
+			return nil, fmt.Errorf("reading what %s uses: %w", name, err)
 		}
-		if u[p.name], err = cpuSeconds(string(text)); err != nil {
-			return nil, fmt.Errorf("reading the times of %s: %w", p.name, err)
-		}
+		out[name] = value
 	}
-	return u, nil
+	return out, nil
 }
 
 // since is what has been used after before.
-func (u usage) since(before usage) map[string]float64 {
+func since(before, now map[string]float64) map[string]float64 {
 	out := map[string]float64{}
-	for name, seconds := range u {
+	for name, seconds := range now {
 		out[name] = seconds - before[name]
 	}
 	return out
 }
 
-// cpuSeconds reads /proc/PID/stat: user and system time of the process.
+// cpuOf is the user and system time of a process, in seconds.
+func cpuOf(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return cpuSeconds(string(text))
+}
+
+// cpuSeconds reads /proc/PID/stat.
 func cpuSeconds(stat string) (float64, error) {
 	// The name in parentheses may hold anything.
-	_, rest, ok := strings.Cut(stat[strings.LastIndex(stat, ")")+1:], " ")
-	fields := strings.Fields(rest)
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	const user, system = 11, 12
-	if !ok || len(fields) <= system {
+	if len(fields) <= system {
 		return 0, fmt.Errorf("%q is not understood", stat)
 	}
 	var ticks int64
@@ -57,15 +74,14 @@ func cpuSeconds(stat string) (float64, error) {
 	return float64(ticks) / ticksPerSecond, nil
 }
 
-// peaks are the highest resident memory that each role, and the mirror, has had, in MB
-// (10^6 bytes).
-func (w *world) peaks() (map[string]float64, error) { return w.memory(peakLine) }
-
-// peakLine begins the line of /proc/PID/status with the highest resident memory.
-const peakLine = "VmHWM:"
-
-// residentLine begins the line with the resident memory of now.
-const residentLine = "VmRSS:"
+// memoryOf is one line of /proc/PID/status, in MB.
+func memoryOf(pid int, line string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return statusMB(string(text), line)
+}
 
 // statusMB reads a line of /proc/PID/status.
 func statusMB(status, begins string) (float64, error) {
@@ -100,4 +116,9 @@ func thisMachine() machine {
 		m.Kernel = strings.TrimSpace(string(text))
 	}
 	return m
+}
+
+// String is what a table says about it.
+func (m machine) String() string {
+	return fmt.Sprintf("%d CPUs (%s), Linux %s, %s", m.CPUs, m.Model, m.Kernel, m.Go)
 }

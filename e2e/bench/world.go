@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -38,33 +36,23 @@ type contestant struct {
 	shadows    bool   // whether there are ShadowPods
 }
 
-// clients are the bench's own, an administrator's, cheap and not limited.
-type clients struct {
-	core kubernetes.Interface
-	meta metadata.Interface
-}
-
 type worldOptions struct {
-	pods     int
-	audit    bool
-	profiles string
-	noEvents bool
-	// noPolicies leaves the chart's admission policies out.
-	noPolicies bool
+	pods       int
+	mirror     bool // starts the mirror
+	audit      bool
+	noPolicies bool // leaves the chart's admission policies out
 	// twinLimits replace those that are shipped; none: they stay.
 	twinLimits []string
-	// objects has objects mirrored instead of pods.
-	objects bool
 }
 
 // world is rome, which uses milan, by liqod and by the mirror.
 type world struct {
 	lab                   *lab.Lab
 	rome, milan           *site.Site
-	atRome, atMilan       clients
-	mirror                *lab.Process
+	home                  kubernetes.Interface // client of rome
+	away                  metadata.Interface   // client of milan
+	mirror                *lab.Process         // nil: none
 	offloading, mirroring *contestant
-	profiles              string
 	guards                []guards
 }
 
@@ -72,7 +60,6 @@ func newWorld(ctx context.Context, o worldOptions) (w *world, err error) {
 	w = &world{
 		offloading: &contestant{name: "liqod", node: "milan", home: "bench", away: "bench-rome", shadows: true},
 		mirroring:  &contestant{name: "mirror", node: mirrorName, home: "mirror", away: "mirror-rome"},
-		profiles:   o.profiles,
 	}
 	w.lab, err = lab.New(ctx, lab.Options{Log: logf, Exited: func(p *lab.Process) {
 		logf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(2000))
@@ -99,13 +86,12 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	}
 	// Empty sections undo what is set for tests: the settings are those that are shipped.
 	sites.Settings = map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "log": map[string]any{}}
-	if o.profiles != "" {
-		sites.Settings["server"] = map[string]any{"pprof": true}
-	}
 	if len(o.twinLimits) > 0 {
 		sites.Settings["sharing"] = map[string]any{"twinLimits": o.twinLimits}
 	}
-	sites.Values = o.values()
+	if o.noPolicies {
+		sites.Values = map[string]any{"admissionPolicies": map[string]any{"enabled": false}}
+	}
 	sites.Direct, sites.Certificates = true, true
 	if err := w.start(ctx, sites, o); err != nil {
 		return err
@@ -124,28 +110,18 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	if err != nil {
 		return err
 	}
-	if w.atRome, err = newClients(w.rome); err != nil {
-		return err
+	cheap := w.rome.Config()
+	cheap.ContentType, cheap.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	if w.home, err = kubernetes.NewForConfig(cheap); err != nil {
+		return fmt.Errorf("making a client: %w", err)
 	}
-	if w.atMilan, err = newClients(w.milan); err != nil {
-		return err
+	if w.away, err = metadata.NewForConfig(w.milan.Config()); err != nil {
+		return fmt.Errorf("making a client: %w", err)
 	}
-	if o.objects {
-		return w.startCopier(ctx)
+	if o.mirror {
+		return w.startMirror(ctx)
 	}
-	return w.startMirror(ctx)
-}
-
-// values are those of the chart that differ from what is shipped.
-func (o worldOptions) values() map[string]any {
-	values := map[string]any{}
-	if o.noEvents {
-		values["offloading"] = map[string]any{"reflection": map[string]any{"event": map[string]any{"workers": 0}}}
-	}
-	if o.noPolicies {
-		values["admissionPolicies"] = map[string]any{"enabled": false}
-	}
-	return values
+	return nil
 }
 
 // start makes the clusters side by side.
@@ -168,23 +144,6 @@ func (w *world) start(ctx context.Context, sites *site.Sites, o worldOptions) er
 	return errors.Join(errs...)
 }
 
-func newClients(s *site.Site) (clients, error) {
-	config := s.Config()
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
-	core, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return clients{}, fmt.Errorf("making a client: %w", err)
-	}
-	// Endpoints are looked at too: that they are deprecated is no news.
-	quietly := s.Config()
-	quietly.WarningHandler = rest.NoWarnings{}
-	m, err := metadata.NewForConfig(quietly)
-	if err != nil {
-		return clients{}, fmt.Errorf("making a client of metadata: %w", err)
-	}
-	return clients{core, m}, nil
-}
-
 // mirrorManifests give the mirror an account of its own, as the roles have theirs.
 const mirrorManifests = `
 apiVersion: v1
@@ -202,24 +161,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{kind: ServiceAccount, name: %[2]s, namespace: %[1]s}]
 `
 
-// startMirror starts the mirror of pods and waits for its node.
+// startMirror runs the bench itself as the mirror, and waits for its node.
 func (w *world) startMirror(ctx context.Context) error {
-	if err := w.startProgram(ctx, mirrorCommand, "--node="+w.mirroring.node); err != nil {
-		return err
-	}
-	return w.rome.WaitVirtualNode(ctx, w.mirroring.node, corev1.ConditionTrue)
-}
-
-// startCopier starts the mirror of objects.
-func (w *world) startCopier(ctx context.Context) error {
-	return w.startProgram(ctx, copierCommand, "--selector="+objectSelector)
-}
-
-// startProgram runs the bench itself as one of the mirrors, with an account of its own.
-func (w *world) startProgram(ctx context.Context, program string, args ...string) error {
 	binary, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding the program to run as %s: %w", program, err)
+		return fmt.Errorf("finding the program to run as %s: %w", mirrorName, err)
 	}
 	kubeconfigs := make([]string, 2)
 	for i, s := range []*site.Site{w.rome, w.milan} {
@@ -230,49 +176,41 @@ func (w *world) startProgram(ctx context.Context, program string, args ...string
 		if kubeconfigs[i], err = s.KubeconfigFor(ctx, lab.Access{Namespace: namespace, ServiceAccount: mirrorAccount}); err != nil {
 			return err
 		}
-		if err := waitForAccount(ctx, s, namespace); err != nil {
+		// No pod can be created in a namespace without this account.
+		err = lab.Eventually(ctx, func(ctx context.Context) error {
+			_, err := s.Client().CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
-	w.mirror, err = w.lab.Process(lab.ProcessOptions{Name: mirrorName, Path: binary, Args: append([]string{
-		program, "--home=" + kubeconfigs[0], "--away=" + kubeconfigs[1],
-		"--home-namespace=" + w.mirroring.home, "--away-namespace=" + w.mirroring.away,
-	}, args...)})
-	return err
-}
-
-// waitForAccount waits for the account without which no pod can be made in a namespace.
-func waitForAccount(ctx context.Context, s *site.Site, namespace string) error {
-	return lab.Eventually(ctx, func(ctx context.Context) error {
-		_, err := s.Client().CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+	w.mirror, err = w.lab.Process(lab.ProcessOptions{Name: mirrorName, Path: binary, Args: []string{
+		mirrorCommand, "--home=" + kubeconfigs[0], "--away=" + kubeconfigs[1],
+		"--home-namespace=" + w.mirroring.home, "--away-namespace=" + w.mirroring.away, "--node=" + w.mirroring.node,
+	}})
+	if err != nil {
 		return err
-	})
+	}
+	return w.rome.WaitVirtualNode(ctx, w.mirroring.node, corev1.ConditionTrue)
 }
 
-// vkubelet is the running process of role vkubelet.
-func (w *world) vkubelet() **lab.Process { return w.rome.VKubelet(w.offloading.node) }
-
-// process is one that is measured.
-type process struct {
-	name string
-	pid  int
-	// role says that it is one of liqod's, or the mirror.
-	role bool
-}
-
-// processes are the contestants' first, then those that serve them.
-func (w *world) processes() []process {
-	all := []process{
-		{"rome vkubelet", (*w.vkubelet()).PID, true}, {"rome controller", w.rome.Controller.PID, true}, {"rome webhook", w.rome.Webhook.PID, true},
-		{"milan controller", w.milan.Controller.PID, true}, {"milan webhook", w.milan.Webhook.PID, true}, {mirrorName, w.mirror.PID, true},
+// processes have the ids of all that is measured: of the contestants and those that serve them.
+func (w *world) processes() map[string]int {
+	all := map[string]int{
+		"rome vkubelet": (*w.rome.VKubelet(w.offloading.node)).PID, "rome controller": w.rome.Controller.PID, "rome webhook": w.rome.Webhook.PID,
+		"milan controller": w.milan.Controller.PID, "milan webhook": w.milan.Webhook.PID, benchProcess: os.Getpid(),
+	}
+	if w.mirror != nil {
+		all[mirrorName] = w.mirror.PID
 	}
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		for _, component := range []string{lab.APIServer, lab.Etcd, lab.ControllerManager, lab.Scheduler} {
-			all = append(all, process{s.Name + " " + component, s.Component(component).PID, false})
+			all[s.Name+" "+component] = s.Component(component).PID
 		}
-		all = append(all, process{s.Name + " simulator", s.Simulator().PID, false})
+		all[s.Name+" simulator"] = s.Simulator().PID
 	}
-	return append(all, process{benchProcess, os.Getpid(), false})
+	return all
 }
 
 // pod is what both are given: a pod that needs no scheduler in rome.
@@ -285,19 +223,4 @@ func (c *contestant) pod(name string) *corev1.Pod {
 			Tolerations: []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}},
 		},
 	}
-}
-
-// load is what a round puts on a contestant.
-type load struct {
-	pods  int
-	every time.Duration // between two creations; 0: as fast as they go
-	name  string        // begins the names of the pods
-}
-
-func (l load) names() []string {
-	out := make([]string, l.pods)
-	for i := range out {
-		out[i] = l.name + "-" + strconv.Itoa(i)
-	}
-	return out
 }
