@@ -160,8 +160,6 @@ type tally struct {
 	Requests, Failed int
 	// Pause is the longest time without a request that succeeded.
 	Pause time.Duration
-	// LastFailed is when the last request began that failed.
-	LastFailed time.Time `json:",omitzero"`
 	// Failures counts the failures by what was said.
 	Failures map[string]int
 }
@@ -173,8 +171,8 @@ type customer struct {
 	last  time.Time
 }
 
-// count notes one request and its end.
-func (c *customer) count(begin, end time.Time, err error) {
+// count notes the end of one request.
+func (c *customer) count(end time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tally.Requests++
@@ -184,9 +182,6 @@ func (c *customer) count(begin, end time.Time, err error) {
 		return
 	}
 	c.tally.Failed++
-	if begin.After(c.tally.LastFailed) {
-		c.tally.LastFailed = begin
-	}
 	if c.tally.Failures == nil {
 		c.tally.Failures = map[string]int{}
 	}
@@ -205,33 +200,24 @@ func (c *customer) look(now time.Time) tally {
 
 // ask makes one request, and counts it unless ctx has ended.
 func (c *customer) ask(ctx context.Context, client *http.Client, url string) {
-	begin := time.Now()
 	_, err := fetch(ctx, client, url)
 	if ctx.Err() == nil {
-		c.count(begin, time.Now(), err)
+		c.count(time.Now(), err)
 	}
 }
 
-// load asks the URL at a pace until ctx ends, and serves the tally. With a deadline for
-// each request they do not wait for each other: a client without answers does not ask less often.
-func load(ctx context.Context, url, every, deadline string) error {
+// load requests the URL at a pace until ctx ends, and serves the tally.
+func load(ctx context.Context, url, every string) error {
 	pace, err := positive("the time between two requests", every)
 	if err != nil {
 		return err
 	}
 	c, client := &customer{last: time.Now()}, freshClient()
-	ask := func() { c.ask(ctx, client, url) }
-	if deadline != "" {
-		if client.Timeout, err = positive("the deadline of a request", deadline); err != nil {
-			return err
-		}
-		ask = func() { go c.ask(ctx, client, url) }
-	}
 	go func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			ask()
+			c.ask(ctx, client, url)
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

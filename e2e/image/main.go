@@ -27,9 +27,8 @@ const usage = `usage: test COMMAND
   relay FILE|URL...     HTTP on 8080: who answers, what the files hold, and what the URLs
                         answer to the same query; after SIGTERM until nobody asks
   cache                 HTTP on 8080: the value of ?key=, which &value= sets
-  load URL [EVERY [DEADLINE]]
-                        request URL again and again, with DEADLINE without waiting for the
-                        one before; HTTP on 8080: what became of the requests since the last look
+  load URL [EVERY]      request URL again and again; HTTP on 8080: what became of the requests
+                        since the last look
   testify URL [EVERY]   POST to URL again and again that the pod runs, and who answers at the
                         addresses that URL answers with; HTTP on 8080: the pod's name
   ingress CLASS         HTTP on 8080: leads requests as the cluster's Ingresses of the class say
@@ -86,7 +85,7 @@ func run(name string, args []string) int {
 	case "ingress":
 		err = ingressController(ctx, arg(args, 0, ""))
 	case "load":
-		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"), arg(args, 2, ""))
+		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "testify":
 		err = testify(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "exit":
