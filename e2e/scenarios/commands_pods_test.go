@@ -96,7 +96,7 @@ func (w *world) faultsOfPods() []faultCase {
 			make: func(t *testing.T) {
 				w.ask(t, "typo", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: region("nowhere")})
 				// A pod that is created before the controller has seen that runs at home.
-				within(t, longest, "nothing is selected", w.stands("typo", offloadingv1beta1.PhaseNoClusterSelected))
+				within(t, longest, "nothing is selected", w.offloadingIs("typo", offloadingv1beta1.PhaseNoClusterSelected))
 				w.creates(t, "typo", nil)
 			},
 		},

@@ -118,9 +118,9 @@ func (w slicesWorld) absent(name string) func(context.Context) error {
 	}
 }
 
-// told looks for the reason of the condition Enforced, which the consumer reads; empty:
+// enforced looks for the reason of the condition Enforced, which the consumer reads; empty:
 // there is none.
-func (w slicesWorld) told(name, reason string, says ...string) func(context.Context) error {
+func (w slicesWorld) enforced(name, reason string, says ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		s, err := w.peer.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -172,7 +172,7 @@ func testEndpointsAppear(t *testing.T, w slicesWorld) {
 	require.Equal(t, "RemotePod", slice.Endpoints[0].TargetRef.Kind)
 	require.Equal(t, ready.Hints, slice.Endpoints[0].Hints)
 	require.Equal(t, off.Conditions, slice.Endpoints[1].Conditions)
-	holds(t, time.Now().Add(5*time.Second), "nothing to say", w.told("web", ""))
+	holds(t, time.Now().Add(5*time.Second), "nothing to say", w.enforced("web", ""))
 	require.Equal(t, []string{"create endpointslices shop-rome/web: 201"}, w.wrote(t, begin, "web"), "one write")
 
 	begin = time.Now()
@@ -209,11 +209,11 @@ func testAddressRanges(t *testing.T, w slicesWorld) {
 
 	w.create(t, shadowSlice("ranges", endpoint("10.42.1.1"), endpoint("10.100.1.1")))
 	within(t, soon, "the other range is left out", w.has("ranges", "+10.100.1.1"))
-	within(t, soon, "and that is said", w.told("ranges", offloadingv1beta1.ReasonEndpointsRefused,
+	within(t, soon, "and that is said", w.enforced("ranges", offloadingv1beta1.ReasonEndpointsRefused,
 		"1 of 2 endpoints are left out: 10.42.1.1 is not in spec.addressRanges of ForeignCluster rome ("+own+")"))
 	require.NoError(t, w.setRanges(t.Context(), own, "10.42.0.0/16", "2001:db8::/64"))
 	within(t, soon, "a new range counts at once", w.has("ranges", "+10.42.1.1", "+10.100.1.1"))
-	within(t, soon, "nothing is left to say", w.told("ranges", ""))
+	within(t, soon, "nothing is left to say", w.enforced("ranges", ""))
 	require.NoError(t, w.setRanges(t.Context(), own))
 	within(t, soon, "so does one that is taken away", w.has("ranges", "+10.100.1.1"))
 	require.NoError(t, w.peer.Delete(t.Context(), "ranges", metav1.DeleteOptions{}))
@@ -230,7 +230,7 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 	begin := time.Now()
 	w.create(t, shadowSlice("forged", endpoint("169.254.169.254"), endpoint("10.100.7.7"), endpoint("127.0.0.1"), endpoint("10.100.1.1"), endpoint("0.0.0.0"), endpoint("not.an.address")))
 	within(t, soon, "only what is a pod's is left", w.has("forged", "+10.100.1.1"))
-	within(t, soon, "and that is said", w.told("forged", offloadingv1beta1.ReasonEndpointsRefused, "5 of 6 endpoints are left out", "; and 2 more reasons"))
+	within(t, soon, "and that is said", w.enforced("forged", offloadingv1beta1.ReasonEndpointsRefused, "5 of 6 endpoints are left out", "; and 2 more reasons"))
 	holds(t, time.Now().Add(3*time.Second), "as it is", w.has("forged", "+10.100.1.1"))
 	require.Len(t, w.wrote(t, begin, "forged"), 2, "one EndpointSlice and one status")
 	require.NoError(t, w.milan.Client().CoreV1().Nodes().Delete(t.Context(), "bare", metav1.DeleteOptions{}))
@@ -242,13 +242,13 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 		s.Spec.Template.AddressType, s.Spec.Template.Endpoints = discoveryv1.AddressTypeFQDN, []discoveryv1.Endpoint{endpoint("metadata.google.internal")}
 		return s
 	}())
-	within(t, soon, "names are refused", w.told("name", offloadingv1beta1.ReasonEndpointsRefused, "IPv4 and IPv6 are accepted"))
+	within(t, soon, "names are refused", w.enforced("name", offloadingv1beta1.ReasonEndpointsRefused, "IPv4 and IPv6 are accepted"))
 	w.create(t, func() *offloadingv1beta1.ShadowEndpointSlice {
 		s := shadowSlice("other", endpoint("10.100.1.1"))
 		s.Labels[offloadingv1beta1.OriginLabel] = "paris"
 		return s
 	}())
-	within(t, soon, "another's name is refused", w.told("other", "ForeignOrigin"))
+	within(t, soon, "another's name is refused", w.enforced("other", "ForeignOrigin"))
 	require.NoError(t, w.absent("name")(t.Context()))
 	require.NoError(t, w.absent("other")(t.Context()))
 	for _, name := range []string{"forged", "name", "other"} {
@@ -271,7 +271,7 @@ func testNeighbourEndpoint(t *testing.T, w slicesWorld) {
 		said.NodeName = new("milan")
 		w.create(t, shadowSlice("neighbour", said, endpoint("10.100.1.1")))
 		within(t, soon, "the pod is left out", w.has("neighbour", "+10.100.1.1"))
-		within(t, soon, "and that is said", w.told("neighbour", offloadingv1beta1.ReasonEndpointsRefused, ip+" is not in spec.addressRanges"))
+		within(t, soon, "and that is said", w.enforced("neighbour", offloadingv1beta1.ReasonEndpointsRefused, ip+" is not in spec.addressRanges"))
 		require.NoError(t, w.peer.Delete(t.Context(), "neighbour", metav1.DeleteOptions{}))
 		require.NoError(t, pods.Delete(t.Context(), "neighbour", metav1.DeleteOptions{}))
 		within(t, soon, "it is gone", w.absent("neighbour"))
@@ -286,12 +286,12 @@ func testRefusedSlice(t *testing.T, w slicesWorld) {
 	within(t, soon, "it is there", w.has("ports", "+10.100.1.1"))
 	_, err := w.peer.Patch(t.Context(), "ports", types.MergePatchType, bad, metav1.PatchOptions{})
 	require.NoError(t, err)
-	within(t, soon, "the API server's words", w.told("ports", offloadingv1beta1.ReasonEndpointSliceRefused, "ports[0].name"))
+	within(t, soon, "the API server's words", w.enforced("ports", offloadingv1beta1.ReasonEndpointSliceRefused, "ports[0].name"))
 	within(t, soon, "and nothing stays that is out of date", w.absent("ports"))
 	_, err = w.peer.Patch(t.Context(), "ports", types.MergePatchType, good, metav1.PatchOptions{})
 	require.NoError(t, err)
 	within(t, soon, "mended", w.has("ports", "+10.100.1.1"))
-	within(t, soon, "and all is well", w.told("ports", ""))
+	within(t, soon, "and all is well", w.enforced("ports", ""))
 	require.NoError(t, w.peer.Delete(t.Context(), "ports", metav1.DeleteOptions{}))
 }
 
@@ -337,14 +337,14 @@ func testSliceCollision(t *testing.T, w slicesWorld) {
 	before, err := in.Create(t.Context(), theirs, metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
-	within(t, soon, "the collision is told", w.told("taken", offloadingv1beta1.ReasonEndpointSliceCollision, "shop-rome/taken"))
+	within(t, soon, "the collision is told", w.enforced("taken", offloadingv1beta1.ReasonEndpointSliceCollision, "shop-rome/taken"))
 	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
-	within(t, soon, "told again", w.told("taken", offloadingv1beta1.ReasonEndpointSliceCollision))
+	within(t, soon, "told again", w.enforced("taken", offloadingv1beta1.ReasonEndpointSliceCollision))
 	require.Equal(t, before, w.slice(t, "taken"), "it is not changed")
 	require.NoError(t, in.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 	within(t, soon, "ours comes when it has gone", w.has("taken", "+10.100.1.1"))
-	within(t, soon, "and nothing is left to say", w.told("taken", ""))
+	within(t, soon, "and nothing is left to say", w.enforced("taken", ""))
 	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 }
 
@@ -359,7 +359,7 @@ func testSlicesRestart(t *testing.T, w slicesWorld) {
 		w.create(t, shadowSlice(name, list...))
 		within(t, soon, name, w.has(name, "+10.100.1.1"))
 	}
-	within(t, soon, "one is not wholly enforced", w.told("partly", offloadingv1beta1.ReasonEndpointsRefused))
+	within(t, soon, "one is not wholly enforced", w.enforced("partly", offloadingv1beta1.ReasonEndpointsRefused))
 	w.milan.Controller.Kill()
 	<-w.milan.Controller.Exited()
 	begin := time.Now()

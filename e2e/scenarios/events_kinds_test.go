@@ -17,16 +17,16 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// twinned is an object here with what stands for it in the provider.
-type twinned struct {
+// withTwin is an object here with what stands for it in the provider.
+type withTwin struct {
 	home, remote *unstructured.Unstructured
 }
 
-// twinned returns the objects of a name of every kind, and the ConfigMap that has another
+// withTwin returns the objects of a name of every kind, and the ConfigMap that has another
 // name in the provider.
-func (s stand) twinned(t *testing.T, name string) []twinned {
+func (s kindsFixture) withTwin(t *testing.T, name string) []withTwin {
 	t.Helper()
-	var out []twinned
+	var out []withTwin
 	for _, r := range rows() {
 		out = append(out, s.twinOf(t, r.local, name, name))
 		if r.resource == "configmap" {
@@ -36,13 +36,13 @@ func (s stand) twinned(t *testing.T, name string) []twinned {
 	return out
 }
 
-func (s stand) twinOf(t *testing.T, resource schema.GroupVersionResource, name, remoteName string) twinned {
+func (s kindsFixture) twinOf(t *testing.T, resource schema.GroupVersionResource, name, remoteName string) withTwin {
 	t.Helper()
 	home, err := s.home.Resource(resource).Namespace(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	remote, err := s.remote.Resource(resource).Namespace(s.twin).Get(t.Context(), remoteName, metav1.GetOptions{})
 	require.NoError(t, err)
-	return twinned{home, remote}
+	return withTwin{home, remote}
 }
 
 // reportOf has the provider say something of an object.
@@ -57,8 +57,8 @@ func referenceTo(u *unstructured.Unstructured) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
 }
 
-// toldOf looks for one event of a component about each of the objects here.
-func (c *fixture) toldOf(all []twinned, component string) func(context.Context) error {
+// eventsAbout looks for one event of a component about each of the objects here.
+func (c *fixture) eventsAbout(all []withTwin, component string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
 		for _, o := range all {
@@ -78,7 +78,7 @@ func (c *fixture) toldOf(all []twinned, component string) func(context.Context) 
 // those here, and not what it says of its own that has the name of one.
 func testEventKinds(t *testing.T, w *world) {
 	c := w.fixture(t, "kinds")
-	s := w.stand(t, "kinds")
+	s := w.kindsFixture(t, "kinds")
 	configMap := rows()[0]
 	theirs, err := s.remote.Resource(configMap.local).Namespace(s.twin).Create(t.Context(), configMap.foreign("own", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -86,12 +86,12 @@ func testEventKinds(t *testing.T, w *world) {
 	require.NoError(t, err)
 	s.create(t, "app", 1, nil)
 	within(t, quickly, "reflected", s.shows("app", 1))
-	all := s.twinned(t, "app")
+	all := s.withTwin(t, "app")
 	c.reportOf(t, "operator", theirs)
 	for _, o := range all {
 		c.reportOf(t, "operator", o.remote)
 	}
-	within(t, 30*time.Second, "told of each", c.toldOf(all, "operator"))
+	within(t, 30*time.Second, "told of each", c.eventsAbout(all, "operator"))
 	list, err := w.rome.Client().CoreV1().Events(c.namespace).List(t.Context(), metav1.ListOptions{
 		FieldSelector: "source=operator" + remoteSuffix + ",involvedObject.name=own",
 	})
@@ -103,7 +103,7 @@ func testEventKinds(t *testing.T, w *world) {
 // told by the next one, which does not reflect them before it holds a Lease.
 func testEventKindsMissed(t *testing.T, w *world) {
 	c := &fixture{world: w, namespace: "kinds", twin: "kinds-rome"}
-	all := w.stand(t, "kinds").twinned(t, "app")
+	all := w.kindsFixture(t, "kinds").withTwin(t, "app")
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()
 	<-(*vk).Exited()
@@ -111,7 +111,7 @@ func testEventKindsMissed(t *testing.T, w *world) {
 		c.reportOf(t, "missed", o.remote)
 	}
 	require.NoError(t, w.sites.Restart(vk))
-	within(t, 30*time.Second, "told of each", c.toldOf(all, "missed"))
+	within(t, 30*time.Second, "told of each", c.eventsAbout(all, "missed"))
 }
 
 // unheard requires that no event of some components comes home.
@@ -139,7 +139,7 @@ func testEventPolicy(t *testing.T, c *fixture, pod *corev1.Pod) {
 		c.report(t, e)
 	}
 	told := func(name, what string) {
-		c.untilTold(t, pod, "kubelet-of-"+name+remoteSuffix, what, func(corev1.Event) bool { return true })
+		c.untilEvent(t, pod, "kubelet-of-"+name+remoteSuffix, what, func(corev1.Event) bool { return true })
 	}
 	report("skipped", offloadingv1beta1.SkipReflectionAnnotation)
 	report("contradicted", offloadingv1beta1.SkipReflectionAnnotation, offloadingv1beta1.AllowReflectionAnnotation)

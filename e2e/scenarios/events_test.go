@@ -57,8 +57,8 @@ func (w *world) reported(ctx context.Context, pod *corev1.Pod, component string)
 	return list.Items, nil
 }
 
-// untilTold waits for the only event of a component about a pod to be as wanted.
-func (w *world) untilTold(t *testing.T, pod *corev1.Pod, component, what string, is func(corev1.Event) bool) corev1.Event {
+// untilEvent waits for the only event of a component about a pod to be as wanted.
+func (w *world) untilEvent(t *testing.T, pod *corev1.Pod, component, what string, is func(corev1.Event) bool) corev1.Event {
 	t.Helper()
 	var seen corev1.Event
 	within(t, 30*time.Second, what, func(ctx context.Context) error {
@@ -109,7 +109,7 @@ func testUnschedulable(t *testing.T, w *world) {
 	spec := boundPod("huge")
 	spec.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("900")}
 	pod := c.create(t, spec)
-	e := w.untilTold(t, pod, "default-scheduler"+remoteSuffix, "the provider's scheduler is heard at home", func(corev1.Event) bool { return true })
+	e := w.untilEvent(t, pod, "default-scheduler"+remoteSuffix, "the provider's scheduler is heard at home", func(corev1.Event) bool { return true })
 	require.Equal(t, "FailedScheduling", e.Reason)
 	require.Equal(t, corev1.EventTypeWarning, e.Type)
 	require.Contains(t, e.Message, "Insufficient cpu")
@@ -130,13 +130,13 @@ func testUnschedulable(t *testing.T, w *world) {
 func testEventCounted(t *testing.T, c *fixture, pod *corev1.Pod) {
 	begin := time.Now()
 	c.report(t, c.remoteEvent("counted", c.remote(t, "web")))
-	e := c.untilTold(t, pod, "kubelet-of-counted"+remoteSuffix, "the event is told at home", func(corev1.Event) bool { return true })
+	e := c.untilEvent(t, pod, "kubelet-of-counted"+remoteSuffix, "the event is told at home", func(corev1.Event) bool { return true })
 	require.Equal(t, "spec.containers{c}", e.InvolvedObject.FieldPath)
 	require.EqualValues(t, 1, e.Count)
 	for i := range int32(40) {
 		c.again(t, "counted", 2+i)
 	}
-	c.untilTold(t, pod, "kubelet-of-counted"+remoteSuffix, "it has happened 41 times", func(e corev1.Event) bool { return e.Count == 41 })
+	c.untilEvent(t, pod, "kubelet-of-counted"+remoteSuffix, "it has happened 41 times", func(e corev1.Event) bool { return e.Count == 41 })
 	records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Verb == "patch" && r.ObjectRef.Resource == "events" && r.ObjectRef.Name == e.Name && r.RequestReceivedTimestamp.After(begin)
 	})
@@ -158,13 +158,13 @@ func testEventSeries(t *testing.T, c *fixture, pod *corev1.Pod) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	component := "example.com/prober" + remoteSuffix
-	e := c.untilTold(t, pod, component, "the event is told at home", func(corev1.Event) bool { return true })
+	e := c.untilEvent(t, pod, component, "the event is told at home", func(corev1.Event) bool { return true })
 	require.Equal(t, "example.com/prober", e.ReportingController)
 	require.Equal(t, now.UnixMicro(), e.EventTime.UnixMicro())
 	have.Series = &eventsv1.EventSeries{Count: 7, LastObservedTime: metav1.NowMicro()}
 	_, err = events.Update(t.Context(), have, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	c.untilTold(t, pod, component, "its series is told", func(e corev1.Event) bool { return e.Series != nil && e.Series.Count == 7 })
+	c.untilEvent(t, pod, component, "its series is told", func(e corev1.Event) bool { return e.Series != nil && e.Series.Count == 7 })
 }
 
 // testEventNotOurs: events about the provider's own objects, and such as came there from
@@ -185,7 +185,7 @@ func testEventNotOurs(t *testing.T, c *fixture, pod *corev1.Pod) {
 	job.InvolvedObject.Kind = "Job"
 	c.report(t, job)
 	c.report(t, c.remoteEvent("last", c.remote(t, "web")))
-	c.untilTold(t, pod, "kubelet-of-last"+remoteSuffix, "a later event is told", func(corev1.Event) bool { return true })
+	c.untilEvent(t, pod, "kubelet-of-last"+remoteSuffix, "a later event is told", func(corev1.Event) bool { return true })
 	// Longer than an object that is not known is looked for.
 	end := time.Now().Add(8 * time.Second)
 	holds(t, end, "events that are not ours are not told", func(ctx context.Context) error {
@@ -211,7 +211,7 @@ func testEventsRestart(t *testing.T, c *fixture, pod *corev1.Pod) {
 	begin := time.Now()
 	require.NoError(t, c.sites.Restart(vkubelet))
 	c.report(t, c.remoteEvent("missed", c.remote(t, "web")))
-	c.untilTold(t, pod, "kubelet-of-missed"+remoteSuffix, "a new event is told after the restart", func(corev1.Event) bool { return true })
+	c.untilEvent(t, pod, "kubelet-of-missed"+remoteSuffix, "a new event is told after the restart", func(corev1.Event) bool { return true })
 	holds(t, time.Now().Add(3*time.Second), "nothing else is written", func(context.Context) error {
 		records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
 			return r.Write() && r.ObjectRef.Resource == "events" && liqods(r) && r.RequestReceivedTimestamp.After(begin)
@@ -231,7 +231,7 @@ func testEventsProviderAway(t *testing.T, c *fixture, pod *corev1.Pod) {
 	require.NoError(t, c.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionFalse))
 	c.report(t, c.remoteEvent("unheard", remote))
 	c.milan.Proxied().Pass()
-	c.untilTold(t, pod, "kubelet-of-unheard"+remoteSuffix, "an event of the outage is told", func(corev1.Event) bool { return true })
+	c.untilEvent(t, pod, "kubelet-of-unheard"+remoteSuffix, "an event of the outage is told", func(corev1.Event) bool { return true })
 	records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Verb == "create" && r.ObjectRef.Resource == "events" && r.ObjectRef.Namespace == c.namespace && liqods(r) && r.RequestReceivedTimestamp.After(begin)
 	})

@@ -56,7 +56,7 @@ func testResize(t *testing.T, w *world) {
 	})
 	require.Contains(t, podCondition(local, corev1.PodResizePending).Message, "enough allocatable resources")
 	require.True(t, podRunning(local), "it runs as it is")
-	c.told(t, local, "UpdateRefused")
+	c.hasEvent(t, local, "UpdateRefused")
 	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"70m"},"limits":{"cpu":"80m"}}}]}}`, "resize")
 	local = c.untilLocal(t, 10*time.Second, "web", "has what it asks for", func(p *corev1.Pod) bool {
 		return settled(p) && p.Status.ContainerStatuses[0].Resources.Requests.Cpu().String() == "70m"

@@ -300,7 +300,7 @@ func testRefusedFeatures(t *testing.T, w *world) {
 		pod := c.untilLocal(t, 10*time.Second, name, "says why it cannot run", func(p *corev1.Pod) bool { return p.Status.Reason == tc.reason })
 		require.Equal(t, corev1.PodPending, pod.Status.Phase)
 		require.Contains(t, pod.Status.Message, tc.message)
-		c.told(t, pod, tc.reason)
+		c.hasEvent(t, pod, tc.reason)
 	}
 	// The host's namespaces are not refused: the pod runs without them.
 	host := bare("host", corev1.RestartPolicyAlways)

@@ -125,8 +125,8 @@ func (w *world) absent(t *testing.T, s *site.Site, patience time.Duration, names
 	})
 }
 
-// told waits for an event on a pod of the consumer.
-func (c *fixture) told(t *testing.T, pod *corev1.Pod, reason string) {
+// hasEvent waits for an event on a pod of the consumer.
+func (c *fixture) hasEvent(t *testing.T, pod *corev1.Pod, reason string) {
 	t.Helper()
 	within(t, 10*time.Second, fmt.Sprintf("event %s on %s", reason, pod.Name), func(ctx context.Context) error {
 		events, err := c.rome.Client().CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})

@@ -295,7 +295,7 @@ func fullMissing(t *testing.T, w *fullWorld) {
 	p := w.until(t, 30*time.Second, "no-map", "waits for its ConfigMap", waits("CreateContainerConfigError"))
 	require.Contains(t, p.Status.ContainerStatuses[0].State.Waiting.Message, `"missing" not found`)
 	c := &fixture{world: &w.world, namespace: features, twin: featuresTwin}
-	c.told(t, p, "RemoteContainerWaiting")
+	c.hasEvent(t, p, "RemoteContainerWaiting")
 	w.until(t, 30*time.Second, "no-volume", "waits for its Secret", waits("ContainerCreating"))
 }
 

@@ -239,7 +239,7 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 func kubectlDebugRefused(t *testing.T, w *fullWorld) {
 	_, err := w.kubectl(t, lab.KubectlOptions{}, "debug", "web", "--image", lab.TestImage, "--image-pull-policy", "Never", "--profile", "sysadmin", "-c", "root", "--", "sleep", "1h")
 	require.NoError(t, err)
-	within(t, 30*time.Second, "the refusal is told", w.told(toolsNamespace, "privileged"))
+	within(t, 30*time.Second, "the refusal is told", w.eventSays(toolsNamespace, "privileged"))
 	within(t, 30*time.Second, "kubectl debug would show it", func(ctx context.Context) error {
 		pod, err := w.rome.Client().CoreV1().Pods(toolsNamespace).Get(ctx, "web", metav1.GetOptions{})
 		if err != nil {

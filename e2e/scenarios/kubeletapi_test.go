@@ -90,7 +90,7 @@ func testCertificates(t *testing.T, w *world) {
 	for name, r := range forged {
 		_, err := vk.CertificatesV1().CertificateSigningRequests().Create(ctx, r, metav1.CreateOptions{})
 		require.NoError(t, err)
-		within(t, soon, name+" is refused with an event", w.told(tenant, "CertificateSigningRequest "+r.Name+" is not approved"))
+		within(t, soon, name+" is refused with an event", w.eventSays(tenant, "CertificateSigningRequest "+r.Name+" is not approved"))
 	}
 	nobody, err := w.rome.Client().CoreV1().ServiceAccounts(tenant).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -116,8 +116,8 @@ func testCertificates(t *testing.T, w *world) {
 	}
 }
 
-// told returns a condition: an event of a namespace says a text.
-func (w *world) told(namespace, text string) func(context.Context) error {
+// eventSays returns a condition: an event of a namespace says a text.
+func (w *world) eventSays(namespace, text string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		events, err := w.rome.Client().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

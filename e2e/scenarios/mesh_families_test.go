@@ -21,7 +21,7 @@ func testMeshFamilies(t *testing.T, m mesh) {
 		local := s.create(t, service)
 		s.until(t, local.Name, local.Name+" of both families in milan", ofFamilies(w.milan, v4, v6))
 		if local.Name == "require" {
-			w.toldAbout(t, local, "FailedReflection", "cluster turin refuses it")
+			w.eventAbout(t, local, "FailedReflection", "cluster turin refuses it")
 		}
 	}
 	other.until(t, "prefer", "of the family that turin has", ofFamilies(turin, v4))

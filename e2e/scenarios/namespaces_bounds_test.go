@@ -57,7 +57,7 @@ func testBounds(t *testing.T, w *world) {
 			return nil
 		})
 	}
-	w.toldAbout(t, last, "FailedReflection", "sharing.twinLimits")
+	w.eventAbout(t, last, "FailedReflection", "sharing.twinLimits")
 	list, err := client.NetworkingV1().Ingresses(twin).List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, list.Items, ingressesPerTwin)

@@ -84,7 +84,7 @@ func testReserved(t *testing.T, w *world) {
 		"kube-system": "belongs to Kubernetes", site.Namespace: "the one that liqod runs in", "liqo-tenant-milan": "is a tenant namespace",
 	} {
 		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-		within(t, soon, namespace+" is refused", w.stands(namespace, offloadingv1beta1.PhaseAllFailed, namespace, says))
+		within(t, soon, namespace+" is refused", w.offloadingIs(namespace, offloadingv1beta1.PhaseAllFailed, namespace, says))
 		ns, err := w.rome.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.NotContains(t, ns.Labels, offloadingv1beta1.SchedulingEnabledLabel)
@@ -94,14 +94,14 @@ func testReserved(t *testing.T, w *world) {
 	for _, twin := range []string{"default", "kube-system", "kube-new", site.Namespace, "liqo-tenant-paris"} {
 		namespace := "wants-" + twin
 		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: twin})
-		within(t, soon, "twin "+twin+" is refused", w.stands(namespace, offloadingv1beta1.PhaseAllFailed, twin, "reserved"))
+		within(t, soon, "twin "+twin+" is refused", w.offloadingIs(namespace, offloadingv1beta1.PhaseAllFailed, twin, "reserved"))
 	}
 	w.ask(t, "wants-product", offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "cert-manager"})
-	within(t, soon, "the name of a product is refused before it is installed", w.stands("wants-product", offloadingv1beta1.PhaseAllFailed, "cert-manager", "controller.twinNames of milan"))
+	within(t, soon, "the name of a product is refused before it is installed", w.offloadingIs("wants-product", offloadingv1beta1.PhaseAllFailed, "cert-manager", "controller.twinNames of milan"))
 	require.NoError(t, w.noTwin("cert-manager")(t.Context()))
 	long := strings.Repeat("x", 60)
 	w.ask(t, long, offloadingv1beta1.NamespaceOffloadingSpec{})
-	within(t, soon, "a name too long is refused", w.stands(long, offloadingv1beta1.PhaseAllFailed, long+"-rome", "SelectedName"))
+	within(t, soon, "a name too long is refused", w.offloadingIs(long, offloadingv1beta1.PhaseAllFailed, long+"-rome", "SelectedName"))
 }
 
 // kept returns the namespaces of milan with what says that they were written.
@@ -183,7 +183,7 @@ func testHostileMap(t *testing.T, w *world) {
 		}
 		return err
 	})
-	within(t, soon, "the honest namespace stands", w.stands("honest", offloadingv1beta1.PhaseReady))
+	within(t, soon, "the honest namespace stands", w.offloadingIs("honest", offloadingv1beta1.PhaseReady))
 	require.Equal(t, before, kept(t, w, names...), "nothing was written")
 	require.NoError(t, paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Delete(ctx, "milan", metav1.DeleteOptions{}))
 	within(t, soon, "the twin of paris goes with its map", w.noTwin("secret"))

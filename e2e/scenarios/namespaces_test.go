@@ -78,9 +78,9 @@ func offloading(name string, spec offloadingv1beta1.NamespaceOffloadingSpec) *of
 	return &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }
 
-// stands returns a condition: the offloading of a namespace is in a phase, and its Ready
+// offloadingIs returns a condition: the offloading of a namespace is in a phase, and its Ready
 // condition says all of the texts.
-func (w *world) stands(namespace string, phase offloadingv1beta1.OffloadingPhase, says ...string) func(context.Context) error {
+func (w *world) offloadingIs(namespace string, phase offloadingv1beta1.OffloadingPhase, says ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, "offloading", metav1.GetOptions{})
 		if err != nil {
@@ -181,7 +181,7 @@ func testStrategies(t *testing.T, w *world) {
 		if phase == "" {
 			phase = offloadingv1beta1.PhaseReady
 		}
-		within(t, soon, namespace+" is "+string(phase), w.stands(namespace, phase))
+		within(t, soon, namespace+" is "+string(phase), w.offloadingIs(namespace, phase))
 		for name, pod := range p.pods {
 			w.bare(t, namespace, name, func(s *corev1.PodSpec) {
 				s.Affinity = pod.affinity
@@ -275,7 +275,7 @@ func testAffinityKept(t *testing.T, w *world) {
 func testSelectors(t *testing.T, w *world) {
 	ctx := t.Context()
 	w.ask(t, "selected", offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("east")})
-	within(t, soon, "nothing is selected", w.stands("selected", offloadingv1beta1.PhaseNoClusterSelected, "spec.clusterSelector"))
+	within(t, soon, "nothing is selected", w.offloadingIs("selected", offloadingv1beta1.PhaseNoClusterSelected, "spec.clusterSelector"))
 	o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
 	require.NoError(t, err)
 	required := meta.FindStatusCondition(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceOffloadingRequired)
@@ -300,19 +300,19 @@ func testSelectors(t *testing.T, w *world) {
 		require.NoError(t, err)
 	}
 	choose(region("north"))
-	within(t, soon, "the new selector selects milan", w.stands("selected", offloadingv1beta1.PhaseReady, "milan"))
+	within(t, soon, "the new selector selects milan", w.offloadingIs("selected", offloadingv1beta1.PhaseReady, "milan"))
 	o, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.True(t, meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceOffloadingRequired))
 	require.True(t, meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceReady))
 
 	choose(region("south"))
-	within(t, soon, "and no longer", w.stands("selected", offloadingv1beta1.PhaseNoClusterSelected))
+	within(t, soon, "and no longer", w.offloadingIs("selected", offloadingv1beta1.PhaseNoClusterSelected))
 	within(t, soon, "the twin went", w.noTwin("selected-rome"))
 	label("south")
-	within(t, soon, "a new label of the virtual node is seen", w.stands("selected", offloadingv1beta1.PhaseReady))
+	within(t, soon, "a new label of the virtual node is seen", w.offloadingIs("selected", offloadingv1beta1.PhaseReady))
 	label("north")
-	within(t, soon, "and its end", w.stands("selected", offloadingv1beta1.PhaseNoClusterSelected))
+	within(t, soon, "and its end", w.offloadingIs("selected", offloadingv1beta1.PhaseNoClusterSelected))
 	within(t, soon, "the twin went", w.noTwin("selected-rome"))
 	_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Patch(ctx, "offloading", types.MergePatchType,
 		[]byte(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"Near"}]}]}}}`), metav1.PatchOptions{})

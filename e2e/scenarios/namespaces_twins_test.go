@@ -22,7 +22,7 @@ func testConflict(t *testing.T, w *world) {
 	require.NoError(t, err)
 	before := kept(t, w, "taken-rome")
 	w.ask(t, "taken", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	within(t, soon, "the conflict shows", w.stands("taken", offloadingv1beta1.PhaseAllFailed, "milan", "taken-rome exists already"))
+	within(t, soon, "the conflict shows", w.offloadingIs("taken", offloadingv1beta1.PhaseAllFailed, "milan", "taken-rome exists already"))
 	within(t, soon, "the conflict is an event in milan", func(ctx context.Context) error {
 		events, err := w.milan.Client().CoreV1().Events("liqo-tenant-rome").List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -46,7 +46,7 @@ func testConflict(t *testing.T, w *world) {
 	require.Equal(t, before, kept(t, w, "taken-rome"), "the namespace is untouched")
 
 	require.NoError(t, namespaces.Delete(ctx, "taken-rome", metav1.DeleteOptions{}))
-	within(t, soon, "it recovers when the namespace goes", w.stands("taken", offloadingv1beta1.PhaseReady))
+	within(t, soon, "it recovers when the namespace goes", w.offloadingIs("taken", offloadingv1beta1.PhaseReady))
 	within(t, soon, "the pod runs", w.placed("taken", "pod", "milan"))
 }
 
@@ -55,12 +55,12 @@ func testSameTwin(t *testing.T, w *world) {
 	spec := offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "one-for-two"}
 	w.offload(t, "first", spec)
 	w.ask(t, "second", spec)
-	within(t, soon, "the second is told", w.stands("second", offloadingv1beta1.PhaseAllFailed, "namespace first is already offloaded", "one-for-two"))
+	within(t, soon, "the second is told", w.offloadingIs("second", offloadingv1beta1.PhaseAllFailed, "namespace first is already offloaded", "one-for-two"))
 	twin, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "one-for-two", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "first", twin.Annotations[offloadingv1beta1.OriginalNameAnnotation])
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("first").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
-	within(t, soon, "the second gets it when the first goes", w.stands("second", offloadingv1beta1.PhaseReady))
+	within(t, soon, "the second gets it when the first goes", w.offloadingIs("second", offloadingv1beta1.PhaseReady))
 	again, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "one-for-two", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NotEqual(t, twin.UID, again.UID, "nothing of the first is left in it")
@@ -94,7 +94,7 @@ func testTwinDeleted(t *testing.T, w *world) {
 		}
 		return err
 	})
-	within(t, soon, "the namespace is Ready", w.stands("lost", offloadingv1beta1.PhaseReady))
+	within(t, soon, "the namespace is Ready", w.offloadingIs("lost", offloadingv1beta1.PhaseReady))
 	within(t, soon, "the Deployment is back", w.available("web", "lost", 3))
 	for _, name := range []string{"always", "onfailure"} {
 		within(t, soon, name+" runs again", w.runsThere("lost", name, "lost-rome", uids[name]))

@@ -118,8 +118,8 @@ func requestIs(s *site.Site, provider string, phase sharingv1alpha1.RequestPhase
 	}
 }
 
-// tells returns a condition: the ForeignCluster of a peer has a condition.
-func tells(s *site.Site, peer, kind string, status metav1.ConditionStatus, reason string) func(context.Context) error {
+// peerSays returns a condition: the ForeignCluster of a peer has a condition.
+func peerSays(s *site.Site, peer, kind string, status metav1.ConditionStatus, reason string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
 		if err != nil {
@@ -154,8 +154,8 @@ func testOffer(t *testing.T, w *world) {
 	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "north", node.Labels["region"])
-	within(t, quickly, "the consumer's record", tells(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Accepted"))
-	within(t, quickly, "the provider's record", tells(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionTrue, "Accepted"))
+	within(t, quickly, "the consumer's record", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Accepted"))
+	within(t, quickly, "the provider's record", peerSays(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionTrue, "Accepted"))
 	w.deploy(t, "shop", 3)
 	within(t, quickly, "pods run in milan", w.runningThere("shop-rome", 3))
 }
@@ -431,8 +431,8 @@ func testWithdrawn(t *testing.T, w *world) {
 	})
 	within(t, quickly, "the refusal shows at home", requestIs(w.rome, "milan", sharingv1alpha1.RequestRefused, "NotAllowed"))
 	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
-	within(t, quickly, "the consumer's record", tells(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused"))
-	within(t, quickly, "the provider's record", tells(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "NotAllowed"))
+	within(t, quickly, "the consumer's record", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused"))
+	within(t, quickly, "the provider's record", peerSays(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "NotAllowed"))
 	within(t, quickly, "no pod is left there", w.runningThere("shop-rome", 0))
 	within(t, quickly, "the offer is gone on both sides", func(ctx context.Context) error {
 		for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {

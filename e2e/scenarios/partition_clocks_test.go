@@ -105,9 +105,9 @@ func clocksDiffer(t *testing.T, w *world) {
 	require.LessOrEqual(t, renewed, 2+int(time.Since(begin)/(4*time.Second)), "renewals")
 	well := func(ctx context.Context) error {
 		return errors.Join(
-			tells(w.rome, name, corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady)(ctx),
-			tells(w.rome, name, corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, corev1beta1.ReasonEnrolled)(ctx),
-			tells(w.milan, w.rome.Name, corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonHeartbeatSeen)(ctx),
+			peerSays(w.rome, name, corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady)(ctx),
+			peerSays(w.rome, name, corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, corev1beta1.ReasonEnrolled)(ctx),
+			peerSays(w.milan, w.rome.Name, corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonHeartbeatSeen)(ctx),
 			w.node(name, corev1.ConditionTrue)(ctx))
 	}
 	within(t, longest, "each counts the other as well", well)
@@ -215,10 +215,10 @@ func statusTimes(status *corev1.PodStatus) map[string]time.Time {
 func clocksHeartbeats(t *testing.T, w *world, providers []*site.Site) {
 	w.rome.Controller.Kill()
 	for _, provider := range providers {
-		within(t, longest, provider.Name+" misses the heartbeats", tells(provider, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed))
+		within(t, longest, provider.Name+" misses the heartbeats", peerSays(provider, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed))
 	}
 	require.NoError(t, w.sites.Restart(&w.rome.Controller))
 	for _, provider := range providers {
-		within(t, longest, provider.Name+" sees them again", tells(provider, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonHeartbeatSeen))
+		within(t, longest, provider.Name+" sees them again", peerSays(provider, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonHeartbeatSeen))
 	}
 }

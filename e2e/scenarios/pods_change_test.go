@@ -88,7 +88,7 @@ func (c *fixture) refusedChange(t *testing.T) {
 	_, err = c.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"700m"}}}]}}`), metav1.PatchOptions{}, "resize")
 	require.NoError(t, err)
-	c.told(t, c.local(t, "web"), "UpdateRefused")
+	c.hasEvent(t, c.local(t, "web"), "UpdateRefused")
 	require.True(t, podRunning(c.local(t, "web")), "it runs as it is")
 	require.NoError(t, quotas.Delete(t.Context(), "tight", metav1.DeleteOptions{}))
 	c.untilRemote(t, 10*time.Second, "web", "has the resources", func(p *corev1.Pod) bool {
@@ -109,7 +109,7 @@ func testNotOffloaded(t *testing.T, w *world) {
 	})
 	require.Equal(t, corev1.PodPending, local.Status.Phase)
 	require.Contains(t, local.Status.Message, "later")
-	c.told(t, created, offloadingv1beta1.ReasonOffloadingBackOff)
+	c.hasEvent(t, created, offloadingv1beta1.ReasonOffloadingBackOff)
 	w.offload(t, c.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	local = c.untilLocal(t, 10*time.Second, "early", "runs", podRunning)
 	require.Empty(t, local.Status.Reason)

@@ -186,14 +186,14 @@ func testNeverRun(t *testing.T, w *world) {
 		return len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "ImagePullBackOff"
 	})
 	require.Equal(t, corev1.PodPending, pod.Status.Phase)
-	c.told(t, pod, "RemoteContainerWaiting")
+	c.hasEvent(t, pod, "RemoteContainerWaiting")
 	pod = c.untilLocal(t, 10*time.Second, "huge", "shows that no node has room", func(p *corev1.Pod) bool {
 		return podCondition(p, corev1.PodReady).Reason == corev1.PodReasonUnschedulable
 	})
 	require.Equal(t, corev1.PodPending, pod.Status.Phase)
 	require.Contains(t, podCondition(pod, corev1.PodReady).Message, "Insufficient cpu")
 	require.Equal(t, corev1.ConditionTrue, podCondition(pod, corev1.PodScheduled).Status, "it is scheduled in this cluster")
-	c.told(t, pod, corev1.PodReasonUnschedulable)
+	c.hasEvent(t, pod, corev1.PodReasonUnschedulable)
 
 	// What never started may start, whatever its restart policy.
 	for _, name := range []string{"huge", "never-missing"} {
@@ -223,7 +223,7 @@ func testRefused(t *testing.T, w *world) {
 	})
 	require.Equal(t, corev1.PodPending, pod.Status.Phase)
 	require.Contains(t, pod.Status.Message, "privileged")
-	c.told(t, pod, offloadingv1beta1.ReasonPodRefused)
+	c.hasEvent(t, pod, offloadingv1beta1.ReasonPodRefused)
 	require.NoError(t, w.rome.Client().CoreV1().Pods(c.namespace).Delete(t.Context(), "tool", metav1.DeleteOptions{}))
 	w.absent(t, w.rome, 10*time.Second, c.namespace, "tool")
 	c.create(t, bare("tool", corev1.RestartPolicyAlways))

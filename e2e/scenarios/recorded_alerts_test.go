@@ -324,7 +324,7 @@ func (w *alertWorld) identityUnknown() alarm {
 		name: "identity-unknown", alert: "LiqodPeerUnknown", at: w.rome, process: w.controllerOf(w.rome), line: `liqod_peer_unknown{check="APIServerStatus",peer="milan"} 1`,
 		make: func(t *testing.T) {
 			w.milan.Proxied().Drop()
-			within(t, longest, "milan counts as down", tells(w.rome, "milan", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady))
+			within(t, longest, "milan counts as down", peerSays(w.rome, "milan", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady))
 			w.milan.Proxied().Answer(func(r lab.Request) http.Handler {
 				if r.Resource != "namespaces" || r.Name != metav1.NamespaceSystem {
 					return nil

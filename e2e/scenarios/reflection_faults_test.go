@@ -106,7 +106,7 @@ func testReflectionRestart(t *testing.T, w *world) {
 	w.noWrites(t, time.Now(), time.Now().Add(5*time.Second), "idle")
 
 	vk := w.rome.VKubelet("milan")
-	w.stand(t, "still").missed(t, "down", 2*takeOver, func() {
+	w.kindsFixture(t, "still").missed(t, "down", 2*takeOver, func() {
 		(*vk).Kill()
 		<-(*vk).Exited()
 	}, func() { require.NoError(t, w.sites.Restart(vk)) })
@@ -126,7 +126,7 @@ func (w *world) caughtUp(t *testing.T, namespace, name string, patience time.Dur
 
 // testReflectionAway: what happens while the provider is away is caught up.
 func testReflectionAway(t *testing.T, w *world) {
-	s := w.stand(t, "still")
+	s := w.kindsFixture(t, "still")
 	s.missed(t, "away", promptly+quickly, w.milan.Proxied().Drop, func() {
 		require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionFalse))
 		require.NoError(t, s.shows("away-changed", 1)(t.Context()), "nothing arrives")
@@ -245,7 +245,7 @@ func testTwoWays(t *testing.T, w *world) {
 // withdrawn.
 func testPolicyChange(t *testing.T, w *world) {
 	w.offload(t, "policy", offloadingv1beta1.NamespaceOffloadingSpec{})
-	s := w.stand(t, "policy")
+	s := w.kindsFixture(t, "policy")
 	s.create(t, "allowed", 1, map[string]string{"liqo.io/allow-reflection": "true"})
 	s.create(t, "plain", 1, nil)
 	within(t, quickly, "reflected", s.shows("allowed", 1))

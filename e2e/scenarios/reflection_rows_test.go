@@ -66,20 +66,20 @@ func rows() []row {
 	}
 }
 
-// stand is an offloaded namespace in which there is one object of every kind of a name.
-type stand struct {
+// kindsFixture is an offloaded namespace in which there is one object of every kind of a name.
+type kindsFixture struct {
 	*world
 	home, remote    dynamic.Interface
 	namespace, twin string
 }
 
-func (w *world) stand(t *testing.T, namespace string) stand {
+func (w *world) kindsFixture(t *testing.T, namespace string) kindsFixture {
 	t.Helper()
 	home, err := dynamic.NewForConfig(w.rome.Config())
 	require.NoError(t, err)
 	remote, err := dynamic.NewForConfig(w.milan.Config())
 	require.NoError(t, err)
-	return stand{w, home, remote, namespace, namespace + "-rome"}
+	return kindsFixture{w, home, remote, namespace, namespace + "-rome"}
 }
 
 // object returns one to be created. An EndpointSlice belongs to the Service of its name.
@@ -108,7 +108,7 @@ func (r row) foreign(name string, n int64) *unstructured.Unstructured {
 	return u
 }
 
-func (s stand) create(t *testing.T, name string, n int64, annotations map[string]string) (made []*unstructured.Unstructured) {
+func (s kindsFixture) create(t *testing.T, name string, n int64, annotations map[string]string) (made []*unstructured.Unstructured) {
 	t.Helper()
 	for _, r := range rows() {
 		obj, err := s.home.Resource(r.local).Namespace(s.namespace).Create(t.Context(), r.object(name, n, annotations), metav1.CreateOptions{})
@@ -118,7 +118,7 @@ func (s stand) create(t *testing.T, name string, n int64, annotations map[string
 	return made
 }
 
-func (s stand) change(t *testing.T, name string, n int64) {
+func (s kindsFixture) change(t *testing.T, name string, n int64) {
 	t.Helper()
 	for _, r := range rows() {
 		patch(t, s.home.Resource(r.local).Namespace(s.namespace), name, r.content(n))
@@ -134,7 +134,7 @@ func patch(t *testing.T, in dynamic.ResourceInterface, name string, content map[
 	require.NoError(t, err)
 }
 
-func (s stand) delete(t *testing.T, name string) {
+func (s kindsFixture) delete(t *testing.T, name string) {
 	t.Helper()
 	for _, r := range rows() {
 		require.NoError(t, s.home.Resource(r.local).Namespace(s.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}), r.resource)
@@ -142,7 +142,7 @@ func (s stand) delete(t *testing.T, name string) {
 }
 
 // shows looks for every kind's object in the provider, with the content of that number.
-func (s stand) shows(name string, n int64) func(context.Context) error {
+func (s kindsFixture) shows(name string, n int64) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
 		for _, r := range rows() {
@@ -157,7 +157,7 @@ func (s stand) shows(name string, n int64) func(context.Context) error {
 }
 
 // gone looks for no object of a name in the provider.
-func (s stand) gone(name string) func(context.Context) error {
+func (s kindsFixture) gone(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var errs []error
 		for _, r := range rows() {
@@ -187,7 +187,7 @@ func includes(have, want any) bool {
 // testRows: every kind is created, changed, put right and deleted.
 func testRows(t *testing.T, w *world) {
 	w.offload(t, "rows", offloadingv1beta1.NamespaceOffloadingSpec{})
-	s := w.stand(t, "rows")
+	s := w.kindsFixture(t, "rows")
 	s.create(t, "app", 1, nil)
 	within(t, quickly, "created", s.shows("app", 1))
 	s.change(t, "app", 2)
@@ -208,7 +208,7 @@ func testRows(t *testing.T, w *world) {
 // of its name at home, of which somebody is told.
 func testRowsTaken(t *testing.T, w *world) {
 	w.offload(t, "taken", offloadingv1beta1.NamespaceOffloadingSpec{})
-	s := w.stand(t, "taken")
+	s := w.kindsFixture(t, "taken")
 	theirs := map[string]types.UID{}
 	for _, r := range rows() {
 		obj, err := s.remote.Resource(r.written()).Namespace(s.twin).Create(t.Context(), r.foreign("app", 9), metav1.CreateOptions{})
@@ -216,7 +216,7 @@ func testRowsTaken(t *testing.T, w *world) {
 		theirs[r.resource] = obj.GetUID()
 	}
 	for _, local := range s.create(t, "app", 2, nil) {
-		w.toldAbout(t, local, "FailedReflection", "taken-rome/app")
+		w.eventAbout(t, local, "FailedReflection", "taken-rome/app")
 	}
 	s.change(t, "app", 3)
 	for _, r := range rows() {
@@ -241,7 +241,7 @@ func (r row) changes() string {
 
 // missed makes, changes and deletes an object of every kind while nobody can reflect it,
 // and requires that all is caught up by one write each.
-func (s stand) missed(t *testing.T, what string, patience time.Duration, stop, resume func()) {
+func (s kindsFixture) missed(t *testing.T, what string, patience time.Duration, stop, resume func()) {
 	t.Helper()
 	changed, deleted, created := what+"-changed", what+"-deleted", what+"-created"
 	s.create(t, changed, 1, nil)

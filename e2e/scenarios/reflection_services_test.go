@@ -110,7 +110,7 @@ func testNodePortTaken(t *testing.T, s servicePair) {
 	fresh.Annotations = map[string]string{offloadingv1beta1.ForceRemoteNodePortAnnotation: "true"}
 	fresh = s.create(t, fresh)
 	for _, local := range []*corev1.Service{standing, fresh} {
-		s.toldAbout(t, local, "FailedReflection", fmt.Sprintf("%d: provided port is already allocated", ports[local.Name]))
+		s.eventAbout(t, local, "FailedReflection", fmt.Sprintf("%d: provided port is already allocated", ports[local.Name]))
 	}
 	away(t, "not made with another port", getter(s.remote, "fresh"))
 	require.Equal(t, before, s.until(t, "standing", "as it was", anyState[*corev1.Service]))

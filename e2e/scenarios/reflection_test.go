@@ -162,7 +162,7 @@ func testSecret(t *testing.T, w *world) {
 	token, err := home.Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
 		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.toldAbout(t, token, "ReflectionDisabled", "tokens of service accounts stay")
+	w.eventAbout(t, token, "ReflectionDisabled", "tokens of service accounts stay")
 	_, err = remote.Get(ctx, "token", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
 
@@ -174,8 +174,8 @@ func testSecret(t *testing.T, w *world) {
 	there(t, "another type", getter(remote, "own"), func(s *corev1.Secret) bool { return s.Type == "example.com/other" && s.UID != before.UID })
 }
 
-// toldAbout waits for a Warning event about an object at home.
-func (w *world) toldAbout(t *testing.T, obj metav1.Object, reason, says string) {
+// eventAbout waits for a Warning event about an object at home.
+func (w *world) eventAbout(t *testing.T, obj metav1.Object, reason, says string) {
 	t.Helper()
 	within(t, quickly, "told: "+reason, func(ctx context.Context) error {
 		events, err := w.rome.Client().CoreV1().Events(obj.GetNamespace()).List(ctx, metav1.ListOptions{
@@ -202,7 +202,7 @@ func testCollision(t *testing.T, w *world) {
 	require.NoError(t, err)
 	local, err := home.Create(ctx, configMapOf("app", "whose", "rome's"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.toldAbout(t, local, "FailedReflection", "collide-rome/app")
+	w.eventAbout(t, local, "FailedReflection", "collide-rome/app")
 	now, err := remote.Get(ctx, "app", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, theirs.ResourceVersion, now.ResourceVersion)
@@ -219,7 +219,7 @@ func testCollision(t *testing.T, w *world) {
 	require.NoError(t, err)
 	other, err := home.Create(ctx, configMapOf("other"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.toldAbout(t, other, "FailedReflection", "collide-rome/other")
+	w.eventAbout(t, other, "FailedReflection", "collide-rome/other")
 	require.NoError(t, home.Delete(ctx, "other", metav1.DeleteOptions{}))
 	holds(t, time.Now().Add(3*time.Second), "the provider's own stays", func(ctx context.Context) error {
 		_, err := remote.Get(ctx, "other", metav1.GetOptions{})

@@ -67,7 +67,7 @@ func testStorageNameTaken(t *testing.T, w *world) {
 	before, err := in.Create(t.Context(), &theirs, metav1.CreateOptions{})
 	require.NoError(t, err)
 	local := w.chosenClaim(t, "taken")
-	w.toldAbout(t, local, "RemoteVolumeTaken", "shop-rome/taken of cluster milan was not made by liqod")
+	w.eventAbout(t, local, "RemoteVolumeTaken", "shop-rome/taken of cluster milan was not made by liqod")
 	now, err := in.Get(t.Context(), "taken", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, before.Spec, now.Spec)
@@ -130,7 +130,7 @@ func testStorageLost(t *testing.T, w *world) {
 	within(t, 30*time.Second, "a claim is bound", w.claimBound("lost"))
 	there := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome")
 	require.NoError(t, there.Delete(t.Context(), "lost", metav1.DeleteOptions{}))
-	w.toldAbout(t, local, "RemoteVolumeLost", "shop-rome/lost was deleted in cluster milan")
+	w.eventAbout(t, local, "RemoteVolumeLost", "shop-rome/lost was deleted in cluster milan")
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
 	(&fixture{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "after-loss") // by then the vkubelet works
 	holds(t, time.Now().Add(2*time.Second), "none is made in its place", func(ctx context.Context) error {
@@ -146,7 +146,7 @@ func testStorageLost(t *testing.T, w *world) {
 // testStorageEvents: what the provider says of its claim is told of the one here.
 func testStorageEvents(t *testing.T, w *world) {
 	c := &fixture{world: w, namespace: "shop", twin: "shop-rome"}
-	claim := w.stand(t, "shop").twinOf(t, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "data-db-0", "data-db-0")
+	claim := w.kindsFixture(t, "shop").twinOf(t, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "data-db-0", "data-db-0")
 	c.reportOf(t, "resizer", claim.remote)
-	within(t, 30*time.Second, "told of the claim", c.toldOf([]twinned{claim}, "resizer"))
+	within(t, 30*time.Second, "told of the claim", c.eventsAbout([]withTwin{claim}, "resizer"))
 }

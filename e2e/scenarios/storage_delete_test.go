@@ -166,7 +166,7 @@ func testAdoption(t *testing.T, w *world) {
 		local, err = claims.Get(ctx, "data-db-0", metav1.GetOptions{})
 		return err
 	})
-	w.toldAbout(t, local, "RemoteVolumeTaken", "keeps the data of an earlier PersistentVolumeClaim of this name")
+	w.eventAbout(t, local, "RemoteVolumeTaken", "keeps the data of an earlier PersistentVolumeClaim of this name")
 	require.Error(t, w.claimBound("data-db-0")(t.Context()), "it waits")
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
 	_, err = claims.Patch(t.Context(), "data-db-0", types.MergePatchType, patch, metav1.PatchOptions{})

@@ -80,7 +80,7 @@ func testTokenPair(t *testing.T, m mesh, rome, milan *site.Site) {
 		if s == milan {
 			other = rome
 		}
-		within(t, soon, s.Name+" says so", tells(s, other.Name, corev1beta1.ConditionReady, metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed))
+		within(t, soon, s.Name+" says so", peerSays(s, other.Name, corev1beta1.ConditionReady, metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed))
 		fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), other.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Equal(t, corev1beta1.RoleConsumerAndProvider, fc.Status.Role)

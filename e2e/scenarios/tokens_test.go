@@ -323,7 +323,7 @@ func tokenNameTaken(t *testing.T, w *tokenWorld) {
 	require.NoError(t, err)
 	local, err := w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), cashierPod("b"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.toldAbout(t, local, "FailedSATokensReflection", secret.Name)
+	w.eventAbout(t, local, "FailedSATokensReflection", secret.Name)
 	now, err := in.Get(t.Context(), secret.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, theirs, now)

@@ -23,7 +23,7 @@ func testLastNodeDeleted(t *testing.T, w *world) {
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("milan"))
 	t.Logf("virtual node gone after %s", time.Since(begin).Round(time.Millisecond))
 	w.nothingLeft(t, "milan")
-	within(t, soon, "the namespace is told", w.stands("nodes", offloadingv1beta1.PhaseNoClusterSelected))
+	within(t, soon, "the namespace is told", w.offloadingIs("nodes", offloadingv1beta1.PhaseNoClusterSelected))
 	within(t, soon, "its twin is gone", w.noTwin("nodes-rome"))
 }
 

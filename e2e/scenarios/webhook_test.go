@@ -375,7 +375,7 @@ func (a author) away(t *testing.T, kept string) {
 	within(t, soon, "rome is not a peer of itself", a.clusterReady("rome", metav1.ConditionFalse, corev1beta1.ReasonSelfPeering))
 	w := &world{rome: a.Site}
 	within(t, soon, "the name is taken", w.virtualNode("liqo-tenant-milan", taken, "NameTaken"))
-	within(t, soon, "a namespace is refused", w.stands("kube-system", offloadingv1beta1.PhaseAllFailed, "belongs to Kubernetes"))
+	within(t, soon, "a namespace is refused", w.offloadingIs("kube-system", offloadingv1beta1.PhaseAllFailed, "belongs to Kubernetes"))
 	_, err = a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
 	require.True(t, apierrors.IsInternalError(err), "%v", err)
 	require.ErrorContains(t, err, "pod.mutate.liqo.io")
