@@ -138,12 +138,16 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}}, nil
 }
 
-// witness tells the health of peers Unknown while no replica of role controller leads. A
-// take-over lasts as long as the Lease, and a little more.
+// witness writes the health of peers while no replica of role controller leads. A take-over
+// lasts as long as the Lease, and a little more.
 func witness(env Env, h home) *link.Witness {
+	reports := &gatewayReports{
+		leases: h.plain.kube.CoordinationV1().Leases(env.Config.Namespace), liqo: h.plain.liqo,
+		otherwise: env.Config.Lease.Duration, clock: env.Clock, log: env.Log,
+	}
 	return link.NewWitness(link.WitnessConfig{
 		Leases: h.plain.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: controllerLease,
-		Period: env.Config.Lease.RetryPeriod, Patience: 2 * env.Config.Lease.Duration, Liqo: h.fenced.liqo, Clock: env.Clock, Log: env.Log,
+		Period: env.Config.Lease.RetryPeriod, Patience: 2 * env.Config.Lease.Duration, Networks: reports.networks, Liqo: h.fenced.liqo, Clock: env.Clock, Log: env.Log,
 	})
 }
 

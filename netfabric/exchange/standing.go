@@ -128,13 +128,20 @@ func (s *Standing) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	return s.negotiating(peer)
 }
 
-// connected is what a Connection tells.
+// connected returns the condition of a peer with a Connection.
 func (s *Standing) connected(c *networkingv1beta1.Connection) *metav1.Condition {
-	ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
-	switch {
-	case !s.cfg.Gateways.Alive(): // nobody else writes the status of a Connection
+	if !s.cfg.Gateways.Alive() { // nobody else writes the status of a Connection
 		return standing(metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, fmt.Sprintf(
 			"no gateway of cluster %s is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway", s.cfg.ClusterID))
+	}
+	return Reported(c)
+}
+
+// Reported returns the condition NetworkStatus of a peer as the gateways report it in the
+// status of its Connection. It holds while one of them runs.
+func Reported(c *networkingv1beta1.Connection) *metav1.Condition {
+	ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
+	switch {
 	case ready == nil:
 		return standing(metav1.ConditionUnknown, corev1beta1.ReasonConnecting, fmt.Sprintf(
 			"the gateways have not reported on Connection %s/%s yet", c.Namespace, c.Name))

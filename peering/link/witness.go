@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,21 +28,26 @@ type WitnessConfig struct {
 	// Patience is how long the Lease does not change until there is no controller. It is
 	// longer than a take-over.
 	Patience time.Duration
+	// Networks returns the conditions NetworkStatus, by cluster id, that living gateways of this
+	// cluster report. It is called every Period while no controller runs.
+	Networks func(context.Context) map[string]metav1.Condition
 	// Liqo writes ForeignClusters.
 	Liqo  versioned.Interface
 	Clock clock.WithTicker
 	Log   *zap.Logger
 }
 
-// Witness tells the health of peers Unknown while no controller runs that could tell it: what
-// the last one has written may be over. It judges by its own clock since it has seen the
-// controller's Lease change. A controller that comes back writes what it finds.
+// Witness writes the health of peers while no controller runs: what gateways report of the
+// network, and Unknown for what only a controller checks, because what the last one has written
+// may be over. It counts the time since it has seen the controller's Lease change by its own
+// clock. A controller that comes back writes what it finds.
 type Witness struct {
 	cfg WitnessConfig
 
-	version string    // of the Lease
-	since   time.Time // since when it has not changed
-	told    bool      // all ForeignClusters have been written since then
+	version  string    // of the Lease
+	since    time.Time // since when it has not changed
+	told     bool      // all ForeignClusters have been written since then
+	networks map[string]metav1.Condition
 }
 
 // NewWitness returns a Witness. It starts nothing.
@@ -53,17 +59,27 @@ func (w *Witness) Run(ctx context.Context) error {
 	ticker := w.cfg.Clock.NewTicker(w.cfg.Period)
 	defer ticker.Stop()
 	for {
-		if w.silent(ctx) && !w.told {
-			err := w.tell(ctx)
-			if w.told = err == nil; err != nil && ctx.Err() == nil {
-				w.cfg.Log.Warn("the health of peers could not be told Unknown; will retry", zap.Error(err))
-			}
+		if w.silent(ctx) {
+			w.look(ctx)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
 		}
+	}
+}
+
+// look writes ForeignClusters, unless that is done and the networks are as they were then.
+func (w *Witness) look(ctx context.Context) {
+	networks := w.cfg.Networks(ctx)
+	if w.told && maps.Equal(networks, w.networks) {
+		return
+	}
+	w.networks = networks
+	err := w.tell(ctx)
+	if w.told = err == nil; err != nil && ctx.Err() == nil {
+		w.cfg.Log.Warn("the health of peers could not be written; will retry", zap.Error(err))
 	}
 }
 
@@ -108,16 +124,25 @@ func (w *Witness) tell(ctx context.Context) error {
 		}
 	}
 	if len(errs) == 0 {
-		w.cfg.Log.Info("no controller runs: the health of peers is told Unknown")
+		w.cfg.Log.Info("no controller runs: the health of peers is Unknown, but for what gateways report")
 	}
 	return errors.Join(errs...)
 }
 
-// doubt makes the conditions Unknown that follow from checks.
+// doubt makes the conditions Unknown that follow from checks of the controller.
 func (w *Witness) doubt(fc *corev1beta1.ForeignCluster) {
+	network, reported := w.networks[fc.Name]
 	for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork, corev1beta1.ConditionReady} {
 		have := apply.FindCondition(fc.Status.Conditions, kind)
-		if have == nil || have.Status == metav1.ConditionUnknown {
+		if have == nil {
+			continue
+		}
+		if kind == corev1beta1.ConditionNetwork && reported {
+			network.ObservedGeneration, network.LastTransitionTime = have.ObservedGeneration, metav1.NewTime(w.cfg.Clock.Now())
+			apply.SetCondition(&fc.Status.Conditions, network)
+			continue
+		}
+		if have.Status == metav1.ConditionUnknown {
 			continue
 		}
 		apply.SetCondition(&fc.Status.Conditions, metav1.Condition{

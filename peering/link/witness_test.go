@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,8 @@ type witnessed struct {
 	mu     sync.Mutex
 	away   error // what the API server answers
 	writes int
+	// networks are what living gateways report.
+	networks map[string]metav1.Condition
 }
 
 func newWitnessed(t *testing.T) *witnessed {
@@ -52,6 +55,11 @@ func newWitnessed(t *testing.T) *witnessed {
 		return w.away != nil, nil, w.away
 	})
 	witness := NewWitness(WitnessConfig{Leases: w.core.CoordinationV1(), Namespace: "liqod", Name: "liqod-controller", Period: 2 * time.Second, Patience: patience,
+		Networks: func(context.Context) map[string]metav1.Condition {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return maps.Clone(w.networks)
+		},
 		Liqo: w.liqo, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -83,6 +91,16 @@ func (w *witnessed) answers(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.away = err
+}
+
+// report sets what living gateways report of the network to milan; "": no gateway lives.
+func (w *witnessed) report(status metav1.ConditionStatus, reason string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.networks = nil
+	if status != "" {
+		w.networks = map[string]metav1.Condition{"milan": {Type: corev1beta1.ConditionNetwork, Status: status, Reason: reason}}
+	}
 }
 
 // is returns the conditions as "Status Reason", by type.
@@ -140,6 +158,27 @@ func TestWitness(t *testing.T) {
 			require.NoError(t, err)
 			time.Sleep(time.Minute)
 			require.Equal(t, doubted, w.is())
+		},
+		"gateways vouch for the network": func(t *testing.T, w *witnessed) {
+			w.renewing(10)
+			w.report("True", "AllTunnelsUp")
+			time.Sleep(10 * time.Minute)
+			network := func() string { return w.is()[corev1beta1.ConditionNetwork] }
+			require.Equal(t, "True AllTunnelsUp", network())
+			require.Equal(t, "Unknown NoController", w.is()[server])
+			n := len(w.liqo.Actions())
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.Len(t, w.liqo.Actions(), n, "once")
+			w.report("False", "TunnelDown")
+			time.Sleep(2 * time.Second)
+			require.Equal(t, "False TunnelDown", network())
+			w.report("", "")
+			time.Sleep(2 * time.Second)
+			require.Equal(t, "Unknown NoController", network())
+			w.report("True", "AllTunnelsUp")
+			time.Sleep(2 * time.Second)
+			require.Equal(t, "True AllTunnelsUp", network())
 		},
 		"there was none": func(t *testing.T, w *witnessed) {
 			time.Sleep(patience - time.Second)
