@@ -81,6 +81,7 @@ var forbidden = []struct {
 	{path: "github.com/mdlayher", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
 	{path: "github.com/google/nftables", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
 	{path: "golang.zx2c4.com/wireguard", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
+	{path: module + "/shadow/quota", why: "shadow/pod creates the pods, and asks it for room", except: []string{"shadow/pod"}},
 	{path: "reflect", why: "types are known", except: []string{"kube"}, tests: true},
 }
 

@@ -72,9 +72,9 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	switch {
 	case f.pod == nil:
 	case f.shadow != nil && owns(f.shadow, f.pod):
-		e.wake(e.ledger.seen(f.pod))
+		e.quota.Seen(f.pod)
 	default:
-		e.wake(e.ledger.absent(key))
+		e.quota.Absent(key)
 	}
 	a := decide(f)
 	if a.verb == createPod {

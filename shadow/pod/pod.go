@@ -16,32 +16,30 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/quota"
 )
 
-// sync decides on the facts of the caches, and again on live facts if the action needs it.
-// Each creation needs room in the consumer's quota.
+// sync gathers the facts about one key, decides on one action, and does it. It gathers and
+// decides again from live reads if the action needs that. A pod that waits for room in its
+// consumer's Quotas costs no read.
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
-	if key == turnKey(key.Name) {
-		e.wake(e.ledger.resume(key.Name))
-		return nil
-	}
 	f, err := e.cached(key)
-	for err == nil {
-		a := decide(f)
-		if a.verb == createPod {
-			if ok, err := e.admit(ctx, key, f); !ok {
-				return err
-			}
-		}
-		if !a.confirm || f.live {
-			if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
-				return err
-			}
-			return e.giveBack(ctx, key, f, a)
-		}
-		f, err = e.live(ctx, key)
+	if err != nil {
+		return err
 	}
-	return err
+	a := decide(f)
+	if a.confirm && a.verb == createPod {
+		if room, err := e.reserve(ctx, f); err != nil || !room.OK() {
+			return err
+		}
+	}
+	if a.confirm {
+		if f, err = e.live(ctx, key); err != nil {
+			return err
+		}
+		a = decide(f)
+	}
+	return e.do(ctx, key, f, a)
 }
 
 const (
@@ -292,62 +290,79 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 	if f.pod != nil && f.shadow != nil && owns(f.shadow, f.pod) {
 		e.settle(key, f)
 	}
+	var err error
 	switch a.verb {
+	case createPod:
+		return e.create(ctx, key, f)
+	case updatePod:
+		return e.update(ctx, f)
 	case wait:
 		return loop.After(a.after)
 	case startLeaving:
 		e.memory.leave(f.pod.UID, f.now)
 		return loop.After(a.after)
-	case createPod:
-		return e.create(ctx, key, f)
-	case updatePod:
-		return e.update(ctx, key, f)
-	case deletePod:
-		return e.deletePod(ctx, f.pod)
 	case releasePod:
 		return e.release(ctx, f.pod)
-	case recordEnd:
-		return e.recordEnd(ctx, f, a)
 	case recordLoss:
 		return e.recordLoss(ctx, f.shadow, a.lost)
+	case deletePod:
+		err = e.deletePod(ctx, f.pod)
+	case recordEnd:
+		err = e.recordEnd(ctx, f, a)
 	case setCondition:
-		return e.deny(ctx, f, a)
+		err = e.deny(ctx, f, a)
 	case removeCondition:
-		return e.removeCondition(ctx, f.shadow)
-	default:
-		return nil
+		err = e.removeCondition(ctx, f.shadow)
 	}
+	if err != nil {
+		return err
+	}
+	return e.giveBack(ctx, key, f)
 }
 
-// settle drops what memory holds for a pod that exists and is wanted.
-func (e *Enforcer) settle(key loop.Key, f facts) {
-	e.memory.arrived(f.pod.UID)
-	if f.lost != nil && f.lost.UID != f.pod.UID && !uncounted(f) {
-		e.memory.forget(key, f.lost)
+// reserve reserves room for the pod that is to be created. Without room it sets the condition
+// once per reason and generation: the numbers in its message change with every other pod, so
+// they are not kept up to date. Then the error is the result of the sync.
+func (e *Enforcer) reserve(ctx context.Context, f facts) (quota.Verdict, error) {
+	room, err := e.quota.Reserve(f.shadow, f.want)
+	if err != nil || room.Reason == "" {
+		return room, err
 	}
+	have := meta.FindStatusCondition(f.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+	if have != nil && have.Reason == room.Reason && have.ObservedGeneration == f.shadow.Generation {
+		return room, nil
+	}
+	return room, e.deny(ctx, f, deny(f, room.Reason, room.Message))
 }
 
+// create creates the pod if it has room in the Quotas of its consumer.
 func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
-	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
+	room, err := e.reserve(ctx, f)
+	if err != nil || !room.OK() {
+		return err
+	}
 	e.memory.asking(key, f.shadow.UID)
-	foreseen := e.ledger.send(consumer, key)
+	e.quota.Sent(key)
 	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		e.memory.forget(key, f.lost)
 		e.memory.refusals.Forget(f.shadow.UID)
 		e.cfg.Log.Debug("remote pod created", zap.Stringer("key", key))
-		return e.created(ctx, key, pod, foreseen)
+		if e.quota.Created(pod, room) {
+			return e.surprise(ctx, key, pod)
+		}
+		return nil
 	case apierrors.IsAlreadyExists(err):
 		return e.afterCollision(ctx, key)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		e.wake(e.ledger.refused(consumer, key))
+		e.quota.Absent(key)
 		a := deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
 		a.retry = true
 		return e.deny(ctx, f, a)
 	case loop.IsRefusal(err):
 		if !apierrors.IsInternalError(err) { // an internal error may follow the creation
-			e.wake(e.ledger.refused(consumer, key))
+			e.quota.Absent(key)
 		}
 		a := deny(f, offloadingv1beta1.ReasonPodRefused, offloadingv1beta1.ExplainBound(err.Error()))
 		a.retry = true
@@ -357,15 +372,10 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	}
 }
 
-// created counts the new pod in the ledger.
-func (e *Enforcer) created(ctx context.Context, key loop.Key, pod *corev1.Pod, foreseen corev1.ResourceList) error {
-	larger, beyond, woken := e.ledger.created(pod, foreseen)
-	e.wake(woken)
-	if foreseen != nil {
-		e.trials.learn(key.Namespace, larger)
+// settle drops what memory holds for a pod that exists and is wanted.
+func (e *Enforcer) settle(key loop.Key, f facts) {
+	e.memory.arrived(f.pod.UID)
+	if f.lost != nil && f.lost.UID != f.pod.UID && !uncounted(f) {
+		e.memory.forget(key, f.lost)
 	}
-	if !beyond {
-		return nil
-	}
-	return e.surprise(ctx, key, pod)
 }

@@ -21,7 +21,6 @@ import (
 
 const (
 	createWrite = "create pods"
-	tryWrite    = "try pods"
 	patchWrite  = "patch pods"
 	resizeWrite = "patch pods/resize"
 	deleteWrite = "delete pods"
@@ -67,7 +66,7 @@ func TestNothingIsReadForPodsOfTheTerm(t *testing.T) {
 			r.liqod.PrependReactor("list", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, &offloadingv1beta1.ShadowPodList{ListMeta: metav1.ListMeta{ResourceVersion: tc.head}}, tc.fails
 			})
-			r.e.begin(t.Context())
+			r.e.head.Store(r.e.newest(t.Context()))
 			since := testTime().Add(-2 * time.Second)
 			r.e.since.Store(&since)
 			r.reads = 0
@@ -507,7 +506,7 @@ func TestShadowsWithClaims(t *testing.T) {
 	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) {
 		s.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
 	}))
-	require.Equal(t, []loop.Key{{Namespace: testNamespace, Name: testName}}, r.e.shadowsWithClaims(nil))
+	require.Equal(t, []loop.Key{{Namespace: testNamespace, Name: testName}}, r.e.indexed(refusedIndex, withClaims))
 	r = newRig(t, newShadow(always))
-	require.Empty(t, r.e.shadowsWithClaims(nil))
+	require.Empty(t, r.e.indexed(refusedIndex, withClaims))
 }

@@ -3,6 +3,8 @@ package pod
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +26,10 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
+
+const quiet = "oslo" // a consumer beside origin
 
 // TestRun drives the Enforcer through its informers: a creation, a namespace that becomes a
 // twin, a loss, and a second term of leadership.
@@ -96,6 +101,78 @@ func TestRun(t *testing.T) {
 	stop()
 }
 
+// TestRunWithAQuota: of 20 ShadowPods with 300m each, three have pods under a Quota of one CPU,
+// also across terms. As pods end, all others get theirs.
+func TestRunWithAQuota(t *testing.T) {
+	core, liqod := fake.NewClientset(twin()), liqodfake.NewSimpleClientset(&offloadingv1beta1.Quota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(origin), Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{Resources: cpu("1")},
+	})
+	const all = 20
+	begin := metav1.Now()
+	for i := range all {
+		require.NoError(t, liqod.Tracker().Add(newShadow(never, requests("300m"), func(s *offloadingv1beta1.ShadowPod) {
+			s.Name = fmt.Sprintf("p-%02d", i)
+			s.UID, s.CreationTimestamp = types.UID(s.Name), metav1.NewTime(begin.Add(time.Duration(i-all)*time.Second))
+		})))
+	}
+	var mu sync.Mutex
+	var made []string
+	core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		pod := a.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
+		mu.Lock()
+		defer mu.Unlock()
+		made = append(made, pod.Name)
+		pod.UID = types.UID("made-" + pod.Name)
+		return false, nil, nil
+	})
+	ctx := t.Context()
+	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
+	e, err := New(Config{
+		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
+		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
+		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
+		StorageClasses: shared.Storage().V1().StorageClasses().Informer(),
+	})
+	require.NoError(t, err)
+	own.Start(ctx.Done())
+	shared.Start(ctx.Done())
+	lead := func() (stop func()) {
+		leading, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- e.Run(leading, 4) }()
+		return func() { cancel(); require.NoError(t, <-done) }
+	}
+	running := func() (pods []corev1.Pod) {
+		list, err := core.CoreV1().Pods(testNamespace).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, pod := range list.Items {
+			if pod.Status.Phase != corev1.PodSucceeded {
+				pods = append(pods, pod)
+			}
+		}
+		require.LessOrEqual(t, len(pods), 3)
+		return pods
+	}
+	stop := lead()
+	for n := 0; n < all; {
+		require.Eventually(t, func() bool { return len(running()) == min(3, all-n) }, time.Minute, 5*time.Millisecond, "%d have ended", n)
+		if n%5 == 4 {
+			stop()
+			stop = lead()
+		}
+		ended := running()[n%min(3, all-n)]
+		ended.Status.Phase = corev1.PodSucceeded
+		_, err := core.CoreV1().Pods(testNamespace).UpdateStatus(ctx, &ended, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		n++
+	}
+	stop()
+	require.Len(t, made, all)
+	slices.Sort(made)
+	require.Len(t, slices.Compact(made), all, "each once")
+}
+
 // TestRunOfAConsumerThatFloods: every sync of one consumer's 200 ShadowPods takes for ever.
 // The ShadowPod of another consumer gets its pod.
 func TestRunOfAConsumerThatFloods(t *testing.T) {
@@ -144,4 +221,14 @@ func TestRunOfAConsumerThatFloods(t *testing.T) {
 	require.EqualValues(t, 4, held.Load(), "and no more")
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// TestKeysBelongToConsumers: the keys of a consumer take turns with those of others, also
+// while its namespace is not in the cache.
+func TestKeysBelongToConsumers(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	require.Equal(t, origin, r.e.consumer(r.key()))
+	require.NoError(t, r.spaces.GetIndexer().Delete(twin()))
+	require.Equal(t, origin, r.e.consumer(r.key()))
+	require.Empty(t, r.e.consumer(loop.Key{Namespace: "gone", Name: "p"}))
 }

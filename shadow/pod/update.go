@@ -20,18 +20,21 @@ var errNoSubresource = errors.New("this cluster's API server does not make this 
 // errPodResourcesKept: the API server accepted a resize and did not apply it.
 var errPodResourcesKept = errors.New("spec.resources: this cluster's API server does not change the resources of a running pod as a whole")
 
+// errNoRoom: the consumer's Quotas do not allow the resize.
+var errNoRoom = errors.New("spec.resources")
+
+// errLater: it is not decided yet whether they do. The key is woken then.
+var errLater = errors.New("not decided yet")
+
 // update sends the resize, then the new ephemeral containers, then all other changes. A
 // refused part does not keep the others back.
-func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
+func (e *Enforcer) update(ctx context.Context, f facts) error {
 	resources := readApplied(f.want).Resources
-	parked, refused := e.outgrown(key, f)
-	if parked {
+	refused := e.resize(ctx, f)
+	if errors.Is(refused, errLater) {
 		return nil
 	}
 	full := errors.Is(refused, errNoRoom)
-	if refused == nil {
-		refused = e.resize(ctx, f)
-	}
 	if refused != nil && !final(refused) {
 		return fmt.Errorf("resizing pod %s/%s: %w", f.pod.Namespace, f.pod.Name, refused)
 	}
@@ -55,7 +58,7 @@ func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 		return nil
 	}
 	a := deny(f, ReasonUpdateRefused, refused.Error())
-	a.retry = !full // the ledger wakes a pod that waits only for room
+	a.retry = !full // quota wakes a pod that waits only for room
 	return e.deny(ctx, f, a)
 }
 
@@ -69,14 +72,20 @@ func (e *Enforcer) resize(ctx context.Context, f facts) error {
 	if len(patch) == 0 {
 		return nil
 	}
+	switch room := e.quota.Grow(f.shadow, f.pod, f.want); {
+	case room.Later:
+		return errLater
+	case !room.OK():
+		return fmt.Errorf("%w: %s", errNoRoom, room.Message)
+	}
 	pod, err := e.patch(ctx, f.pod, patch, "resize")
 	if err != nil {
 		if final(err) && !apierrors.IsInternalError(err) {
-			e.wake(e.ledger.resized(f.pod.UID, nil))
+			e.quota.Resized(f.pod, nil)
 		}
 		return err
 	}
-	e.wake(e.ledger.resized(f.pod.UID, pod))
+	e.quota.Resized(f.pod, pod)
 	if pod == nil || readApplied(f.pod).Resources >= readApplied(f.want).Resources {
 		return nil
 	}

@@ -10,7 +10,9 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	nodev1informers "k8s.io/client-go/informers/node/v1"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +26,7 @@ import (
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/quota"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -89,8 +92,7 @@ type Enforcer struct {
 	pods       corev1listers.PodLister
 	namespaces corev1listers.NamespaceLister
 	synced     []cache.InformerSynced
-	ledger     *ledger
-	trials     trials
+	quota      *quota.Ledger
 	// since is when the current Run began.
 	since atomic.Pointer[time.Time]
 	// head is the resource version of the API server at that time; empty: unknown.
@@ -107,31 +109,35 @@ func New(cfg Config) (*Enforcer, error) {
 		pods:       corev1listers.NewPodLister(cfg.Pods.GetIndexer()),
 		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
 	}
-	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{claimsIndex: withClaims, selectingIndex: selecting}); err != nil {
+	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: refusals}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowPods: %w", err)
 	}
-	e.ledger = newLedger(cfg.Clock, cfg.Patience, cfg.HomeLost, func(pod *corev1.Pod) bool {
-		return !endedItself(pod) && offloadingv1beta1.MayRunAgain(pod) && e.wanted(pod)
-	})
 	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer})
-	if _, err := e.loop.Watch(cfg.ShadowPods, loop.Self); err != nil {
+	var err error
+	e.quota, err = quota.New(quota.Config{
+		Kube: cfg.Kube, Liqo: cfg.Liqo, Quotas: cfg.Quotas, LimitRanges: cfg.LimitRanges, RuntimeClasses: cfg.RuntimeClasses,
+		Patience: cfg.Patience, Settle: cfg.Settle, HomeLost: cfg.HomeLost, Again: e.again, Wake: e.loop.Wake,
+		Clock: cfg.Clock, Log: cfg.Log, Observer: cfg.Observer,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if _, err := e.loop.Watch(cfg.Namespaces, e.shadowsIn); err != nil {
-		return nil, err
-	}
-	if _, err := e.loop.Watch(cfg.StorageClasses, e.shadowsWithClaims); err != nil {
-		return nil, err
+	for _, watched := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ShadowPods, loop.Self},
+		{cfg.Namespaces, e.shadowsIn},
+		// A StorageClass or a Quota changes what Harden accepts.
+		{cfg.StorageClasses, func(any) []loop.Key { return e.indexed(refusedIndex, withClaims) }},
+		{cfg.Quotas, e.shadowsThatSelect},
+	} {
+		if _, err := e.loop.Watch(watched.informer, watched.keys); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := cfg.ShadowPods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}); err != nil {
 		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
-	}
-	if _, err := cfg.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if ns, ok := loop.Object[*corev1.Namespace](obj); ok {
-			e.trials.drop(ns.Name)
-		}
-	}}); err != nil {
-		return nil, fmt.Errorf("listening to namespaces: %w", err)
 	}
 	// loop.Watch does not suffice: memory must hold the last state of the pod before the
 	// key is queued.
@@ -143,8 +149,8 @@ func New(cfg Config) (*Enforcer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening to remote pods: %w", err)
 	}
-	e.synced = append(e.synced, reg.HasSynced, cfg.Pods.HasSynced)
-	return e, e.watchQuotas()
+	e.synced = []cache.InformerSynced{reg.HasSynced, cfg.Pods.HasSynced, e.quota.HasSynced}
+	return e, nil
 }
 
 // Run blocks until ctx is done and every worker has returned. It may be called again after
@@ -153,13 +159,13 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
 		return nil
 	}
-	e.begin(ctx)
-	defer e.ledger.end()
-	var stock sync.WaitGroup
-	defer stock.Wait()
-	stock.Go(func() { e.takeStock(ctx) })
+	e.head.Store(e.newest(ctx))
 	now := e.cfg.Clock.Now()
 	e.since.Store(&now)
+	e.quota.Begin()
+	var room sync.WaitGroup
+	defer room.Wait()
+	room.Go(func() { e.quota.Run(ctx) })
 	// A pod without a ShadowPod is queued by no other event. Each term queues all of them.
 	for _, obj := range e.cfg.Pods.GetIndexer().List() {
 		for _, key := range loop.Self(obj) {
@@ -169,9 +175,32 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	return e.loop.Run(ctx, workers)
 }
 
+// newest returns the resource version of the ShadowPods in the API server. It returns nil if
+// the API server does not answer; then more creations are confirmed by live reads.
+func (e *Enforcer) newest(ctx context.Context) *string {
+	list, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		e.cfg.Log.Warn("the resource version at the begin of the term is not known", zap.Error(fmt.Errorf("listing ShadowPods: %w", err)))
+		return nil
+	}
+	return &list.ResourceVersion
+}
+
+// Account is the usage of one consumer.
+type Account = quota.Account
+
+// Accounts returns the usage of each consumer, sorted by id. It returns nil while this
+// process does not lead. It is safe for concurrent use.
+func (e *Enforcer) Accounts() []Account { return e.quota.Accounts() }
+
+// again reports whether a terminated pod is going to be replaced.
+func (e *Enforcer) again(pod *corev1.Pod) bool {
+	return !endedItself(pod) && offloadingv1beta1.MayRunAgain(pod) && e.wanted(pod)
+}
+
 func (e *Enforcer) podSeen(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok {
-		e.wake(e.ledger.seen(pod))
+		e.quota.Seen(pod)
 		e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 	}
 }
@@ -183,7 +212,7 @@ func (e *Enforcer) podChanged(before, after any) {
 	is, ok2 := after.(*corev1.Pod)
 	if ok1 && ok2 && was.UID != is.UID {
 		e.keepLost(was)
-		e.wake(e.ledger.gone(was, false))
+		e.quota.Gone(was, "")
 	}
 	e.podSeen(after)
 }
@@ -193,7 +222,11 @@ func (e *Enforcer) podGone(obj any) {
 	if !ok {
 		return
 	}
-	e.wake(e.ledger.gone(pod, e.keepLost(pod) && offloadingv1beta1.MayRunAgain(pod)))
+	successor := types.UID("")
+	if e.keepLost(pod) && offloadingv1beta1.MayRunAgain(pod) {
+		successor = shadowOf(pod)
+	}
+	e.quota.Gone(pod, successor)
 	e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 }
 
@@ -219,21 +252,28 @@ func (e *Enforcer) shadowGone(obj any) {
 	}
 }
 
-// Indexes of the ShadowPods.
 const (
-	// claimsIndex has those with ephemeral volumes, under one value.
-	claimsIndex = "pod/claims"
-	// selectingIndex has those that wait and select nodes, by consumer.
-	selectingIndex = "pod/selecting"
+	// refusedIndex has the ShadowPods whose pods Harden may refuse now and accept later: those
+	// with ephemeral volumes under withClaims, and those that are not enforced and select nodes
+	// under their consumer.
+	refusedIndex = "pod/refused"
+	withClaims   = "/claims"
 )
 
-// withClaims is the index function of claimsIndex.
-func withClaims(obj any) ([]string, error) {
+// refusals is the index function of refusedIndex.
+func refusals(obj any) (values []string, err error) {
 	s, ok := obj.(*offloadingv1beta1.ShadowPod)
-	if ok && slices.ContainsFunc(s.Spec.Pod.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
-		return []string{claimsIndex}, nil
+	if !ok {
+		return nil, nil
 	}
-	return nil, nil
+	if slices.ContainsFunc(s.Spec.Pod.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
+		values = append(values, withClaims)
+	}
+	selects := len(s.Spec.Pod.NodeSelector) > 0 || s.Spec.Pod.Affinity != nil
+	if selects && meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil {
+		values = append(values, s.Labels[offloadingv1beta1.OriginLabel])
+	}
+	return values, nil
 }
 
 // indexed returns the keys of the ShadowPods under a value of an index.
@@ -249,8 +289,19 @@ func (e *Enforcer) indexed(index, value string) []loop.Key {
 	return keys
 }
 
-// shadowsWithClaims returns the keys of the ShadowPods that have ephemeral volumes.
-func (e *Enforcer) shadowsWithClaims(any) []loop.Key { return e.indexed(claimsIndex, claimsIndex) }
+// shadowsThatSelect returns the keys of the ShadowPods of a Quota's consumer that are not
+// enforced and select nodes.
+func (e *Enforcer) shadowsThatSelect(obj any) []loop.Key {
+	q, ok := obj.(*offloadingv1beta1.Quota)
+	if !ok {
+		return nil
+	}
+	consumer, ok := quota.Consumer(q)
+	if !ok {
+		return nil
+	}
+	return e.indexed(refusedIndex, consumer)
+}
 
 // shadowsIn returns the keys of the ShadowPods in a namespace.
 func (e *Enforcer) shadowsIn(obj any) []loop.Key {
@@ -258,23 +309,12 @@ func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 	if !ok {
 		return nil
 	}
-	shadows, err := e.shadows.ShadowPods(ns.Name).List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	keys := make([]loop.Key, 0, len(shadows))
-	for _, s := range shadows {
-		keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
-	}
-	return keys
+	return e.indexed(cache.NamespaceIndex, ns.Name)
 }
 
 // consumer returns the consumer that a key is worked on for: the one of its twin namespace,
 // or of its ShadowPod while no cache has the namespace.
 func (e *Enforcer) consumer(key loop.Key) string {
-	if key.Namespace == "" {
-		return key.Name // see turnKey
-	}
 	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
 		return ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	}

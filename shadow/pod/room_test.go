@@ -19,39 +19,67 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// bounded gives the consumer a Quota of n CPUs, and settles the ledger.
+// bounded gives the consumer a Quota of n CPUs, and has the quota count the pods.
 func (r *rig) bounded(n string) {
-	r.e.ledger.begin()
-	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), n))
-	list := &corev1.PodList{}
-	if pod := r.pod(); pod != nil {
-		list.Items = append(list.Items, *pod)
+	r.e.quota.Begin()
+	r.limit(cpu(n))
+	r.outside = true
+	require.NoError(r.t, r.e.quota.Count(r.t.Context()))
+	r.outside, r.reads = false, 0
+}
+
+// limit gives the consumer a Quota in place of the one that it has.
+func (r *rig) limit(resources corev1.ResourceList, mods ...func(*offloadingv1beta1.Quota)) {
+	q := &offloadingv1beta1.Quota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(origin), Name: "q"},
+		Spec:       offloadingv1beta1.QuotaSpec{Resources: resources},
 	}
-	r.e.ledger.listPods(list)
+	for _, mod := range mods {
+		mod(q)
+	}
+	r.quotas.put(q)
 }
 
 // taken adds another pod of the consumer that requests n CPUs.
 func (r *rig) taken(n string) *corev1.Pod {
-	b := &book{ledger: r.e.ledger}
-	pod := b.small("other", n)
-	pod.ResourceVersion = r.next()
-	r.e.ledger.seen(pod)
+	pod := podOf(newShadow(always, requests(n)), uidOf("other"), func(p *corev1.Pod) { p.Name, p.ResourceVersion = "other", r.next() })
+	r.e.quota.Seen(pod)
 	return pod
+}
+
+func cpu(n string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
 }
 
 func requests(n string) shadowMod {
 	return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Resources.Requests = cpu(n) }
 }
 
-// known marks the namespace as one whose pods come out as predicted.
-func (r *rig) known() { r.e.trials.learn(testNamespace, false) }
+// wants asks for room for a young pod of the consumer, and gives the room back.
+func (r *rig) wants(n string) string {
+	s := newShadow(always, requests(n), func(s *offloadingv1beta1.ShadowPod) {
+		s.Name, s.UID, s.CreationTimestamp = "young", "shadow-young", metav1.NewTime(testTime())
+	})
+	pod, err := forge(s, twin(), nil, noHarden)
+	require.NoError(r.t, err)
+	v, err := r.e.quota.Reserve(s, pod)
+	require.NoError(r.t, err)
+	r.e.quota.Idle(loop.Key{Namespace: s.Namespace, Name: s.Name})
+	return v.Reason
+}
 
-func (r *rig) used() string { return (&book{ledger: r.e.ledger, t: r.t}).used() }
+func (r *rig) used() string {
+	for _, a := range r.e.Accounts() {
+		if a.Consumer == origin {
+			return a.Used.Cpu().String()
+		}
+	}
+	return "0"
+}
 
 func TestGateWaitsAndGoesOn(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
-	r.known()
 	other := r.taken("600m")
 	r.settle()
 	require.Nil(t, r.pod())
@@ -61,13 +89,13 @@ func TestGateWaitsAndGoesOn(t *testing.T) {
 	require.Zero(t, r.reads, "who waits asks nothing")
 	for _, n := range []string{"601m", "900m"} {
 		other.ResourceVersion, other.Spec.Containers[0].Resources.Requests = r.next(), cpu(n)
-		r.e.ledger.seen(other)
+		r.e.quota.Seen(other)
 		r.settle()
 	}
 	require.Equal(t, []string{statusWrite}, r.writes, "told once")
 	require.Len(t, r.events.Events, 1)
 
-	r.e.ledger.gone(other, false)
+	r.e.quota.Gone(other, "")
 	r.settle()
 	require.NotNil(t, r.pod())
 	require.Nil(t, r.enforced())
@@ -82,19 +110,18 @@ func TestGateGivesNothingThatWasNotOffered(t *testing.T) {
 		s.Spec.Pod.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
 	}))
 	r.bounded("1")
-	offered := quotaOf(r.next(), "1")
-	offered.Spec.Resources[corev1.ResourcePods] = resource.MustParse("9")
-	offered.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
-	r.e.ledger.quotaSeen(origin, offered)
-	r.known()
+	offered := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourcePods: resource.MustParse("9")}
+	byOffer := func(q *offloadingv1beta1.Quota) {
+		q.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
+	}
+	r.limit(offered, byOffer)
 	r.settle()
 	require.Nil(t, r.pod())
 	require.Equal(t, offloadingv1beta1.ReasonQuotaTooSmall, r.enforced().Reason)
 	require.Contains(t, r.enforced().Message, "nvidia.com/gpu: 8 requested, and none was offered")
 
-	given := offered.DeepCopy()
-	given.ResourceVersion, given.Spec.Resources["nvidia.com/gpu"] = r.next(), resource.MustParse("8")
-	r.e.ledger.quotaSeen(origin, given)
+	offered["nvidia.com/gpu"] = resource.MustParse("8")
+	r.limit(offered, byOffer)
 	r.settle()
 	require.NotNil(t, r.pod())
 }
@@ -103,8 +130,7 @@ func TestGateGivesNothingThatWasNotOffered(t *testing.T) {
 // consumer, so a changed Quota has those judged again that were refused.
 func TestAQuotaWakesWhatSelectsNodes(t *testing.T) {
 	r := newRig(t, newShadow(always, selects(map[string]string{"pool": "shared"})))
-	q := quotaOf(r.next(), "1")
-	q.Namespace = corev1beta1.TenantNamespace(origin)
+	q := &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(origin)}}
 	require.Empty(t, r.e.shadowsThatSelect(q), "nothing is refused")
 	r.harden = func(*corev1.PodSpec) error { return errors.New("no") }
 	r.settle()
@@ -115,9 +141,7 @@ func TestAQuotaWakesWhatSelectsNodes(t *testing.T) {
 
 // onNodes gives the consumer a Quota of 1 CPU that restricts its pods to the nodes of pool.
 func (r *rig) onNodes(pool string) {
-	q := quotaOf(r.next(), "1")
-	q.Spec.NodeSelector = map[string]string{"pool": pool}
-	r.e.ledger.quotaSeen(origin, q)
+	r.limit(cpu("1"), func(q *offloadingv1beta1.Quota) { q.Spec.NodeSelector = map[string]string{"pool": pool} })
 }
 
 func selects(labels map[string]string) shadowMod {
@@ -136,7 +160,6 @@ func TestGatePlaces(t *testing.T) {
 			r := newRig(t, newShadow(always, requests("500m"), selects(asks)))
 			r.bounded("1")
 			r.onNodes("shared")
-			r.known()
 			r.settle()
 			want := map[string]string{"pool": "shared"}
 			maps.Copy(want, asks)
@@ -163,15 +186,13 @@ func TestGateRefusesOtherNodes(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m"), selects(map[string]string{"pool": "own"})))
 	r.bounded("1")
 	r.onNodes("shared")
-	r.known()
 	r.settle()
 	require.Nil(t, r.pod())
 	require.Equal(t, offloadingv1beta1.ReasonQuotaNodeSelector, r.enforced().Reason)
 	require.Equal(t, "the pod of cluster rome selects nodes that the cluster may not use: spec.nodeSelector selects nodes with pool=own; the quota allows nodes with pool=shared", r.enforced().Message)
 	r.settle()
 	require.Equal(t, []string{statusWrite}, r.writes, "told once")
-	require.Empty(t, (&book{ledger: r.e.ledger}).admits(asks("young", "1", 0)).reason, "nobody waits for it")
-	r.e.ledger.refused(origin, keyOf("young"))
+	require.Empty(t, r.wants("1"), "nobody waits for it")
 	r.onNodes("own")
 	r.settle()
 	require.Equal(t, map[string]string{"pool": "own"}, r.pod().Spec.NodeSelector)
@@ -220,11 +241,11 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, newShadow(always, requests("500m")))
 			r.bounded("1")
-			r.known()
 			tc.act(r)
 			require.Equal(t, tc.want, r.used())
-			require.Empty(t, r.e.ledger.accounts[origin].reserved)
-			require.LessOrEqual(t, len(r.e.ledger.account(origin).waiting()), 0)
+			for _, a := range r.e.Accounts() {
+				require.Zero(t, a.Waiting)
+			}
 		})
 	}
 }
@@ -234,12 +255,11 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
-	r.known()
 	r.taken("500m")
 	r.settle()
 	r.change(running)
 	r.settle()
-	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, (&book{ledger: r.e.ledger}).admits(asks("young", "100m", 0)).reason)
+	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, r.wants("100m"))
 	r.deletePod(30)
 	r.settle()
 	r.change(exited(143, -5*time.Second))
@@ -252,7 +272,7 @@ func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 	require.NotNil(t, r.pod())
 	require.Equal(t, "1", r.used())
 	// Under a smaller Quota, the replacement waits like any other pod.
-	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), "900m"))
+	r.limit(cpu("900m"))
 	r.change(running)
 	r.settle()
 	r.deletePod(0)
@@ -266,7 +286,6 @@ func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 func TestGateCountsNoPodThatAListHasReplaced(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
-	r.known()
 	r.settle()
 	before := r.pod()
 	after := before.DeepCopy()
@@ -300,7 +319,6 @@ func TestGateForesees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, newShadow(always, tc.shadow))
 			r.bounded("1")
-			r.known()
 			tc.setup(r)
 			r.taken("301m")
 			r.settle()
@@ -316,47 +334,12 @@ func sidecar(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{Requests: cpu("300m")}})
 }
 
-// TestGateTries: the size of a pod is measured by a dry run in a namespace that is unknown
-// or whose webhooks add containers.
-func TestGateTries(t *testing.T) {
-	r := newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
-	r.mutate = sidecar
-	other := r.taken("300m")
-	r.settle()
-	require.Nil(t, r.pod())
-	require.Contains(t, r.enforced().Message, "cpu: 800m requested, 1 allowed in all")
-	require.Equal(t, []string{tryWrite, statusWrite}, r.writes, "once, however often it is looked at")
-	r.e.ledger.gone(other, false)
-	r.settle()
-	require.NotNil(t, r.pod())
-	require.Equal(t, []string{tryWrite, statusWrite, createWrite, statusWrite}, r.writes)
-	require.Equal(t, "800m", r.used())
-	require.True(t, r.e.trials.needed(testNamespace), "the next one is tried, too")
-
-	// In a namespace whose webhooks add nothing, only the first pod needs a dry run.
-	r = newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
-	r.settle()
-	require.Equal(t, []string{tryWrite, createWrite}, r.writes)
-	require.False(t, r.e.trials.needed(testNamespace))
-
-	// A webhook that does not support dry runs does not keep the pod from being created.
-	r = newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
-	r.refuse[tryWrite] = apierrors.NewBadRequest("does not support dry run")
-	r.settle()
-	require.Equal(t, []string{tryWrite, createWrite}, r.writes)
-	require.Equal(t, "500m", r.used())
-}
-
 // TestGateTakesBackASurprise: a new pod that is larger than predicted and exceeds the quota
 // is deleted before it runs, and waits. A pod that may have run stays.
 func TestGateTakesBackASurprise(t *testing.T) {
 	for _, policy := range []corev1.RestartPolicy{always, never} {
 		r := newRig(t, newShadow(policy, requests("500m")))
 		r.bounded("1")
-		r.known()
 		r.mutate = sidecar
 		other := r.taken("300m")
 		r.settle()
@@ -366,14 +349,13 @@ func TestGateTakesBackASurprise(t *testing.T) {
 		require.Empty(t, r.shadow().Status.Replaced, "nothing was lost")
 		require.Empty(t, r.shadow().Status.Restarts)
 		require.Equal(t, "300m", r.used())
-		r.e.ledger.gone(other, false)
+		r.e.quota.Gone(other, "")
 		r.settle()
 		require.NotNil(t, r.pod())
 		require.Equal(t, "800m", r.used())
 	}
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
-	r.known()
 	r.mutate = sidecar
 	r.taken("300m")
 	r.refuse[deleteWrite] = apierrors.NewConflict(corev1.Resource("pods"), testName, errors.New("changed"))
@@ -386,7 +368,6 @@ func TestGateTakesBackASurprise(t *testing.T) {
 func TestGateResize(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
-	r.known()
 	other := r.taken("300m")
 	r.settle()
 	r.change(running)
@@ -400,7 +381,7 @@ func TestGateResize(t *testing.T) {
 	told := len(r.writes)
 	r.settle()
 	require.Len(t, r.writes, told, "who waits writes nothing")
-	r.e.ledger.gone(other, false)
+	r.e.quota.Gone(other, "")
 	r.settle()
 	require.Contains(t, r.writes[first:], resizeWrite)
 	require.Equal(t, resource.MustParse("800m"), r.pod().Spec.Containers[0].Resources.Requests[corev1.ResourceCPU])
@@ -413,18 +394,16 @@ func TestGateResize(t *testing.T) {
 
 func TestGateBeforeItKnows(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
-	r.e.ledger.begin()
-	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), "1"))
-	r.known()
+	r.e.quota.Begin()
+	r.limit(cpu("1"))
 	r.settle()
 	require.Empty(t, r.writes, "nothing is done, and nothing is said yet")
-	r.e.ledger.listPods(&corev1.PodList{})
+	require.NoError(t, r.e.quota.Count(t.Context()))
 	r.settle()
 	require.Equal(t, []string{createWrite}, r.writes)
 
 	unbounded := newRig(t, newShadow(always, requests("500m")))
-	unbounded.e.ledger.begin()
+	unbounded.e.quota.Begin()
 	unbounded.settle()
 	require.Equal(t, []string{createWrite}, unbounded.writes, "who has no Quota does not wait for that")
-	require.Empty(t, unbounded.e.ledger.needed)
 }
