@@ -41,12 +41,19 @@ type storeWorld struct{ *fullWorld }
 // them does.
 func TestApplication(t *testing.T) {
 	// A gateway that gets no CPU for a second, beside other tests, is silent for that long: the
-	// peer's endpoints would be gone for that time. With -all the defaults are kept.
-	settings := map[string]any{"controller": map[string]any{"twinNames": []string{storeNamespace}}}
+	// peer's endpoints would be gone for that time. With -all the default is kept. Empty sections
+	// undo the settings of tests.
+	settings := map[string]any{
+		"controller": map[string]any{"twinNames": []string{storeNamespace}}, "lease": map[string]any{}, "vkubelet": map[string]any{},
+	}
 	if !*all {
 		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}
 	}
-	network := newNetworkWorld(t, site.FabricPods, settings, 1, 2)
+	network := newNetworkWorldOf(t, site.World{
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, Settings: []map[string]any{settings},
+		// As long as Kubernetes waits by default.
+		Adjust: func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, 40*time.Second },
+	})
 	network.peer(t)
 	w := storeWorld(network)
 	_, err := w.rome.KubectlCommand(t.Context())
@@ -63,7 +70,7 @@ func TestApplication(t *testing.T) {
 	}{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"Ingress", storeIngress}, {"events", storeEvents},
 		{"Job", storeJob}, {"requests", storeRequests}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
-		{"deleted", storeDeleted},
+		{"killed", storeKilled}, {"deleted", storeDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}
