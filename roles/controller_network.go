@@ -3,8 +3,6 @@ package roles
 import (
 	"context"
 
-	"k8s.io/client-go/tools/cache"
-
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -109,13 +107,7 @@ func (unannounced) Subscribe(func()) {}
 // followRights notifies the replicator if a peer gets or loses rights in this cluster. A
 // peer with rights pushes its Configuration. The replicator pulls that of every other peer.
 func (c *controller) followRights(r *replication.Replicator) error {
-	changed := func(obj any) {
-		if fc, ok := loop.Object[*corev1beta1.ForeignCluster](obj); ok {
-			r.Changed(fc.Spec.ClusterID)
-		}
-	}
-	_, err := c.liqo.Core().V1beta1().ForeignClusters().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed,
-	})
+	_, err := loop.Changes("ForeignClusters", c.liqo.Core().V1beta1().ForeignClusters().Informer(), nil,
+		func(fc *corev1beta1.ForeignCluster) { r.Changed(fc.Spec.ClusterID) })
 	return err
 }

@@ -111,20 +111,8 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 			return nil, err
 		}
 	}
-	_, err := cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { p.capacityChanged() },
-		UpdateFunc: func(before, after any) {
-			a, isNode := before.(*corev1.Node)
-			b, areNodes := after.(*corev1.Node)
-			if isNode && areNodes && sameCapacity(a, b) {
-				return
-			}
-			p.capacityChanged()
-		},
-		DeleteFunc: func(any) { p.capacityChanged() },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching Nodes: %w", err)
+	if _, err := loop.Changes("Nodes", cfg.Nodes.Informer(), sameCapacity, func(*corev1.Node) { p.capacityChanged() }); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

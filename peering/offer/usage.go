@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // usage sums up the requests of the cluster's pods. It watches the pods from the first call
@@ -59,18 +59,10 @@ func (u *usage) watch(ctx context.Context) error {
 	if err := inf.SetTransform(slim); err != nil {
 		return err
 	}
-	_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { u.touch() },
-		UpdateFunc: func(before, after any) {
-			if a, ok := before.(*corev1.Pod); ok {
-				if b, ok := after.(*corev1.Pod); ok && a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) {
-					return
-				}
-			}
-			u.touch()
-		},
-		DeleteFunc: func(any) { u.touch() },
-	})
+	same := func(a, b *corev1.Pod) bool {
+		return a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources)
+	}
+	_, err := loop.Changes("Pods", inf, same, func(*corev1.Pod) { u.touch() })
 	if err != nil {
 		return err
 	}
