@@ -1,13 +1,11 @@
 package check
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -47,25 +45,9 @@ func PodRanges(n *corev1.Node) (out []netip.Prefix) {
 	return out
 }
 
-// WatchNodes calls changed when Nodes come and go, and when their addresses or podCIDRs
-// change.
-func WatchNodes(nodes cache.SharedIndexInformer, changed func()) error {
-	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() },
-		UpdateFunc: func(before, after any) {
-			a, isNode := before.(*corev1.Node)
-			b, areNodes := after.(*corev1.Node)
-			if isNode && areNodes && slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) {
-				return
-			}
-			changed()
-		},
-		DeleteFunc: func(any) { changed() },
-	})
-	if err != nil {
-		return fmt.Errorf("watching Nodes: %w", err)
-	}
-	return nil
+// SameNode reports whether two states of a Node have the same addresses and podCIDRs.
+func SameNode(a, b *corev1.Node) bool {
+	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs)
 }
 
 // TrimNode is a transform for informers: each host holds all Nodes, and the fabric needs few

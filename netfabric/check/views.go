@@ -273,7 +273,7 @@ func (s Surroundings) CheckEndpoint(e networkingv1beta1.Endpoint) error {
 	if addr, err := netip.ParseAddr(e.Address); err == nil {
 		return s.CheckEndpointAddr(addr)
 	}
-	return Host(e.Address)
+	return HostName(e.Address)
 }
 
 // CheckEndpointAddr returns the reason why the gateways of this cluster may not send to an
@@ -290,10 +290,10 @@ func (s Surroundings) CheckEndpointAddr(addr netip.Addr) error {
 	return nil
 }
 
-// Host returns the reason why a text is not the name of a host outside of clusters. Some resolvers take
+// HostName returns the reason why a text is not the name of a host outside of clusters. Some resolvers take
 // names that end in a number for IPv4 addresses. The address that a name resolves to is
 // still to be checked.
-func Host(name string) error {
+func HostName(name string) error {
 	labels := strings.Split(name, ".")
 	last := labels[len(labels)-1]
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || len(labels) < 2 || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {

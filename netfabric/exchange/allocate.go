@@ -179,16 +179,6 @@ func (a *Allocator) Run(ctx context.Context, workers int) error {
 	return group.Wait()
 }
 
-// syncPool takes back what is given to claims that are gone, and says how the pool is.
-func (a *Allocator) syncPool(ctx context.Context, key loop.Key) error {
-	for _, c := range []*claims{a.networks, a.ips} {
-		if c.pool.name == key.Name {
-			return c.tidy(ctx)
-		}
-	}
-	return nil
-}
-
 // claim is a Network or an IP.
 type claim struct {
 	object  metav1.Object
@@ -285,14 +275,6 @@ func (c *claims) cached(key loop.Key) (claim, bool, error) {
 	return have, ok, nil
 }
 
-// haveAny reports whether the status of any claim in the cache says that it has something.
-func (c *claims) haveAny() bool {
-	return slices.ContainsFunc(c.informer.GetStore().List(), func(obj any) bool {
-		have, ok := c.kind.claim(obj)
-		return ok && have.given.IsValid()
-	})
-}
-
 // live returns all claims as the API server has them.
 func (c *claims) live(ctx context.Context) ([]claim, error) {
 	objects, err := c.kind.list(ctx)
@@ -363,6 +345,83 @@ func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 	return want, nil
 }
 
+// take returns what a claim has, or gets, once that is recorded. With an *ipam.Error it
+// returns what the claim has nevertheless, if anything.
+func (p *pool) take(ctx context.Context, space *ipam.Space, c claim) (netip.Prefix, error) {
+	live := false
+	if have := p.newest(); have != nil {
+		record, err := p.record(have)
+		if a, ok := record.Of(c.uid); ok && err == nil && a.For == c.request.For {
+			if a.Given == c.given {
+				return a.Given, p.usable(space, a)
+			}
+			// The status does not have it yet: it may be from a pool that somebody has deleted.
+			live = true
+		}
+	}
+	var given ipam.Allocation
+	err := p.change(ctx, live, func(list []ipamv1alpha1.Allocation) ([]ipamv1alpha1.Allocation, error) {
+		record, err := p.decode(list)
+		if err != nil {
+			return nil, err
+		}
+		a, next, err := p.answer(space, record, c)
+		if err != nil {
+			return nil, err
+		}
+		given = a
+		if next.Len() == record.Len() {
+			return list, nil
+		}
+		return insert(list, next, a, c), nil
+	})
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return given.Given, p.usable(space, given)
+}
+
+// insert returns the list with what a claim has in addition, at its place in the record.
+func insert(list []ipamv1alpha1.Allocation, record ipam.Record, a ipam.Allocation, c claim) []ipamv1alpha1.Allocation {
+	at := min(slices.Index(record.Allocations(), a), len(list)) // people may have put the list out of order
+	return slices.Insert(slices.Clone(list), at, ipamv1alpha1.Allocation{
+		CIDR: a.Given.String(), For: a.For.String(), Namespace: c.key.Namespace, Name: c.key.Name, UID: c.uid,
+	})
+}
+
+// answer gives a claim what its status says, if the record does not know the claim and
+// that is free; else what the space gives.
+func (p *pool) answer(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, error) {
+	if _, known := record.Of(c.uid); !known {
+		if a, next, ok := p.adopt(space, record, c); ok {
+			return a, next, nil
+		}
+	}
+	return space.Take(record, c.request)
+}
+
+// adopt records what the status of a claim says, if that can be.
+func (p *pool) adopt(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, bool) {
+	a := ipam.Allocation{Owner: c.uid, Group: c.request.Group, For: c.request.For, Given: c.given}
+	if !c.given.IsValid() || space != nil && p.usable(space, a) != nil {
+		return a, record, false
+	}
+	next, err := record.With(a)
+	return a, next, err == nil
+}
+
+// usable returns an *ipam.Error if an allocation may not be used any more.
+func (p *pool) usable(space *ipam.Space, a ipam.Allocation) error {
+	if err := space.Check(a); err != nil {
+		return err
+	}
+	if _, ok := space.Pool(a.Given); p.inside && !ok {
+		return &ipam.Error{Reason: ipam.Overlaps, Message: fmt.Sprintf(
+			"%s was given, but is in no range of %s now: delete the claim and create another", a.Given.Addr(), settingExternal)}
+	}
+	return nil
+}
+
 // hold gives a claim our finalizer, or takes it away.
 func (c *claims) hold(ctx context.Context, have claim, want bool) (claim, error) {
 	body, _, err := apply.FinalizerPatch(have.object, c.pool.finalizer(), want)
@@ -389,60 +448,4 @@ func (c *claims) end(ctx context.Context, have claim) error {
 	}
 	_, err := c.hold(ctx, have, false)
 	return apply.IgnoreNotFound(err)
-}
-
-// tidy takes back what the pool has given to claims that are gone, and says how it is.
-func (c *claims) tidy(ctx context.Context) error {
-	have := c.pool.cached()
-	if have == nil {
-		if !c.haveAny() {
-			return nil // the first one makes it
-		}
-		return c.pool.restore(ctx)
-	}
-	orphans, err := c.orphans(ctx, have)
-	if err != nil {
-		return err
-	}
-	if len(orphans) > 0 {
-		c.pool.log.Info("claims that are gone had allocations", zap.String("pool", c.pool.name), zap.Strings("orphans", orphans))
-		return c.pool.release(ctx, orphans...)
-	}
-	return apply.IgnoreNotFound(c.pool.report(ctx, have))
-}
-
-// orphans returns the UIDs of claims that the pool knows and that are gone: the cache does
-// not have them, and neither has the API server.
-func (c *claims) orphans(ctx context.Context, p *ipamv1alpha1.AddressPool) (uids []string, err error) {
-	for _, a := range p.Spec.Allocations {
-		key := loop.Key{Namespace: a.Namespace, Name: a.Name}
-		have, ok, err := c.cached(key)
-		if err != nil {
-			return nil, err
-		}
-		if !ok || have.uid != a.UID || !have.mayHave() {
-			have, ok, err = c.confirm(ctx, key)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !ok || have.uid != a.UID || !have.mayHave() {
-			uids = append(uids, a.UID)
-		}
-	}
-	return uids, nil
-}
-
-// confirm returns a claim as the API server has it. An entry that was written by hand may
-// have no name: nothing is of that name.
-func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error) {
-	if key.Namespace == "" || key.Name == "" {
-		return claim{}, false, nil
-	}
-	obj, err := c.kind.get(ctx, key)
-	if err != nil {
-		return claim{}, false, apply.IgnoreNotFound(err)
-	}
-	have, ok := c.kind.claim(obj)
-	return have, ok, nil
 }

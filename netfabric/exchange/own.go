@@ -19,6 +19,7 @@ import (
 	serviceinformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
@@ -51,11 +52,11 @@ type Ranges struct {
 // NewRanges registers with the informers and starts nothing.
 func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	r := &Ranges{cfg: cfg}
-	if err := check.WatchNodes(cfg.Nodes.Informer(), r.changed); err != nil {
+	if _, err := loop.Changes("Nodes", cfg.Nodes.Informer(), check.SameNode, func(*corev1.Node) { r.changed() }); err != nil {
 		return nil, err
 	}
 	if cfg.APIServer != nil {
-		if err := watchSlices(cfg.APIServer.Informer(), r.changed); err != nil {
+		if _, err := loop.Changes("EndpointSlices of the API server", cfg.APIServer.Informer(), sameServers, func(*discoveryv1.EndpointSlice) { r.changed() }); err != nil {
 			return nil, err
 		}
 	}
@@ -66,17 +67,9 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	if err := informer.SetWatchErrorHandlerWithContext(r.notRead); err != nil {
 		return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { r.changed() }, UpdateFunc: func(before, after any) {
-			a, isRange := before.(*networkingv1.ServiceCIDR)
-			b, areRanges := after.(*networkingv1.ServiceCIDR)
-			if !isRange || !areRanges || !slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) {
-				r.changed()
-			}
-		}, DeleteFunc: func(any) { r.changed() },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
+	same := func(a, b *networkingv1.ServiceCIDR) bool { return slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) }
+	if _, err := loop.Changes("ServiceCIDRs", informer, same, func(*networkingv1.ServiceCIDR) { r.changed() }); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -219,24 +212,10 @@ func apiServerAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
 	return out
 }
 
-// watchSlices calls changed when the addresses of the API server change.
-func watchSlices(informer cache.SharedIndexInformer, changed func()) error {
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() },
-		UpdateFunc: func(before, after any) {
-			a, isSlice := before.(*discoveryv1.EndpointSlice)
-			b, areSlices := after.(*discoveryv1.EndpointSlice)
-			if isSlice && areSlices && slices.Equal(apiServerAddresses(a), apiServerAddresses(b)) {
-				return
-			}
-			changed()
-		},
-		DeleteFunc: func(any) { changed() },
-	})
-	if err != nil {
-		return fmt.Errorf("watching the EndpointSlices of the API server: %w", err)
-	}
-	return nil
+// sameServers reports whether two states of an EndpointSlice have the same addresses of the API
+// server.
+func sameServers(a, b *discoveryv1.EndpointSlice) bool {
+	return slices.Equal(apiServerAddresses(a), apiServerAddresses(b))
 }
 
 // services returns the ranges of the ServiceCIDRs. Where there are none to be read, those that
@@ -303,4 +282,73 @@ func (r *Ranges) Reserved() ([]ipam.Range, error) {
 	return slices.Concat(
 		check.Named("a pod range of this cluster", own.Pods), check.Named("a range of Services of this cluster", own.Services),
 		check.Named("a node of this cluster", check.Singles(own.Nodes)), check.Named("an API server of this cluster", check.Singles(own.APIServer)), check.Named("a reserved range of this cluster", own.Reserved)), nil
+}
+
+// Bits of the ranges that are taken for a cluster's, where only those of its Nodes are known:
+// the defaults of the usual installers. A new Node then changes nothing.
+const (
+	clusterBits4 = 16
+	clusterBits6 = 56
+)
+
+// coverPods returns ranges that hold the podCIDRs of all Nodes. A range that peers have been
+// told before stays as long as it does; while it holds some of them, a range for the others is
+// added. For a range that replaces another one cuts all peers until they have a view of it. A
+// range is not made wider than it has to be where that would take in some of avoid.
+func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) []netip.Prefix {
+	outside := func(told []netip.Prefix) []netip.Prefix {
+		return slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return ipam.Within(told, p) })
+	}
+	for _, told := range before {
+		if len(nodes) > 0 && len(told) > 0 && len(outside(told)) == 0 {
+			return told
+		}
+	}
+	for _, told := range before {
+		rest := outside(told)
+		if len(rest) == len(nodes) {
+			continue // it holds none
+		}
+		more := coverEach(rest, avoid, told)
+		apart := !slices.ContainsFunc(more, func(p netip.Prefix) bool { return slices.ContainsFunc(told, p.Overlaps) })
+		if apart && len(told)+len(more) <= check.MaxPodRanges {
+			return slices.Concat(told, more)
+		}
+	}
+	return coverEach(nodes, avoid, nil)
+}
+
+// coverEach returns one range of each family that holds all of nodes. It is as wide as it can
+// be beside told, up to the default of installers.
+func coverEach(nodes, avoid, told []netip.Prefix) (out []netip.Prefix) {
+	for _, family := range []struct {
+		is   func(netip.Addr) bool
+		bits int
+	}{{netip.Addr.Is4, clusterBits4}, {netip.Addr.Is6, clusterBits6}} {
+		mine := slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return !family.is(p.Addr()) })
+		if len(mine) == 0 {
+			continue
+		}
+		least := smallestCover(mine)
+		wide := netip.PrefixFrom(least.Addr(), min(least.Bits(), family.bits)).Masked()
+		if slices.ContainsFunc(avoid, wide.Overlaps) {
+			wide = least
+		}
+		for wide.Bits() < least.Bits() && slices.ContainsFunc(told, wide.Overlaps) {
+			wide = netip.PrefixFrom(least.Addr(), wide.Bits()+1).Masked()
+		}
+		out = append(out, wide)
+	}
+	return out
+}
+
+// smallestCover is the smallest range that holds all, which are of one family.
+func smallestCover(all []netip.Prefix) netip.Prefix {
+	cover := all[0]
+	for _, p := range all[1:] {
+		for !ipam.Within([]netip.Prefix{cover}, p) {
+			cover = netip.PrefixFrom(cover.Addr(), cover.Bits()-1).Masked()
+		}
+	}
+	return cover
 }

@@ -249,33 +249,14 @@ func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSy
 	r.mu.Lock()
 	r.told = append(r.told, changed)
 	r.mu.Unlock()
-	connections, err := r.cfg.Connections.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { ofConnection(obj, changed) },
-		UpdateFunc: func(before, after any) {
-			b, areConnections := before.(*networkingv1beta1.Connection)
-			a, isConnection := after.(*networkingv1beta1.Connection)
-			if !areConnections || !isConnection || b.UID != a.UID || !sameMappings(&b.Spec, &a.Spec) {
-				ofConnection(after, changed)
-			}
-		},
-		DeleteFunc: func(obj any) { ofConnection(obj, changed) },
-	})
+	connections, err := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { ofConnection(c, changed) })
 	if err != nil {
-		return nil, fmt.Errorf("watching Connections: %w", err)
+		return nil, err
 	}
-	clusters, err := r.cfg.ForeignClusters.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { ofForeignCluster(obj, changed) },
-		UpdateFunc: func(before, after any) {
-			b, areClusters := before.(*corev1beta1.ForeignCluster)
-			a, isCluster := after.(*corev1beta1.ForeignCluster)
-			if !areClusters || !isCluster || disabled(b) != disabled(a) {
-				ofForeignCluster(after, changed)
-			}
-		},
-		DeleteFunc: func(obj any) { ofForeignCluster(obj, changed) },
-	})
+	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
+	clusters, err := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) { changed(fc.Spec.ClusterID) })
 	if err != nil {
-		return nil, fmt.Errorf("watching ForeignClusters: %w", err)
+		return nil, err
 	}
 	return func() bool { return connections.HasSynced() && clusters.HasSynced() }, nil
 }
@@ -294,8 +275,8 @@ func ofForeignCluster(obj any, changed func(peer string)) {
 	}
 }
 
-func sameMappings(a, b *networkingv1beta1.ConnectionSpec) bool {
-	return a.ClusterID == b.ClusterID && slices.Equal(a.Local, b.Local) && slices.Equal(a.Remote, b.Remote)
+func sameMappings(a, b *networkingv1beta1.Connection) bool {
+	return a.UID == b.UID && a.Spec.ClusterID == b.Spec.ClusterID && slices.Equal(a.Spec.Local, b.Spec.Local) && slices.Equal(a.Spec.Remote, b.Spec.Remote)
 }
 
 // translation returns what the peer's Connection says.

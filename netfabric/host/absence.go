@@ -27,7 +27,7 @@ type presence struct {
 func (p *presence) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) (out []*networkingv1beta1.Connection, again bool, err error) {
 	next := byKey(cached)
 	if p.lacks(next) {
-		live, err := p.list(ctx)
+		live, err := p.listLive(ctx)
 		if err != nil && p.known == nil {
 			return nil, false, err
 		}
@@ -64,7 +64,7 @@ func (p *presence) lacks(cached map[loop.Key]*networkingv1beta1.Connection) bool
 	return false
 }
 
-func (p *presence) list(ctx context.Context) (map[loop.Key]*networkingv1beta1.Connection, error) {
+func (p *presence) listLive(ctx context.Context) (map[loop.Key]*networkingv1beta1.Connection, error) {
 	live, err := p.client.Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("confirming which Connections there are: %w", err)

@@ -85,7 +85,7 @@ type Echo struct {
 
 // NewEcho returns an Echo without gateways to probe. It starts nothing.
 func NewEcho(cfg EchoConfig) (*Echo, error) {
-	if err := cfg.Timing.check(); err != nil {
+	if err := cfg.Timing.validate(); err != nil {
 		return nil, err
 	}
 	return &Echo{
@@ -124,9 +124,9 @@ func (e *Echo) Set(peers []EchoPeer) error {
 	return errors.Join(errs...)
 }
 
-// State returns the present state of the tunnel to a gateway. The verdict is Unknown while
+// StateOf returns the present state of the tunnel to a gateway. The verdict is Unknown while
 // Run stands still. State reports false for a gateway that Echo does not probe.
-func (e *Echo) State(p EchoPeer) (EchoState, bool) {
+func (e *Echo) StateOf(p EchoPeer) (EchoState, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.targets[p.Address]
@@ -213,7 +213,7 @@ func (e *Echo) answered(t *target, in Probe, now time.Time) ProbeGarbage {
 	if t.theirs != in.Run {
 		t.theirs, t.requests = in.Run, window{}
 	}
-	e.cfg.Metrics.count(e.cfg.Metrics.received, t.peer, in.Kind)
+	e.cfg.Metrics.addProbe(e.cfg.Metrics.received, t.peer, in.Kind)
 	e.cfg.Metrics.rtt.WithLabelValues(t.peer.Cluster, t.peer.Gateway).Observe(rtt.Seconds())
 	return ""
 }
@@ -232,11 +232,11 @@ func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Ti
 	if !limit.AllowN(now, 1) {
 		return nil, GarbageRate
 	}
-	if current && t.requests.accept(in.Sequence) && in.Sequence == t.requests.top {
+	if current && t.requests.admit(in.Sequence) && in.Sequence == t.requests.top {
 		t.pulse.requested(in, now)
 	}
-	e.cfg.Metrics.count(e.cfg.Metrics.received, t.peer, in.Kind)
-	e.cfg.Metrics.count(e.cfg.Metrics.sent, t.peer, ProbeAnswer)
+	e.cfg.Metrics.addProbe(e.cfg.Metrics.received, t.peer, in.Kind)
+	e.cfg.Metrics.addProbe(e.cfg.Metrics.sent, t.peer, ProbeAnswer)
 	return EncodeProbe(t.keys.Send, Probe{
 		Kind: ProbeAnswer, APIServer: server, Hears: true, Sender: e.own, Run: t.run,
 		Asker: in.Run, Sequence: in.Sequence, Time: in.Time, Size: in.Size,
@@ -248,7 +248,7 @@ func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Ti
 func (e *Echo) beat() {
 	e.listen()
 	server := e.cfg.APIServer()
-	for _, t := range e.all() {
+	for _, t := range e.sorted() {
 		packet := e.request(t, server)
 		if packet == nil {
 			continue
@@ -265,7 +265,7 @@ func (e *Echo) beat() {
 func (e *Echo) listen() {
 	now := e.cfg.Clock.Now()
 	var quiet []*target
-	for _, t := range e.all() {
+	for _, t := range e.sorted() {
 		e.mu.Lock()
 		if t.pulse.tick(now) {
 			quiet = append(quiet, t)
@@ -301,7 +301,7 @@ func (e *Echo) request(t *target, server health.Verdict) []byte {
 	if lost {
 		losses.Inc()
 	}
-	e.cfg.Metrics.count(e.cfg.Metrics.sent, t.peer, ProbeRequest)
+	e.cfg.Metrics.addProbe(e.cfg.Metrics.sent, t.peer, ProbeRequest)
 	return EncodeProbe(t.keys.Send, Probe{
 		Kind: ProbeRequest, APIServer: server, Hears: t.pulse.hears(), Sender: e.own, Run: t.run,
 		Sequence: sequence, Time: e.cfg.Clock.Now().Sub(e.begun), Size: ProbeSize,
@@ -311,7 +311,7 @@ func (e *Echo) request(t *target, server health.Verdict) []byte {
 // report calls OnChange for each changed state. Only Run's goroutine calls it.
 func (e *Echo) report() {
 	now := e.cfg.Clock.Now()
-	for _, t := range e.all() {
+	for _, t := range e.sorted() {
 		e.mu.Lock()
 		state := t.state(now)
 		changed := t.changed(state, now)
@@ -333,7 +333,7 @@ func (e *Echo) wake() {
 	}
 }
 
-func (e *Echo) all() []*target {
+func (e *Echo) sorted() []*target {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := make([]*target, 0, len(e.targets))

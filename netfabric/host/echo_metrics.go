@@ -42,7 +42,7 @@ func NewProbeMetrics(registry prometheus.Registerer) (*ProbeMetrics, error) {
 	return m, nil
 }
 
-func (m *ProbeMetrics) count(what *prometheus.CounterVec, p EchoPeer, kind ProbeKind) {
+func (m *ProbeMetrics) addProbe(what *prometheus.CounterVec, p EchoPeer, kind ProbeKind) {
 	what.WithLabelValues(p.Cluster, p.Gateway, kind.String()).Inc()
 }
 

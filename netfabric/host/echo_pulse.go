@@ -21,7 +21,7 @@ type EchoTiming struct {
 	Answers int
 }
 
-func (t EchoTiming) check() error {
+func (t EchoTiming) validate() error {
 	switch {
 	case t.Interval <= 0:
 		return fmt.Errorf("the interval of probes is %s: accepted is more than 0", t.Interval)
@@ -223,8 +223,8 @@ func (w *window) next() (sequence uint64, lost bool) {
 	return w.top, lost
 }
 
-// fresh reports whether accept would take a number. It changes nothing.
-func (w window) fresh(sequence uint64) bool { return w.accept(sequence) }
+// fresh reports whether admit would take a number. It changes nothing.
+func (w window) fresh(sequence uint64) bool { return w.admit(sequence) }
 
 // mark reports whether a number within the window is seen for the first time.
 func (w *window) mark(sequence uint64) bool {
@@ -236,8 +236,8 @@ func (w *window) mark(sequence uint64) bool {
 	return true
 }
 
-// accept is mark for numbers of another process: a larger one moves the window.
-func (w *window) accept(sequence uint64) bool {
+// admit is mark for numbers of another process: a larger one moves the window.
+func (w *window) admit(sequence uint64) bool {
 	if sequence > w.top {
 		w.seen <<= sequence - w.top
 		w.top = sequence

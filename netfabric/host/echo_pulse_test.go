@@ -178,7 +178,7 @@ func TestPulseRTT(t *testing.T) {
 
 func TestTimings(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, testTiming.check())
+	require.NoError(t, testTiming.validate())
 	for text, change := range map[string]func(*EchoTiming){
 		"interval of probes is 0s":      func(t *EchoTiming) { t.Interval = 0 },
 		"silence of probes is 799ms":    func(t *EchoTiming) { t.Silence = 799 * time.Millisecond },
@@ -188,7 +188,7 @@ func TestTimings(t *testing.T) {
 	} {
 		timing := testTiming
 		change(&timing)
-		require.ErrorContains(t, timing.check(), text)
+		require.ErrorContains(t, timing.validate(), text)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestWindowOfRequests(t *testing.T) {
 		{69, true}, {5, false}, {6, false}, {1000, true}, {69, false}, {937, true}, {936, false}, {999, true},
 		{math.MaxUint64, true}, {1000, false}, {0, false},
 	} {
-		require.Equal(t, step.want, w.accept(step.sequence), step.sequence)
+		require.Equal(t, step.want, w.admit(step.sequence), step.sequence)
 	}
 }
 

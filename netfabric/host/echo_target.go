@@ -99,11 +99,11 @@ func (t *target) state(now time.Time) EchoState {
 	case t.refused != nil:
 		s.Reason = ReasonNotSent
 	}
-	s.Message = t.message(s.Reason, p)
+	s.Message = t.explainState(s.Reason, p)
 	return s
 }
 
-func (t *target) message(reason string, p pulse) (text string) {
+func (t *target) explainState(reason string, p pulse) (text string) {
 	switch reason {
 	case ReasonAnswered:
 		return fmt.Sprintf("%s answers probes", t.peer)

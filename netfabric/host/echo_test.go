@@ -277,7 +277,7 @@ func TestEcho(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, a, b := pair(t)
-		state, ok := a.State(a.peer)
+		state, ok := a.StateOf(a.peer)
 		require.True(t, ok)
 		require.Equal(t, health.Unknown, state.Verdict)
 		const calm = 5 * time.Minute
@@ -285,7 +285,7 @@ func TestEcho(t *testing.T) {
 		for _, g := range []*gateway{a, b} {
 			require.Equal(t, []string{"Up ProbesAnswered Up"}, g.verdicts(), "one report in all that time")
 			require.LessOrEqual(t, g.last(), 210*time.Millisecond)
-			state, _ := g.State(g.peer)
+			state, _ := g.StateOf(g.peer)
 			require.Equal(t, 2*time.Millisecond, state.RTT)
 			require.Equal(t, g.peer.String()+" answers probes", state.Message)
 		}
@@ -378,23 +378,23 @@ func TestAProcessThatStoodStill(t *testing.T) {
 		later(time.Second)
 		a.conn.set(func(s *socket) { s.stall = time.Minute })
 		later(2 * time.Second)
-		state, _ := a.State(a.peer)
+		state, _ := a.StateOf(a.peer)
 		require.Equal(t, "Unknown ProcessPaused Unknown", fmt.Sprintf("%s %s %s", state.Verdict, state.Reason, state.APIServer), "nobody has noticed yet")
 		require.Len(t, a.verdicts(), 1)
 		w.setPass(cut(romeAddr, milanAddr))
 		later(time.Minute)
 		require.Equal(t, []string{"Up ProbesAnswered Up", "Unknown ProcessPaused Unknown"}, a.verdicts())
-		state, _ = a.State(a.peer)
+		state, _ = a.StateOf(a.peer)
 		require.Contains(t, state.Message, "this gateway stood still for 59s, and has had no answer from gateway gw-a of milan (10.71.0.2) since", "a packet was read after a second of it")
 		w.setPass(cut())
 		later(time.Second)
 		require.Len(t, a.verdicts(), 3)
-		state, _ = a.State(a.peer)
+		state, _ = a.StateOf(a.peer)
 		require.Equal(t, health.Up, state.Verdict)
 
 		require.NoError(t, b.stop())
 		later(time.Minute)
-		state, _ = b.State(b.peer)
+		state, _ = b.StateOf(b.peer)
 		require.Equal(t, health.Unknown, state.Verdict, "an Echo that does not run knows nothing")
 	})
 }
@@ -407,12 +407,12 @@ func TestAPauseThatAnAnswerFollows(t *testing.T) {
 		later(time.Second)
 		a.conn.set(func(s *socket) { s.stall = 5 * time.Second })
 		later(2 * time.Second)
-		state, _ := a.State(a.peer)
+		state, _ := a.StateOf(a.peer)
 		require.Equal(t, ReasonPaused, state.Reason)
 		a.conn.set(func(s *socket) { s.stall = 0 })
 		later(time.Minute)
 		require.Equal(t, []string{"Up ProbesAnswered Up"}, a.verdicts())
-		state, _ = a.State(a.peer)
+		state, _ = a.StateOf(a.peer)
 		require.Equal(t, health.Up, state.Verdict)
 	})
 }
@@ -426,7 +426,7 @@ func TestSendingIsRefused(t *testing.T) {
 		a.start(t)
 		later(time.Second)
 		require.Equal(t, []string{"Unknown ProbesNotSent Unknown"}, a.verdicts())
-		state, _ := a.State(a.peer)
+		state, _ := a.StateOf(a.peer)
 		require.Equal(t, "sending a probe to gateway gw-a of milan (10.71.0.2): network is unreachable", state.Message)
 		later(time.Minute)
 		require.Equal(t, []string{"Unknown ProbesNotSent Unknown", "Down ProbesNotSent Unknown"}, a.verdicts())
@@ -535,7 +535,7 @@ func TestGarbage(t *testing.T) {
 				require.Empty(t, seen.in)
 				require.Empty(t, a.verdicts())
 				if tc.want != GarbageSource {
-					state, _ := a.State(a.peer)
+					state, _ := a.StateOf(a.peer)
 					require.Contains(t, state.Message, "; the last packet from there was dropped: "+string(tc.want))
 				}
 			})
@@ -678,7 +678,7 @@ func TestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, _ := pair(t)
 		later(time.Minute)
-		before, _ := a.State(a.peer)
+		before, _ := a.StateOf(a.peer)
 
 		twin, bad, none := a.peer, a.peer, a.peer
 		twin.Gateway = "gw-b"
@@ -691,10 +691,10 @@ func TestSet(t *testing.T) {
 		require.ErrorContains(t, err, `probing gateway gw-c of milan (10.72.0.2): reading WireGuard public key "?"`)
 		require.ErrorContains(t, err, "probing gateway gw-d of milan (invalid IP): the address is invalid IP")
 		require.ErrorContains(t, err, "probing gateway gw-e")
-		after, _ := a.State(a.peer)
+		after, _ := a.StateOf(a.peer)
 		require.Equal(t, before, after)
 		for _, p := range []EchoPeer{twin, bad, none, mapped} {
-			_, ok := a.State(p)
+			_, ok := a.StateOf(p)
 			require.False(t, ok)
 		}
 
@@ -704,11 +704,11 @@ func TestSet(t *testing.T) {
 		later(time.Minute)
 		require.Zero(t, sum(t, a.registry, "liqod_tunnel_probe_sent_total"))
 		require.NotZero(t, a.garbage(GarbageSource), "the gateway there still asks")
-		_, ok := a.State(a.peer)
+		_, ok := a.StateOf(a.peer)
 		require.False(t, ok)
 
 		require.NoError(t, a.Set([]EchoPeer{a.peer}))
-		again, _ := a.State(a.peer)
+		again, _ := a.StateOf(a.peer)
 		require.Equal(t, health.Unknown, again.Verdict)
 		later(time.Second)
 		require.Equal(t, []string{"Up ProbesAnswered Up", "Up ProbesAnswered Up"}, a.verdicts())
@@ -762,14 +762,14 @@ func TestEchoOverUDP(t *testing.T) {
 	verdict := func(g *gateway, want health.Verdict) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			s, _ := g.State(g.peer)
+			s, _ := g.StateOf(g.peer)
 			return s.Verdict == want
 		}, time.Minute, 10*time.Millisecond)
 	}
 	verdict(a, health.Up)
 	verdict(b, health.Up)
 	require.Eventually(t, func() bool {
-		s, _ := a.State(a.peer)
+		s, _ := a.StateOf(a.peer)
 		return s.APIServer == health.Down
 	}, time.Minute, 10*time.Millisecond)
 

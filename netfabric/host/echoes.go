@@ -60,11 +60,11 @@ func (e *echoes) state(key string) (EchoState, bool) {
 	if !ok || e.echo == nil {
 		return EchoState{}, false
 	}
-	return e.echo.State(p)
+	return e.echo.StateOf(p)
 }
 
-// peer is the gateway with a public key.
-func (e *echoes) peer(key string) (EchoPeer, bool) {
+// probed returns the gateway with a public key.
+func (e *echoes) probed(key string) (EchoPeer, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p, ok := e.byKey[key]

@@ -70,7 +70,7 @@ type explanation struct {
 	key        string // of the peer's gateway
 }
 
-func (e *explanation) say(format string, args ...any) { fmt.Fprintf(&e.text, format+"\n", args...) }
+func (e *explanation) line(format string, args ...any) { fmt.Fprintf(&e.text, format+"\n", args...) }
 
 // prepare plans the two hosts of this cluster.
 func (e *explanation) prepare() error {
@@ -78,7 +78,7 @@ func (e *explanation) prepare() error {
 	i := slices.IndexFunc(e.objects.Gateways, func(g Announcement) bool { return g.Alive })
 	if i < 0 && len(e.objects.Gateways) > 0 {
 		i = 0
-		e.say("no gateway of this cluster renews its Lease: %s stays in use", e.objects.Gateways[0].Name)
+		e.line("no gateway of this cluster renews its Lease: %s stays in use", e.objects.Gateways[0].Name)
 	}
 	if i >= 0 {
 		e.gateway, set.Via = e.objects.Gateways[i].Name, e.objects.Gateways[i].Name
@@ -88,7 +88,7 @@ func (e *explanation) prepare() error {
 		return err
 	}
 	for _, r := range refused {
-		e.say("%s", r)
+		e.line("%s", r)
 	}
 	if err := e.find(in); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (e *explanation) prepare() error {
 	if e.onNode, err = plan.Node(in); err != nil {
 		return err
 	}
-	set.Self, set.Use, set.Endpoint = e.gateway, e.inUse(), e.endpoint
+	set.Self, set.Use, set.Endpoint = e.gateway, e.inUse(), e.dialled
 	if in, _, err = BuildInput(e.objects, set); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (e *explanation) prepare() error {
 
 // find finds the peer of the address, and the node of the pod.
 func (e *explanation) find(in plan.Input) error {
-	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(theirs(p), e.to) })
+	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(viewsOf(p), e.to) })
 	if i < 0 {
 		return fmt.Errorf("%w: %s is %s; the peers of this cluster have %s", ErrNoPeer, e.to, whose(in, e.to), ranged(in.Peers))
 	}
@@ -127,7 +127,7 @@ func (e *explanation) find(in plan.Input) error {
 			switch {
 			case !e.from.IsValid() && p.Addr().Is4() == e.to.Is4():
 				e.from = p.Addr().Next()
-				e.say("no pod is given: %s stands for one on %s", e.from, h.Name)
+				e.line("no pod is given: %s stands for one on %s", e.from, h.Name)
 				e.node = h.Name
 				return nil
 			case p.Contains(e.from):
@@ -182,7 +182,7 @@ func reached(ip plan.IP) string {
 func ranged(peers []plan.Peer) string {
 	var texts []string
 	for _, p := range peers {
-		for _, r := range theirs(p) {
+		for _, r := range viewsOf(p) {
 			texts = append(texts, fmt.Sprintf("%s (%s)", r, p.ID))
 		}
 	}
@@ -212,7 +212,7 @@ func (e *explanation) inUse() map[string]int {
 	return out
 }
 
-func (e *explanation) endpoint(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
+func (e *explanation) dialled(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
 	for _, point := range g.Endpoints {
 		if addr, err := netip.ParseAddr(point.Address); err == nil && accept(addr) == nil {
 			return netip.AddrPortFrom(addr, uint16(point.Port))
@@ -224,33 +224,33 @@ func (e *explanation) endpoint(_ string, g networkingv1beta1.Gateway, accept fun
 // follow tells the steps of a packet on one host.
 func (e *explanation) follow(host string, s plan.State, p plan.Packet) plan.Step {
 	steps := plan.Trace(s, p)
-	e.say("%s", host)
+	e.line("%s", host)
 	for _, step := range steps {
-		e.say("  %s", step)
+		e.line("  %s", step)
 	}
 	return steps[len(steps)-1]
 }
 
 func (e *explanation) there() error {
-	e.say("from %s to %s, in peer %s:", e.from, e.to, e.connection.Spec.ClusterID)
+	e.line("from %s to %s, in peer %s:", e.from, e.to, e.connection.Spec.ClusterID)
 	first := plan.Packet{In: "pod", Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: e.to, SrcPort: 40000, DstPort: 80}, SYN: true}
 	last := e.follow("node "+e.node, e.onNode, first)
 	e.nodeFlow = last.Packet.Flow
 	if last.Verdict != plan.Sent {
-		return e.stopped(last)
+		return e.endsHere(last)
 	}
 	next := plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true}
 	last = e.follow("gateway "+e.gateway, e.onGateway, next)
 	if last.Verdict != plan.Sent {
-		return e.stopped(last)
+		return e.endsHere(last)
 	}
 	e.sent, e.key = last.Packet, last.To
 	i := slices.IndexFunc(e.connection.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return g.PublicKey == e.key })
 	if i < 0 {
 		return fmt.Errorf("the packet leaves for a gateway of another peer, with the key %s", e.key)
 	}
-	e.say("peer %s, gateway %s", e.connection.Spec.ClusterID, e.connection.Spec.Gateways[i].Name)
-	e.say("  it sees %s > %s, and translates %s to its own %s; the rest of the way is known there", e.sent.Src, e.sent.Dst, e.sent.Dst, e.real())
+	e.line("peer %s, gateway %s", e.connection.Spec.ClusterID, e.connection.Spec.Gateways[i].Name)
+	e.line("  it sees %s > %s, and translates %s to its own %s; the rest of the way is known there", e.sent.Src, e.sent.Dst, e.sent.Dst, e.real())
 	return nil
 }
 
@@ -268,31 +268,31 @@ func (e *explanation) real() string {
 
 func (e *explanation) back() error {
 	t := e.sent.Tuple
-	e.say("and back:")
+	e.line("and back:")
 	answer := plan.Packet{In: plan.TunnelDevice, Key: e.key, Flow: e.sent.Flow, Tuple: plan.Tuple{Proto: t.Proto, Src: t.Dst, Dst: t.Src, SrcPort: t.DstPort, DstPort: t.SrcPort}}
 	last := e.follow("gateway "+e.gateway, e.onGateway, answer)
 	if last.Verdict != plan.Sent {
-		return e.stopped(last)
+		return e.endsHere(last)
 	}
 	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, Flow: e.nodeFlow})
 	if last.Verdict != plan.Handed {
-		return e.stopped(last)
+		return e.endsHere(last)
 	}
-	e.say("pod %s", last.Packet.Dst)
-	e.say("  it has the answer from %s", last.Packet.Src)
-	return e.health()
+	e.line("pod %s", last.Packet.Dst)
+	e.line("  it has the answer from %s", last.Packet.Src)
+	return e.tunnel()
 }
 
-// stopped says that a packet ends on the way.
-func (e *explanation) stopped(last plan.Step) error {
+// endsHere returns the error for a packet that ends on the way.
+func (e *explanation) endsHere(last plan.Step) error {
 	return fmt.Errorf("the packet ends here: %s: %s", last.Verdict, last.Where)
 }
 
-// health adds what is known of the tunnel: a plan says nothing of the network below.
-func (e *explanation) health() error {
+// tunnel adds the state of the tunnel: a plan contains nothing of the network below.
+func (e *explanation) tunnel() error {
 	s := e.connection.Status
 	if s.Value == networkingv1beta1.Connected {
-		e.say("the gateways answer each other's probes")
+		e.line("the gateways answer each other's probes")
 		return nil
 	}
 	message := ""

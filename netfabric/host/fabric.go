@@ -3,12 +3,15 @@ package host
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -76,49 +79,30 @@ type fabric struct {
 }
 
 func (f *fabric) watch() error {
-	if err := f.watchConnections(); err != nil {
+	connections, err := loop.Changes("Connections", f.src.Connections.Informer(), sameOrder, func(*networkingv1beta1.Connection) { f.wake() })
+	if err != nil {
 		return err
 	}
 	if _, err := f.Watch(f.src.IPs.Informer(), loop.Constant(fabricKey)); err != nil {
 		return err
 	}
-	if err := check.WatchNodes(f.src.Nodes.Informer(), f.wake); err != nil {
+	if _, err := loop.Changes("Nodes", f.src.Nodes.Informer(), check.SameNode, func(*corev1.Node) { f.wake() }); err != nil {
 		return err
 	}
 	f.src.Gateways.Subscribe(f.wake)
-	f.synced = append(f.synced, f.src.Nodes.Informer().HasSynced, f.src.Gateways.HasSynced)
+	f.synced = append(f.synced, connections.HasSynced, f.src.Nodes.Informer().HasSynced, f.src.Gateways.HasSynced)
 	if f.src.Pods == nil {
 		return nil
 	}
-	if err := watchPods(f.src.Pods.Informer(), f.wake); err != nil {
+	if _, err := loop.Changes("Pods", f.src.Pods.Informer(), samePod, func(*corev1.Pod) { f.wake() }); err != nil {
 		return err
 	}
 	f.synced = append(f.synced, f.src.Pods.Informer().HasSynced)
 	return nil
 }
 
-// watchConnections wakes the loop for what a Connection says, and not for its status, which
-// the gateways write.
-func (f *fabric) watchConnections() error {
-	registration, err := f.src.Connections.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f.wake() },
-		UpdateFunc: func(before, after any) {
-			b, areConnections := before.(*networkingv1beta1.Connection)
-			a, isConnection := after.(*networkingv1beta1.Connection)
-			if !areConnections || !isConnection || !sameOrder(b, a) {
-				f.wake()
-			}
-		},
-		DeleteFunc: func(any) { f.wake() },
-	})
-	if err != nil {
-		return fmt.Errorf("watching Connections: %w", err)
-	}
-	f.synced = append(f.synced, registration.HasSynced)
-	return nil
-}
-
-// sameOrder reports whether two states of a Connection ask for the same.
+// sameOrder reports whether two states of a Connection ask for the same. The gateways write its
+// status.
 func sameOrder(a, b *networkingv1beta1.Connection) bool {
 	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
@@ -253,4 +237,64 @@ func choose(now time.Time, have plan.Choice, candidates []plan.Candidate) (plan.
 		}
 	}
 	return next, false
+}
+
+// underlayOf are the addresses at which a Node is reached by the others.
+func underlayOf(n *corev1.Node) []netip.Addr {
+	all := check.Addresses(n)
+	internal := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !check.HasAddress(n, corev1.NodeInternalIP, a) })
+	if len(internal) == 0 {
+		return all
+	}
+	return internal
+}
+
+// samePod reports whether two states of a Pod have the same node and the same addresses.
+func samePod(a, b *corev1.Pod) bool {
+	return a.Spec.NodeName == b.Spec.NodeName && slices.Equal(podAddrs(a), podAddrs(b))
+}
+
+// podAddrs returns the addresses that a Pod has for itself.
+func podAddrs(p *corev1.Pod) (out []netip.Prefix) {
+	if p.Spec.HostNetwork || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Zone() == "" {
+			out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+		}
+	}
+	return out
+}
+
+// podAddresses are the addresses of Pods, by node. Of two Pods with one address, one has
+// just gone: the address is left out until it is clear which.
+func podAddresses(pods []*corev1.Pod) map[string][]netip.Prefix {
+	count, out := map[netip.Prefix]int{}, map[string][]netip.Prefix{}
+	for _, p := range pods {
+		for _, a := range podAddrs(p) {
+			count[a]++
+		}
+	}
+	for _, p := range pods {
+		for _, a := range podAddrs(p) {
+			if count[a] == 1 {
+				out[p.Spec.NodeName] = append(out[p.Spec.NodeName], a)
+			}
+		}
+	}
+	return out
+}
+
+// TrimPod is TrimNode for Pods.
+func TrimPod(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+	}, nil
 }

@@ -240,7 +240,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 		errTunnel = nil // it says why there is none
 	}
 	if errTunnel == nil && mode != "" {
-		g.announce(mode, objects.Nodes)
+		g.announceSelf(mode, objects.Nodes)
 	}
 	errActive := g.activate(ctx, mode)
 	errEcho := g.echoes.follow(ctx, in, objects.Connections)
@@ -308,8 +308,8 @@ func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again 
 	return again
 }
 
-// announce says where this gateway is, when that changes.
-func (g *Gateway) announce(mode kernel.Mode, nodes []*corev1.Node) {
+// announceSelf announces this gateway when its Announcement changes.
+func (g *Gateway) announceSelf(mode kernel.Mode, nodes []*corev1.Node) {
 	say := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
 	for _, a := range g.cfg.Addresses {

@@ -71,14 +71,14 @@ func (r Refusal) String() string {
 // what this host was told, and then there is no Input.
 func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
 	b := &builder{set: set}
-	b.gateways(objects.Gateways)
-	b.nodes(objects.Nodes, objects.Pods)
+	b.addGateways(objects.Gateways)
+	b.addNodes(objects.Nodes, objects.Pods)
 	if err := b.base(); err != nil {
 		return plan.Input{}, b.refused, err
 	}
-	b.candidates(objects.Connections)
-	b.exposed(objects.IPs)
-	in, dropped := b.accept()
+	b.addConnections(objects.Connections)
+	b.addIPs(objects.IPs)
+	in, dropped := b.fit()
 	b.refuse(dropped...)
 	b.strays(in.Pods)
 	slices.SortFunc(b.refused, func(x, y Refusal) int {
@@ -103,9 +103,9 @@ type builder struct {
 
 // candidate is what a Connection asks for.
 type candidate struct {
-	from           *networkingv1beta1.Connection
-	peer           plan.Peer
-	pods, external []netip.Prefix // own ranges
+	from             *networkingv1beta1.Connection
+	peer             plan.Peer
+	podsOf, external []netip.Prefix // own ranges
 }
 
 // exposure is what an IP asks for.
@@ -116,9 +116,9 @@ type exposure struct {
 
 func (b *builder) refuse(r ...Refusal) { b.refused = append(b.refused, r...) }
 
-// gateways takes the own gateways. Of two with one name or address the live one stays: a
+// addGateways adds the own gateways. Of two with one name or address the live one stays: a
 // gateway that has died may have left its address to the next.
-func (b *builder) gateways(list []Announcement) {
+func (b *builder) addGateways(list []Announcement) {
 	b.keys = map[string]string{}
 	taken, named := map[netip.Addr]bool{}, map[string]bool{}
 	list = slices.Clone(list)
@@ -149,8 +149,8 @@ func (b *builder) gateways(list []Announcement) {
 	}
 }
 
-// nodes takes the nodes of the cluster. Those that stand for peers have no network here.
-func (b *builder) nodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
+// addNodes adds the nodes of the cluster, except for virtual nodes.
+func (b *builder) addNodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
 	for _, n := range list {
 		if check.IsVirtual(n) {
 			continue
@@ -237,7 +237,7 @@ func guilty(err error) (host, message string) {
 	return "", ""
 }
 
-func (b *builder) candidates(list []*networkingv1beta1.Connection) {
+func (b *builder) addConnections(list []*networkingv1beta1.Connection) {
 	for _, c := range list {
 		if c.DeletionTimestamp != nil {
 			continue
@@ -272,7 +272,7 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 		}
 		out.peer.Ours = append(out.peer.Ours, mapping)
 		if m.Use == networkingv1beta1.RangePod {
-			out.pods = append(out.pods, mapping.Own)
+			out.podsOf = append(out.podsOf, mapping.Own)
 		} else {
 			out.external = append(out.external, mapping.Own)
 		}
@@ -325,8 +325,8 @@ func (b *builder) remotes(c *candidate) error {
 	return nil
 }
 
-// exposed reads the IPs, the oldest first.
-func (b *builder) exposed(list []*ipamv1alpha1.IP) {
+// addIPs adds the IPs, the oldest first.
+func (b *builder) addIPs(list []*ipamv1alpha1.IP) {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(x, y *ipamv1alpha1.IP) int {
 		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
@@ -341,7 +341,7 @@ func (b *builder) exposed(list []*ipamv1alpha1.IP) {
 			b.refuse(refusedIP(i, "spec.ip is %.64q: an address is accepted", i.Spec.IP))
 			continue
 		}
-		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: onlyPeer(i), Ports: services(i.Spec.Ports)}})
+		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: onlyPeer(i), Ports: planPorts(i.Spec.Ports)}})
 	}
 }
 
@@ -353,9 +353,9 @@ func onlyPeer(i *ipamv1alpha1.IP) string {
 	return ""
 }
 
-// services are ports as the plan has them. A port that none has reads as 0, which the plan
+// planPorts returns ports as the plan has them. A port out of range becomes 0, which the plan
 // refuses.
-func services(ports []ipamv1alpha1.IPPort) (out []plan.Service) {
+func planPorts(ports []ipamv1alpha1.IPPort) (out []plan.Service) {
 	for _, p := range ports {
 		s := plan.Service{Proto: strings.ToLower(string(p.Protocol)), Port: uint16(p.Port)}
 		if int32(s.Port) != p.Port {
@@ -370,9 +370,9 @@ func refusedIP(i *ipamv1alpha1.IP, format string, args ...any) Refusal {
 	return Refusal{Kind: "IP", Namespace: i.Namespace, Name: i.Name, Message: fmt.Sprintf(format, args...)}
 }
 
-// accept returns the Input with every peer that fits beside the older ones. It tries all at
+// fit returns the Input with every peer that fits beside the older ones. It tries all at
 // once first: that is what nearly always succeeds.
-func (b *builder) accept() (plan.Input, []Refusal) {
+func (b *builder) fit() (plan.Input, []Refusal) {
 	in, dropped := b.attempt(b.peers)
 	if in.Check() == nil {
 		return in, dropped
@@ -407,7 +407,7 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 	for _, e := range b.ips {
 		probe := plan.Input{External: in.External, Ports: in.Ports, MTU: in.MTU, IPs: []plan.IP{e.ip}}
 		older := slices.IndexFunc(peers, func(c candidate) bool {
-			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && contains(theirs(c.peer), e.ip.Real)
+			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && contains(viewsOf(c.peer), e.ip.Real)
 		})
 		switch err := probe.Check(); {
 		case len(in.External) == 0: // no Connection yet, so the external range is not known
@@ -425,7 +425,7 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 	return out, dropped
 }
 
-func theirs(p plan.Peer) []netip.Prefix {
+func viewsOf(p plan.Peer) []netip.Prefix {
 	return slices.Concat(p.Theirs.Pods, p.Theirs.External, p.Theirs.Transit)
 }
 
@@ -440,10 +440,10 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 		in.Via = b.set.Via
 	}
 	for _, c := range peers {
-		in.Pods, in.External = union(in.Pods, c.pods), union(in.External, c.external)
+		in.Pods, in.External = union(in.Pods, c.podsOf), union(in.External, c.external)
 	}
 	for _, h := range b.hosts {
-		in.Nodes = append(in.Nodes, b.pods(h, in.Pods))
+		in.Nodes = append(in.Nodes, b.podsOf(h, in.Pods))
 	}
 	for i, c := range peers {
 		peer := c.peer
@@ -474,10 +474,10 @@ func union(have, more []netip.Prefix) []netip.Prefix {
 	return have
 }
 
-// pods returns h with the ranges of its pods that lie in the own ones. Where the CNI gives
+// podsOf returns h with the ranges of its pods that lie in the own ones. Where the CNI gives
 // addresses by itself, a node has no podCIDRs; but the pods that send packets through this
 // node are its own, whatever their addresses, and it needs to know of no other's.
-func (b *builder) pods(h plan.Host, own []netip.Prefix) plan.Host {
+func (b *builder) podsOf(h plan.Host, own []netip.Prefix) plan.Host {
 	if b.whole {
 		h.Pods = nil
 		if h.Name == b.set.Self {
@@ -494,7 +494,7 @@ func (b *builder) around(peers []candidate, one int, in plan.Input) check.Surrou
 	s := check.Surroundings{ClusterID: b.set.ClusterID, Own: check.Own{Pods: in.Pods, External: in.External, Nodes: b.nodeAddrs}, Views: slices.Clone(b.set.Closed)}
 	for i, c := range peers {
 		if i != one {
-			s.Views = append(s.Views, check.Named("a range of peer "+c.peer.ID, theirs(c.peer))...)
+			s.Views = append(s.Views, check.Named("a range of peer "+c.peer.ID, viewsOf(c.peer))...)
 		}
 	}
 	return s

@@ -53,7 +53,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return n.ended(err)
 	}
-	mtu, err := n.mtu(objects.Nodes)
+	mtu, err := n.underlayMTU(objects.Nodes)
 	if err != nil {
 		return n.ended(err)
 	}
@@ -82,8 +82,8 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// mtu is that of the underlay of this node.
-func (n *Node) mtu(nodes []*corev1.Node) (int, error) {
+// underlayMTU returns the MTU of the underlay of this node.
+func (n *Node) underlayMTU(nodes []*corev1.Node) (int, error) {
 	if n.cfg.MTU != 0 {
 		return n.cfg.MTU, nil
 	}

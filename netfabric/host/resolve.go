@@ -118,7 +118,7 @@ func (r *Resolver) addresses(peer, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}
 	}
-	if check.Host(host) != nil {
+	if check.HostName(host) != nil {
 		return nil
 	}
 	r.mu.Lock()

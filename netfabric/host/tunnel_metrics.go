@@ -26,7 +26,7 @@ type tunnelMetrics struct {
 
 // RegisterMetrics registers the counters of the gateway's tunnels and of its guards.
 func (g *Gateway) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
-	return registerTunnels(registry, host, g.echoes.peer)
+	return registerTunnels(registry, host, g.echoes.probed)
 }
 
 // RegisterMetrics registers the counters of the node's guards.
