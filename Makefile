@@ -91,8 +91,7 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 bench: ## Measure offloading beside a direct mirror, reflection, the network and an outage
 	go run ./e2e/bench $(BENCH_FLAGS)
 
-# CHAOS_FLAGS="-table FILE" adds the tables of cases there, "-seed N" makes other random choices,
-# "-lives TEXT" plays only the lives (of peerings: the cases) whose name contains that.
+# CHAOS_FLAGS="-seed N" makes other random choices, "-only TEXT" runs only the scenarios (of peerings: the cases) whose name contains that.
 # ANARCHY_FLAGS="-for 5m -seed 7" is for the part that breaks three clusters under traffic.
 chaos: ## Kill and pause the roles at every write of a pod's life and of a peering's, and at random; break three clusters
 	go test -v -count=1 -timeout=45m ./e2e/timed -run TestAnarchy -args -all -for 15m $(ANARCHY_FLAGS)

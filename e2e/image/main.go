@@ -29,7 +29,7 @@ const usage = `usage: test COMMAND
   cache                 HTTP on 8080: the value of ?key=, which &value= sets
   load URL [EVERY]      request URL again and again; HTTP on 8080: what became of the requests
                         since the last look
-  testify URL [EVERY]   POST to URL again and again that the pod runs, and who answers at the
+  report URL [EVERY]    POST to URL again and again that the pod runs, and who answers at the
                         addresses that URL answers with; HTTP on 8080: the pod's name
   ingress CLASS         HTTP on 8080: leads requests as the cluster's Ingresses of the class say
   exit CODE [AFTER]     end with CODE, after a Go duration
@@ -86,8 +86,8 @@ func run(name string, args []string) int {
 		err = ingressController(ctx, arg(args, 0, ""))
 	case "load":
 		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
-	case "testify":
-		err = testify(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
+	case "report":
+		err = sendReports(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "exit":
 		return exit(ctx, args)
 	case "sleep":

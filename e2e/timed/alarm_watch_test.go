@@ -12,35 +12,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
 )
 
-// verdicts remember what objects say of others, by object and condition, and each change.
-type verdicts struct {
+// statuses has the status of each object, by condition or address, and each change of it.
+type statuses struct {
 	mu      sync.Mutex
 	last    map[string]map[string]string // by object and condition
 	changed []string
+	watches []*site.Watch
 }
 
-// take takes what an object says by now; nil: it is gone.
-func (v *verdicts) take(object string, says map[string]string, at time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	have, known := v.last[object]
+// take takes the status that an object has now; nil: it is deleted.
+func (s *statuses) take(object string, now map[string]string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, known := s.last[object]
 	if known {
-		for what := range allKeys(have, says) {
-			if have[what] != says[what] {
-				v.changed = append(v.changed, fmt.Sprintf("%s %s: %s was %q and is %q", at.Format("15:04:05.000"), object, what, have[what], says[what]))
+		for what := range allKeys(have, now) {
+			if have[what] != now[what] {
+				s.changed = append(s.changed, fmt.Sprintf("%s %s: %s was %q and is %q", at.Format("15:04:05.000"), object, what, have[what], now[what]))
 			}
 		}
 	}
-	v.last[object] = says
+	s.last[object] = now
 }
 
 func allKeys(a, b map[string]string) map[string]string {
@@ -52,12 +55,12 @@ func allKeys(a, b map[string]string) map[string]string {
 	return out
 }
 
-// all are the verdicts of now.
-func (v *verdicts) all() (out []string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for object, says := range v.last {
-		for what, is := range says {
+// all are the statuses of now.
+func (s *statuses) all() (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for object, now := range s.last {
+		for what, is := range now {
 			out = append(out, fmt.Sprintf("%s: %s is %q", object, what, is))
 		}
 	}
@@ -65,64 +68,50 @@ func (v *verdicts) all() (out []string) {
 	return out
 }
 
-func (v *verdicts) changes() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.changed)
+// changes are the changes so far, and the errors of the watches.
+func (s *statuses) changes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := slices.Clone(s.changed)
+	for _, w := range s.watches {
+		if err := w.Err(); err != nil {
+			out = append(out, err.Error())
+		}
+	}
+	return out
 }
 
-// watch follows all that may say that something is down, until the test ends. It returns when
-// everything has been seen once.
-func (w alarmWorld) watch(t *testing.T) *verdicts {
+// watch watches all objects whose status may report a failure, until the test ends. It returns when
+// each has been seen once.
+func (w alarmWorld) watch(t *testing.T) *statuses {
 	t.Helper()
-	v := &verdicts{last: map[string]map[string]string{}}
+	seen := &statuses{last: map[string]map[string]string{}}
 	for s, namespace := range w.namespaces() {
-		peers := externalversions.NewSharedInformerFactory(s.Liqod(), 0)
-		nodes := informers.NewSharedInformerFactory(s.Client(), 0)
-		services := informers.NewSharedInformerFactoryWithOptions(s.Client(), 0, informers.WithNamespace(namespace))
-		t.Cleanup(func() { // the context of the test has ended
-			peers.Shutdown()
-			nodes.Shutdown()
-			services.Shutdown()
-		})
-		for kind, informer := range map[string]cache.SharedIndexInformer{
-			"ForeignCluster": peers.Core().V1beta1().ForeignClusters().Informer(),
-			"Node":           nodes.Core().V1().Nodes().Informer(),
-			"EndpointSlice":  services.Discovery().V1().EndpointSlices().Informer(),
+		for kind, source := range map[string]*cache.ListWatch{
+			"ForeignCluster": cache.NewListWatchFromClient(s.Liqod().CoreV1beta1().RESTClient(), "foreignclusters", "", fields.Everything()),
+			"Node":           cache.NewListWatchFromClient(s.Client().CoreV1().RESTClient(), "nodes", "", fields.Everything()),
+			"EndpointSlice":  cache.NewListWatchFromClient(s.Client().DiscoveryV1().RESTClient(), "endpointslices", namespace, fields.Everything()),
 		} {
-			_, err := informer.AddEventHandler(v.handler(s.Name + " " + kind))
+			events, err := site.NewWatch(t.Context(), source, func(event watch.EventType, object runtime.Object) {
+				now := statusOf(object)
+				if now == nil {
+					return
+				}
+				if event == watch.Deleted {
+					now = nil
+				}
+				seen.take(s.Name+" "+kind+" "+object.(metav1.Object).GetName(), now, time.Now())
+			})
 			require.NoError(t, err)
-		}
-		peers.Start(t.Context().Done())
-		nodes.Start(t.Context().Done())
-		services.Start(t.Context().Done())
-		peers.WaitForCacheSync(t.Context().Done())
-		nodes.WaitForCacheSync(t.Context().Done())
-		services.WaitForCacheSync(t.Context().Done())
-	}
-	return v
-}
-
-func (v *verdicts) handler(kind string) cache.ResourceEventHandler {
-	take := func(object any) {
-		o := object.(metav1.Object)
-		if says := verdictsOf(object); says != nil {
-			v.take(kind+" "+o.GetName(), says, time.Now())
+			t.Cleanup(events.Stop)
+			seen.watches = append(seen.watches, events)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    take,
-		UpdateFunc: func(_, object any) { take(object) },
-		DeleteFunc: func(object any) {
-			if o, ok := object.(metav1.Object); ok {
-				v.take(kind+" "+o.GetName(), nil, time.Now())
-			}
-		},
-	}
+	return seen
 }
 
-// verdictsOf are what an object says of others; nil: nothing.
-func verdictsOf(object any) map[string]string {
+// statusOf is the status of an object by condition or address; nil: it does not matter.
+func statusOf(object any) map[string]string {
 	out := map[string]string{}
 	switch o := object.(type) {
 	case *corev1beta1.ForeignCluster:
@@ -144,30 +133,30 @@ func verdictsOf(object any) map[string]string {
 	return out
 }
 
-// TestVerdicts: each change is remembered, also one that is taken back.
-func TestVerdicts(t *testing.T) {
-	v := &verdicts{last: map[string]map[string]string{}}
+// TestStatuses: each change is recorded, also one that is undone.
+func TestStatuses(t *testing.T) {
+	s := &statuses{last: map[string]map[string]string{}}
 	node := func(labels map[string]string, ready corev1.ConditionStatus) map[string]string {
 		n := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
 		n.Labels = labels
-		return verdictsOf(n)
+		return statusOf(n)
 	}
 	virtual := map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
-	require.Nil(t, node(nil, corev1.ConditionTrue), "a node of its own says nothing of others")
+	require.Nil(t, node(nil, corev1.ConditionTrue), "the status of a real node does not matter")
 	at := time.Unix(0, 0).UTC()
-	v.take("Node milan", node(virtual, corev1.ConditionTrue), at)
-	v.take("Node milan", node(virtual, corev1.ConditionTrue), at)
-	require.Empty(t, v.changes())
-	v.take("Node milan", node(virtual, corev1.ConditionFalse), at)
-	v.take("Node milan", node(virtual, corev1.ConditionTrue), at)
-	v.take("Node milan", nil, at)
+	s.take("Node milan", node(virtual, corev1.ConditionTrue), at)
+	s.take("Node milan", node(virtual, corev1.ConditionTrue), at)
+	require.Empty(t, s.changes())
+	s.take("Node milan", node(virtual, corev1.ConditionFalse), at)
+	s.take("Node milan", node(virtual, corev1.ConditionTrue), at)
+	s.take("Node milan", nil, at)
 	require.Equal(t, []string{
 		`00:00:00.000 Node milan: Ready was "True" and is "False"`,
 		`00:00:00.000 Node milan: Ready was "False" and is "True"`,
 		`00:00:00.000 Node milan: Ready was "True" and is ""`,
-	}, v.changes())
+	}, s.changes())
 	slice := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}}}
-	require.Equal(t, map[string]string{"[10.0.0.1]": "ready=false serving=true"}, verdictsOf(slice))
+	require.Equal(t, map[string]string{"[10.0.0.1]": "ready=false serving=true"}, statusOf(slice))
 	peer := &corev1beta1.ForeignCluster{Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{{Type: "NetworkStatus", Status: metav1.ConditionUnknown}}}}
-	require.Equal(t, map[string]string{"NetworkStatus": "Unknown"}, verdictsOf(peer))
+	require.Equal(t, map[string]string{"NetworkStatus": "Unknown"}, statusOf(peer))
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// mending is how long it may take to undo a fault: a control plane and nodes start.
-const mending = 4 * time.Minute
+// undoWithin is how long it may take to undo a fault: a control plane and nodes start.
+const undoWithin = 4 * time.Minute
 
-// undo ends a fault; nil: it has no end of its own.
+// undo ends a fault; nil: it ends by itself.
 type undo func(context.Context) error
 
-// inflict begins a fault. node is the node that dies, if a single one does.
-func (w *anarchic) inflict(ctx context.Context, o outrage) (end undo, node string, err error) {
-	s := w.byName[o.cluster]
-	role, what, _ := strings.Cut(o.kind, "-")
-	switch o.kind {
+// begin begins a fault. node is the node that dies, if a single one does.
+func (w *anarchyWorld) begin(ctx context.Context, f clusterFault) (end undo, node string, err error) {
+	s := w.byName[f.cluster]
+	role, what, _ := strings.Cut(f.kind, "-")
+	switch f.kind {
 	case apiKilled:
 		s.KillAPIServer()
 		return s.StartAPIServer, "", nil
@@ -33,7 +33,7 @@ func (w *anarchic) inflict(ctx context.Context, o outrage) (end undo, node strin
 		s.PauseAPIServer()
 		return func(context.Context) error { s.ResumeAPIServer(); return nil }, "", nil
 	case apiCut, "tunnel-cut", "tunnel-cut-from", partition:
-		end, err = w.cut(ctx, o)
+		end, err = w.cut(ctx, f)
 		return end, "", err
 	case "gateway-killed":
 		s.Fabric.Gateway().Kill()
@@ -43,34 +43,34 @@ func (w *anarchic) inflict(ctx context.Context, o outrage) (end undo, node strin
 		p.Pause()
 		return func(context.Context) error { p.Resume(); return nil }, "", nil
 	case "route-killed":
-		n := w.node(o)
+		n := w.node(f)
 		s.Fabric.Route(n.Name).Kill()
 		return func(context.Context) error { return s.Fabric.RestartRoute(n.Name) }, "", nil
 	case nodeKilled:
-		n := w.node(o)
+		n := w.node(f)
 		return func(ctx context.Context) error { return s.StartNode(ctx, n) }, n.Name, s.KillNode(ctx, n)
 	case allKilled:
 		return s.StartAll, "", s.KillAll(ctx)
 	case rollout:
-		all := append([]string{o.cluster}, uses()[o.cluster]...)
-		return nil, "", w.roll(ctx, o.cluster, all[int(o.pick)%len(all)])
+		all := append([]string{f.cluster}, uses()[f.cluster]...)
+		return nil, "", w.rollOut(ctx, f.cluster, all[int(f.pick)%len(all)])
 	}
-	end, err = w.signal(ctx, o, role, what == "paused")
+	end, err = w.signal(ctx, f, role, what == "paused")
 	return end, "", err
 }
 
-func (w *anarchic) node(o outrage) *lab.Node {
-	nodes := w.sites.Full.Nodes(w.byName[o.cluster].Cluster)
-	return nodes[int(o.pick)%len(nodes)]
+func (w *anarchyWorld) node(f clusterFault) *lab.Node {
+	nodes := w.sites.Full.Nodes(w.byName[f.cluster].Cluster)
+	return nodes[int(f.pick)%len(nodes)]
 }
 
 // signal kills or pauses the processes of a role on all nodes of a cluster, or of one of its
 // vkubelets. Kubernetes starts killed processes again, after a while that grows with each kill;
 // the fault ends when it has.
-func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause bool) (undo, error) {
+func (w *anarchyWorld) signal(ctx context.Context, f clusterFault, role string, pause bool) (undo, error) {
 	flag := "--role=" + role
-	if providers := uses()[o.cluster]; role == "vkubelet" {
-		provider := providers[int(o.pick)%len(providers)]
+	if providers := uses()[f.cluster]; role == "vkubelet" {
+		provider := providers[int(f.pick)%len(providers)]
 		flag = "--vkubelet.virtualNode=" + corev1beta1.TenantNamespace(provider) + "/" + provider
 	}
 	signal := syscall.SIGKILL
@@ -78,7 +78,7 @@ func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause boo
 		signal = syscall.SIGSTOP
 	}
 	var undos []undo
-	for _, n := range w.sites.Full.Nodes(w.byName[o.cluster].Cluster) {
+	for _, n := range w.sites.Full.Nodes(w.byName[f.cluster].Cluster) {
 		found, err := n.Processes(ctx, flag)
 		if err != nil {
 			return nil, err
@@ -126,63 +126,44 @@ func endAll(undos []undo) undo {
 
 // cut drops packets of a cluster: those to its API server from other clusters, those of its
 // tunnels, or all that another cluster sends it or gets from it.
-func (w *anarchic) cut(ctx context.Context, o outrage) (undo, error) {
-	s := w.byName[o.cluster]
+func (w *anarchyWorld) cut(ctx context.Context, f clusterFault) (undo, error) {
+	s := w.byName[f.cluster]
 	machines, tunnel := []*lab.Machine{s.Fabric.Machine}, fmt.Sprintf("udp dport %d", site.TunnelPort)
 	var drops lab.Drops
-	switch o.kind {
+	switch f.kind {
 	case apiCut:
 		server, err := url.Parse(s.APIServer)
 		if err != nil {
 			return nil, fmt.Errorf("reading the URL of the API server of %s: %w", s.Name, err)
 		}
 		machines = []*lab.Machine{w.sites.Full.Nodes(s.Cluster)[0].Machine}
-		drops.Arriving = []string{fmt.Sprintf("ip saddr { %s } tcp dport %s", w.addresses(w.others(o.cluster)...), server.Port())}
+		drops.Arriving = []string{fmt.Sprintf("ip saddr %s tcp dport %s", addressesOf(w.others(f.cluster)), server.Port())}
 	case "tunnel-cut":
 		drops.Arriving, drops.Leaving = []string{tunnel}, []string{tunnel}
 	case "tunnel-cut-from":
 		drops.Leaving = []string{tunnel}
 	case partition:
-		machines = w.machines(o.cluster)
-		drops.Arriving = []string{fmt.Sprintf("ip saddr { %s }", w.addresses(o.peer))}
-		drops.Leaving = []string{fmt.Sprintf("ip daddr { %s }", w.addresses(o.peer))}
+		peer := addressesOf(machinesOf(w.sites, w.byName[f.peer]))
+		machines = machinesOf(w.sites, s)
+		drops.Arriving = []string{"ip saddr " + peer}
+		drops.Leaving = []string{"ip daddr " + peer}
 	}
 	var undos []undo
 	for _, m := range machines {
-		undos = append(undos, func(ctx context.Context) error { return m.Pass(ctx, o.kind) })
-		if err := m.Drop(ctx, o.kind, drops); err != nil {
+		undos = append(undos, func(ctx context.Context) error { return m.Pass(ctx, f.kind) })
+		if err := m.Drop(ctx, f.kind, drops); err != nil {
 			return endAll(undos), err
 		}
 	}
 	return endAll(undos), nil
 }
 
-func (w *anarchic) others(cluster string) (out []string) {
-	for _, c := range w.realm.clusters {
-		if c != cluster {
-			out = append(out, c)
+// others are the machines of all other clusters.
+func (w *anarchyWorld) others(cluster string) (out []*lab.Machine) {
+	for _, s := range w.byName {
+		if s.Name != cluster {
+			out = append(out, machinesOf(w.sites, s)...)
 		}
 	}
 	return out
-}
-
-// machines of a cluster: its nodes and its gateway.
-func (w *anarchic) machines(cluster string) []*lab.Machine {
-	s := w.byName[cluster]
-	out := []*lab.Machine{s.Fabric.Machine}
-	for _, n := range w.sites.Full.Nodes(s.Cluster) {
-		out = append(out, n.Machine)
-	}
-	return out
-}
-
-// addresses of the machines of clusters, as nft takes them.
-func (w *anarchic) addresses(clusters ...string) string {
-	var out []string
-	for _, c := range clusters {
-		for _, m := range w.machines(c) {
-			out = append(out, m.Address)
-		}
-	}
-	return strings.Join(out, ", ")
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// misdeed is a kind of fault.
-type misdeed struct {
+// faultKind is a kind of fault.
+type faultKind struct {
 	name string
-	// shortest and longest limit its duration; a fault without an end of its own has neither.
+	// shortest and longest limit its duration; a fault that ends by itself has neither.
 	shortest, longest time.Duration
 	// parts of the cluster that it hits: "*" is all of it. No other fault hits them meanwhile.
 	parts []string
 	// between: it hits two clusters.
 	between bool
-	// spare: it hits a node, and another node of the cluster has to live.
+	// spare: it kills a node, and another node of the cluster has to live.
 	spare bool
 	// limited: Kubernetes is slower with each repetition.
 	limited bool
@@ -27,13 +27,13 @@ type misdeed struct {
 const mostKills = 3
 
 const (
-	apart  = 5 * time.Second // between two misdeeds to the same part
-	soon   = 2 * time.Second
+	apart  = 5 * time.Second // between two faults of the same part
+	short  = 2 * time.Second
 	middle = 15 * time.Second
-	late   = 40 * time.Second
+	long   = 40 * time.Second
 )
 
-// Names of misdeeds that the judge asks for.
+// Names of kinds that the checks use.
 const (
 	apiKilled  = "api-killed"
 	apiPaused  = "api-paused"
@@ -44,32 +44,32 @@ const (
 	rollout    = "rollout"
 )
 
-func misdeeds() []misdeed {
-	out := []misdeed{
-		{name: apiKilled, shortest: soon, longest: middle, parts: []string{"api"}},
-		{name: apiPaused, shortest: soon, longest: middle, parts: []string{"api"}},
-		{name: apiCut, shortest: soon, longest: late, parts: []string{"reach"}},
-		{name: "tunnel-cut", shortest: soon, longest: late, parts: []string{"tunnel"}},
-		{name: "tunnel-cut-from", shortest: soon, longest: late, parts: []string{"tunnel"}},
-		{name: partition, shortest: soon, longest: late, parts: []string{"reach", "tunnel"}, between: true},
-		{name: "gateway-killed", shortest: 0, longest: soon, parts: []string{"gateway"}},
-		{name: "gateway-paused", shortest: soon, longest: middle, parts: []string{"gateway"}},
-		{name: "route-killed", shortest: 0, longest: soon, parts: []string{"route"}},
-		{name: nodeKilled, shortest: middle, longest: late, spare: true, parts: []string{"node", "route", "controller", "webhook", "ipam", "vkubelet"}},
-		{name: allKilled, shortest: soon, longest: middle, parts: []string{"*"}},
+func faultKinds() []faultKind {
+	out := []faultKind{
+		{name: apiKilled, shortest: short, longest: middle, parts: []string{"api"}},
+		{name: apiPaused, shortest: short, longest: middle, parts: []string{"api"}},
+		{name: apiCut, shortest: short, longest: long, parts: []string{"reach"}},
+		{name: "tunnel-cut", shortest: short, longest: long, parts: []string{"tunnel"}},
+		{name: "tunnel-cut-from", shortest: short, longest: long, parts: []string{"tunnel"}},
+		{name: partition, shortest: short, longest: long, parts: []string{"reach", "tunnel"}, between: true},
+		{name: "gateway-killed", shortest: 0, longest: short, parts: []string{"gateway"}},
+		{name: "gateway-paused", shortest: short, longest: middle, parts: []string{"gateway"}},
+		{name: "route-killed", shortest: 0, longest: short, parts: []string{"route"}},
+		{name: nodeKilled, shortest: middle, longest: long, spare: true, parts: []string{"node", "route", "controller", "webhook", "ipam", "vkubelet"}},
+		{name: allKilled, shortest: short, longest: middle, parts: []string{"*"}},
 		{name: rollout, parts: []string{rollout}},
 	}
 	for _, role := range []string{"controller", "webhook", "ipam", "vkubelet"} {
-		out = append(out, misdeed{name: role + "-killed", parts: []string{role}, limited: true})
+		out = append(out, faultKind{name: role + "-killed", parts: []string{role}, limited: true})
 	}
 	for _, role := range []string{"controller", "vkubelet"} {
-		out = append(out, misdeed{name: role + "-paused", shortest: soon, longest: middle, parts: []string{role}})
+		out = append(out, faultKind{name: role + "-paused", shortest: short, longest: middle, parts: []string{role}})
 	}
 	return out
 }
 
-// outrage is a fault with its time and the clusters that it hits.
-type outrage struct {
+// clusterFault is a fault with its time and the clusters that it hits.
+type clusterFault struct {
 	at, lasts     time.Duration
 	kind          string
 	cluster, peer string
@@ -79,12 +79,12 @@ type outrage struct {
 	hits []string
 }
 
-func (s outrage) String() string {
+func (s clusterFault) String() string {
 	return fmt.Sprintf("%s %s %s for %s", s.kind, s.cluster, s.peer, s.lasts.Round(100*time.Millisecond))
 }
 
-// realm is the world that faults hit: its clusters, their nodes, and their roles.
-type realm struct {
+// targets are the clusters that faults hit.
+type targets struct {
 	clusters []string
 	nodes    int // of each cluster
 	// consumers have vkubelets and Deployments.
@@ -94,7 +94,7 @@ type realm struct {
 }
 
 // schedule chooses faults until a time at which the last one has ended.
-func (r realm) schedule(random *rand.Rand, length time.Duration) (out []outrage) {
+func (r targets) schedule(random *rand.Rand, length time.Duration) (out []clusterFault) {
 	for at := time.Second; at < length; at += time.Second + time.Duration(random.Int64N(int64(5*time.Second))) {
 		s := r.choose(random, at)
 		if s.at+s.lasts <= length && r.room(out, s) {
@@ -104,14 +104,14 @@ func (r realm) schedule(random *rand.Rand, length time.Duration) (out []outrage)
 	return out
 }
 
-func (r realm) choose(random *rand.Rand, at time.Duration) outrage {
-	kinds := slices.DeleteFunc(misdeeds(), func(m misdeed) bool { return m.spare && r.nodes < 2 })
+func (r targets) choose(random *rand.Rand, at time.Duration) clusterFault {
+	kinds := slices.DeleteFunc(faultKinds(), func(m faultKind) bool { return m.spare && r.nodes < 2 })
 	m := kinds[random.IntN(len(kinds))]
 	among := r.clusters
 	if m.name == rollout || slices.Contains(m.parts, "vkubelet") && !m.spare {
 		among = r.consumers
 	}
-	s := outrage{at: at, kind: m.name, cluster: one(random, among...), pick: random.Uint32(), lasts: m.shortest}
+	s := clusterFault{at: at, kind: m.name, cluster: one(random, among...), pick: random.Uint32(), lasts: m.shortest}
 	if m.longest > m.shortest {
 		s.lasts += time.Duration(random.Int64N(int64(m.longest - m.shortest)))
 	}
@@ -128,8 +128,8 @@ func (r realm) choose(random *rand.Rand, at time.Duration) outrage {
 	return s
 }
 
-// room says whether a fault may be added to those that begin no later.
-func (r realm) room(before []outrage, s outrage) bool {
+// room reports whether a fault may be added to those that begin no later.
+func (r targets) room(before []clusterFault, s clusterFault) bool {
 	now, repeated := 0, 0
 	for _, b := range before {
 		if b.kind == s.kind && b.cluster == s.cluster {
@@ -142,12 +142,12 @@ func (r realm) room(before []outrage, s outrage) bool {
 			return false
 		}
 	}
-	limited := slices.ContainsFunc(misdeeds(), func(m misdeed) bool { return m.name == s.kind && m.limited })
+	limited := slices.ContainsFunc(faultKinds(), func(m faultKind) bool { return m.name == s.kind && m.limited })
 	return now < r.atOnce && (!limited || repeated < mostKills)
 }
 
-// meets says whether two faults hit the same part.
-func (s outrage) meets(other outrage) bool {
+// meets reports whether two faults hit the same part.
+func (s clusterFault) meets(other clusterFault) bool {
 	return slices.ContainsFunc(s.hits, func(a string) bool {
 		return slices.ContainsFunc(other.hits, func(b string) bool { return sameHit(a, b) })
 	})

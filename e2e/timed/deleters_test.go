@@ -10,11 +10,11 @@ import (
 	"github.com/liqod/liqod/e2e/lab"
 )
 
-// vkubeletUser is who the vkubelet is at home.
+// vkubeletUser is the user of the vkubelet at home.
 const vkubeletUser = "system:serviceaccount:liqo-tenant-milan:vk-milan"
 
-// requireDeleters requires that nobody deleted pods but those who may, and that the vkubelet
-// deleted none at home that nobody else had deleted before.
+// requireDeleters requires that only users that may delete pods have done so, and that the
+// vkubelet has deleted at home only pods that another user had deleted before.
 func requireDeleters(t *testing.T, w *world) {
 	t.Helper()
 	const kubeSystem = "system:serviceaccount:kube-system:"
@@ -23,8 +23,8 @@ func requireDeleters(t *testing.T, w *world) {
 		cluster *lab.Cluster
 		may     []string
 	}{
-		{w.rome.Cluster, []string{vkubeletUser, kubeSystem + "replicaset-controller", kubeSystem + "job-controller"}},
-		{w.milan.Cluster, []string{peerUser, "system:serviceaccount:liqod:liqod-controller", "simulator"}},
+		{w.Rome.Cluster, []string{vkubeletUser, kubeSystem + "replicaset-controller", kubeSystem + "job-controller"}},
+		{w.Milan.Cluster, []string{peerUser, "system:serviceaccount:liqod:liqod-controller", "simulator"}},
 	} {
 		records, err := c.cluster.Audited(func(r lab.AuditRecord) bool {
 			return strings.HasPrefix(r.Verb, "delete") && r.Resource() == "pods" && strings.HasPrefix(r.ObjectRef.Namespace, prefix) &&
@@ -38,11 +38,10 @@ func requireDeleters(t *testing.T, w *world) {
 	requireReleases(t, w)
 }
 
-// requireReleases requires that the vkubelet only let pods go whose deletion others had
-// asked for.
+// requireReleases requires that the vkubelet has deleted only pods that another user had deleted before.
 func requireReleases(t *testing.T, w *world) {
 	t.Helper()
-	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+	records, err := w.Rome.Audited(func(r lab.AuditRecord) bool {
 		deletes := strings.HasPrefix(r.Verb, "delete") && r.Resource() == "pods" || r.Resource() == "pods/eviction"
 		return deletes && strings.HasPrefix(r.ObjectRef.Namespace, prefix)
 	})
@@ -54,7 +53,7 @@ func requireReleases(t *testing.T, w *world) {
 		if r.User.Username != vkubeletUser {
 			asked[all+r.ObjectRef.Name] = true
 		} else if !asked[all] && !asked[all+r.ObjectRef.Name] {
-			t.Errorf("the vkubelet deleted pod %s/%s, and nobody had asked for it", r.ObjectRef.Namespace, r.ObjectRef.Name)
+			t.Errorf("the vkubelet deleted pod %s/%s, and no other user had deleted it before", r.ObjectRef.Namespace, r.ObjectRef.Name)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package timed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,19 +10,16 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// byResources are the chapters of a peering that lets each cluster use the other by one
-// token, by resources in rome, and that ends by the deletion of what the clusters know of
-// each other.
-func byResources() []chapter {
-	return []chapter{
-		{name: "a token for both ways is made", play: (*peering).makeMutualToken},
-		{name: "the clusters use each other", play: (*peering).apply, slow: true},
-		{name: "rome forgets milan", play: (*peering).forgetMilan, slow: true},
-		{name: "milan forgets rome", play: (*peering).forgetRome},
+// byResources are the steps of a peering in which each cluster uses the other one, by one token.
+// Resources in rome make it, and the deletion of both ForeignClusters ends it.
+func byResources() []step {
+	return []step{
+		{name: "a token for both ways is made", run: func(p *peering) { p.makeToken("--for=rome", "--both-ways") }},
+		{name: "the clusters use each other", run: (*peering).createResources, slow: true},
+		{name: "rome deletes the ForeignCluster milan", run: (*peering).deleteMilan, slow: true},
+		{name: "milan deletes the ForeignCluster rome", run: (*peering).deleteRome},
 	}
 }
-
-func (p *peering) makeMutualToken() error { return p.makeToken("--for=rome", "--both-ways") }
 
 const mutualManifests = `
 apiVersion: v1
@@ -42,75 +38,61 @@ spec:
   request: {resources: {cpu: "10", memory: 20Gi}}
 `
 
-// apply connects the clusters, and takes rome's token away when it is used.
-func (p *peering) apply() error {
-	manifests := fmt.Sprintf(mutualManifests, p.token, p.rome.Options.PodCIDR)
-	if err := p.eventually("applying the resources", func(ctx context.Context) error { return p.rome.Apply(ctx, []byte(manifests)) }); err != nil {
-		return err
-	}
-	err := p.eventually("the clusters use each other", func(ctx context.Context) (err error) {
-		if p.identity, err = p.romeUses().stands(ctx, "10"); err != nil {
+// createResources connects the clusters, and deletes rome's token when it is used.
+func (p *peering) createResources() {
+	manifests := fmt.Sprintf(mutualManifests, p.token, p.Rome.Options.PodCIDR)
+	p.eventually("applying the resources", func(ctx context.Context) error { return p.Rome.Apply(ctx, []byte(manifests)) })
+	p.eventually("the clusters use each other", func(ctx context.Context) (err error) {
+		if p.identity, err = p.romeUses().established(ctx, "10"); err != nil {
 			return err
 		}
-		p.back, err = p.milanUses().stands(ctx, "")
+		p.back, err = p.milanUses().established(ctx, "")
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return p.dropToken()
+	p.deleteToken()
 }
 
-func (p *peering) dropToken() error {
-	return p.eventually("rome's token goes", func(ctx context.Context) error {
-		return p.rome.Client().CoreV1().Secrets(site.Namespace).Delete(ctx, "milan", metav1.DeleteOptions{})
+func (p *peering) deleteToken() {
+	p.eventually("rome's token is deleted", func(ctx context.Context) error {
+		return p.Rome.Client().CoreV1().Secrets(site.Namespace).Delete(ctx, "milan", metav1.DeleteOptions{})
 	}, apierrors.IsNotFound)
 }
 
-// forgetMilan ends the peering in rome, both ways.
-func (p *peering) forgetMilan() error {
-	if err := p.forget(p.rome, "milan"); err != nil {
-		return err
-	}
-	return p.powerless(p.rome, p.back)
+// deleteMilan ends the peering in rome, both ways.
+func (p *peering) deleteMilan() {
+	p.deletePeer(p.Rome, "milan")
+	p.powerless(p.Rome, p.back)
 }
 
-// forgetRome ends in milan what rome has left of it.
-func (p *peering) forgetRome() error {
-	if err := p.forget(p.milan, "rome"); err != nil {
-		return err
-	}
-	return p.powerless(p.milan, p.identity)
+// deleteRome ends the rest of the peering in milan.
+func (p *peering) deleteRome() {
+	p.deletePeer(p.Milan, "rome")
+	p.powerless(p.Milan, p.identity)
 }
 
-// forget deletes what a cluster knows of a peer, and wants nothing of it to be left.
-func (p *peering) forget(s *site.Site, peer string) error {
-	records := s.Liqod().CoreV1beta1().ForeignClusters()
-	err := p.eventually("deleting the ForeignCluster", func(ctx context.Context) error {
-		return records.Delete(ctx, peer, metav1.DeleteOptions{})
+// deletePeer deletes the ForeignCluster of a peer, and waits until nothing of the peering is left.
+func (p *peering) deletePeer(s *site.Site, peer string) {
+	p.t.Helper()
+	peers := s.Liqod().CoreV1beta1().ForeignClusters()
+	p.eventually("deleting the ForeignCluster", func(ctx context.Context) error {
+		return peers.Delete(ctx, peer, metav1.DeleteOptions{})
 	}, apierrors.IsNotFound)
-	if err != nil {
-		return err
-	}
-	err = p.eventually("the ForeignCluster goes", func(ctx context.Context) error {
-		fc, err := records.Get(ctx, peer, metav1.GetOptions{})
+	p.eventually("the ForeignCluster is deleted", func(ctx context.Context) error {
+		fc, err := peers.Get(ctx, peer, metav1.GetOptions{})
 		if err == nil {
-			err = fmt.Errorf("it is there, deleted at %s, with finalizers %v", fc.DeletionTimestamp, fc.Finalizers)
+			err = fmt.Errorf("it exists, deleted at %s, with finalizers %v", fc.DeletionTimestamp, fc.Finalizers)
 		}
 		return err
 	}, apierrors.IsNotFound)
-	if err != nil {
-		return err
+	if s == p.Milan {
+		p.revokeTokens()
 	}
-	if s == p.milan {
-		if err := p.revokeTokens(); err != nil {
-			return err
-		}
-	}
-	return p.nothingLeft(s)
+	p.nothingLeft(s)
 }
 
-// clearResources ends a peering that went wrong, as far as it came.
-func (p *peering) clearResources() error {
-	return errors.Join(p.dropToken(), p.forget(p.rome, "milan"), p.forget(p.milan, "rome"))
+// deleteResources ends the peering of a run that failed.
+func (p *peering) deleteResources() {
+	p.deleteToken()
+	p.deletePeer(p.Rome, "milan")
+	p.deletePeer(p.Milan, "rome")
 }

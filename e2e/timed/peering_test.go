@@ -1,7 +1,6 @@
 package timed
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,288 +15,262 @@ import (
 )
 
 const (
-	// sampled is how many writes of each chapter are a sample.
+	// sampled is how many writes of each step are a sample.
 	sampled = 4
-	// atOnce is how many blows there are in a chapter of one life, at most.
-	atOnce = 3
-	// tellings is how often a write is waited for in a life: what comes of concurrent work
-	// is not written each time.
-	tellings = 3
-	// lastLife is kept for a life that goes wrong, and the report.
-	lastLife = 4 * time.Minute
-	// eachPause is how many writes of a chapter lie between two at which an API server is
-	// paused; with each one another chapter begins elsewhere.
+	// faultsInOne is how many faults there are in a step of one run, at most.
+	faultsInOne = 3
+	// peeringTries is how often a peering runs until the write of a case occurs: roles fold
+	// concurrent changes into one write or not.
+	peeringTries = 3
+	// lastRun is the time that is left for a run that fails, and the report.
+	lastRun = 4 * time.Minute
+	// eachPause is how many writes of a step lie between two at which an API server is paused.
+	// Each step begins at another one.
 	eachPause = 3
 )
 
-// TestPeerings lets two clusters become peers and part, and strikes at each write on the
-// way: those of the controllers of both sides, of the vkubelet and of the commands that
-// people run. It comes to the same, or is told why not; never is half a peering taken for
-// one; at its end nothing is left.
+// TestPeerings peers two clusters and ends the peering, and makes faults at each write of the
+// controllers of both sides, of the vkubelet and of the commands. Each step comes to the same
+// result; no cluster reports a peering that is not complete; at the end nothing is left.
 func TestPeerings(t *testing.T) {
 	w := newClusters(t, map[string]any{"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000}})
-	c, err := newCast(w)
+	p, err := newPeeringWorld(w)
 	require.NoError(t, err)
-	_, err = w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, metav1.CreateOptions{})
+	_, err = w.Rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.NoError(t, c.rest(t.Context()))
-	for _, s := range sagas() {
-		t.Run(s.name, func(t *testing.T) { testSaga(t, c, s) })
+	require.NoError(t, p.recordInventory(t.Context()))
+	for _, s := range peeringScenarios() {
+		t.Run(s.name, func(t *testing.T) { testPeering(t, p, s) })
 	}
 }
 
-func testSaga(t *testing.T, c *cast, s saga) {
-	c.witnesses = []*witness{newWitness(t, c.romeUses())}
+// testPeering runs the steps without a fault, which records the writes of the roles, and then
+// until each chosen write had each chosen fault.
+func testPeering(t *testing.T, w *peeringWorld, s peeringScenario) {
+	w.statuses = []*statusWatch{newStatusWatch(t, w.romeUses())}
 	if s.mutual {
-		c.witnesses = append(c.witnesses, newWitness(t, c.milanUses()))
+		w.statuses = append(w.statuses, newStatusWatch(t, w.milanUses()))
 	}
-	r := &repertoire{cast: c, saga: s, table: &table{}}
-	r.tell(t, nil)
+	r := &peeringRunner{peeringWorld: w, scenario: s, writes: writes{}}
+	r.run(t, nil)
 	if *all {
-		r.tell(t, nil)
+		r.run(t, nil)
 	}
-	t.Logf("%d writes", len(r.table.rows))
-	r.tellAll(t)
-	r.table.report(t, column{killBefore, "killed before it"}, column{killLost, "killed after it, answer lost"}, column{pauseServer, "its API server paused"})
+	t.Logf("%d writes", len(r.writes))
+	r.runAll(t)
 }
 
-// blow is a strike at a write of a chapter.
-type blow struct {
-	at   point
+// peeringCase is a fault at a write of a step.
+type peeringCase struct {
+	at   write
 	mode mode
 	try  int
-	// alone: in a life without others, because one with others went wrong.
+	// alone: in a run without other faults, because one with others failed.
 	alone bool
 }
 
-func (b *blow) String() string {
-	return fmt.Sprintf("%s, %s", &b.at, b.mode)
+func (c *peeringCase) String() string { return fmt.Sprintf("%s, %s", &c.at, c.mode) }
+
+// peeringRunner runs a scenario again and again, with some faults in each step.
+type peeringRunner struct {
+	*peeringWorld
+	scenario peeringScenario
+	writes   writes
+	failed   int // runs
+	// passed and absent count cases, and those whose write did not occur.
+	passed, absent int
 }
 
-// repertoire tells lives of a saga, with some blows in each chapter, and notes what came of it.
-type repertoire struct {
-	*cast
-	saga  saga
-	table *table
-	wrong int
-}
-
-// blows are those at the writes of a chapter, the n-th, that are asked for.
-func (r *repertoire) blows(n int, points []point) (out []*blow) {
+// cases are those at the writes of the n-th step that are chosen.
+func (r *peeringRunner) cases(n int, writes []write) (out []*peeringCase) {
 	for _, m := range []mode{killBefore, killLost, pauseServer} {
-		for i, p := range points {
+		for i, w := range writes {
 			wanted := *all && (m != pauseServer || i%eachPause == n%eachPause)
 			for s := range sampled {
-				wanted = wanted || !*all && i == (s*len(points)/sampled+n+*sample*max(len(points)/sampled/samples, 1))%len(points) && m == r.sampleMode(n, s)
+				wanted = wanted || !*all && i == (s*len(writes)/sampled+n+*sample*max(len(writes)/sampled/samples, 1))%len(writes) && m == r.sampleMode(n, s)
 			}
-			if b := (&blow{at: p, mode: m}); wanted && strings.Contains(b.String(), *onlyLives) {
-				out = append(out, b)
+			if c := (&peeringCase{at: w, mode: m}); wanted && strings.Contains(c.String(), *only) {
+				out = append(out, c)
 			}
 		}
 	}
 	return out
 }
 
-// sampleMode is what is done at the s-th write of the sample of the n-th chapter.
-func (r *repertoire) sampleMode(n, s int) mode {
-	if s == sampled-1 && r.saga.chapters[n].slow {
+// sampleMode is the mode of the s-th write of the sample of the n-th step.
+func (r *peeringRunner) sampleMode(n, s int) mode {
+	if s == sampled-1 && r.scenario.steps[n].slow {
 		return pauseServer
 	}
 	return []mode{killBefore, killLost}[(n+s)%2]
 }
 
-// tellAll tells lives until there has been each blow that is asked for.
-func (r *repertoire) tellAll(t *testing.T) {
+// runAll runs the scenario until each chosen case has run.
+func (r *peeringRunner) runAll(t *testing.T) {
 	t.Helper()
-	points := r.table.points()
-	todo := map[string][]*blow{}
-	for n, c := range r.saga.chapters {
-		todo[c.name] = r.blows(n, slices.DeleteFunc(slices.Clone(points), func(p point) bool { return p.life != c.name }))
+	writes := r.writes.sorted()
+	todo := map[string][]*peeringCase{}
+	for n, s := range r.scenario.steps {
+		todo[s.name] = r.cases(n, slices.DeleteFunc(slices.Clone(writes), func(w write) bool { return w.scenario != s.name }))
 	}
-	begin, lives, cases, kills := time.Now(), 0, left(todo), r.roles.kills()
-	for left(todo) > 0 && r.wrong < tooMany {
-		if end, ok := t.Deadline(); ok && time.Until(end) < lastLife {
+	begin, runs, cases, kills := time.Now(), 0, left(todo), r.roles.kills()
+	for left(todo) > 0 && r.failed < tooMany {
+		if end, ok := t.Deadline(); ok && time.Until(end) < lastRun {
 			t.Errorf("the time is over: %d cases are left", left(todo))
 			break
 		}
-		for _, b := range r.tell(t, next(todo)) {
-			todo[b.at.life] = append(todo[b.at.life], b)
+		for _, c := range r.run(t, next(todo)) {
+			todo[c.at.scenario] = append(todo[c.at.scenario], c)
 		}
-		lives++
+		runs++
 	}
 	require.NoError(t, r.roles.err())
-	count := map[string]int{}
-	for _, row := range r.table.rows {
-		for m, outcome := range row.outcomes {
-			if count[outcome]++; outcome == notMet {
-				t.Logf("the write was not met in %d lives: %s, %s", tellings, row.point, m)
-			}
-		}
-	}
-	leaveToAll(t)
-	t.Logf("%d cases: %v, in %d lives and %s, %d kills", cases, count, lives, time.Since(begin).Round(time.Second), r.roles.kills()-kills)
-	if count[notMet] > cases/mayBeUnmet+1 {
-		t.Errorf("%d of %d writes were not met", count[notMet], cases)
-	}
+	logLeftOut(t)
+	t.Logf("%d of %d cases, in %d runs and %s, %d kills", r.passed, cases, runs, time.Since(begin).Round(time.Second), r.roles.kills()-kills)
+	require.LessOrEqual(t, r.absent, cases/mayBeAbsent+1, "writes that did not occur")
 }
 
-// next takes the blows of one life: some of each chapter, far apart, or one that is to be
-// alone.
-func next(todo map[string][]*blow) map[string][]*blow {
-	now := map[string][]*blow{}
-	for chapter, blows := range todo {
-		if at := slices.IndexFunc(blows, func(b *blow) bool { return b.alone }); at >= 0 {
-			lone := blows[at]
-			todo[chapter] = slices.Delete(blows, at, at+1)
-			return map[string][]*blow{chapter: {lone}}
+// next takes the cases of one run: some of each step, far apart, or one that is to run alone.
+func next(todo map[string][]*peeringCase) map[string][]*peeringCase {
+	now := map[string][]*peeringCase{}
+	for step, cases := range todo {
+		if at := slices.IndexFunc(cases, func(c *peeringCase) bool { return c.alone }); at >= 0 {
+			alone := cases[at]
+			todo[step] = slices.Delete(cases, at, at+1)
+			return map[string][]*peeringCase{step: {alone}}
 		}
 	}
-	for chapter, blows := range todo {
-		for n := atOnce - 1; n >= 0; n-- {
-			at := n * len(blows) / atOnce
-			if at >= len(blows) || slices.ContainsFunc(now[chapter], blows[at].hinders) {
+	for step, cases := range todo {
+		for n := faultsInOne - 1; n >= 0; n-- {
+			at := n * len(cases) / faultsInOne
+			if at >= len(cases) || slices.ContainsFunc(now[step], cases[at].excludes) {
 				continue
 			}
-			now[chapter] = append(now[chapter], blows[at])
-			blows = slices.Delete(blows, at, at+1)
+			now[step] = append(now[step], cases[at])
+			cases = slices.Delete(cases, at, at+1)
 		}
-		todo[chapter] = blows
+		todo[step] = cases
 	}
 	return now
 }
 
-// hinders says that two blows do not fit into one chapter: the same write happens once,
-// and one pause would end within the other.
-func (b *blow) hinders(other *blow) bool {
-	return b.at == other.at || b.mode == pauseServer && other.mode == pauseServer
+// excludes reports whether two cases do not fit into one step: the same write occurs once, and
+// one pause would end within the other.
+func (c *peeringCase) excludes(other *peeringCase) bool {
+	return c.at == other.at || c.mode == pauseServer && other.mode == pauseServer
 }
 
-// left counts blows.
-func left(todo map[string][]*blow) (n int) {
-	for _, blows := range todo {
-		n += len(blows)
+// left counts cases.
+func left(todo map[string][]*peeringCase) (n int) {
+	for _, cases := range todo {
+		n += len(cases)
 	}
 	return n
 }
 
-// tell tells one life with blows, by chapter; nil: in peace. It returns those that have to
-// come again.
-func (r *repertoire) tell(t *testing.T, blows map[string][]*blow) (again []*blow) {
+// run runs the scenario once, with cases by step; nil: without a fault. It returns the cases
+// that have to run again.
+func (r *peeringRunner) run(t *testing.T, cases map[string][]*peeringCase) (again []*peeringCase) {
 	t.Helper()
 	begin := time.Now()
-	p := &peering{cast: r.cast, ctx: t.Context()}
+	p := &peering{peeringWorld: r.peeringWorld}
 	var took []string
-	short := blows != nil && !slices.ContainsFunc(r.saga.chapters, func(c chapter) bool { return c.needsAll && len(blows[c.name]) > 0 })
-	for i, c := range r.saga.chapters {
-		if short && c.needless {
+	short := cases != nil && !slices.ContainsFunc(r.scenario.steps, func(s step) bool { return s.needsOptional && len(cases[s.name]) > 0 })
+	for i, s := range r.scenario.steps {
+		if short && s.optional {
 			continue
 		}
 		since := time.Now()
-		met, wrong := r.chapter(p, c, blows[c.name])
+		rec, ok := r.runStep(t, p, s, cases[s.name])
 		took = append(took, time.Since(since).Round(100*time.Millisecond).String())
-		if blows == nil {
-			r.found(met)
+		if !ok {
+			r.failed++
+			cleaned := t.Run("clean up", func(t *testing.T) { r.scenario.cleanUp(&peering{peeringWorld: r.peeringWorld, t: t}) })
+			require.True(t, cleaned, "what the failed run has left could not be deleted")
+			return append(again, r.retryAlone(t, cases, i)...)
 		}
-		if len(wrong) > 0 {
-			r.wrong++
-			t.Errorf("%s: %s", c.name, strings.Join(append(wrong, p.said...), "\n        "))
-			r.clear(t)
-			return append(again, r.apart(t, blows, i)...)
+		for _, w := range rec.all() {
+			if cases == nil && w.n <= repeats {
+				r.writes[w] = true
+			}
 		}
-		for _, b := range blows[c.name] {
-			if !r.enter(b, met) {
-				again = append(again, &blow{at: b.at, mode: b.mode, try: b.try + 1, alone: b.alone})
+		for _, c := range cases[s.name] {
+			if slices.Contains(rec.all(), c.at) {
+				r.passed++
+			} else if c.try+1 < peeringTries {
+				again = append(again, &peeringCase{at: c.at, mode: c.mode, try: c.try + 1, alone: c.alone})
+			} else {
+				r.absent++
+				t.Logf("the write did not occur in %d runs: %s", peeringTries, c)
 			}
 		}
 	}
-	t.Logf("a life of %s %v %q", time.Since(begin).Round(100*time.Millisecond), took, p.said)
+	t.Logf("a run of %s %v %q", time.Since(begin).Round(100*time.Millisecond), took, p.errors)
 	return again
 }
 
-// apart deals with the blows of a life that went wrong in its n-th chapter. What is left of
-// an earlier one is found at the end only: each of those up to there comes again, alone;
-// the one that was alone is wrong.
-func (r *repertoire) apart(t *testing.T, blows map[string][]*blow, n int) (again []*blow) {
+// retryAlone returns the cases of a run that failed in its n-th step. An earlier step may have
+// left an object that fails a later one, so each case up to the n-th step runs again, alone. A
+// case that was alone has failed.
+func (r *peeringRunner) retryAlone(t *testing.T, cases map[string][]*peeringCase, n int) (again []*peeringCase) {
 	t.Helper()
-	lone := left(blows) == 1
-	for i, c := range r.saga.chapters {
-		for _, b := range blows[c.name] {
+	alone := left(cases) == 1
+	for i, s := range r.scenario.steps {
+		for _, c := range cases[s.name] {
 			switch {
-			case lone:
-				r.table.row(b.at).outcomes[b.mode] = "WRONG"
+			case alone: // it has failed
 			case i <= n:
-				again = append(again, &blow{at: b.at, mode: b.mode, alone: true})
+				again = append(again, &peeringCase{at: c.at, mode: c.mode, alone: true})
 			default:
-				again = append(again, b)
+				again = append(again, c)
 				continue
 			}
-			t.Errorf("    in this life: %s", b)
+			t.Errorf("    in this run: %s", c)
 		}
 	}
 	return again
 }
 
-// chapter plays one chapter with blows, and waits until nothing of them goes on.
-func (r *repertoire) chapter(p *peering, c chapter, blows []*blow) (met []point, wrong []string) {
-	plot := &plot{life: c.name, ignores: aside, at: map[point]strike{}}
-	for name := range r.roles.byName {
-		plot.everywhere = append(plot.everywhere, name)
+// runStep runs one step with faults as a subtest, waits until the API servers answer, and
+// requires that the statuses are right.
+func (r *peeringRunner) runStep(t *testing.T, p *peering, s step, cases []*peeringCase) (rec *recording, ok bool) {
+	rec = &recording{scenario: s.name, ignores: fromTimers, at: map[write]fault{}}
+	for name := range r.roles {
+		rec.outside = append(rec.outside, name)
 	}
-	for _, b := range blows {
-		plot.at[b.at] = r.theatre.strike(b.mode)
+	for _, c := range cases {
+		rec.at[c.at] = r.faults.fault(c.mode)
 	}
-	begin := time.Now()
-	r.theatre.open(plot)
-	err := c.play(p)
-	r.theatre.close(plot)
-	if took := time.Since(begin); *all && err == nil && took > patience {
-		err = fmt.Errorf("it took %s", took.Round(time.Second))
-	}
-	for _, cluster := range r.theatre.clusters {
-		if err == nil {
-			err = cluster.WaitReady(p.ctx)
+	ok = t.Run(s.name, func(t *testing.T) {
+		p.t = t
+		defer func() {
+			for _, w := range r.statuses {
+				for _, wrong := range w.take() {
+					t.Error(wrong)
+				}
+			}
+			if t.Failed() {
+				t.Log(strings.Join(p.errors, "\n"))
+			}
+		}()
+		begin := time.Now()
+		r.faults.start(rec)
+		func() {
+			defer r.faults.stop(rec)
+			s.run(p)
+		}()
+		if *all {
+			require.LessOrEqual(t, time.Since(begin), patience)
 		}
-	}
-	for _, w := range r.witnesses {
-		if err == nil {
-			err = w.settled(p.ctx)
+		for _, cluster := range r.faults.clusters {
+			require.NoError(t, cluster.WaitReady(t.Context()))
 		}
-		wrong = append(wrong, w.take()...)
-	}
-	if err != nil {
-		wrong = append(wrong, err.Error())
-	}
-	return plot.points(), wrong
-}
-
-// aside are writes that are none of a peering: they come and go with the time.
-func aside(r lab.Request) bool { return r.Resource == "leases" || r.Resource == "events" }
-
-// found notes the writes of a chapter in peace.
-func (r *repertoire) found(met []point) {
-	for _, p := range met {
-		if p.n <= repeats {
-			r.table.row(p)
+		for _, w := range r.statuses {
+			require.NoError(t, w.settled(t.Context()))
 		}
-	}
+	})
+	return rec, ok
 }
 
-// enter notes that a blow did no harm. It returns false if it was not met, and is to come
-// again.
-func (r *repertoire) enter(b *blow, met []point) bool {
-	outcomes := r.table.row(b.at).outcomes
-	if slices.Contains(met, b.at) {
-		outcomes[b.mode] = "ok"
-		return true
-	}
-	outcomes[b.mode] = notMet
-	return b.try+1 >= tellings
-}
-
-// clear takes away what a life that went wrong has left, or ends the test.
-func (r *repertoire) clear(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	require.NoError(t, r.saga.clear(&peering{cast: r.cast, ctx: ctx}))
-}
+// fromTimers are writes that do not belong to a peering: roles make them as time passes.
+func fromTimers(r lab.Request) bool { return r.Resource == "leases" || r.Resource == "events" }

@@ -19,124 +19,112 @@ import (
 )
 
 const (
-	// between is what is left to the clusters between the backup and its restoration, so
-	// that much is lost.
-	between = 20 * time.Second
+	// lostTime is how much of the consumer's history the restored backup lacks, at least.
+	lostTime = 20 * time.Second
 	// afterwards is longer: by its end the restored cluster has written as much again.
 	afterwards = 40 * time.Second
 )
 
-// testRestoredConsumer: the consumer's etcd is restored from a backup. Pods that were
-// created since are unknown at home, as are namespaces that were offloaded since; pods that
-// were deleted since are there again. What runs in the provider runs on.
+// testRestoredConsumer restores the consumer's etcd from a backup. Pods and offloaded namespaces
+// that were created after the backup are unknown at home; pods that were deleted after it exist
+// again. All pods of the provider run on.
 func testRestoredConsumer(t *testing.T, w *world) {
-	s := &stage{world: w, ctx: t.Context(), namespace: prefix + "restored", want: map[types.UID]destiny{}}
-	require.NoError(t, w.offload(t.Context(), s.namespace))
-	old := s.runAll(t, corev1.RestartPolicyAlways, "old-1", "old-2", "leaver", "twice")
-	old = append(old, s.runAll(t, corev1.RestartPolicyNever, "old-3")...)
-	backup := backUp(t, w.rome.Cluster)
-	require.NoError(t, s.untilHome(old[0], "runs", running))
-	lost := s.offloadAnother(t)
-	s.runAll(t, corev1.RestartPolicyAlways, "new-1", "new-2")
-	s.runAll(t, corev1.RestartPolicyNever, "new-3")
-	require.NoError(t, s.delete(old[2], nil))
-	require.NoError(t, s.delete(old[3], nil))
-	s.runAll(t, corev1.RestartPolicyAlways, "twice")
-	<-time.After(between)
-	before, elsewhere := s.there(t), lost.there(t)
+	r := w.newRun(t, prefix+"restored")
+	require.NoError(t, w.offload(t.Context(), r.namespace))
+	old := r.startAll(corev1.RestartPolicyAlways, "old-1", "old-2", "deleted", "twice")
+	old = append(old, r.startAll(corev1.RestartPolicyNever, "old-3")...)
+	backup := backUp(t, w.Rome.Cluster)
+	r.untilHome(old[0], "runs", running)
+	lost := w.newRun(t, prefix+"lost") // a namespace that the backup does not know
+	require.NoError(t, w.offload(t.Context(), lost.namespace))
+	lost.startAll(corev1.RestartPolicyAlways, "new")
+	r.startAll(corev1.RestartPolicyAlways, "new-1", "new-2")
+	r.startAll(corev1.RestartPolicyNever, "new-3")
+	r.delete(old[2], nil)
+	r.delete(old[3], nil)
+	r.startAll(corev1.RestartPolicyAlways, "twice")
+	<-time.After(lostTime)
+	before, lostBefore := r.remotePods(), lost.remotePods()
 	require.Len(t, before, 7)
 
-	restore(t, w.rome.Cluster, backup)
-	s.requireUnmoved(t, before, afterwards)
+	restore(t, w.Rome.Cluster, backup)
+	r.requireUnchanged(before, afterwards)
 	for _, name := range []string{vkubelet, romeController} {
-		require.NoError(t, w.roles.byName[name].again())
+		require.NoError(t, w.roles[name].restart())
 	}
-	s.requireUnmoved(t, before, afterwards/4)
-	lost.requireUnmoved(t, elsewhere, time.Second)
-	for _, name := range []string{"new-1", "new-2", "new-3", "twice"} {
-		shadow, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(s.twin()).Get(t.Context(), name, metav1.GetOptions{})
+	r.requireUnchanged(before, afterwards/4)
+	lost.requireUnchanged(lostBefore, time.Second)
+	shadows, unknown := w.Milan.Liqod().OffloadingV1beta1().ShadowPods(r.twin()), []string{"new-1", "new-2", "new-3", "twice"}
+	for _, name := range unknown {
+		shadow, err := shadows.Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.NotEmpty(t, shadow.Annotations[offloadingv1beta1.KeptAnnotation], name)
 	}
-	// What is there again is asked for again, and runs, but where its name is taken.
-	require.NoError(t, s.untilHome(old[2], "runs again", running))
-	require.NoError(t, s.untilHome(old[3], "is told why it waits", func(p *corev1.Pod) bool {
+	// A pod that exists again at home is created again in the provider, unless its name is taken there.
+	r.untilHome(old[2], "runs again", running)
+	r.untilHome(old[3], "has the reason why it waits", func(p *corev1.Pod) bool {
 		return p.Status.Reason == offloadingv1beta1.ReasonRemotePodKept
-	}))
-	require.Len(t, s.there(t), 8)
-	// Who knows better decides.
-	shadows := w.milan.Liqod().OffloadingV1beta1().ShadowPods(s.twin())
-	for _, name := range []string{"new-1", "new-2", "new-3", "twice"} {
+	})
+	require.Len(t, r.remotePods(), 8)
+	for _, name := range unknown { // as an administrator does
 		require.NoError(t, shadows.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	require.NoError(t, s.untilHome(old[3], "runs at last", running))
+	r.untilHome(old[3], "runs at last", running)
 	for _, pod := range old {
-		require.NoError(t, s.delete(pod, nil))
+		r.delete(pod, nil)
 	}
-	// The observer's watch of the consumer has not outlived the loss.
-	require.NoError(t, s.eventually("nothing is left in the provider", func(ctx context.Context) error {
-		pods, err := w.milan.Client().CoreV1().Pods(s.twin()).List(ctx, metav1.ListOptions{})
+	// The watch of the consumer's pods has not outlived the restoration.
+	r.eventually("nothing is left in the provider", func(ctx context.Context) error {
+		pods, err := w.Milan.Client().CoreV1().Pods(r.twin()).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("%d pods are left", len(pods.Items))
 		}
 		return err
-	}))
+	})
 }
 
-// offloadAnother offloads a namespace that the backup does not know, and runs a pod there.
-func (s *stage) offloadAnother(t *testing.T) *stage {
-	t.Helper()
-	lost := &stage{world: s.world, ctx: s.ctx, namespace: prefix + "lost", want: map[types.UID]destiny{}}
-	require.NoError(t, s.offload(t.Context(), lost.namespace))
-	lost.runAll(t, corev1.RestartPolicyAlways, "new")
-	return lost
-}
-
-func (s *stage) runAll(t *testing.T, policy corev1.RestartPolicy, names ...string) []*corev1.Pod {
-	t.Helper()
-	var out []*corev1.Pod
+func (r *podRun) startAll(policy corev1.RestartPolicy, names ...string) (out []*corev1.Pod) {
+	r.t.Helper()
 	for _, name := range names {
-		pod, err := s.run(bare(name, policy), destiny{})
-		require.NoError(t, err)
-		out = append(out, pod)
+		out = append(out, r.start(bare(name, policy), expected{}))
 	}
 	return out
 }
 
-// standing is what must not change while a pod runs on.
-type standing struct {
+// providerPod is the part of a provider's pod that does not change while the pod runs on.
+type providerPod struct {
 	UID      types.UID
 	Start    time.Time
 	Restarts int32
-	Leaving  bool
+	Deleted  bool
 }
 
-// there returns what runs in the provider, by name.
-func (s *stage) there(t *testing.T) map[string]standing {
-	t.Helper()
-	pods, err := s.milan.Client().CoreV1().Pods(s.twin()).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	out := map[string]standing{}
+// remotePods are the pods of the provider by name.
+func (r *podRun) remotePods() map[string]providerPod {
+	r.t.Helper()
+	pods, err := r.Milan.Client().CoreV1().Pods(r.twin()).List(r.t.Context(), metav1.ListOptions{})
+	require.NoError(r.t, err)
+	out := map[string]providerPod{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		one := standing{UID: pod.UID, Leaving: pod.DeletionTimestamp != nil}
+		p := providerPod{UID: pod.UID, Deleted: pod.DeletionTimestamp != nil}
 		if at := startOf(pod); at != nil {
-			one.Start, one.Restarts = at.UTC(), pod.Status.ContainerStatuses[0].RestartCount
+			p.Start, p.Restarts = at.UTC(), pod.Status.ContainerStatuses[0].RestartCount
 		}
-		out[pod.Name] = one
+		out[pod.Name] = p
 	}
 	return out
 }
 
-// requireUnmoved requires for a while that each pod of before runs on.
-func (s *stage) requireUnmoved(t *testing.T, before map[string]standing, long time.Duration) {
-	t.Helper()
+// requireUnchanged requires for a while that each pod of before runs on.
+func (r *podRun) requireUnchanged(before map[string]providerPod, long time.Duration) {
+	r.t.Helper()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(long); time.Now().Before(end); <-tick.C {
-		now := s.there(t)
+		now := r.remotePods()
 		for name, want := range before {
-			require.Equal(t, want, now[name], "pod %s of the provider", name)
+			require.Equal(r.t, want, now[name], "pod %s of the provider", name)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// Roles that are attacked.
+// Roles under test.
 const (
 	vkubelet        = "vkubelet"
 	romeController  = "controller of rome"
@@ -30,7 +30,7 @@ const longestTakeOver = 30 * time.Second
 
 const peerUser = "system:serviceaccount:liqo-tenant-rome:peer-1"
 
-// roleOf tells which role sent a request to a cluster, "" if it is not one that is attacked.
+// roleOf is the role that has sent a request to a cluster, "" if that is not under test.
 func roleOf(cluster string, r lab.Request) string {
 	_, kind, found := strings.Cut(r.UserAgent, " ")
 	home := sender(cluster, r) == "rome"
@@ -65,63 +65,59 @@ func sender(cluster string, r lab.Request) string {
 	return cluster
 }
 
-// roles are the processes under attack, by name.
-type roles struct {
-	byName map[string]*role
-}
+// roles are the processes under test, by name.
+type roles map[string]*role
 
-// role is a process that is killed and started again at once, as the container of a pod
-// is: its successor has its name in the elections.
+// role is a process that is killed and started again at once, as the container of a pod is:
+// the next process has the same identity in leader elections.
 type role struct {
-	name    string
-	restart func(**lab.Process) error
+	name  string
+	start func(**lab.Process) error
 
 	mu     sync.Mutex // held while the process is being replaced
 	target **lab.Process
-	// doomed: nothing that the process still sends may arrive.
-	doomed atomic.Bool
+	// cutOff: no request that the process still sends may arrive.
+	cutOff atomic.Bool
 	kills  atomic.Int64
-	// lease that its replicas stand for, and the replicas beside target, by their names.
+	// lease returns the holder of the role's Lease; standby has the replicas beside target, by identity.
 	lease   func(context.Context) (holder string, err error)
 	standby map[string]*lab.Process
-	// broken has the first failure to start it again.
-	broken atomic.Pointer[error]
+	// failed has the first failure to start or pause the process.
+	failed atomic.Pointer[error]
 }
 
-// newRoles lets those that run be attacked: each is started anew, with a name in the
-// elections.
-func newRoles(w *world, names ...string) (*roles, error) {
-	r := &roles{byName: map[string]*role{}}
+// newRoles restarts the processes of roles, each with an identity in leader elections.
+func newRoles(w *world, names ...string) (roles, error) {
+	r := roles{}
 	running := map[string]**lab.Process{
-		vkubelet: w.rome.VKubelet("milan"), romeController: &w.rome.Controller, milanController: &w.milan.Controller, romeWebhook: &w.rome.Webhook,
+		vkubelet: w.Rome.VKubelet("milan"), romeController: &w.Rome.Controller, milanController: &w.Milan.Controller, romeWebhook: &w.Rome.Webhook,
 	}
 	for _, name := range names {
 		one := newRole(w, name, running[name])
 		(*one.target).Options.Env = append((*one.target).Options.Env, one.podName())
-		if err := one.again(); err != nil {
+		if err := one.restart(); err != nil {
 			return nil, err
 		}
-		r.byName[name] = one
+		r[name] = one
 	}
 	return r, nil
 }
 
 func newRole(w *world, name string, target **lab.Process) *role {
-	return &role{name: name, target: target, restart: w.sites.Restart, lease: leaseOf(w, name), standby: map[string]*lab.Process{}}
+	return &role{name: name, target: target, start: w.Sites.Restart, lease: leaseOf(w, name), standby: map[string]*lab.Process{}}
 }
 
-// podName is what a process is told of its name in the elections.
+// podName sets the identity of the process in leader elections.
 func (r *role) podName() string { return "POD_NAME=" + r.identity() }
 
-// identity is its name in the elections.
 func (r *role) identity() string { return strings.ReplaceAll(r.name, " ", "-") }
 
-// leaseOf reads who holds the lease of a role.
+// leaseOf reads the holder of the Lease of a role.
 func leaseOf(w *world, role string) func(context.Context) (string, error) {
-	client, namespace, name := w.rome.Client(), site.Namespace, "liqod-controller"
+	client, namespace, name := w.Rome.Client(), site.Namespace, "liqod-controller"
 	switch role {
 	case milanController:
-		client = w.milan.Client()
+		client = w.Milan.Client()
 	case romeWebhook:
 		name = "liqod-webhook"
 	case vkubelet:
@@ -136,8 +132,8 @@ func leaseOf(w *world, role string) func(context.Context) (string, error) {
 	}
 }
 
-// again kills the process, if it runs, and starts it.
-func (r *role) again() error {
+// restart kills the process, if it runs, and starts it.
+func (r *role) restart() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.replace()
@@ -145,24 +141,23 @@ func (r *role) again() error {
 
 func (r *role) replace() error {
 	(*r.target).Kill()
-	err := r.restart(r.target)
+	err := r.start(r.target)
 	if err != nil {
 		err = fmt.Errorf("starting the %s again: %w", r.name, err)
-		r.broken.CompareAndSwap(nil, &err)
+		r.failed.CompareAndSwap(nil, &err)
 	}
-	r.doomed.Store(false)
+	r.cutOff.Store(false)
 	return err
 }
 
-// kill ends the process at once; when it returns the process is dead, and is being
-// started again.
+// kill kills the process. When it returns the process is dead, and is being started again.
 func (r *role) kill() {
 	r.mu.Lock()
 	(*r.target).Kill()
 	r.kills.Add(1)
 	go func() {
 		defer r.mu.Unlock()
-		_ = r.replace() // kept in broken
+		_ = r.replace() // recorded in failed
 	}()
 }
 
@@ -170,12 +165,12 @@ func (r *role) kill() {
 func (r *role) startStandby(w *world) error {
 	identity := r.identity() + "-standby"
 	var err error
-	r.standby[identity], err = w.sites.Replica(*r.target, "-standby", "POD_NAME="+identity)
+	r.standby[identity], err = w.Sites.Replica(*r.target, "-standby", "POD_NAME="+identity)
 	return err
 }
 
-// pause stops the replica that leads, and lets it go on when another one does. One is
-// paused at a time. The life that it strikes at may end meanwhile.
+// pause pauses the replica that leads, and resumes it when another one leads. One is paused
+// at a time. The run whose write it is may end meanwhile.
 func (r *role) pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +179,7 @@ func (r *role) pause() {
 	err := r.pauseUntilReplaced(ctx)
 	if err != nil {
 		err = fmt.Errorf("pausing the leader of role %s: %w", r.name, err)
-		r.broken.CompareAndSwap(nil, &err)
+		r.failed.CompareAndSwap(nil, &err)
 	}
 }
 
@@ -202,22 +197,22 @@ func (r *role) pauseUntilReplaced(ctx context.Context) error {
 	return lab.Eventually(ctx, func(ctx context.Context) error {
 		next, err := r.lease(ctx)
 		if err == nil && next == holder {
-			err = fmt.Errorf("%s leads still", holder)
+			err = fmt.Errorf("%s still leads", holder)
 		}
 		return err
 	})
 }
 
-func (r *roles) kills() (n int64) {
-	for _, one := range r.byName {
+func (r roles) kills() (n int64) {
+	for _, one := range r {
 		n += one.kills.Load()
 	}
 	return n
 }
 
-// err waits for those that are being replaced, or paused, and returns a failure.
-func (r *roles) err() error {
-	for _, one := range r.byName {
+// err waits for processes that are being replaced or paused, and returns a failure.
+func (r roles) err() error {
+	for _, one := range r {
 		if err := one.err(); err != nil {
 			return err
 		}
@@ -228,7 +223,7 @@ func (r *roles) err() error {
 func (r *role) err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.broken.Load(); err != nil {
+	if err := r.failed.Load(); err != nil {
 		return *err
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 // askedFor is how long an address may take to answer.
 const askedFor = time.Second
 
-// A testimony describes a pod, and the addresses that the pod has asked.
-type testimony struct {
+// A report describes a pod, and the addresses that the pod has requested.
+type report struct {
 	Pod, Node, Revision string
 	// Run is another one each time that the program starts.
 	Run string
@@ -27,31 +27,31 @@ type testimony struct {
 	Asked map[string]string
 }
 
-// An instruction is the answer to a testimony.
-type instruction struct {
-	// Ask are the addresses to ask next, each as HOST:PORT.
+// A reply is the answer to a report.
+type reply struct {
+	// Ask are the addresses to request next, each as HOST:PORT.
 	Ask []string
 }
 
-// testify serves the pod's name, and sends an observer a testimony at every tick. The
-// observer answers with the addresses to ask next.
-func testify(ctx context.Context, observer, every string) error {
-	pace, err := positive("the time between two testimonies", every)
+// sendReports serves the pod's name, and posts a report to url at every tick. The answer has the
+// addresses to request next.
+func sendReports(ctx context.Context, url, every string) error {
+	pace, err := positive("the time between two reports", every)
 	if err != nil {
 		return err
 	}
 	host, _ := os.Hostname()
-	t := testimony{Pod: host, Node: os.Getenv("NODE"), Revision: os.Getenv("REVISION"), Run: rand.Text()}
+	r := report{Pod: host, Node: os.Getenv("NODE"), Revision: os.Getenv("REVISION"), Run: rand.Text()}
 	go func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		client := &http.Client{Timeout: askedFor}
 		for ctx.Err() == nil {
-			next, err := tell(ctx, client, observer, t)
+			next, err := post(ctx, client, url, r)
 			if err != nil {
 				fmt.Println(err)
 			} else { // each answer is sent once
-				t.Asked = askAll(ctx, next.Ask)
+				r.Asked = askAll(ctx, next.Ask)
 			}
 			select {
 			case <-tick.C:
@@ -62,12 +62,12 @@ func testify(ctx context.Context, observer, every string) error {
 	return serve(ctx, "8080", application(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, host) }))
 }
 
-func tell(ctx context.Context, client *http.Client, observer string, t testimony) (next instruction, err error) {
-	body, err := json.Marshal(t)
+func post(ctx context.Context, client *http.Client, url string, r report) (next reply, err error) {
+	body, err := json.Marshal(r)
 	if err != nil {
 		return next, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, observer, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return next, err
 	}
@@ -79,7 +79,7 @@ func tell(ctx context.Context, client *http.Client, observer string, t testimony
 	return next, json.NewDecoder(resp.Body).Decode(&next)
 }
 
-// askAll asks addresses at the same time, each by a connection of its own.
+// askAll requests addresses at the same time, each by a connection of its own.
 func askAll(ctx context.Context, addresses []string) map[string]string {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: askedFor}
 	names := make([]string, len(addresses))

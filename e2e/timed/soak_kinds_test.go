@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,31 +30,31 @@ type client interface {
 	list(ctx context.Context) ([]metav1.Object, error)
 }
 
-// kind is one that is reflected: what a user makes of it, and what of it has to arrive. A
-// new kind is one more of them.
+// kind is a kind that is reflected: its random objects and changes, and the content that both
+// clusters have to have.
 type kind struct {
 	// name as the settings call it.
 	name string
-	// policy says whether it has a policy of its own.
+	// policy: it has a reflection policy of its own.
 	policy bool
-	// always says that an object is reflected whatever its annotations are.
+	// always: an object is reflected whatever its annotations are.
 	always bool
-	// lasting says that one that is deleted in the provider is not made again.
-	lasting bool
-	at      func(c kubernetes.Interface, namespace string) client
+	// notRecreated: an object that is deleted in the provider is not created again.
+	notRecreated bool
+	at           func(c kubernetes.Interface, namespace string) client
 	// make returns a random object of some name, without labels.
 	make func(r *rand.Rand) metav1.Object
 	// change is a random patch of the content.
 	change func(r *rand.Rand) string
-	// spoil is a patch of the content that nobody may make in the provider; empty: none.
-	spoil string
+	// overwrite is a patch of the content in the provider that liqod has to revert; empty: none.
+	overwrite string
 	// content is what has to be the same in both clusters. It may be of either.
 	content func(obj metav1.Object) any
 	// owned are the fields of managedFields that belong to the content.
 	owned []string
 	// manager is the field manager under which the reflected object is written.
 	manager string
-	// empty tells of a local object that there is nothing to reflect; nil: never.
+	// empty reports whether a local object has nothing to reflect; nil: never.
 	empty func(obj metav1.Object) bool
 }
 
@@ -131,7 +132,7 @@ func configMaps() kind {
 		change: func(r *rand.Rand) string {
 			return one(r, fmt.Sprintf(`{"data":{"a":%q}}`, word(r)), `{"data":{"b":null}}`, fmt.Sprintf(`{"data":{"b":%q}}`, word(r)), `{"immutable":true}`)
 		},
-		spoil: `{"data":{"a":"spoilt","more":"spoilt"}}`,
+		overwrite: `{"data":{"a":"overwritten","more":"overwritten"}}`,
 		content: func(obj metav1.Object) any {
 			cm := obj.(*corev1.ConfigMap)
 			return &corev1.ConfigMap{Data: cm.Data, BinaryData: cm.BinaryData, Immutable: cm.Immutable}
@@ -152,8 +153,8 @@ func secrets() kind {
 			}
 			return s
 		},
-		change: func(r *rand.Rand) string { return fmt.Sprintf(`{"stringData":{%q:%q}}`, one(r, "a", "b"), word(r)) },
-		spoil:  `{"stringData":{"a":"spoilt","more":"spoilt"}}`,
+		change:    func(r *rand.Rand) string { return fmt.Sprintf(`{"stringData":{%q:%q}}`, one(r, "a", "b"), word(r)) },
+		overwrite: `{"stringData":{"a":"overwritten","more":"overwritten"}}`,
 		content: func(obj metav1.Object) any {
 			s := obj.(*corev1.Secret)
 			return &corev1.Secret{Data: s.Data, Type: s.Type, Immutable: s.Immutable}
@@ -167,15 +168,15 @@ func services() kind {
 		at: func(c kubernetes.Interface, ns string) client {
 			return typed[*corev1.Service, *corev1.ServiceList]{c.CoreV1().Services(ns)}
 		},
-		make:    func(r *rand.Rand) metav1.Object { return newService(r) },
-		change:  changedService,
-		spoil:   `{"spec":{"selector":{"app":"spoilt","more":"spoilt"}}}`,
-		content: func(obj metav1.Object) any { return serviceContent(obj.(*corev1.Service)) },
+		make:      func(r *rand.Rand) metav1.Object { return newService(r) },
+		change:    changedService,
+		overwrite: `{"spec":{"selector":{"app":"overwritten","more":"overwritten"}}}`,
+		content:   func(obj metav1.Object) any { return serviceContent(obj.(*corev1.Service)) },
 	}
 }
 
-// classHere is a class of load balancers that the provider does not offer.
-const classHere = "romes.example.com/balancer"
+// homeClass is a class of load balancers that the provider does not offer.
+const homeClass = "romes.example.com/balancer"
 
 // newService returns a Service of each type, and headless ones: a Service becomes headless
 // or stops to be only by giving its name to another.
@@ -193,7 +194,7 @@ func newService(r *rand.Rand) *corev1.Service {
 		s.Spec.Type, s.Spec.ExternalName, s.Spec.Selector = corev1.ServiceTypeExternalName, "example.com", nil
 	case 4:
 		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, externalTraffic(r)
-		s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = one(r, nil, new(classHere)), one(r, nil, new(true), new(false))
+		s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = one(r, nil, new(homeClass)), one(r, nil, new(true), new(false))
 	default:
 		if len(s.Spec.ExternalIPs) > 0 {
 			s.Spec.ExternalTrafficPolicy = externalTraffic(r)
@@ -233,7 +234,7 @@ func retyped(r *rand.Rand) string {
 		return fmt.Sprintf(`{"spec":{"type":"NodePort"%s}}`, inside)
 	case 3:
 		return fmt.Sprintf(`{"spec":{"type":"LoadBalancer"%s%s}}`, inside,
-			one(r, "", fmt.Sprintf(`,"loadBalancerClass":%q`, classHere), `,"allocateLoadBalancerNodePorts":false`))
+			one(r, "", fmt.Sprintf(`,"loadBalancerClass":%q`, homeClass), `,"allocateLoadBalancerNodePorts":false`))
 	default:
 		return fmt.Sprintf(`{"spec":{"type":"ExternalName","externalName":"%s.example.com"}}`, word(r))
 	}
@@ -276,8 +277,8 @@ func ingresses() kind {
 			}
 			return i
 		},
-		change: func(r *rand.Rand) string { return rules(r.Uint64()) },
-		spoil:  rules(0),
+		change:    func(r *rand.Rand) string { return rules(r.Uint64()) },
+		overwrite: rules(0),
 		content: func(obj metav1.Object) any {
 			s := obj.(*networkingv1.Ingress).Spec.DeepCopy()
 			s.IngressClassName = nil
@@ -306,15 +307,15 @@ func endpointSlices() kind {
 			return one(r, fmt.Sprintf(`{"ports":[{"name":"a","port":%d,"protocol":"TCP"}]}`, port(r)),
 				fmt.Sprintf(`{"endpoints":[{"addresses":["10.100.201.%d"],"conditions":{"ready":%t}}]}`, r.IntN(250), r.IntN(2) == 0), `{"endpoints":[]}`)
 		},
-		spoil:   `{"endpoints":[{"addresses":["10.100.203.1"],"conditions":{"ready":true}}]}`,
-		content: func(obj metav1.Object) any { return sliceContent(obj) },
-		empty:   func(obj metav1.Object) bool { return len(obj.(*discoveryv1.EndpointSlice).Endpoints) == 0 },
+		overwrite: `{"endpoints":[{"addresses":["10.100.203.1"],"conditions":{"ready":true}}]}`,
+		content:   func(obj metav1.Object) any { return sliceContent(obj) },
+		empty:     func(obj metav1.Object) bool { return len(obj.(*discoveryv1.EndpointSlice).Endpoints) == 0 },
 	}
 }
 
-// sliceContent is what stands in the provider: the endpoints without the names of nodes. No
-// selector finds them, so that those on its virtual node are told, too. In the provider an
-// endpoint is always said to be ready or not.
+// sliceContent is the content in the provider: the endpoints without the names of nodes. The
+// Services here have no pods, so endpoints on the virtual node are reflected, too. In the provider
+// the Ready condition of an endpoint is always set.
 func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
 	s := obj.(*discoveryv1.EndpointSlice).DeepCopy()
 	out := &discoveryv1.EndpointSlice{AddressType: s.AddressType, Ports: s.Ports}
@@ -328,12 +329,53 @@ func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
 	return out
 }
 
+const (
+	// liqoClass is the class at home whose volumes are in the provider.
+	liqoClass = "liqo"
+	// diskClass is the class of the provider. It waits for pods, of which there are none: a claim
+	// in the provider never gets a volume, and is always deleted with the one at home. A claim with
+	// a volume is kept in case of doubt, and would block the next claim of the name.
+	diskClass = "disk"
+)
+
+// claims are claims of a scheduled pod. Of a claim without a volume only the metadata can change.
+func claims() kind {
+	return kind{
+		name: "persistentvolumeclaim", always: true, notRecreated: true, manager: reflectionManager, owned: []string{"f:spec"},
+		at: func(c kubernetes.Interface, ns string) client {
+			return typed[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]{c.CoreV1().PersistentVolumeClaims(ns)}
+		},
+		make: func(r *rand.Rand) metav1.Object {
+			size := resource.MustParse(fmt.Sprintf("%dMi", 1+r.IntN(100)))
+			return &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"volume.kubernetes.io/selected-node": provider}},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					StorageClassName: new(liqoClass), AccessModes: []corev1.PersistentVolumeAccessMode{one(r, corev1.ReadWriteOnce, corev1.ReadWriteMany)},
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+				},
+			}
+		},
+		change: func(r *rand.Rand) string {
+			return fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, homePrefix+"a", word(r))
+		},
+		overwrite: fmt.Sprintf(`{"metadata":{"labels":{%q:"overwritten"}}}`, homePrefix+"a"),
+		content: func(obj metav1.Object) any {
+			s := obj.(*corev1.PersistentVolumeClaim).Spec.DeepCopy()
+			s.VolumeName = ""
+			if !reflected(obj) {
+				s.StorageClassName = new(diskClass)
+			}
+			return s
+		},
+	}
+}
+
 func TestServiceContent(t *testing.T) {
 	exposed := corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ExternalIPs: []string{"192.0.2.1"}, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}
 	nodePort := func(policy corev1.ServiceExternalTrafficPolicy) corev1.ServiceSpec {
 		return corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: policy}
 	}
-	balancer := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(classHere), HealthCheckNodePort: 30000}
+	balancer := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(homeClass), HealthCheckNodePort: 30000}
 	for name, test := range map[string]struct {
 		home, away corev1.ServiceSpec
 		equal      bool

@@ -21,52 +21,52 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// fresh is how old the last word of a pod may be that counts as running now.
+// fresh is how old the last report of a pod may be that counts as running.
 const fresh = 10 * time.Second
 
-// unasked is how long after the last question nobody asks an endpoint any more: pods ask twice a second,
-// and an answer may take one.
-const unasked = 5 * time.Second
+// requestedWithin is the longest time between two requests to an endpoint that pods still request: they
+// do so twice a second, and an answer may take one.
+const requestedWithin = 5 * time.Second
 
-// testimony is the message of a pod, and instruction the answer to it; see e2e/image.
-type testimony struct {
+// podReport is the report of a pod, and podReply the answer to it; see e2e/image.
+type podReport struct {
 	Pod, Node, Revision, Run string
 	Asked                    map[string]string
 }
 
-type instruction struct{ Ask []string }
+type podReply struct{ Ask []string }
 
-// bystander hears from each pod directly which run of its program it is, and has it ask every
-// address that its cluster lists as ready. It believes no API server about a pod. It reads the
-// EndpointSlices, as they are under test. Its methods may be called concurrently.
-type bystander struct {
+// reportServer gets a report of each pod with the run of its program, and answers with every address
+// that the pod's cluster lists as ready, which the pod requests. Of API servers it reads only the
+// EndpointSlices, which are under test. Its methods may be called concurrently.
+type reportServer struct {
 	url string
 
 	mu   sync.Mutex
 	runs map[string]map[string]*run // by pod and run
 	// slices are the EndpointSlices, by cluster and name.
 	slices map[string]map[string]*discoveryv1.EndpointSlice
-	ends   map[endpoint]*watched
-	asked  map[string]int // answered questions, from cluster to cluster
+	ends   map[endpoint]*endpointState
+	asked  map[string]int // answered requests, from cluster to cluster
 }
 
-// watched is the state of an endpoint, with all earlier ones.
-type watched struct {
-	listing
+// endpointState is the state of an endpoint, with all earlier ones.
+type endpointState struct {
+	endpointTimes
 	// ready and silent are the times since which it has been so, or zero.
 	ready, silent time.Time
-	// asked and answered are the times of the last question and of the last answer.
+	// asked and answered are the times of the last request and of the last answer.
 	asked, answered time.Time
 }
 
-// newBystander listens at an address that all pods reach, until the test ends.
-func newBystander(t *testing.T, host string) *bystander {
+// newReportServer listens at an address that all pods reach, until the test ends.
+func newReportServer(t *testing.T, host string) *reportServer {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
 	require.NoError(t, err)
-	b := &bystander{
+	b := &reportServer{
 		url: "http://" + listener.Addr().String(), runs: map[string]map[string]*run{}, asked: map[string]int{},
-		slices: map[string]map[string]*discoveryv1.EndpointSlice{}, ends: map[endpoint]*watched{},
+		slices: map[string]map[string]*discoveryv1.EndpointSlice{}, ends: map[endpoint]*endpointState{},
 	}
 	server := &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second}
 	var served sync.WaitGroup
@@ -78,37 +78,37 @@ func newBystander(t *testing.T, host string) *bystander {
 	return b
 }
 
-// ServeHTTP takes a testimony, and answers with the addresses to ask.
-func (b *bystander) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var said testimony
-	if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
+// ServeHTTP records a report, and answers with the addresses to request.
+func (b *reportServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var report podReport
+	if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(instruction{Ask: b.hear(time.Now(), said)})
+	_ = json.NewEncoder(w).Encode(podReply{Ask: b.record(time.Now(), report)})
 }
 
-// hear notes the testimony of a pod, and returns the addresses that the pod has to ask.
-func (b *bystander) hear(now time.Time, said testimony) (ask []string) {
+// record records the report of a pod, and returns the addresses that the pod has to request.
+func (b *reportServer) record(now time.Time, report podReport) (ask []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.runs[said.Pod] == nil {
-		b.runs[said.Pod] = map[string]*run{}
+	if b.runs[report.Pod] == nil {
+		b.runs[report.Pod] = map[string]*run{}
 	}
-	r := b.runs[said.Pod][said.Run]
+	r := b.runs[report.Pod][report.Run]
 	if r == nil {
-		revision, _ := strconv.Atoi(said.Revision)
-		r = &run{id: said.Run, node: said.Node, revision: revision, first: now}
-		b.runs[said.Pod][said.Run] = r
+		revision, _ := strconv.Atoi(report.Revision)
+		r = &run{id: report.Run, node: report.Node, revision: revision, first: now}
+		b.runs[report.Pod][report.Run] = r
 	}
 	r.last = now
-	cluster := clusterOf(said.Node)
+	cluster := clusterOf(report.Node)
 	for e, w := range b.ends {
 		if e.cluster != cluster {
 			continue
 		}
-		if by, tried := said.Asked[e.address]; tried {
-			w.hear(now, by == e.pod)
+		if by, requested := report.Asked[e.address]; requested {
+			w.record(now, by == e.pod)
 			if by == e.pod {
 				b.asked[cluster+" → "+b.where(e.pod)]++
 			}
@@ -120,8 +120,8 @@ func (b *bystander) hear(now time.Time, said testimony) (ask []string) {
 	return ask
 }
 
-// where is the cluster that a pod was last heard from.
-func (b *bystander) where(pod string) string {
+// where is the cluster of the last report of a pod.
+func (b *reportServer) where(pod string) string {
 	var last run
 	for _, r := range b.runs[pod] {
 		if r.last.After(last.last) {
@@ -131,10 +131,10 @@ func (b *bystander) where(pod string) string {
 	return clusterOf(last.node)
 }
 
-// hear notes whether the pod has answered.
-func (w *watched) hear(now time.Time, answered bool) {
-	if answered || now.Sub(w.asked) > unasked {
-		w.listing.silent = append(w.listing.silent, w.silence(now)...)
+// record records whether the pod has answered.
+func (w *endpointState) record(now time.Time, answered bool) {
+	if answered || now.Sub(w.asked) > requestedWithin {
+		w.endpointTimes.silent = append(w.endpointTimes.silent, w.silence(now)...)
 		w.silent = time.Time{}
 	}
 	if !answered && w.silent.IsZero() {
@@ -146,10 +146,10 @@ func (w *watched) hear(now time.Time, answered bool) {
 	}
 }
 
-// silence is the time since the last answer, as far as somebody has asked: a time without
-// questions, as when all pods of a cluster are dead, says nothing.
-func (w *watched) silence(now time.Time) []span {
-	if now.Sub(w.asked) > unasked {
+// silence is the time since the last answer, until the last request: a time without requests, as when
+// all pods of a cluster are dead, does not count.
+func (w *endpointState) silence(now time.Time) []span {
+	if now.Sub(w.asked) > requestedWithin {
 		now = w.asked
 	}
 	if w.silent.IsZero() || !w.silent.Before(now) {
@@ -159,7 +159,7 @@ func (w *watched) silence(now time.Time) []span {
 }
 
 // follow watches the EndpointSlices of namespaces of a cluster until the test ends.
-func (b *bystander) follow(t *testing.T, s *site.Site, namespaces ...string) {
+func (b *reportServer) follow(t *testing.T, s *site.Site, namespaces ...string) {
 	t.Helper()
 	b.slices[s.Name] = map[string]*discoveryv1.EndpointSlice{}
 	for _, namespace := range namespaces {
@@ -179,8 +179,8 @@ func (b *bystander) follow(t *testing.T, s *site.Site, namespaces ...string) {
 	}
 }
 
-// see notes a change of an EndpointSlice.
-func (b *bystander) see(cluster string, obj any, gone bool) {
+// see records a change of an EndpointSlice.
+func (b *reportServer) see(cluster string, obj any, gone bool) {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
 	}
@@ -198,14 +198,14 @@ func (b *bystander) see(cluster string, obj any, gone bool) {
 	b.list(time.Now(), cluster)
 }
 
-// list notes which endpoints of a cluster are ready now.
-func (b *bystander) list(now time.Time, cluster string) {
+// list records which endpoints of a cluster are ready now.
+func (b *reportServer) list(now time.Time, cluster string) {
 	ready := map[endpoint]bool{}
 	for _, slice := range b.slices[cluster] {
 		for _, e := range readyEndpoints(cluster, slice) {
 			ready[e] = true
 			if b.ends[e] == nil {
-				b.ends[e] = &watched{}
+				b.ends[e] = &endpointState{}
 			}
 		}
 	}
@@ -215,8 +215,8 @@ func (b *bystander) list(now time.Time, cluster string) {
 		case ready[e]:
 			w.ready = now
 		default:
-			w.listing.ready = append(w.listing.ready, span{w.ready, now})
-			w.listing.silent = append(w.listing.silent, w.silence(now)...)
+			w.endpointTimes.ready = append(w.endpointTimes.ready, span{w.ready, now})
+			w.endpointTimes.silent = append(w.endpointTimes.silent, w.silence(now)...)
 			w.ready, w.silent = time.Time{}, time.Time{}
 		}
 	}
@@ -236,18 +236,18 @@ func readyEndpoints(cluster string, slice *discoveryv1.EndpointSlice) (out []end
 	return out
 }
 
-// testimonies are all runs, and the times of all endpoints, until now.
-func (b *bystander) testimonies(now time.Time) (pods map[string][]run, ends map[endpoint]listing) {
+// collected are all runs, and the times of all endpoints, until now.
+func (b *reportServer) collected(now time.Time) (pods map[string][]run, ends map[endpoint]endpointTimes) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	pods, ends = map[string][]run{}, map[endpoint]listing{}
+	pods, ends = map[string][]run{}, map[endpoint]endpointTimes{}
 	for pod, runs := range b.runs {
 		for _, r := range runs {
 			pods[pod] = append(pods[pod], *r)
 		}
 	}
 	for e, w := range b.ends {
-		l := listing{slices.Clone(w.listing.ready), append(slices.Clone(w.listing.silent), w.silence(now)...)}
+		l := endpointTimes{slices.Clone(w.endpointTimes.ready), append(slices.Clone(w.endpointTimes.silent), w.silence(now)...)}
 		if !w.ready.IsZero() {
 			l.ready = append(l.ready, span{w.ready, now})
 		}
@@ -256,8 +256,8 @@ func (b *bystander) testimonies(now time.Time) (pods map[string][]run, ends map[
 	return pods, ends
 }
 
-// running counts, for each Deployment, the pods of its last revision that were heard lately.
-func (b *bystander) running(revisions map[string]int) map[string]int {
+// running counts, for each Deployment, the pods of its last revision that have reported lately.
+func (b *reportServer) running(revisions map[string]int) map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := map[string]int{}
@@ -271,9 +271,9 @@ func (b *bystander) running(revisions map[string]int) map[string]int {
 	return out
 }
 
-// listed are the names of the pods that a cluster lists as ready, and an error if one of
+// readyPods are the names of the pods that a cluster lists as ready, and an error if one of
 // them does not answer.
-func (b *bystander) listed(cluster string) (pods []string, err error) {
+func (b *reportServer) readyPods(cluster string) (pods []string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for e, w := range b.ends {
@@ -289,8 +289,8 @@ func (b *bystander) listed(cluster string) (pods []string, err error) {
 	return slices.Compact(pods), err
 }
 
-// traffic counts the answered questions, from cluster to cluster.
-func (b *bystander) traffic() map[string]int {
+// traffic counts the answered requests, from cluster to cluster.
+func (b *reportServer) traffic() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.asked)

@@ -19,17 +19,17 @@ func TestAskAll(t *testing.T) {
 	require.Equal(t, map[string]string{address: "web-1", "127.0.0.1:1": ""}, askAll(t.Context(), []string{address, "127.0.0.1:1"}))
 }
 
-func TestTell(t *testing.T) {
-	var told testimony
-	observer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewDecoder(r.Body).Decode(&told)
-		respond(w, instruction{Ask: []string{"10.0.0.1:8080"}})
+func TestPost(t *testing.T) {
+	var got report
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&got)
+		respond(w, reply{Ask: []string{"10.0.0.1:8080"}})
 	}))
-	defer observer.Close()
-	said := testimony{Pod: "web-1", Node: "rome-1", Revision: "1", Run: "x", Asked: map[string]string{"10.0.0.2:8080": "web-2"}}
-	next, err := tell(t.Context(), observer.Client(), observer.URL, said)
+	defer server.Close()
+	sent := report{Pod: "web-1", Node: "rome-1", Revision: "1", Run: "x", Asked: map[string]string{"10.0.0.2:8080": "web-2"}}
+	next, err := post(t.Context(), server.Client(), server.URL, sent)
 	require.NoError(t, err)
 	require.Equal(t, []string{"10.0.0.1:8080"}, next.Ask)
-	require.Equal(t, said, told)
-	require.ErrorContains(t, testify(context.Background(), observer.URL, "0s"), "the time between two testimonies")
+	require.Equal(t, sent, got)
+	require.ErrorContains(t, sendReports(context.Background(), server.URL, "0s"), "the time between two reports")
 }

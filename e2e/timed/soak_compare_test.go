@@ -15,30 +15,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// rootCA is in every namespace; in the provider it has another name.
+// rootCA is a ConfigMap in every namespace. The reflected one has another name.
 const rootCA = "kube-root-ca.crt"
 
 // both are the objects of a kind in a namespace and in its twin, by name at home.
-type both struct{ home, away map[string]metav1.Object }
+type both struct{ home, remote map[string]metav1.Object }
 
-// checker compares the clusters by rules of its own: it shares no code with what it checks.
-type checker struct {
-	w     *shaken
-	kinds []kind
-	kept  *kept
-	set   settings
+// comparison compares the clusters by rules of its own: it shares no code with liqod.
+type comparison struct {
+	w         *soakWorld
+	kinds     []kind
+	preserved *preserved
+	set       settings
 }
 
-// differences are all that is not as it has to be.
-func (c *checker) differences(ctx context.Context) ([]string, error) {
+// differences are those between the clusters that no rule allows.
+func (c *comparison) differences(ctx context.Context) ([]string, error) {
 	var out []string
 	for _, ns := range c.w.namespaces {
 		services := map[string]metav1.Object{}
 		for _, k := range c.kinds {
-			b, err := c.look(ctx, k, ns)
+			b, err := c.list(ctx, k, ns)
 			if err != nil {
 				return nil, err
 			}
@@ -46,7 +47,7 @@ func (c *checker) differences(ctx context.Context) ([]string, error) {
 				services = b.home
 			}
 			out = append(out, c.compare(k, ns, b, services)...)
-			more, err := c.beside(ctx, k, ns, b, services)
+			more, err := c.related(ctx, k, ns, b, services)
 			if err != nil {
 				return nil, err
 			}
@@ -56,8 +57,8 @@ func (c *checker) differences(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// beside compares what stands beside the objects of a kind.
-func (c *checker) beside(ctx context.Context, k kind, namespace string, b both, services map[string]metav1.Object) ([]string, error) {
+// related compares the objects that belong to those of a kind.
+func (c *comparison) related(ctx context.Context, k kind, namespace string, b both, services map[string]metav1.Object) ([]string, error) {
 	switch k.name {
 	case "endpointslice":
 		return c.shadows(ctx, k, namespace, b, services)
@@ -67,31 +68,31 @@ func (c *checker) beside(ctx context.Context, k kind, namespace string, b both, 
 	return nil, nil
 }
 
-func (c *checker) look(ctx context.Context, k kind, namespace string) (both, error) {
+func (c *comparison) list(ctx context.Context, k kind, namespace string) (both, error) {
 	b := both{map[string]metav1.Object{}, map[string]metav1.Object{}}
 	home, err := k.at(c.w.home, namespace).list(ctx)
 	if err != nil {
 		return b, fmt.Errorf("listing %s in %s: %w", k.name, namespace, err)
 	}
-	away, err := k.at(c.w.away, twinOf(namespace)).list(ctx)
+	remote, err := k.at(c.w.remote, twinOf(namespace)).list(ctx)
 	if err != nil {
 		return b, fmt.Errorf("listing %s in %s: %w", k.name, twinOf(namespace), err)
 	}
 	for _, o := range home {
 		b.home[o.GetName()] = o
 	}
-	for _, o := range away {
+	for _, o := range remote {
 		name := o.GetName()
 		if name == rootCA {
-			continue // the provider's own, which stands beside ours
+			continue // the provider's own; the reflected one has another name
 		}
-		b.away[strings.TrimSuffix(name, "."+consumer)] = o
+		b.remote[strings.TrimSuffix(name, "."+consumer)] = o
 	}
 	return b, nil
 }
 
-// wanted tells whether an object at home has to be in the provider.
-func (c *checker) wanted(k kind, local metav1.Object, services map[string]metav1.Object) bool {
+// wanted reports whether an object at home has to be in the provider.
+func (c *comparison) wanted(k kind, local metav1.Object, services map[string]metav1.Object) bool {
 	if k.always || local.GetName() == rootCA {
 		return true
 	}
@@ -101,73 +102,73 @@ func (c *checker) wanted(k kind, local metav1.Object, services map[string]metav1
 	policy, decides := c.set.policies[k.name], local
 	if !k.policy { // an EndpointSlice
 		policy = c.set.policies["service"]
-		if !says(local, offloadingv1beta1.SkipReflectionAnnotation) && !says(local, offloadingv1beta1.AllowReflectionAnnotation) {
+		if !annotated(local, offloadingv1beta1.SkipReflectionAnnotation) && !annotated(local, offloadingv1beta1.AllowReflectionAnnotation) {
 			decides = services[local.GetLabels()[discoveryv1.LabelServiceName]]
 		} else {
-			policy = denyList // it speaks for itself
+			policy = denyList // its own annotation decides
 		}
 	}
-	if decides == nil || says(decides, offloadingv1beta1.SkipReflectionAnnotation) {
+	if decides == nil || annotated(decides, offloadingv1beta1.SkipReflectionAnnotation) {
 		return false
 	}
-	return policy == denyList || says(decides, offloadingv1beta1.AllowReflectionAnnotation)
+	return policy == denyList || annotated(decides, offloadingv1beta1.AllowReflectionAnnotation)
 }
 
-func says(obj metav1.Object, annotation string) bool {
+func annotated(obj metav1.Object, annotation string) bool {
 	value, set := obj.GetAnnotations()[annotation]
 	return set && value != "false"
 }
 
-func (c *checker) compare(k kind, namespace string, b both, services map[string]metav1.Object) []string {
+func (c *comparison) compare(k kind, namespace string, b both, services map[string]metav1.Object) []string {
 	var out []string
-	tell := func(name, format string, args ...any) {
+	add := func(name, format string, args ...any) {
 		out = append(out, key(k, namespace, name)+": "+fmt.Sprintf(format, args...))
 	}
 	for name, local := range b.home {
 		for _, m := range managers(local) {
 			if strings.HasPrefix(m, "liqod") {
-				tell(name, "was written by %s at home", m)
+				add(name, "was written by %s at home", m)
 			}
 		}
-		if c.kept.foreign[key(k, namespace, name)] != "" || !c.wanted(k, local, services) {
+		if c.preserved.own[key(k, namespace, name)] != "" || !c.wanted(k, local, services) {
 			continue
 		}
-		remote := b.away[name]
+		remote := b.remote[name]
 		if remote == nil {
-			tell(name, "is not in the provider")
+			add(name, "is not in the provider")
 			continue
 		}
 		for _, d := range c.pair(k, local, remote) {
-			tell(name, "%s", d)
+			add(name, "%s", d)
 		}
 	}
-	for name, remote := range b.away {
-		version, foreign := c.kept.foreign[key(k, namespace, name)]
+	for name, remote := range b.remote {
+		version, own := c.preserved.own[key(k, namespace, name)]
 		switch {
-		case foreign && remote.GetResourceVersion() != version:
-			tell(name, "is the provider's own, and was written: %v", managers(remote))
-		case foreign:
+		case own && remote.GetResourceVersion() != version:
+			add(name, "is the provider's own, and was written: %v", managers(remote))
+		case own:
 		case !reflected(remote):
 			for _, m := range managers(remote) {
 				if strings.HasPrefix(m, "liqod") {
-					tell(name, "is the provider's own, and was written by %s", m)
+					add(name, "is the provider's own, and was written by %s", m)
 				}
 			}
 		case b.home[name] == nil || !c.wanted(k, b.home[name], services):
-			tell(name, "is left in the provider")
+			add(name, "is left in the provider")
 		}
 	}
-	for of := range c.kept.foreign {
-		if name, ok := strings.CutPrefix(of, key(k, namespace, "")); ok && b.away[name] == nil {
-			tell(name, "was the provider's own, and is gone")
+	for of := range c.preserved.own {
+		if name, ok := strings.CutPrefix(of, key(k, namespace, "")); ok && b.remote[name] == nil {
+			add(name, "was the provider's own, and is gone")
 		}
 	}
 	slices.Sort(out)
 	return out
 }
 
-// pair compares an object with what stands for it.
-func (c *checker) pair(k kind, local, remote metav1.Object) []string {
+// pair compares an object with its reflected object.
+func (c *comparison) pair(k kind, local, remote metav1.Object) []string {
 	var out []string
 	if h, a := k.content(local), k.content(remote); !equality.Semantic.DeepEqual(h, a) {
 		out = append(out, fmt.Sprintf("content differs: at home %s, in the provider %s", asJSON(h), asJSON(a)))
@@ -179,15 +180,15 @@ func (c *checker) pair(k kind, local, remote metav1.Object) []string {
 		out = append(out, c.metadata(what, m[0], m[1])...)
 	}
 	if remote.GetLabels()[offloadingv1beta1.OriginLabel] != consumer {
-		out = append(out, "lacks the label that says where it is from")
+		out = append(out, "lacks the label of its origin")
 	}
 	if _, copied := remote.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; copied {
-		out = append(out, "carries what kubectl applied")
+		out = append(out, "has the annotation of kubectl apply")
 	}
-	if added := c.kept.labels[remote.GetUID()]; added != "" && remote.GetLabels()[theirs+"added"] != added {
+	if added := c.preserved.labels[remote.GetUID()]; added != "" && remote.GetLabels()[remotePrefix+"added"] != added {
 		out = append(out, "lost the label that was added in the provider")
 	}
-	return append(out, writers(k, remote)...)
+	return append(out, otherWriters(k, remote)...)
 }
 
 func asJSON(v any) string {
@@ -199,20 +200,20 @@ func asJSON(v any) string {
 }
 
 // metadata compares the keys that a user has set at home.
-func (c *checker) metadata(what string, home, away map[string]string) []string {
+func (c *comparison) metadata(what string, home, remote map[string]string) []string {
 	var out []string
 	for name, value := range home {
-		if !strings.HasPrefix(name, soft) || what == "label" && slices.Contains(c.set.skipped, name) {
+		if !strings.HasPrefix(name, homePrefix) || what == "label" && slices.Contains(c.set.skipped, name) {
 			continue
 		}
-		if away[name] != value {
-			out = append(out, fmt.Sprintf("%s %s is %q, not %q", what, name, away[name], value))
+		if remote[name] != value {
+			out = append(out, fmt.Sprintf("%s %s is %q, not %q", what, name, remote[name], value))
 		}
 	}
-	for name := range away {
+	for name := range remote {
 		_, here := home[name]
-		if strings.HasPrefix(name, soft) && (!here || what == "label" && slices.Contains(c.set.skipped, name)) {
-			out = append(out, fmt.Sprintf("%s %s has to stay at home", what, name))
+		if strings.HasPrefix(name, homePrefix) && (!here || what == "label" && slices.Contains(c.set.skipped, name)) {
+			out = append(out, fmt.Sprintf("%s %s must not be reflected", what, name))
 		}
 	}
 	return out
@@ -226,14 +227,14 @@ func managers(obj metav1.Object) []string {
 	return out
 }
 
-// writers says who has written the content of a reflected object, but for who should.
-func writers(k kind, remote metav1.Object) []string {
+// otherWriters are the field managers that must not write the content of a reflected object.
+func otherWriters(k kind, remote metav1.Object) []string {
 	var out []string
 	for _, m := range remote.GetManagedFields() {
 		switch m.Manager {
 		case k.manager:
 			continue
-		case stranger:
+		case providerUser:
 		default:
 			out = append(out, "was written by "+m.Manager)
 		}
@@ -250,9 +251,9 @@ func writers(k kind, remote metav1.Object) []string {
 	return out
 }
 
-// shadows compares the ShadowEndpointSlices with the slices that they stand for.
-func (c *checker) shadows(ctx context.Context, k kind, namespace string, b both, services map[string]metav1.Object) ([]string, error) {
-	list, err := c.w.milan.Liqod().OffloadingV1beta1().ShadowEndpointSlices(twinOf(namespace)).List(ctx, metav1.ListOptions{})
+// shadows compares the ShadowEndpointSlices with the EndpointSlices at home.
+func (c *comparison) shadows(ctx context.Context, k kind, namespace string, b both, services map[string]metav1.Object) ([]string, error) {
+	list, err := c.w.Milan.Liqod().OffloadingV1beta1().ShadowEndpointSlices(twinOf(namespace)).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -268,6 +269,28 @@ func (c *checker) shadows(ctx context.Context, k kind, namespace string, b both,
 	for name, local := range b.home {
 		if c.wanted(k, local, services) && !have[name] {
 			out = append(out, fmt.Sprintf("shadow of %s is not in the provider", key(k, namespace, name)))
+		}
+	}
+	return out, nil
+}
+
+// volumes compares the claims at home with their PersistentVolumes at home.
+func (c *comparison) volumes(ctx context.Context, k kind, namespace string, b both) ([]string, error) {
+	list, err := c.w.home.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + provider})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for i := range list.Items {
+		v := &list.Items[i]
+		if of := v.Spec.ClaimRef; of.Namespace == namespace && (b.home[of.Name] == nil || b.home[of.Name].GetUID() != of.UID) {
+			out = append(out, fmt.Sprintf("volume %s of %s is left at home", v.Name, key(k, namespace, of.Name)))
+		}
+	}
+	for name, local := range b.home {
+		claim := local.(*corev1.PersistentVolumeClaim)
+		if _, own := c.preserved.own[key(k, namespace, name)]; !own && claim.Status.Phase != corev1.ClaimBound {
+			out = append(out, fmt.Sprintf("%s is %s", key(k, namespace, name), claim.Status.Phase))
 		}
 	}
 	return out, nil
@@ -310,7 +333,7 @@ func TestWanted(t *testing.T) {
 		"empty slice":                {endpointSlices(), &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Annotations: allow}}, denyList, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := checker{set: settings{policies: map[string]string{"configmap": test.policy, "service": test.policy}}}
+			c := comparison{set: settings{policies: map[string]string{"configmap": test.policy, "service": test.policy}}}
 			require.Equal(t, test.want, c.wanted(test.kind, test.local, test.services))
 		})
 	}
@@ -319,7 +342,7 @@ func TestWanted(t *testing.T) {
 // TestCompare shows that the checker finds each thing that may go wrong.
 func TestCompare(t *testing.T) {
 	local := func(change ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{soft + "a": "1"}}, Data: map[string]string{"k": "v"}}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{homePrefix + "a": "1"}}, Data: map[string]string{"k": "v"}}
 		for _, c := range change {
 			c(cm)
 		}
@@ -346,17 +369,17 @@ func TestCompare(t *testing.T) {
 		added      string
 		want       string
 	}{
-		"equal":   {home: local(), away: remote(writtenBy(reflectionManager, `{"f:data":{}}`), writtenBy(stranger, `{"f:metadata":{}}`))},
+		"equal":   {home: local(), away: remote(writtenBy(reflectionManager, `{"f:data":{}}`), writtenBy(providerUser, `{"f:metadata":{}}`))},
 		"missing": {home: local(), want: "is not in the provider"},
 		"left":    {away: remote(), want: "is left in the provider"},
 		"skipped but there": {home: local(func(cm *corev1.ConfigMap) {
 			cm.Annotations = map[string]string{offloadingv1beta1.SkipReflectionAnnotation: ""}
 		}), away: remote(), want: "is left"},
 		"content":                  {home: local(), away: remote(func(cm *corev1.ConfigMap) { cm.Data["k"] = "w" }), want: "content differs"},
-		"label lost":               {home: local(), away: remote(func(cm *corev1.ConfigMap) { delete(cm.Labels, soft+"a") }), want: `is "", not "1"`},
-		"label left":               {home: local(), away: remote(func(cm *corev1.ConfigMap) { cm.Labels[soft+"b"] = "1" }), want: "has to stay at home"},
+		"label lost":               {home: local(), away: remote(func(cm *corev1.ConfigMap) { delete(cm.Labels, homePrefix+"a") }), want: `is "", not "1"`},
+		"label left":               {home: local(), away: remote(func(cm *corev1.ConfigMap) { cm.Labels[homePrefix+"b"] = "1" }), want: "must not be reflected"},
 		"their label lost":         {home: local(), away: remote(), added: "x", want: "lost the label"},
-		"their content":            {home: local(), away: remote(writtenBy(stranger, `{"f:data":{"f:k":{}}}`)), want: stranger + " owns f:data"},
+		"their content":            {home: local(), away: remote(writtenBy(providerUser, `{"f:data":{"f:k":{}}}`)), want: providerUser + " owns f:data"},
 		"somebody else's writing":  {home: local(), away: remote(writtenBy("other", `{}`)), want: "was written by other"},
 		"written at home":          {home: local(writtenBy(reflectionManager, `{}`)), away: remote(), want: "was written by liqod-vkubelet at home"},
 		"provider's own":           {home: local(), away: remote(own), foreign: "7"},
@@ -366,16 +389,16 @@ func TestCompare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := configMaps()
-			c := checker{set: settings{policies: map[string]string{k.name: denyList}}, kept: &kept{foreign: map[string]string{}, labels: map[types.UID]string{"1": test.added}}}
+			c := comparison{set: settings{policies: map[string]string{k.name: denyList}}, preserved: &preserved{own: map[string]string{}, labels: map[types.UID]string{"1": test.added}}}
 			if test.foreign != "" {
-				c.kept.foreign[key(k, "ns", "a")] = test.foreign
+				c.preserved.own[key(k, "ns", "a")] = test.foreign
 			}
 			b := both{map[string]metav1.Object{}, map[string]metav1.Object{}}
 			if test.home != nil {
 				b.home["a"] = test.home
 			}
 			if test.away != nil {
-				b.away["a"] = test.away
+				b.remote["a"] = test.away
 			}
 			found := c.compare(k, "ns", b, nil)
 			if test.want == "" {
