@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
@@ -34,11 +33,7 @@ func newFullWorld(t *testing.T, settings map[string]any) *fullWorld {
 		},
 	}.Start(t)
 	w := &fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}
-	t.Cleanup(func() {
-		if t.Failed() {
-			w.logState(t)
-		}
-	})
+	t.Cleanup(func() { site.LogPods(t, list...) })
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	begin := time.Now()
@@ -47,30 +42,6 @@ func newFullWorld(t *testing.T, settings map[string]any) *fullWorld {
 	}))
 	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
 	return w
-}
-
-// logState prints what the next reader of a failure asks for first.
-func (w *fullWorld) logState(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-	defer cancel()
-	for _, s := range []*site.Site{w.rome, w.milan} {
-		if s == nil {
-			continue
-		}
-		pods, err := s.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Logf("%s: %v", s.Name, err)
-			continue
-		}
-		for _, p := range pods.Items {
-			t.Logf("%s: %s/%s on %s: %s %s, deleted %v", s.Name, p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Reason, p.DeletionTimestamp)
-			if p.Namespace != site.Namespace && !strings.HasPrefix(p.Name, "vk-") {
-				continue
-			}
-			out, err := s.Logs(ctx, p.Namespace, p.Name)
-			t.Logf("log of %s (%v):\n%s", p.Name, err, out[max(0, len(out)-3000):])
-		}
-	}
 }
 
 // testSpec is the spec of a pod of the lab's test image.

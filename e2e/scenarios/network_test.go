@@ -73,11 +73,9 @@ func newNetworkWorldOf(t *testing.T, of site.World) networkWorld {
 	sites, list := of.Start(t)
 	w := networkWorld{&fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}}
 	t.Cleanup(func() {
-		if t.Failed() {
-			w.logState(t)
-			if of.Fabric == site.FabricProcesses {
-				w.logHosts(t)
-			}
+		site.LogPods(t, list...)
+		if t.Failed() && of.Fabric == site.FabricProcesses {
+			w.logHosts(t)
 		}
 	})
 	var prepared errgroup.Group

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,11 +65,7 @@ func newAnarchyWorld(t *testing.T, nodes int) *anarchyWorld {
 		w.byName[s.Name] = s
 	}
 	w.reports = newReportServer(t, sites.Full.Network().HostAddress())
-	t.Cleanup(func() {
-		if t.Failed() {
-			w.logState(t)
-		}
-	})
+	t.Cleanup(func() { site.LogPods(t, list...) })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for _, consumer := range w.targets.consumers {
@@ -208,24 +203,4 @@ func (w *anarchyWorld) healthy(ctx context.Context) error {
 		all.Go(func() error { return statusesReady(ctx, s) })
 	}
 	return all.Wait()
-}
-
-// logState prints the pods of all clusters, and the logs of those of liqod.
-func (w *anarchyWorld) logState(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
-	defer cancel()
-	for _, s := range w.byName {
-		pods, err := s.Client().CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Logf("%s: %v", s.Name, err)
-			continue
-		}
-		for _, p := range pods.Items {
-			t.Logf("%s: %s/%s on %s: %s %s, deleted %v, %v", s.Name, p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Reason, p.DeletionTimestamp, p.Status.Conditions)
-			if p.Namespace == site.Namespace || strings.HasPrefix(p.Name, "vk-") {
-				out, err := s.Logs(ctx, p.Namespace, p.Name)
-				t.Logf("log of %s of %s (%v):\n%s", p.Name, s.Name, err, out[max(0, len(out)-4000):])
-			}
-		}
-	}
 }
