@@ -149,7 +149,7 @@ func New(cfg Config) (*Enforcer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening to remote pods: %w", err)
 	}
-	e.synced = []cache.InformerSynced{reg.HasSynced, cfg.Pods.HasSynced, e.quota.HasSynced}
+	e.synced = []cache.InformerSynced{reg.HasSynced, cfg.Pods.HasSynced, cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced}
 	return e, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
@@ -28,7 +27,6 @@ type Ledger struct {
 	// loop has one key per consumer. It gives free room to those that wait.
 	loop   *loop.Loop
 	quotas offloadingv1beta1listers.QuotaLister
-	synced []cache.InformerSynced
 
 	mu       sync.Mutex // guards all below; it is held for few steps at a time
 	accounts map[string]*account

@@ -58,6 +58,7 @@ type Config struct {
 }
 
 // New returns a Ledger and registers its event handlers on the informers. It starts nothing.
+// Run needs the informers synced.
 func New(cfg Config) (*Ledger, error) {
 	l := &Ledger{
 		cfg: cfg, quotas: offloadingv1beta1listers.NewQuotaLister(cfg.Quotas.GetIndexer()),
@@ -65,19 +66,13 @@ func New(cfg Config) (*Ledger, error) {
 	}
 	l.loop = loop.New(loop.Config{Name: "quota", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for inf, changed := range map[cache.SharedIndexInformer]func(any){cfg.Quotas: l.quotaChanged, cfg.LimitRanges.Informer(): l.rangeChanged} {
-		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, after any) { changed(after) }, DeleteFunc: changed})
-		if err != nil {
+		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: changed, UpdateFunc: func(_, after any) { changed(after) }, DeleteFunc: changed,
+		}); err != nil {
 			return nil, fmt.Errorf("listening to Quotas and LimitRanges: %w", err)
 		}
-		l.synced = append(l.synced, reg.HasSynced)
 	}
-	l.synced = append(l.synced, cfg.RuntimeClasses.Informer().HasSynced)
 	return l, nil
-}
-
-// HasSynced reports whether the informers of the Ledger have their first lists.
-func (l *Ledger) HasSynced() bool {
-	return !slices.ContainsFunc(l.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // quotaChanged gives away what a Quota adds, and wakes the ShadowPods of its consumer that
