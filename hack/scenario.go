@@ -52,7 +52,6 @@ func scenarios() []scenario {
 		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
 		{s, "TestPods", false, pods + " health"},
 		{s, "TestQuota", false, "shadow/pod shadow/quota shadow/rules"},
-		{s, "TestQuotaCapacity", false, "shadow/pod shadow/quota"},
 		{s, "TestRecordedAlerts", false, ""},
 		{s, "TestReflection", false, "reflect"},
 		{s, "TestReplicas", false, "kube/lease charts netfabric"},

@@ -17,8 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -42,24 +40,6 @@ func ceiling(consumer string) corev1.ResourceList {
 		corev1.ResourceCPU:  map[string]resource.Quantity{"rome": resource.MustParse("2"), "turin": resource.MustParse("1500m")}[consumer],
 		corev1.ResourcePods: resource.MustParse("12"),
 	}
-}
-
-// TestQuotaCapacity kills the leading controller of a provider. What a leader before has
-// done, or has under way, counts for the next.
-func TestQuotaCapacity(t *testing.T) {
-	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{
-		"lease": map[string]any{"duration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"},
-	})
-	milan := all.list[1]
-	consumers := []*site.Site{all.list[0], all.list[2]}
-	for _, s := range consumers {
-		require.NoError(t, s.Peer(t.Context(), milan, site.PeerOptions{}))
-	}
-	w := &world{sites: all.sites, rome: all.list[0], milan: milan}
-	pair := newReplicaPair(t, all.sites, milan)
-	t.Run("Unseen", func(t *testing.T) { testQuotaUnseen(t, w, pair) })
-	t.Run("UnderWay", func(t *testing.T) { testQuotaUnderWay(t, w, pair) })
-	t.Run("Burst", func(t *testing.T) { testQuotaBurst(t, consumers, milan, pair) })
 }
 
 // testQuotaBurst: two consumers ask a nearly full provider for more than it has given
@@ -228,6 +208,8 @@ type load struct{ milliCPU, pods int64 }
 // usageWatch sees every change of the pods in the twins of burst, by a watch of its own, and what
 // they request together.
 type usageWatch struct {
+	watch *site.Watch
+
 	mu   sync.Mutex
 	pods map[types.UID]*corev1.Pod
 	top  map[string]load
@@ -237,38 +219,21 @@ type usageWatch struct {
 func newUsageWatch(t *testing.T, s *site.Site) *usageWatch {
 	t.Helper()
 	g := &usageWatch{pods: map[types.UID]*corev1.Pod{}, top: map[string]load{}}
-	pods := s.Client().CoreV1().Pods(corev1.NamespaceAll)
-	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	pods, err := site.WatchPods(t.Context(), s.Client(), corev1.NamespaceAll, g.see)
 	require.NoError(t, err)
-	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, options)
-		},
-	})
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for event := range w.ResultChan() {
-			g.see(event)
-		}
-	})
-	t.Cleanup(func() { w.Stop(); wg.Wait() })
+	t.Cleanup(pods.Stop)
+	g.watch = pods
 	return g
 }
 
-func (g *usageWatch) see(event watch.Event) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	pod, ok := event.Object.(*corev1.Pod)
-	if !ok {
-		g.err = errors.Join(g.err, fmt.Errorf("the watch ended: %v", event.Object))
-		return
-	}
+func (g *usageWatch) see(event watch.EventType, pod *corev1.Pod) {
 	consumer, twin := strings.CutPrefix(pod.Namespace, "burst-")
 	if !twin {
 		return
 	}
-	if event.Type == watch.Deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if event == watch.Deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		delete(g.pods, pod.UID)
 		return
 	}
@@ -291,7 +256,7 @@ func (g *usageWatch) see(event watch.Event) {
 func (g *usageWatch) verdict() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.err
+	return errors.Join(g.err, g.watch.Err())
 }
 
 func (g *usageWatch) most() map[string]load {

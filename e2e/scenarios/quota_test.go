@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +24,14 @@ import (
 // a busy machine to create two pods meanwhile.
 const quotaPatience = 30 * time.Second
 
-// TestQuota: milan gives rome and turin what their Quotas say, and no more.
+// TestQuota: milan gives rome and turin what their Quotas say, and no more. At the end the
+// leading controller of milan is killed: what a leader before has done, or has under way,
+// counts for the next.
 func TestQuota(t *testing.T) {
-	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{"controller": map[string]any{"quotaPatience": quotaPatience.String()}})
+	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{
+		"controller": map[string]any{"quotaPatience": quotaPatience.String()},
+		"lease":      map[string]any{"duration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"},
+	})
 	rome := &world{sites: all.sites, rome: all.list[0], milan: all.list[1]}
 	turin := &world{sites: all.sites, rome: all.list[2], milan: all.list[1]}
 	require.NoError(t, rome.rome.Peer(t.Context(), rome.milan, site.PeerOptions{}))
@@ -41,6 +44,10 @@ func TestQuota(t *testing.T) {
 	t.Run("LimitRange", func(t *testing.T) { testQuotaLimitRange(t, rome) })
 	t.Run("Nodes", func(t *testing.T) { testQuotaNodes(t, rome) })
 	t.Run("Consumers", func(t *testing.T) { testQuotaConsumers(t, rome, turin) })
+	pair := newReplicaPair(t, all.sites, rome.milan)
+	t.Run("Unseen", func(t *testing.T) { testQuotaUnseen(t, rome, pair) })
+	t.Run("UnderWay", func(t *testing.T) { testQuotaUnderWay(t, rome, pair) })
+	t.Run("Burst", func(t *testing.T) { testQuotaBurst(t, []*site.Site{rome.rome, turin.rome}, rome.milan, pair) })
 }
 
 // quotaFixture is a fixture with a Quota for its consumer, which ends with the test.
@@ -99,29 +106,6 @@ func (a *quotaFixture) waits(t *testing.T, name, reason string, says ...string) 
 	return local
 }
 
-// tells returns a condition: the metrics of the provider's controller have these lines.
-func (a *quotaFixture) tells(lines ...string) func(context.Context) error {
-	url := "http://" + a.milan.Controller.Flag("server.address") + "/metrics"
-	return func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		for _, line := range lines {
-			if err == nil && !strings.Contains(string(text), line+"\n") {
-				err = fmt.Errorf("there is no line %s in\n%s", line, text)
-			}
-		}
-		return err
-	}
-}
-
 func cores(n string) offloadingv1beta1.QuotaSpec {
 	return offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}}
 }
@@ -137,7 +121,7 @@ func testQuotaWaits(t *testing.T, w *world) {
 	a.waits(t, "c", offloadingv1beta1.ReasonQuotaExceeded, "cpu: 400m requested, 1 allowed in all")
 	a.create(t, coreful("d", "300m", corev1.RestartPolicyAlways))
 	a.waits(t, "d", offloadingv1beta1.ReasonQuotaExceeded)
-	within(t, quickly, "the controller tells of it", a.tells(`liqod_quota_used{consumer="rome",resource="cpu"} 1`,
+	within(t, quickly, "the controller measures it", measures(a.milan.Controller, `liqod_quota_used{consumer="rome",resource="cpu"} 1`,
 		`liqod_quota_limit{consumer="rome",resource="cpu"} 1`, `liqod_quota_waiting{consumer="rome"} 2`))
 	a.end(t, "a", "0")
 	a.untilLocal(t, 10*time.Second, "a", "has ended", inPhase(corev1.PodSucceeded))
