@@ -31,7 +31,7 @@ func scenarios() []scenario {
 		peers   = "peering roles charts kube"
 		network = "netfabric charts roles/route.go roles/gateway.go"
 	)
-	s, t := scenariosFolder, "e2e/timed"
+	s, t, l := scenariosFolder, "e2e/timed", "e2e/lab"
 	return []scenario{
 		{s, "TestApplication", true, all},
 		{s, "TestChart", true, "charts"},
@@ -50,14 +50,14 @@ func scenarios() []scenario {
 		{s, "TestNetwork", false, network},
 		{s, "TestOfferCapacity", false, "peering/offer"},
 		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
-		{s, "TestPods", false, pods + " health"},
+		{s, "TestPods", true, pods + " health"},
 		{s, "TestQuota", false, "shadow/pod shadow/quota shadow/rules"},
 		{s, "TestRecordedAlerts", false, ""},
-		{s, "TestReflection", false, "reflect"},
+		{s, "TestReflection", true, "reflect"},
 		{s, "TestReplicas", false, "kube/lease charts netfabric"},
 		{s, "TestSlowEtcd", false, "kube shadow reflect"},
 		{s, "TestStorage", false, "reflect/kinds shadow/rules"},
-		{s, "TestTokenPeering", false, peers},
+		{s, "TestTokenPeering", true, peers},
 		{s, "TestTokenProviders", false, peers},
 		{s, "TestTokens", false, "reflect/kinds peering/auth"},
 		{s, "TestVirtualNodes", false, "shadow/virtualnode shadow/kubelet peering/offer"},
@@ -68,6 +68,15 @@ func scenarios() []scenario {
 		{t, "TestChaos", false, pods},
 		{t, "TestPeerings", false, peers},
 		{t, "TestSoak", false, "reflect shadow"},
+
+		{l, "TestLabEtcdFront", false, ""},
+		{l, "TestLabFullCloseLeavesNothing", false, ""},
+		{l, "TestLabFullCrash", false, ""},
+		{l, "TestLabFullNetwork", false, ""},
+		{l, "TestLabFullTwoClusters", false, ""},
+		{l, "TestLabSimulatedPods", false, ""},
+		{l, "TestLabTwoClusters", false, ""},
+		{l, "TestRenderAndInstall", false, "charts"},
 	}
 }
 
