@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,6 +178,25 @@ func TestImportRules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestImportTable: the last column of the table in CONTRIBUTING.md is the rules above, each
+// folder itself left out.
+func TestImportTable(t *testing.T) {
+	listed := map[string]bool{}
+	for _, r := range readPage(t, "CONTRIBUTING.md").rows {
+		for _, word := range codeWord.FindAllStringSubmatch(r.cells[0], -1) {
+			folder := strings.Replace(word[1], "main.go", ".", 1)
+			others, known := allowed[folder]
+			if !known {
+				continue
+			}
+			listed[folder] = true
+			others = slices.DeleteFunc(slices.Clone(others), func(root string) bool { return root == folder })
+			require.Equal(t, cmp.Or(strings.Join(others, ", "), "–"), r.cells[2], "CONTRIBUTING.md, what %s may import", folder)
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(allowed)), slices.Sorted(maps.Keys(listed)), "folders in CONTRIBUTING.md")
 }
 
 // Tests may also use the fakes and the test servers of kube, and nothing more.
@@ -353,3 +374,28 @@ func TestTheRulesThemselves(t *testing.T) {
 		})
 	}
 }
+
+// TestDocCommentsNameWhatTheyDescribe: a doc comment that begins with a name and a verb, as most
+// do, begins with the name that it is about. Else the name was changed, and the comment was not.
+func TestDocCommentsNameWhatTheyDescribe(t *testing.T) {
+	for _, f := range files(t) {
+		for _, decl := range f.ast.Decls {
+			var name, doc string
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				name, doc = d.Name.Name, d.Doc.Text()
+			case *ast.GenDecl:
+				if spec, ok := d.Specs[0].(*ast.TypeSpec); ok {
+					name, doc = spec.Name.Name, d.Doc.Text()
+				}
+			}
+			words := append(strings.Fields(doc), "", "")
+			if !f.test && words[0] != name && describes.MatchString(words[1]) && ast.IsExported(words[0]) == ast.IsExported(name) {
+				t.Errorf("%s: the comment of %s is about %s", f.set.Position(decl.Pos()), name, words[0])
+			}
+		}
+	}
+}
+
+// describes matches the verbs of doc comments.
+var describes = regexp.MustCompile(`^(is|has|[a-z]+s)$`)

@@ -49,7 +49,7 @@ const (
 	caFailed = time.Second
 )
 
-// KubeConfig is the input of NewKube. All fields are required unless their comment says
+// ClusterConfig is the input of NewCluster. All fields are required unless their comment says
 // otherwise.
 type ClusterConfig struct {
 	// Namespace is the namespace of liqod.
@@ -71,8 +71,8 @@ type ClusterConfig struct {
 	Log            *zap.Logger
 }
 
-// Kube implements Cluster with an API server. It uses no caches, because its reads decide
-// on rights.
+// Cluster reads and writes what an Endpoint needs in an API server. It uses no caches, because
+// its reads decide on rights.
 type Cluster struct {
 	cfg ClusterConfig
 
@@ -84,7 +84,7 @@ type Cluster struct {
 	failed  time.Time
 }
 
-// NewKube returns a Kube. It sends no requests.
+// NewCluster returns a Cluster. It sends no requests.
 func NewCluster(cfg ClusterConfig) *Cluster { return &Cluster{cfg: cfg} }
 
 // UID implements Self.

@@ -48,7 +48,7 @@ type Factories struct {
 	Tweak     func(*metav1.ListOptions)
 }
 
-// CoreInformer returns the informer of f.Core for a built-in kind, of which example is an
+// KubeInformer returns the informer of f.Core for a built-in kind, of which example is an
 // object. It is created if it does not exist. It is an informer of package kube/informer,
 // which needs less memory and fewer goroutines than one of client-go.
 func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
@@ -57,7 +57,7 @@ func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client 
 	})
 }
 
-// LiqodInformer is CoreInformer for the kinds of liqod.
+// LiqoInformer is CoreInformer for the kinds of liqod.
 func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
 	return f.Liqo.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)

@@ -145,7 +145,7 @@ func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
 	return err == nil, nil
 }
 
-// clear deletes a peer's objects in a namespace, and then the controller's own rights
+// vacate deletes a peer's objects in a namespace, and then the controller's own rights
 // there.
 func (m *Maps) vacate(ctx context.Context, namespace, peer string) error {
 	if err := m.empty(ctx, namespace, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {

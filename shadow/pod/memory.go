@@ -52,7 +52,7 @@ func (m *memory) of(key loop.Key) remembered {
 	return remembered{lost: m.lost[key], made: m.made[key]}
 }
 
-// make records that a creation is about to be sent.
+// asking records that a creation is about to be sent.
 func (m *memory) asking(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *memory) forget(key loop.Key, pod *corev1.Pod) {
 	}
 }
 
-// close drops all state of a deleted ShadowPod.
+// forgetAll drops all state of a deleted ShadowPod.
 func (m *memory) forgetAll(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
