@@ -16,6 +16,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
 )
 
@@ -81,7 +82,7 @@ func (m *nodeMetrics) Collect(out chan<- prometheus.Metric) {
 func requestsOf(pods []*corev1.Pod) corev1.ResourceList {
 	sum, number := corev1.ResourceList{}, int64(0)
 	for _, pod := range pods {
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if offloadingv1beta1.Ended(pod.Status.Phase) {
 			continue
 		}
 		number++

@@ -55,11 +55,6 @@ func ClipMessage(message string) string {
 // OneLine returns the text of an error on one line: joined errors have one line each.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// FindCondition returns a pointer to the element of conds that has this type, or nil.
-func FindCondition(conds []metav1.Condition, conditionType string) *metav1.Condition {
-	return meta.FindStatusCondition(conds, conditionType)
-}
-
 // FinalizerPatch returns a merge patch that adds the finalizer to obj (want is true) or
 // removes it. The patch is nil if obj is already as wanted, and if a finalizer would be
 // added to an object that is being deleted, which the API server rejects. The patch

@@ -6,14 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
-
-// IsVirtual reports whether a Node stands for a peer.
-func IsVirtual(n *corev1.Node) bool {
-	return n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
-}
 
 // Addresses returns the addresses at which a Node is reached, the internal ones first.
 func Addresses(n *corev1.Node) (out []netip.Addr) {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
@@ -338,7 +339,7 @@ func (h HomeAPI) Address() (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("there is no IP %s/%s of the API server yet", h.Namespace, name)
 	}
 	external, ok := ip.Status.IP.Addr()
-	ready := apply.FindCondition(ip.Status.Conditions, ipamv1alpha1.ConditionReady)
+	ready := meta.FindStatusCondition(ip.Status.Conditions, ipamv1alpha1.ConditionReady)
 	port := serverOf(ip).Port()
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -56,7 +57,7 @@ func (f facts) decide() decision {
 	out := decision{status: *f.theirs.Status.DeepCopy()}
 	if f.unknown != nil {
 		// What is in use stays: it was checked when the ranges were known.
-		if ready := apply.FindCondition(out.status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+		if ready := meta.FindStatusCondition(out.status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
 			f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, fmt.Sprintf("cluster %s takes nothing of it over yet: %s", f.ClusterID, apply.OneLine(f.unknown)))
 		}
 		return out
@@ -152,7 +153,7 @@ func (f facts) claimAll(out *decision) claiming {
 
 // granted reads what a Network has got.
 func (f facts) granted(n *ipamv1alpha1.Network, r check.OwnRange, c *claiming) {
-	is := apply.FindCondition(n.Status.Conditions, ipamv1alpha1.ConditionReady)
+	is := meta.FindStatusCondition(n.Status.Conditions, ipamv1alpha1.ConditionReady)
 	view, ok := n.Status.CIDR.Prefix()
 	switch {
 	case is != nil && is.Status == metav1.ConditionFalse:

@@ -112,7 +112,7 @@ func peerKey(obj any) []loop.Key {
 func (e *Exchange) connectionKeys(obj any) []loop.Key {
 	keys := peerKey(obj)
 	for _, c := range e.copies() {
-		if ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+		if ready := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
 			keys = append(keys, peerKey(c)...)
 		}
 	}

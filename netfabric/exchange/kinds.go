@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,7 +20,7 @@ import (
 
 // newClaim returns what both kinds of claims have in common.
 func newClaim(object metav1.Object, finalizer string, conditions []metav1.Condition) claim {
-	ready := apply.FindCondition(conditions, ipamv1alpha1.ConditionReady)
+	ready := meta.FindStatusCondition(conditions, ipamv1alpha1.ConditionReady)
 	return claim{
 		object: object, key: loop.Key{Namespace: object.GetNamespace(), Name: object.GetName()}, uid: string(object.GetUID()),
 		request: ipam.Request{Owner: string(object.GetUID())},

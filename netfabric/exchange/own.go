@@ -19,6 +19,7 @@ import (
 	serviceinformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
@@ -178,7 +179,7 @@ func apart(o check.Own) error {
 func (r *Ranges) nodes() (pods []netip.Prefix, at []netip.Addr) {
 	var nodes []*corev1.Node
 	for _, obj := range r.cfg.Nodes.Informer().GetStore().List() {
-		if n, ok := obj.(*corev1.Node); ok && !check.IsVirtual(n) {
+		if n, ok := obj.(*corev1.Node); ok && !offloadingv1beta1.IsVirtual(n) {
 			nodes = append(nodes, n)
 		}
 	}

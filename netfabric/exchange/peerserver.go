@@ -3,11 +3,11 @@ package exchange
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 )
 
 // PeerServers tells how the API server of each peer is, as its gateway reports through the
@@ -35,7 +35,7 @@ func (p PeerServers) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition
 	if err != nil || c.DeletionTimestamp != nil {
 		return nil // an error is that there is none: it is a cache that is asked
 	}
-	report := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionPeerAPIServer)
+	report := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionPeerAPIServer)
 	if report == nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
@@ -97,7 +98,7 @@ func (s *Standing) synced() bool {
 
 // asTold is the condition that a ForeignCluster has; nil if it has none.
 func asTold(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
-	have := apply.FindCondition(fc.Status.Conditions, kind)
+	have := meta.FindStatusCondition(fc.Status.Conditions, kind)
 	if have == nil {
 		return nil
 	}
@@ -140,7 +141,7 @@ func (s *Standing) connected(c *networkingv1beta1.Connection) *metav1.Condition 
 // Reported returns the condition NetworkStatus of a peer as the gateways report it in the
 // status of its Connection. It holds while one of them runs.
 func Reported(c *networkingv1beta1.Connection) *metav1.Condition {
-	ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
+	ready := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
 	switch {
 	case ready == nil:
 		return standing(metav1.ConditionUnknown, corev1beta1.ReasonConnecting, fmt.Sprintf(
@@ -167,7 +168,7 @@ func (s *Standing) negotiating(peer string) *metav1.Condition {
 		if err != nil {
 			return standing(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, side.missing)
 		}
-		ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
+		ready := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
 		switch {
 		case ready == nil:
 			return standing(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, fmt.Sprintf("Configuration %s/%s has no answer yet", namespace, side.name))

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/check"
 )
 
@@ -36,7 +37,7 @@ func serviceEndpoints(service *corev1.Service, nodes []*corev1.Node, own string)
 		}
 		local := service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 		for _, n := range ownFirst(nodes, own) {
-			if check.IsVirtual(n) || local && n.Name != own {
+			if offloadingv1beta1.IsVirtual(n) || local && n.Name != own {
 				continue
 			}
 			for _, addr := range outward(n) {

@@ -21,6 +21,7 @@ import (
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/check"
@@ -256,7 +257,7 @@ func samePod(a, b *corev1.Pod) bool {
 
 // podAddrs returns the addresses that a Pod has for itself.
 func podAddrs(p *corev1.Pod) (out []netip.Prefix) {
-	if p.Spec.HostNetwork || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	if p.Spec.HostNetwork || p.Spec.NodeName == "" || offloadingv1beta1.Ended(p.Status.Phase) {
 		return nil
 	}
 	for _, ip := range p.Status.PodIPs {

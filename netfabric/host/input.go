@@ -13,6 +13,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
@@ -152,7 +153,7 @@ func (b *builder) addGateways(list []Announcement) {
 // addNodes adds the nodes of the cluster, except for virtual nodes.
 func (b *builder) addNodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
 	for _, n := range list {
-		if check.IsVirtual(n) {
+		if offloadingv1beta1.IsVirtual(n) {
 			continue
 		}
 		host := plan.Host{Name: n.Name, Pods: check.PodRanges(n)}

@@ -88,7 +88,7 @@ func (k *Cluster) Own(ctx context.Context) ([]netip.Prefix, error) {
 	own := map[string]bool{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		own[n.Name] = n.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode
+		own[n.Name] = !offloadingv1beta1.IsVirtual(n)
 		texts = append(texts, n.Spec.PodCIDRs...)
 		for _, a := range n.Status.Addresses {
 			texts = append(texts, a.Address)

@@ -264,7 +264,7 @@ func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluste
 	c.LastTransitionTime = metav1.NewTime(f.now)
 	*conditions = slices.Clone(*conditions)
 	// While no controller ran, nobody could find out: what is Unknown now is so from now on.
-	if have := apply.FindCondition(*conditions, c.Type); have != nil && have.Reason == corev1beta1.ReasonNoController && c.Reason != have.Reason {
+	if have := meta.FindStatusCondition(*conditions, c.Type); have != nil && have.Reason == corev1beta1.ReasonNoController && c.Reason != have.Reason {
 		have.LastTransitionTime = c.LastTransitionTime
 	}
 	apply.SetCondition(conditions, c) // SetCondition clips the message: a peer's text may be too long

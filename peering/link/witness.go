@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/clock"
@@ -133,7 +134,7 @@ func (w *Witness) tell(ctx context.Context) error {
 func (w *Witness) doubt(fc *corev1beta1.ForeignCluster) {
 	network, reported := w.networks[fc.Name]
 	for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork, corev1beta1.ConditionReady} {
-		have := apply.FindCondition(fc.Status.Conditions, kind)
+		have := meta.FindStatusCondition(fc.Status.Conditions, kind)
 		if have == nil {
 			continue
 		}

@@ -25,7 +25,7 @@ func Free(nodes []corev1.Node, pods []corev1.Pod, percent int64) corev1.Resource
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if !counted[pod.Spec.NodeName] || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if !counted[pod.Spec.NodeName] || offloadingv1beta1.Ended(pod.Status.Phase) {
 			continue
 		}
 		used := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -58,7 +58,7 @@ func shareOf(name corev1.ResourceName, sum resource.Quantity, percent int64) res
 // Ready, and it has no cordon, no deletion timestamp and no taint that keeps ordinary pods
 // away.
 func TakesPods(node *corev1.Node) bool {
-	if node.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode || node.Spec.Unschedulable || node.DeletionTimestamp != nil {
+	if offloadingv1beta1.IsVirtual(node) || node.Spec.Unschedulable || node.DeletionTimestamp != nil {
 		return false
 	}
 	for _, taint := range node.Spec.Taints {

@@ -491,7 +491,7 @@ func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 	}
 	c.quotas = quotaChanges(consumer, w, d, p.cfg.Policy.Enforcement)
 	if w.request != nil {
-		status := sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: w.request.Generation, Phase: d.Phase, Reason: d.Reason, Message: short(d.Message)}
+		status := sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: w.request.Generation, Phase: d.Phase, Reason: d.Reason, Message: apply.ClipMessage(d.Message)}
 		if status != w.request.Status {
 			c.request = w.request.DeepCopy()
 			c.request.Status = status

@@ -11,6 +11,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // ours reports whether a VirtualNode was created for an offer. VirtualNodes that people
@@ -144,7 +145,7 @@ func (r received) decide() plan {
 		again = s.ExpirationTime.Sub(r.now)
 	}
 	if why := checkOffer(r.clusterID, r.provider, r.offer); why != nil {
-		return plan{again: again, status: is(sharingv1alpha1.OfferRefused, sharingv1alpha1.ReasonInvalidOffer, short(why.Error()))}
+		return plan{again: again, status: is(sharingv1alpha1.OfferRefused, sharingv1alpha1.ReasonInvalidOffer, apply.ClipMessage(why.Error()))}
 	}
 	switch {
 	case r.node != nil && !mine:
@@ -159,14 +160,4 @@ func (r received) decide() plan {
 	}
 	status := sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, Reason: ReasonAccepted, Message: "used as virtual node " + r.offer.Name, VirtualNode: r.offer.Name}
 	return plan{keep: true, again: again, status: status}
-}
-
-// longestMessage is the maximum length of a message that quotes a peer, in bytes.
-const longestMessage = 1024
-
-func short(message string) string {
-	if len(message) > longestMessage {
-		message = message[:longestMessage]
-	}
-	return message
 }

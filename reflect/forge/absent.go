@@ -21,7 +21,7 @@ const (
 // status of a pod that has ended is returned unchanged.
 func PendingStatus(local *corev1.Pod, reason, message string, now metav1.Time) corev1.PodStatus {
 	out := *local.Status.DeepCopy()
-	if ended(out.Phase) {
+	if offloadingv1beta1.Ended(out.Phase) {
 		return out
 	}
 	out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
@@ -35,7 +35,7 @@ func PendingStatus(local *corev1.Pod, reason, message string, now metav1.Time) c
 // was not observed get exit code 137 and reason ContainerStatusUnknown.
 func FinalStatus(in StatusInput) corev1.PodStatus {
 	out := Status(in)
-	if ended(out.Phase) {
+	if offloadingv1beta1.Ended(out.Phase) {
 		return out
 	}
 	now := in.Now.Rfc3339Copy()

@@ -85,7 +85,7 @@ type StatusInput struct {
 // Status is idempotent: for a pod that has its result it returns the same result.
 func Status(in StatusInput) corev1.PodStatus {
 	in.dropForeign()
-	if ended(in.Local.Status.Phase) {
+	if offloadingv1beta1.Ended(in.Local.Status.Phase) {
 		return *in.Local.Status.DeepCopy()
 	}
 	in.Now = in.Now.Rfc3339Copy()
@@ -115,7 +115,7 @@ func (in *StatusInput) dropForeign() {
 // source returns the provider's status to translate (nil for none), and whether it is the
 // pod's end.
 func (in *StatusInput) source() (*corev1.PodStatus, bool) {
-	if in.Shadow != nil && ended(in.Shadow.Status.Phase) {
+	if in.Shadow != nil && offloadingv1beta1.Ended(in.Shadow.Status.Phase) {
 		out := &corev1.PodStatus{}
 		if in.Shadow.Status.PodStatus != nil {
 			out = in.Shadow.Status.PodStatus.DeepCopy()
@@ -126,7 +126,7 @@ func (in *StatusInput) source() (*corev1.PodStatus, bool) {
 	if in.Remote == nil {
 		return nil, false
 	}
-	return &in.Remote.Status, ended(in.Remote.Status.Phase) && !in.losing()
+	return &in.Remote.Status, offloadingv1beta1.Ended(in.Remote.Status.Phase) && !in.losing()
 }
 
 // losing reports whether the remote pod is being removed although the local pod is not.
@@ -152,7 +152,7 @@ func (in *StatusInput) translate(source *corev1.PodStatus, final bool) corev1.Po
 	out.ExtendedResourceClaimStatus = old.ExtendedResourceClaimStatus.DeepCopy()
 	out.NodeAllocatableResourceClaimStatuses = old.DeepCopy().NodeAllocatableResourceClaimStatuses
 	out.ObservedGeneration = in.observedGeneration()
-	if ended(out.Phase) && !final {
+	if offloadingv1beta1.Ended(out.Phase) && !final {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}
 	if out.StartTime == nil {
@@ -283,10 +283,6 @@ func contains(all, some corev1.ResourceList) bool {
 		}
 	}
 	return true
-}
-
-func ended(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 // reported reports whether the status has any content: a kubelet has accepted the pod, or

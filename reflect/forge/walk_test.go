@@ -19,7 +19,7 @@ func requireLegal(t *testing.T, local *corev1.Pod, got corev1.PodStatus) {
 	old := &local.Status
 	require.Equal(t, old.QOSClass, got.QOSClass)
 	require.GreaterOrEqual(t, got.ObservedGeneration, old.ObservedGeneration)
-	if ended(old.Phase) {
+	if offloadingv1beta1.Ended(old.Phase) {
 		require.Equal(t, *old, got, "an end is final")
 	}
 	requireLegalContainers(t, &local.Spec, local.Spec.Containers, old.ContainerStatuses, got.ContainerStatuses)
@@ -101,7 +101,7 @@ func TestWalk(t *testing.T) {
 			got := Status(in)
 			requireLegal(t, in.Local, got)
 			requireIdempotent(t, in, got)
-			if findCondition(got.Conditions, corev1.PodReady) != nil && !ended(in.Local.Status.Phase) &&
+			if findCondition(got.Conditions, corev1.PodReady) != nil && !offloadingv1beta1.Ended(in.Local.Status.Phase) &&
 				(in.Remote == nil || !in.NodeReady || in.losing()) {
 				require.Equal(t, corev1.ConditionFalse, findCondition(got.Conditions, corev1.PodReady).Status)
 			}
@@ -133,7 +133,7 @@ func happen(r *rand.Rand, in *StatusInput, full *corev1.Pod, step int) {
 			in.Shadow.Status.Conditions = []metav1.Condition{{Type: "Enforced", Status: metav1.ConditionFalse, Reason: "PodRefused"}}
 		}
 	case 7:
-		if c := findCondition(in.Local.Status.Conditions, corev1.PodReady); c != nil && !ended(in.Local.Status.Phase) {
+		if c := findCondition(in.Local.Status.Conditions, corev1.PodReady); c != nil && !offloadingv1beta1.Ended(in.Local.Status.Phase) {
 			*c = condition(corev1.PodReady, corev1.ConditionFalse, 100+step)
 		}
 	default:

@@ -477,11 +477,7 @@ func foreignPod(remote, local *corev1.Pod) bool {
 	return remote != nil && remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
 }
 
-func ended(pod *corev1.Pod) bool { return over(pod.Status.Phase) }
-
-func over(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
-}
+func ended(pod *corev1.Pod) bool { return offloadingv1beta1.Ended(pod.Status.Phase) }
 
 // readiness returns the status of the Ready condition. The node controller sets it to
 // Unknown when the vkubelet has stopped reporting. It is "" before the first report.

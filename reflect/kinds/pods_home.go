@@ -171,7 +171,7 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 	if p.locals.WasDeleted(v.local.UID) {
 		return nil // released already: the watch will report it
 	}
-	if v.shadow != nil && over(v.shadow.Status.Phase) && !ended(v.local) {
+	if v.shadow != nil && offloadingv1beta1.Ended(v.shadow.Status.Phase) && !ended(v.local) {
 		// The end of the pod may be recorded only in the ShadowPod, which is deleted next.
 		return p.patchStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)) // the change triggers a new sync
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // Limits of the bytes that the statuses of a provider's pods make this cluster write to its
@@ -35,7 +37,7 @@ const (
 
 func urgencyOf(local *corev1.Pod, want *corev1.PodStatus) urgency {
 	switch {
-	case over(want.Phase), isReady(&local.Status) && !isReady(want):
+	case offloadingv1beta1.Ended(want.Phase), isReady(&local.Status) && !isReady(want):
 		return atOnce
 	case local.Status.Phase != want.Phase, movesEndpoints(local, want):
 		return urgent

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -151,7 +152,7 @@ func (p *preflight) judgeWebhooks() []report.Finding {
 
 // portsOf returns the ports of a pod on its node.
 func portsOf(pod *corev1.Pod) (ports []nodePort) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if offloadingv1beta1.Ended(pod.Status.Phase) {
 		return nil
 	}
 	for _, c := range pod.Spec.Containers {

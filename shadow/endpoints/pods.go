@@ -27,7 +27,7 @@ func podAddressKey(namespace, consumer string, addr netip.Addr) string {
 // another pod may have their addresses already.
 func podAddresses(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if !ok || pod.Spec.HostNetwork || offloadingv1beta1.Ended(pod.Status.Phase) {
 		return nil, nil
 	}
 	var found []string

@@ -141,7 +141,7 @@ func (o *Offloading) virtualNodeChanged(before, after any) {
 func (o *Offloading) nodeChanged(before, after any) {
 	b, _ := before.(*corev1.Node)
 	a, _ := after.(*corev1.Node)
-	virtual := (b != nil && isVirtual(b)) || (a != nil && isVirtual(a))
+	virtual := (b != nil && offloadingv1beta1.IsVirtual(b)) || (a != nil && offloadingv1beta1.IsVirtual(a))
 	if !virtual || (a != nil && b != nil && maps.Equal(a.Labels, b.Labels)) {
 		return
 	}

@@ -202,7 +202,7 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 	}
 	choices, err := choose(&nso.Spec.ClusterSelector, vns, func(name string) *corev1.Node {
 		n, err := o.nodes.Get(name)
-		if err != nil || !isVirtual(n) {
+		if err != nil || !offloadingv1beta1.IsVirtual(n) {
 			return nil
 		}
 		return n

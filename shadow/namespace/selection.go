@@ -66,7 +66,3 @@ func forgeNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 	labels[corev1.LabelHostname] = vn.Name
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name, Labels: labels}}
 }
-
-func isVirtual(n *corev1.Node) bool {
-	return n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
-}

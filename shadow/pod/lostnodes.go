@@ -126,7 +126,7 @@ func stuck(pod *corev1.Pod) bool {
 // NotReady for the length of a grace period: a kubelet that was well for a part of it may
 // be about to report the end of the pod.
 func forceAt(pod *corev1.Pod, node *corev1.Node) (at time.Time, ok bool) {
-	if !stuck(pod) || node == nil || virtual(node) || ready(node) {
+	if !stuck(pod) || node == nil || offloadingv1beta1.IsVirtual(node) || ready(node) {
 		return time.Time{}, false
 	}
 	at = notReadySince(node).Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
@@ -134,10 +134,6 @@ func forceAt(pod *corev1.Pod, node *corev1.Node) (at time.Time, ok bool) {
 		at = pod.DeletionTimestamp.Time
 	}
 	return at.Add(clockSkew), true
-}
-
-func virtual(node *corev1.Node) bool {
-	return node.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
 }
 
 // readiness returns the condition Ready, or nil if the kubelet has not reported it yet.
@@ -191,7 +187,7 @@ func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
 // created elsewhere, and the fault is probably that no kubelet reaches the API server.
 func (l *LostNodes) anyReady() bool {
 	nodes, err := l.nodes.List(labels.Everything())
-	return err == nil && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !virtual(n) && ready(n) })
+	return err == nil && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !offloadingv1beta1.IsVirtual(n) && ready(n) })
 }
 
 // reserve returns 0 and takes the next force deletion, or returns how long to wait for it.

@@ -97,7 +97,7 @@ func (l *Ledger) count(pod *corev1.Pod, again, cached bool) {
 	if c := l.claims[key]; c != nil && c.pod != "" && informer.OlderVersion(pod.ResourceVersion, c.version) && !l.wentBack(c.at) {
 		return
 	}
-	ended := rules.Ended(pod) && !again
+	ended := offloadingv1beta1.Ended(pod.Status.Phase) && !again
 	a := l.change(l.account(pod.Labels[offloadingv1beta1.OriginLabel]), key, func(c *claim) {
 		created := !c.resize && !c.sent.IsZero() && types.UID(pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation]) == c.shadow
 		if created || c.resize && (ended || c.pod != pod.UID) {

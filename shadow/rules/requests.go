@@ -28,11 +28,6 @@ func Requests(pod *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// Ended reports whether a pod has ended: it counts nothing then, and never will again.
-func Ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // Predict returns a copy of a pod that is to be created, with the resources that an API
 // server gives it: requests that follow from limits, the defaults of the LimitRanges of its
 // namespace (the larger one where several differ), and the overhead of its runtime class.

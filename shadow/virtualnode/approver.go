@@ -207,7 +207,7 @@ func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualN
 // podAddresses returns the addresses of a pod, if it uses the ServiceAccount account and
 // has not terminated.
 func podAddresses(pod *corev1.Pod, account string) []netip.Addr {
-	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	over := offloadingv1beta1.Ended(pod.Status.Phase)
 	if over || pod.Spec.ServiceAccountName != account {
 		return nil
 	}

@@ -85,7 +85,7 @@ func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 // drainNode reports whether all pods that count are gone. node may be nil, as pods may
 // outlive their Node.
 func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.VirtualNode, node *corev1.Node) (bool, error) {
-	if node != nil && (!node.Spec.Unschedulable || node.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode) {
+	if node != nil && (!node.Spec.Unschedulable || !offloadingv1beta1.IsVirtual(node)) {
 		if err := l.cordon(ctx, node); err != nil {
 			return false, err
 		}

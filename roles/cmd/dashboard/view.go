@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -296,7 +294,7 @@ func hosted(p *picture) []Hosted {
 func (p *picture) hostedPods(origin, namespace string) (n int) {
 	for i := range p.Pods {
 		pod := &p.Pods[i]
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		ended := offloadingv1beta1.Ended(pod.Status.Phase)
 		if pod.Namespace == namespace && pod.Labels[offloadingv1beta1.OriginLabel] == origin && !ended {
 			n++
 		}

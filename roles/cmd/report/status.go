@@ -313,7 +313,7 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 }
 
 func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return offloadingv1beta1.Ended(pod.Status.Phase)
 }
 
 func hosted(s *Snapshot, id string) Hosted {
