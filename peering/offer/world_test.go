@@ -404,8 +404,6 @@ func TestProviderIsNotFooled(t *testing.T) {
 	own.Labels = nil
 	elsewhere := asked("rome", nil)
 	elsewhere.Name = "rome"
-	twice := cluster("rome")
-	twice.Name = "again"
 	for name, tc := range map[string]struct {
 		objects []runtime.Object
 		reason  string // of the answer; empty: none
@@ -414,7 +412,6 @@ func TestProviderIsNotFooled(t *testing.T) {
 		"of a stranger":          {[]runtime.Object{asked("rome", nil)}, ReasonNotAllowed},
 		"not a peer's":           {[]runtime.Object{cluster("rome"), own}, ""},
 		"under another name":     {[]runtime.Object{cluster("rome"), elsewhere}, ""},
-		"of a peer that is two":  {[]runtime.Object{cluster("rome"), twice, asked("rome", nil)}, ""},
 		"of a peer that may not": {[]runtime.Object{cluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), asked("rome", nil)}, ReasonNotAllowed},
 		"with labels of liqo.io": {[]runtime.Object{cluster("rome"), func() runtime.Object {
 			r := asked("rome", nil)
