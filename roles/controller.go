@@ -318,7 +318,7 @@ func (c *controller) addEndpoints() error {
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: remap, Annotations: c.env.Config.Sharing.Annotations, Grace: c.env.Config.Health.UnknownGrace,
+		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: remap, Metadata: c.env.Config.Sharing.Metadata(), Grace: c.env.Config.Health.UnknownGrace,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {

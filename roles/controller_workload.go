@@ -27,7 +27,7 @@ func (c *controller) addWorkload() error {
 		ShadowPods: c.liqo.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: quotas.Informer(),
 		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
-		Harden: countPods(c.env.Denied, harden.harden), Annotations: c.env.Config.Sharing.Annotations, AlwaysPull: c.cfg.AlwaysPullImages,
+		Harden: countPods(c.env.Denied, harden.harden), Metadata: c.env.Config.Sharing.Metadata(), AlwaysPull: c.cfg.AlwaysPullImages,
 		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})

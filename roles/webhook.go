@@ -35,7 +35,7 @@ import (
 const (
 	mutatePodPath                   = "/mutate/pod"
 	mutateServicePath               = "/mutate/service"
-	mutateIngressPath               = "/mutate/ingress"
+	mutateMetadataPath              = "/mutate/metadata"
 	validateIngressPath             = "/validate/ingress"
 	validateClaimPath               = "/validate/claim"
 	validateSessionPath             = "/validate/session"

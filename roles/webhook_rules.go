@@ -37,8 +37,8 @@ func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clust
 // they refuse.
 func rulesForPeers(sharing config.Sharing, own informers.SharedInformerFactory, denied func(consumer, reason string), add map[string]admit.Func) {
 	ingresses, classes := own.Networking().V1().Ingresses(), own.Storage().V1().StorageClasses()
-	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}, Annotations: sharing.Annotations}
-	annotations := namespace.PeerAnnotationsRule{Annotations: sharing.Annotations}
+	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}}
+	metadata := namespace.PeerMetadataRule{Metadata: sharing.Metadata()}
 	hosts := namespace.PeerIngressRule{
 		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
 	}
@@ -46,7 +46,7 @@ func rulesForPeers(sharing config.Sharing, own informers.SharedInformerFactory, 
 		Bounds: rules.ClaimBounds{Classes: sharing.StorageClasses, Provisioned: provisioned(classes.Lister())}, Synced: classes.Informer().HasSynced,
 	}
 	add[mutateServicePath] = countRequests(denied, deniedService, services.Decide)
-	add[mutateIngressPath] = countRequests(denied, deniedIngress, annotations.Decide)
+	add[mutateMetadataPath] = countRequests(denied, deniedAnnotations, metadata.Decide)
 	add[validateIngressPath] = countRequests(denied, deniedIngress, hosts.Decide)
 	add[validateClaimPath] = countRequests(denied, deniedClaim, claims.Decide)
 }

@@ -161,6 +161,7 @@ func TestChart(t *testing.T) {
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
 	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
+	t.Run("metadata of peers", func(t *testing.T) { chartPeerMetadata(t, plain) })
 }
 
 // chartMonitoring checks what is installed for Prometheus and Grafana; and that it is refused

@@ -62,6 +62,7 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 
 	classedObjects(t, p, own)
 	annotatedObjects(t, p, own)
+	markedObjects(t, p, own, claimSpec)
 
 	patch := func(name, body string) attempt {
 		return func(ctx context.Context) error {
@@ -154,6 +155,7 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	maps.Copy(attempts, classAttempts(p, own, claimSpec))
 	maps.Copy(attempts, serviceAttempts(p, own))
 	maps.Copy(attempts, hostAttempts(t, p, own))
+	maps.Copy(attempts, goingAttempts(t, p, own))
 	return attempts
 }
 

@@ -11,8 +11,8 @@ import (
 
 // Objects decodes the object of a create or update request, and the object that an update
 // replaces. old is nil for a creation. answer is not nil if the request needs no further
-// decision: Objects accepts objects that are being deleted, subresources and other
-// operations, and refuses objects that cannot be decoded.
+// decision: Objects accepts subresources and other operations, and refuses objects that
+// cannot be decoded. Objects that are being deleted need a decision, too.
 func Objects[T any, P interface {
 	*T
 	metav1.Object
@@ -26,9 +26,6 @@ func Objects[T any, P interface {
 	obj = new(T)
 	if err := json.Unmarshal(req.Object.Raw, obj); err != nil {
 		return nil, nil, unreadable(err)
-	}
-	if obj.GetDeletionTimestamp() != nil {
-		return nil, nil, &Response{Allowed: true}
 	}
 	if req.Operation == admissionv1.Create {
 		return obj, nil, nil

@@ -25,10 +25,12 @@ type Rule struct {
 // Decide judges what is written. An error says that the cache could not be read.
 func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
 	obj, old, answer := admit.Objects[corev1beta1.ForeignCluster](req)
-	if answer != nil {
+	switch {
+	case answer != nil:
 		return *answer, nil
-	}
-	if !r.Synced() {
+	case obj.DeletionTimestamp != nil:
+		return admit.Allow(), nil
+	case !r.Synced():
 		return admit.Response{}, errors.New("the ForeignClusters are not read yet")
 	}
 	all, err := r.ForeignClusters.List(labels.Everything())

@@ -9,20 +9,31 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ReasonAnnotationsLeftOut is the reason of events about objects whose annotations the
-// provider does not all accept.
+// ReasonAnnotationsLeftOut is the reason of events about objects whose labels and
+// annotations the provider does not all accept.
 const ReasonAnnotationsLeftOut = "AnnotationsLeftOut"
 
 // mostLeftOut is the maximum length in bytes of the keys that an event lists: a provider may
 // name any.
 const mostLeftOut = 512
 
-// LeftOut returns the sorted keys of annotations that want has and the object in the
-// provider has not, or with another value.
+// LeftOut returns the sorted keys of annotations, and then labels, that want has and the
+// object in the provider has not, or with another value.
 func LeftOut(want, written metav1.Object) (keys []string) {
-	have := written.GetAnnotations()
-	for key, value := range want.GetAnnotations() {
-		if there, ok := have[key]; (!ok || there != value) && key != offloadingv1beta1.ReflectedAnnotation {
+	for _, key := range missing(want.GetAnnotations(), written.GetAnnotations()) {
+		if key != offloadingv1beta1.ReflectedAnnotation {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range missing(want.GetLabels(), written.GetLabels()) {
+		keys = append(keys, "label "+key)
+	}
+	return keys
+}
+
+func missing(want, have map[string]string) (keys []string) {
+	for key, value := range want {
+		if there, ok := have[key]; !ok || there != value {
 			keys = append(keys, key)
 		}
 	}
@@ -30,8 +41,9 @@ func LeftOut(want, written metav1.Object) (keys []string) {
 	return keys
 }
 
-// LeftOutMessage is the message of the event about annotations that a provider left out.
+// LeftOutMessage is the message of the event about labels and annotations that a provider
+// left out.
 func LeftOutMessage(provider, keys string) string {
-	return fmt.Sprintf("cluster %s does not accept these annotations, and left them out: %s; its administrators can allow them by the setting sharing.annotations, or remove the admission webhook that changes them",
+	return fmt.Sprintf("cluster %s does not accept these labels and annotations, and left them out: %s; its administrators can allow them by the settings sharing.annotations and sharing.labelsLeftOut, or remove the admission webhook that changes them",
 		provider, clip(keys, mostLeftOut))
 }

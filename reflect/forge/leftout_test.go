@@ -14,7 +14,8 @@ func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	want := &metav1.ObjectMeta{Annotations: map[string]string{"b": "1", "a": "1", "same": "1", "changed": "1", offloadingv1beta1.ReflectedAnnotation: "x"}}
 	have := &metav1.ObjectMeta{Annotations: map[string]string{"same": "1", "changed": "2", "theirs": "1"}}
-	require.Equal(t, []string{"a", "b", "changed"}, LeftOut(want, have))
+	want.Labels, have.Labels = map[string]string{"app": "x", "sidecar.istio.io/inject": "true"}, map[string]string{"app": "x"}
+	require.Equal(t, []string{"a", "b", "changed", "label sidecar.istio.io/inject"}, LeftOut(want, have))
 	require.Empty(t, LeftOut(have, have))
 	require.Empty(t, LeftOut(&metav1.ObjectMeta{}, have))
 	require.Less(t, len(LeftOutMessage("milan", strings.Repeat("x", 1<<20))), 1024, "a provider may name any")

@@ -23,7 +23,7 @@ var others = map[string]string{
 	"discovery.multicast.url": "https://auth.example", "discovery.maxClusters": "7",
 	"peering.outgoing": "Labelled", "peering.outgoingSelector": "a=b", "peering.incoming": "Labelled", "peering.incomingSelector": "c=d", "peering.addressRanges": "10.42.0.0/16", "peering.renewAt": "0.5",
 	"peering.acceptOffers": "Manual",
-	"sharing.trust":        "Organisation", "sharing.annotations": "example.com/*",
+	"sharing.trust":        "Organisation", "sharing.annotations": "example.com/*", "sharing.labelsLeftOut": "example.com/*",
 	"sharing.mode": "Manual", "sharing.percentage": "50", "sharing.limits": "cpu=4,memory=8Gi", "sharing.peerLimits": "rome cpu=1 memory=2Gi,oslo pods=3",
 	"sharing.nodeSelector": "a=b", "sharing.selectorLabels": "pool,example.com/disk", "sharing.updateThreshold": "5", "sharing.expiration": "1h", "sharing.labels": "region=north", "sharing.storageClasses": "fast",
 	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.serviceTypes": "ClusterIP", "sharing.serviceFields": "nodePort", "sharing.ingressHosts": "*.{peer}.example.com", "sharing.limitsEnforcement": "Hard",

@@ -85,6 +85,7 @@ var rules = map[string]kind{
 	"sharing.serviceFields":       list(oneOf(podrules.FieldClusterIP, podrules.FieldNodePort, podrules.FieldLoadBalancerIP)),
 	"sharing.ingressHosts":        list(ingressHost()),
 	"sharing.annotations":         list(annotation()),
+	"sharing.labelsLeftOut":       list(leftOutLabel()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
 	"sharing.twinLimits":          list(objectCount()),
 	"sharing.namespacesPerPeer":   integer(0, 2000),

@@ -39,8 +39,9 @@ type Sharing struct {
 	ServiceTypes  []string `mapstructure:"serviceTypes"`
 	ServiceFields []string `mapstructure:"serviceFields"`
 	IngressHosts  []string `mapstructure:"ingressHosts"`
-	// Annotations are keys of annotations, as package rules reads them.
+	// Annotations and LabelsLeftOut are keys, as package rules reads them.
 	Annotations       []string `mapstructure:"annotations"`
+	LabelsLeftOut     []string `mapstructure:"labelsLeftOut"`
 	LimitsEnforcement string   `mapstructure:"limitsEnforcement"`
 	// TwinLimits are counts, which Amounts reads.
 	TwinLimits        []string `mapstructure:"twinLimits"`
@@ -48,6 +49,11 @@ type Sharing struct {
 	NetworkPolicy     bool     `mapstructure:"networkPolicy"`
 	// ReachableRanges need NetworkPolicy.
 	ReachableRanges []string `mapstructure:"reachableRanges"`
+}
+
+// Metadata returns the rule for labels and annotations that peers set.
+func (s Sharing) Metadata() podrules.Metadata {
+	return podrules.Metadata{Annotations: s.Annotations, Labels: s.LabelsLeftOut}
 }
 
 // together checks the settings of a section that depend on each other.
@@ -144,9 +150,17 @@ func taint() kind {
 // annotation accepts the key of an annotation, all keys of a domain, or the star.
 func annotation() kind {
 	return text("key", `the key of an annotation, as in example.com/note, a domain and /* for all keys of it, or "*"`, func(s string) bool {
-		domain, found := strings.CutSuffix(s, "/*")
-		return s == podrules.AllKeys || len(validation.IsQualifiedName(s)) == 0 || found && len(validation.IsDNS1123Subdomain(domain)) == 0
+		return s == podrules.AllKeys || keyOrDomain(s)
 	})
+}
+
+func leftOutLabel() kind {
+	return text("key", "the key of a label, as in example.com/note, or a domain and /* for all keys of it and of the domains below it", keyOrDomain)
+}
+
+func keyOrDomain(s string) bool {
+	domain, found := strings.CutSuffix(s, "/*")
+	return len(validation.IsQualifiedName(s)) == 0 || found && len(validation.IsDNS1123Subdomain(domain)) == 0
 }
 
 // Tolerations reads a checked list of taints.

@@ -23,6 +23,7 @@ func ofOrganisation() map[string]any {
 		"sharing.serviceTypes":   []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
 		"sharing.serviceFields":  []string{podrules.FieldNodePort},
 		"sharing.annotations":    []string{podrules.AllKeys},
+		"sharing.labelsLeftOut":  []string{},
 	}
 }
 

@@ -45,10 +45,9 @@ var metadata = []netip.Addr{
 
 // addressRules decide which addresses of a peer's endpoints are accepted.
 type addressRules struct {
-	peer  string
-	remap Remapper
-	// annotations are those that the peer may set on slices.
-	annotations rules.Annotations
+	peer     string
+	remap    Remapper
+	metadata rules.Metadata
 	// problem, if not empty, is the reason for which no address of the peer is accepted.
 	problem string
 	// ranges are those of the peer's own addresses, and source is the field that has them.

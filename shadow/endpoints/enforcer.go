@@ -50,8 +50,8 @@ type Config struct {
 	Pods cache.SharedIndexInformer
 	// Remap translates the consumers' addresses.
 	Remap Remapper
-	// Annotations are those that consumers may set on EndpointSlices.
-	Annotations rules.Annotations
+	// Metadata is the rule for labels and annotations that consumers set on EndpointSlices.
+	Metadata rules.Metadata
 	// Grace is how long endpoints keep their last readiness while the health of their
 	// cluster is Unknown.
 	Grace time.Duration

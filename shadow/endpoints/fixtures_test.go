@@ -12,6 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 const (
@@ -118,7 +119,8 @@ func testRules(ranges ...string) addressRules {
 		ranges = []string{"10.100.0.0/16"}
 	}
 	return addressRules{
-		peer: origin, source: "spec.addressRanges of ForeignCluster rome", remap: same{}, ranges: parseRanges(ranges),
+		metadata: rules.Metadata{Labels: rules.LeftOutLabels{"ovn.org/*"}},
+		peer:     origin, source: "spec.addressRanges of ForeignCluster rome", remap: same{}, ranges: parseRanges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
 		pod: func(a netip.Addr) (ownPod, bool) {
 			return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.200.1.9")

@@ -87,17 +87,10 @@ func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well b
 }
 
 func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well bool) metav1.ObjectMeta {
-	labels, annotations := map[string]string{}, map[string]string{}
-	for key, value := range shadow.Labels {
-		if rules.LabelAllowed(key) {
-			labels[key] = value
-		}
-	}
-	for key, value := range shadow.Annotations {
-		if r.annotations.Allows(key, value) && key != AppliedAnnotation && key != offloadingv1beta1.ReflectedAnnotation {
-			annotations[key] = value
-		}
-	}
+	kept, _ := r.metadata.Keep("EndpointSlice", rules.Marks{Labels: shadow.Labels, Annotations: shadow.Annotations}, rules.Marks{})
+	labels, annotations := kept.Labels, kept.Annotations
+	delete(annotations, AppliedAnnotation)
+	delete(annotations, offloadingv1beta1.ReflectedAnnotation)
 	record := applied{Shadow: shadow.UID, Labels: slices.Sorted(maps.Keys(labels)), Annotations: slices.Sorted(maps.Keys(annotations)), Well: well}
 	labels[discoveryv1.LabelManagedBy] = offloadingv1beta1.ManagedByShadowEndpointSlice
 	labels[offloadingv1beta1.ManagedByLabel] = managedByShadow

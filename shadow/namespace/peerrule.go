@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -23,14 +24,9 @@ import (
 // PeerServiceRule is the webhook's rule for Services that peers write. It must be called in
 // the mutating phase, before the API server allocates addresses and ports: afterwards they
 // look like those that the peer has chosen.
-type PeerServiceRule struct {
-	Bounds rules.ServiceBounds
-	// Annotations are those that peers may set.
-	Annotations rules.Annotations
-}
+type PeerServiceRule struct{ Bounds rules.ServiceBounds }
 
-// Decide refuses a Service outside of the bounds, and removes annotations that peers may not
-// set.
+// Decide refuses a Service outside of the bounds.
 func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
 	s, old, answer := admit.Objects[corev1.Service](req)
 	switch {
@@ -39,18 +35,15 @@ func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionReq
 	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
 		return admit.Allow()
 	}
-	if refused := r.Bounds.Refuse(s, old); refused != "" {
-		return admit.Deny(refused)
-	}
-	return keepAnnotations(r.Annotations, s.Annotations, annotations(old))
+	return admit.Verdict(r.Bounds.Refuse(s, old), nil)
 }
 
-// PeerAnnotationsRule is the webhook's rule for the annotations of Ingresses that peers
-// write.
-type PeerAnnotationsRule struct{ Annotations rules.Annotations }
+// PeerMetadataRule is the webhook's rule for labels and annotations of everything that peers
+// reflect.
+type PeerMetadataRule struct{ Metadata rules.Metadata }
 
-// Decide removes annotations that peers may not set.
-func (r PeerAnnotationsRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+// Decide removes labels and annotations that peers may not set.
+func (r PeerMetadataRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
 	obj, old, answer := admit.Objects[metav1.PartialObjectMetadata](req)
 	switch {
 	case answer != nil:
@@ -58,19 +51,25 @@ func (r PeerAnnotationsRule) Decide(_ context.Context, req *admissionv1.Admissio
 	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
 		return admit.Allow()
 	}
-	return keepAnnotations(r.Annotations, obj.Annotations, annotations(old))
-}
-
-// keepAnnotations accepts an object without the annotations that peers may not set. old are
-// those of the object that an update replaces.
-func keepAnnotations(allowed rules.Annotations, given, old map[string]string) admit.Response {
-	kept, leftOut := allowed.Keep(given, old)
+	var before rules.Marks
+	if old != nil {
+		before = rules.Marks{Labels: old.Labels, Annotations: old.Annotations}
+	}
+	kept, leftOut := r.Metadata.Keep(req.Kind.Kind, rules.Marks{Labels: obj.Labels, Annotations: obj.Annotations}, before)
 	if len(leftOut) == 0 {
 		return admit.Allow()
 	}
-	answer := admit.Allow(admit.Operation{Op: "replace", Path: "/metadata/annotations", Value: kept})
-	answer.Warnings = []string{fmt.Sprintf("annotations left out: %s: this cluster accepts those of its setting %s from peers", rules.NamedKeys(leftOut), rules.AnnotationsSetting)}
-	return answer
+	var patch []admit.Operation
+	if !maps.Equal(kept.Annotations, obj.Annotations) {
+		patch = append(patch, admit.Operation{Op: "replace", Path: "/metadata/annotations", Value: kept.Annotations})
+	}
+	if !maps.Equal(kept.Labels, obj.Labels) {
+		patch = append(patch, admit.Operation{Op: "replace", Path: "/metadata/labels", Value: kept.Labels})
+	}
+	answer = new(admit.Allow(patch...))
+	answer.Warnings = []string{fmt.Sprintf("labels and annotations left out: %s: this cluster accepts from peers the annotations of its setting %s, and no label of %s",
+		rules.NamedKeys(leftOut), rules.AnnotationsSetting, rules.LabelsSetting)}
+	return *answer
 }
 
 // PeerIngressRule is the webhook's rule for Ingresses that peers write.
@@ -99,17 +98,6 @@ func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionReq
 		return admit.Response{Message: "listing Ingresses: " + err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	return admit.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
-}
-
-// annotations returns those of the object that an update replaces; nil for a creation.
-func annotations[T any, P interface {
-	*T
-	metav1.Object
-}](old P) map[string]string {
-	if old == nil {
-		return nil
-	}
-	return old.GetAnnotations()
 }
 
 // PeerClaimRule is the webhook's rule for PersistentVolumeClaims that peers create. A policy

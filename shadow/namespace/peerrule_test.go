@@ -63,43 +63,76 @@ func TestPeerRules(t *testing.T) {
 	require.Equal(t, int32(503), claims.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", manual)).Code)
 }
 
-// TestPeersAnnotations: annotations that peers may not set are left out of what they write,
-// and those of others stay.
-func TestPeersAnnotations(t *testing.T) {
+// TestPeersMetadata: labels and annotations that peers may not set are left out of each kind
+// that they write, and those of others stay.
+func TestPeersMetadata(t *testing.T) {
 	t.Parallel()
-	allowed := rules.Annotations{"service.kubernetes.io/topology-mode"}
-	services := PeerServiceRule{Bounds: rules.ServiceBounds{Types: []string{"ClusterIP"}}, Annotations: allowed}
-	ingresses := PeerAnnotationsRule{Annotations: allowed}
-	given := map[string]string{
-		"note": "a", "service.kubernetes.io/topology-mode": "Auto", "cert-manager.io/cluster-issuer": "x",
-		"nginx.ingress.kubernetes.io/server-snippet": "x", "external-dns.alpha.kubernetes.io/hostname": "www.bank.example", "theirs.example/a": "changed",
+	rule := PeerMetadataRule{Metadata: rules.Metadata{Annotations: rules.Annotations{"service.kubernetes.io/topology-mode"}, Labels: rules.LeftOutLabels{"istio.io/*", "grafana_dashboard"}}}
+	given := metav1.ObjectMeta{
+		Annotations: map[string]string{
+			"note": "a", "service.kubernetes.io/topology-mode": "Auto", "cert-manager.io/cluster-issuer": "x", "volume.kubernetes.io/selected-node": "worker-1",
+			"replicator.v1.mittwald.de/replicate-to": ".*", "external-dns.alpha.kubernetes.io/hostname": "www.bank.example", "theirs.example/a": "changed",
+		},
+		Labels: map[string]string{"app": "web", "sidecar.istio.io/inject": "true", "grafana_dashboard": "1"},
 	}
-	service, ingress := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}}, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: given}}
-	old := map[string]string{"theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}
-	for name, tc := range map[string]struct {
-		answer admit.Response
-		kept   map[string]string
-	}{
-		"a Service":                {services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", service)), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto"}},
-		"an Ingress":               {ingresses.Decide(t.Context(), written(t, "system:serviceaccount:liqo-tenant-rome:peer-1", ingress)), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto"}},
-		"a Service that is there":  {services.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", service, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: old}})), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto", "theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}},
-		"an Ingress that is there": {ingresses.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", ingress, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: old}})), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto", "theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}},
-	} {
-		require.True(t, tc.answer.Allowed, name)
-		require.Equal(t, []admit.Operation{{Op: "replace", Path: "/metadata/annotations", Value: tc.kept}}, tc.answer.Patch, name)
-		require.Len(t, tc.answer.Warnings, 1, name)
-		require.Contains(t, tc.answer.Warnings[0], "sharing.annotations", name)
+	old := metav1.ObjectMeta{Annotations: map[string]string{"theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}, Labels: map[string]string{"grafana_dashboard": "1"}}
+	deleting := *old.DeepCopy()
+	deleting.DeletionTimestamp = new(metav1.Now())
+	note := map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto"}
+	kept := map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto", "theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}
+	peer := "liqo.io:peer:rome:1"
+	for _, kind := range []string{"ConfigMap", "Secret", "Service", "Ingress", "PersistentVolumeClaim"} {
+		of := func(m metav1.ObjectMeta, user string, old ...metav1.ObjectMeta) *admissionv1.AdmissionRequest {
+			req := written(t, user, &metav1.PartialObjectMetadata{ObjectMeta: m})
+			if len(old) > 0 {
+				req = rewritten(t, user, &metav1.PartialObjectMetadata{ObjectMeta: m}, &metav1.PartialObjectMetadata{ObjectMeta: old[0]})
+			}
+			req.Kind.Kind = kind
+			return req
+		}
+		going := *given.DeepCopy()
+		going.DeletionTimestamp = deleting.DeletionTimestamp
+		for name, tc := range map[string]struct {
+			req                 *admissionv1.AdmissionRequest
+			annotations, labels map[string]string
+		}{
+			"created":       {of(given, peer), note, map[string]string{"app": "web"}},
+			"by an account": {of(given, "system:serviceaccount:liqo-tenant-rome:peer-1"), note, map[string]string{"app": "web"}},
+			"updated":       {of(given, peer, old), kept, map[string]string{"app": "web", "grafana_dashboard": "1"}},
+			"being deleted": {of(going, peer, deleting), kept, map[string]string{"app": "web", "grafana_dashboard": "1"}},
+		} {
+			answer := rule.Decide(t.Context(), tc.req)
+			require.True(t, answer.Allowed, name)
+			require.Equal(t, []admit.Operation{
+				{Op: "replace", Path: "/metadata/annotations", Value: tc.annotations}, {Op: "replace", Path: "/metadata/labels", Value: tc.labels},
+			}, answer.Patch, "%s %s", kind, name)
+			require.Len(t, answer.Warnings, 1, name)
+			require.Contains(t, answer.Warnings[0], "sharing.annotations", name)
+			require.Contains(t, answer.Warnings[0], "sharing.labelsLeftOut", name)
+		}
+		for name, req := range map[string]*admissionv1.AdmissionRequest{
+			"of others":            of(given, "kubernetes-admin"),
+			"of a vkubelet":        of(given, "system:serviceaccount:liqo-tenant-rome:vk-rome"),
+			"nothing to leave out": of(metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"note": "a"}}, peer),
+			"as it was":            of(old, peer, old),
+		} {
+			require.Equal(t, admit.Allow(), rule.Decide(t.Context(), req), "%s %s", kind, name)
+		}
 	}
-	for name, answer := range map[string]admit.Response{
-		"a Service of others":  services.Decide(t.Context(), written(t, "kubernetes-admin", service)),
-		"an Ingress of others": ingresses.Decide(t.Context(), written(t, "system:serviceaccount:liqo-tenant-rome:vk-rome", ingress)),
-		"nothing to leave out": services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{})),
-		"everything allowed":   PeerAnnotationsRule{Annotations: rules.Annotations{rules.AllKeys}}.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", ingress)),
-	} {
-		require.Equal(t, admit.Allow(), answer, name)
+	require.Equal(t, int32(400), rule.Decide(t.Context(), written(t, peer, "text")).Code)
+}
+
+// TestPeersObjectsThatAreBeingDeleted: a peer cannot pass the rules by deleting an object that
+// a finalizer keeps.
+func TestPeersObjectsThatAreBeingDeleted(t *testing.T) {
+	t.Parallel()
+	services := PeerServiceRule{Bounds: rules.ServiceBounds{Types: []string{"ClusterIP"}}}
+	going := func(kind corev1.ServiceType) *corev1.Service {
+		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}, Spec: corev1.ServiceSpec{Type: kind}}
 	}
-	require.False(t, services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}})).Allowed)
-	require.Equal(t, int32(400), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", "text")).Code)
+	answer := services.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", going(corev1.ServiceTypeExternalName), going(corev1.ServiceTypeClusterIP)))
+	require.False(t, answer.Allowed)
+	require.True(t, services.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", going(corev1.ServiceTypeClusterIP), going(corev1.ServiceTypeClusterIP))).Allowed)
 }
 
 // TestPeerSessions: a peer execs, attaches and port-forwards only to pods of its own.

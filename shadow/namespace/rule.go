@@ -30,10 +30,12 @@ type OffloadingRule struct {
 // Decide judges what is written. An error says that the API server could not be asked.
 func (r OffloadingRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
 	obj, old, answer := admit.Objects[offloadingv1beta1.NamespaceOffloading](req)
-	if answer != nil {
+	switch {
+	case answer != nil:
 		return *answer, nil
-	}
-	if !r.Synced() {
+	case obj.DeletionTimestamp != nil:
+		return admit.Allow(), nil
+	case !r.Synced():
 		return admit.Response{}, errors.New("the VirtualNodes are not read yet")
 	}
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})

@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 const (
@@ -41,7 +42,7 @@ func (r row) check(t *testing.T) {
 		r.more(&f)
 	}
 	if f.shadow != nil && f.namespace != nil && f.refused == nil {
-		want, err := forge(f.shadow, f.namespace, nil, noHarden)
+		want, err := forge(f.shadow, f.namespace, rules.Metadata{}, noHarden)
 		require.NoError(t, err)
 		f.want = want
 	}

@@ -10,6 +10,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 func TestForge(t *testing.T) {
@@ -20,10 +21,14 @@ func TestForge(t *testing.T) {
 		s.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = "forged"
 		s.Annotations["kubernetes.io/config.mirror"] = "x"
 		s.Annotations["cni.projectcalico.org/ipAddrs"] = "x"
+		s.Labels["sidecar.istio.io/inject"] = "true"
+		s.Spec.Pod.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"volume.kubernetes.io/selected-node": "worker-1"}}},
+		}}}}
 		s.Spec.Pod.ServiceAccountName = "root"
 	})
 	before := shadow.DeepCopy()
-	pod, err := forge(shadow, twin(), nil, noHostNetwork)
+	pod, err := forge(shadow, twin(), rules.Metadata{Labels: rules.LeftOutLabels{"istio.io/*"}}, noHostNetwork)
 	require.NoError(t, err)
 	require.Equal(t, before, shadow, "the cache's object is not written to")
 
@@ -36,7 +41,10 @@ func TestForge(t *testing.T) {
 	require.NotContains(t, pod.Annotations, "kubernetes.io/config.mirror")
 	require.NotContains(t, pod.Annotations, "cni.projectcalico.org/ipAddrs")
 	require.Equal(t, []string{"note", offloadingv1beta1.LeftOutAnnotation}, readApplied(pod).Annotations)
-	require.Equal(t, "cni.projectcalico.org/ipAddrs, kubernetes.io/config.mirror", pod.Annotations[offloadingv1beta1.LeftOutAnnotation])
+	require.NotContains(t, pod.Labels, "sidecar.istio.io/inject")
+	require.NotContains(t, readApplied(pod).Labels, "sidecar.istio.io/inject", "it is removed from a pod that has it")
+	require.Empty(t, pod.Spec.Volumes[0].Ephemeral.VolumeClaimTemplate.Annotations)
+	require.Equal(t, "cni.projectcalico.org/ipAddrs, kubernetes.io/config.mirror, label sidecar.istio.io/inject, volume.kubernetes.io/selected-node of volume data", pod.Annotations[offloadingv1beta1.LeftOutAnnotation])
 	require.Equal(t, int64(1), readApplied(pod).Spec)
 	require.Equal(t, []string{offloadingv1beta1.RemotePodFinalizer}, pod.Finalizers)
 	require.Empty(t, pod.Spec.ServiceAccountName)
@@ -45,15 +53,15 @@ func TestForge(t *testing.T) {
 	require.True(t, ofAnyShadow(pod))
 	require.Equal(t, "shadow-1", pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation], "its author has no say in it")
 
-	pod, err = forge(newShadow(always), twin(), nil, noHarden)
+	pod, err = forge(newShadow(always), twin(), rules.Metadata{}, noHarden)
 	require.NoError(t, err)
 	require.Empty(t, pod.Finalizers)
 	require.NotContains(t, pod.Annotations, offloadingv1beta1.LeftOutAnnotation)
-	pod, err = forge(newShadow(""), twin(), nil, noHarden)
+	pod, err = forge(newShadow(""), twin(), rules.Metadata{}, noHarden)
 	require.NoError(t, err)
 	require.Empty(t, pod.Finalizers, "no policy is Always")
 
-	_, err = forge(newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }), twin(), nil, noHostNetwork)
+	_, err = forge(newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }), twin(), rules.Metadata{}, noHostNetwork)
 	require.ErrorContains(t, err, "host network")
 }
 
@@ -63,14 +71,14 @@ func TestForgeInAnAcceptedNamespace(t *testing.T) {
 	accepted := twin(func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan"}
 	})
-	pod, err := forge(newShadow(always), accepted, nil, noHostNetwork)
+	pod, err := forge(newShadow(always), accepted, rules.Metadata{}, noHostNetwork)
 	require.NoError(t, err)
 	require.Equal(t, "liqod-peer", pod.Spec.ServiceAccountName)
 	debugged := newShadow(always, debug("d"))
 	debugged.Spec.Pod.EphemeralContainers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
-	_, err = forge(debugged, accepted, nil, noHostNetwork)
+	_, err = forge(debugged, accepted, rules.Metadata{}, noHostNetwork)
 	require.ErrorContains(t, err, "liqo.io/accept-twin-shares")
-	_, err = forge(debugged, twin(), nil, noHostNetwork)
+	_, err = forge(debugged, twin(), rules.Metadata{}, noHostNetwork)
 	require.NoError(t, err)
 }
 
@@ -146,7 +154,7 @@ func TestChanges(t *testing.T) {
 				tc.have(pod)
 			}
 			before := pod.DeepCopy()
-			want, err := forge(tc.now, twin(), nil, noHarden)
+			want, err := forge(tc.now, twin(), rules.Metadata{}, noHarden)
 			require.NoError(t, err)
 			require.Equal(t, !tc.wantNoDiff, differs(want, pod))
 			require.Equal(t, tc.resize, len(resourceChanges(want, pod)) > 0)

@@ -10,6 +10,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 const (
@@ -87,7 +88,7 @@ type podMod = func(*corev1.Pod)
 
 // podOf returns the running pod of shadow as the API server has it.
 func podOf(s *offloadingv1beta1.ShadowPod, mods ...podMod) *corev1.Pod {
-	pod, err := forge(s, twin(), nil, noHarden)
+	pod, err := forge(s, twin(), rules.Metadata{}, noHarden)
 	if err != nil {
 		panic(err)
 	}

@@ -51,22 +51,22 @@ func (a applied) String() string {
 }
 
 // forge returns the pod that shadow describes in the twin namespace ns. allowed is
-// Config.Annotations, and force is Config.Harden. An error is a message for the ShadowPod's author.
-func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed rules.Annotations, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
+// Config.Metadata, and force is Config.Harden. An error is a message for the ShadowPod's author.
+func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed rules.Metadata, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            shadow.Name,
 			Namespace:       shadow.Namespace,
-			Labels:          map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{controlledBy(ns)},
 		},
 		Spec: *shadow.Spec.Pod.DeepCopy(),
 	}
-	maps.Copy(pod.Labels, shadow.Labels)
+	kept, leftOut := allowed.Keep("Pod", rules.Marks{Labels: shadow.Labels, Annotations: shadow.Annotations}, rules.Marks{})
+	labels := slices.Sorted(maps.Keys(kept.Labels))
+	pod.Labels, pod.Annotations = kept.Labels, kept.Annotations
+	leftOut = append(leftOut, allowed.ClaimTemplates(&pod.Spec)...)
 	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
 	pod.Labels[offloadingv1beta1.OriginLabel] = ns.Labels[corev1beta1.RemoteClusterIDLabel]
-	var leftOut []string
-	pod.Annotations, leftOut = allowed.Keep(shadow.Annotations, nil)
 	delete(pod.Annotations, AppliedAnnotation)
 	delete(pod.Annotations, offloadingv1beta1.LeftOutAnnotation)
 	delete(pod.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
@@ -76,7 +76,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 	pod.Annotations[AppliedAnnotation] = applied{
 		Spec:        shadow.Generation,
 		Resources:   shadow.Generation,
-		Labels:      slices.Sorted(maps.Keys(shadow.Labels)),
+		Labels:      labels,
 		Annotations: slices.Sorted(maps.Keys(pod.Annotations)),
 	}.String()
 	pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = string(shadow.UID)

@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // bounded gives the consumer a Quota of n CPUs, and has the quota count the pods.
@@ -60,7 +61,7 @@ func (r *rig) wants(n string) string {
 	s := newShadow(always, requests(n), func(s *offloadingv1beta1.ShadowPod) {
 		s.Name, s.UID, s.CreationTimestamp = "young", "shadow-young", metav1.NewTime(testTime())
 	})
-	pod, err := forge(s, twin(), nil, noHarden)
+	pod, err := forge(s, twin(), rules.Metadata{}, noHarden)
 	require.NoError(r.t, err)
 	v, err := r.e.quota.Reserve(s, pod)
 	require.NoError(r.t, err)

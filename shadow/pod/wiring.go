@@ -30,7 +30,7 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// Config is the input of New. All fields are required except Annotations, HomeLost, AlwaysPull and Observer.
+// Config is the input of New. All fields are required except Metadata, HomeLost, AlwaysPull and Observer.
 type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
@@ -67,8 +67,8 @@ type Config struct {
 	// error is a message for the author of a spec that cannot be made acceptable. A change of
 	// the consumer's Quotas may change its result for a spec that selects nodes.
 	Harden func(consumer string, spec *corev1.PodSpec) error
-	// Annotations are those that consumers may set on pods.
-	Annotations rules.Annotations
+	// Metadata is the rule for labels and annotations that consumers set on pods.
+	Metadata rules.Metadata
 	// AlwaysPull has the nodes pull the images of debug containers; Harden does so for all
 	// other containers.
 	AlwaysPull bool

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,31 +60,6 @@ func TestAnnotationsEndNoDirective(t *testing.T) {
 		require.True(t, Annotations{AllKeys}.Allows(rewrite, value), value)
 	}
 	require.True(t, Annotations{"example.com/json"}.Allows("example.com/json", `{"a": 1}`))
-}
-
-func TestAnnotationsThatAreKept(t *testing.T) {
-	t.Parallel()
-	given := map[string]string{"note": "a", "example.com/own": "1", "example.com/theirs": "2", "example.com/changed": "3"}
-	kept, leftOut := Annotations{}.Keep(given, map[string]string{"example.com/theirs": "2", "example.com/changed": "0", "example.com/gone": "5"})
-	require.Equal(t, map[string]string{"note": "a", "example.com/theirs": "2", "example.com/changed": "0"}, kept)
-	require.Equal(t, []string{"example.com/changed", "example.com/own"}, leftOut)
-	kept, leftOut = Annotations{}.Keep(nil, nil)
-	require.NotNil(t, kept)
-	require.Empty(t, leftOut)
-	require.Equal(t, "a, b", NamedKeys([]string{"a", "b"}))
-	require.Equal(t, "a, b, c, d, e, f, g, h, i, j, … (12)", NamedKeys(strings.Split("abcdefghijkl", "")))
-	kept, _ = Annotations{AllKeys}.Keep(given, nil)
-	require.Equal(t, given, kept)
-}
-
-func TestLabelsThatSteer(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]bool{
-		"app": true, "example.com/tier": true, "notovn.org/x": true, "ovn.org": true,
-		"k8s.ovn.org/service-name": false, "net1.default.ovn.kubernetes.io/ip_address": false, "karpenter.sh/do-not-disrupt": false,
-	} {
-		require.Equal(t, want, LabelAllowed(key), key)
-	}
 }
 
 func TestGraceIsBounded(t *testing.T) {

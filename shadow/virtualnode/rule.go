@@ -31,10 +31,12 @@ type Rule struct {
 // Decide judges what is written. An error says that the API server could not be asked.
 func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
 	obj, old, answer := admit.Objects[offloadingv1beta1.VirtualNode](req)
-	if answer != nil {
+	switch {
+	case answer != nil:
 		return *answer, nil
-	}
-	if !r.Synced() {
+	case obj.DeletionTimestamp != nil:
+		return admit.Allow(), nil
+	case !r.Synced():
 		return admit.Response{}, errors.New("the VirtualNodes are not read yet")
 	}
 	all, err := r.VirtualNodes.List(labels.Everything())
