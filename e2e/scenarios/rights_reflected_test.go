@@ -325,7 +325,17 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 		}
 		return nil
 	})
-	out := map[string]attempt{"host of the bank, afterwards": func(ctx context.Context) error {
+	directive := func(ctx context.Context) error {
+		ing := ingressOf("evil", "")
+		ing.ObjectMeta, ing.Spec.Rules = own("evil"), []networkingv1.IngressRule{{Host: "free.example.com", IngressRuleValue: networkingv1.IngressRuleValue{
+			HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
+				Path: "/;\n}", PathType: ptr.To(networkingv1.PathTypeImplementationSpecific), Backend: *ing.Spec.DefaultBackend,
+			}}},
+		}}}
+		_, err := ingresses.Create(ctx, ing, metav1.CreateOptions{})
+		return err
+	}
+	out := map[string]attempt{"path of an Ingress that ends a directive": directive, "host of the bank, afterwards": func(ctx context.Context) error {
 		_, err := ingresses.Patch(ctx, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`), metav1.PatchOptions{})
 		return err
 	}}

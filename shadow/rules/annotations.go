@@ -3,6 +3,7 @@ package rules
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // AnnotationsSetting is the setting that has the Annotations of this cluster.
@@ -15,9 +16,14 @@ const AllKeys = "*"
 // kubelet would take a pod that has them for a mirror of such a one.
 const kubeletAnnotations = "kubernetes.io/config."
 
-// directive are characters that end a value in the configuration of a proxy. Controllers of
-// Ingresses write values of annotations into it.
-const directive = "{};#'\"`\\\r\n"
+// directive are characters that end a value in the configuration of a proxy, beside control
+// characters. Controllers of Ingresses write strings of an Ingress into it.
+const directive = "{};#'\"`\\"
+
+// endsDirective reports whether a string would end a value in the configuration of a proxy.
+func endsDirective(s string) bool {
+	return strings.ContainsAny(s, directive) || strings.ContainsFunc(s, unicode.IsControl)
+}
 
 // Annotations are the annotations that peers may set on objects of this cluster, by their
 // keys: AllKeys stands for every key, and a key that ends in /* for every key of that domain.
@@ -33,7 +39,7 @@ func (a Annotations) Allows(key, value string) bool {
 		return false
 	case slices.Contains(a, AllKeys), !strings.Contains(key, "."), below(domain, "liqo.io"):
 		return true
-	case below(domain, "ingress.kubernetes.io") && strings.ContainsAny(value, directive):
+	case below(domain, "ingress.kubernetes.io") && endsDirective(value):
 		return false
 	}
 	return slices.Contains(a, key) || divided && slices.Contains(a, domain+"/*")

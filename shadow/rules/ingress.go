@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -25,6 +26,11 @@ type IngressBounds struct {
 // Refuse returns the reason for which a peer may not write an Ingress, or "". others are the
 // Ingresses of this cluster; those that the peer has reflected itself take no host from it.
 func (b IngressBounds) Refuse(ing *networkingv1.Ingress, peer string, others []*networkingv1.Ingress) string {
+	for _, s := range configured(&ing.Spec) {
+		if endsDirective(s) || strings.ContainsFunc(s, unicode.IsSpace) {
+			return fmt.Sprintf("%.80q in spec: this cluster accepts in Ingresses of peers no spaces, control characters, quotes, backslashes, and none of { } ; #, because a proxy would take what follows for its own configuration", s)
+		}
+	}
 	hosts := ingressHosts(ing)
 	for _, host := range hosts {
 		if len(b.Hosts) > 0 && !slices.ContainsFunc(b.Hosts, func(pattern string) bool { return covers(strings.ReplaceAll(pattern, PeerInHosts, peer), host) }) {
@@ -61,6 +67,41 @@ func ingressHosts(ing *networkingv1.Ingress) (hosts []string) {
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)
+}
+
+// configured returns the strings of an Ingress that a controller may write into the
+// configuration of its proxy.
+func configured(spec *networkingv1.IngressSpec) (out []string) {
+	backend := func(b *networkingv1.IngressBackend) {
+		switch {
+		case b == nil:
+		case b.Service != nil:
+			out = append(out, b.Service.Name, b.Service.Port.Name)
+		case b.Resource != nil:
+			out = append(out, b.Resource.Kind, b.Resource.Name)
+			if b.Resource.APIGroup != nil {
+				out = append(out, *b.Resource.APIGroup)
+			}
+		}
+	}
+	if spec.IngressClassName != nil {
+		out = append(out, *spec.IngressClassName)
+	}
+	backend(spec.DefaultBackend)
+	for _, tls := range spec.TLS {
+		out = append(append(out, tls.SecretName), tls.Hosts...)
+	}
+	for _, rule := range spec.Rules {
+		out = append(out, rule.Host)
+		if rule.HTTP == nil {
+			continue
+		}
+		for i := range rule.HTTP.Paths {
+			out = append(out, rule.HTTP.Paths[i].Path)
+			backend(&rule.HTTP.Paths[i].Backend)
+		}
+	}
+	return out
 }
 
 // ingressClass is the class of an Ingress, by its field or its annotation; "": the default one.

@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -69,4 +71,83 @@ func TestIngressOfAPeer(t *testing.T) {
 	bank := ingressFor("rome", "bank.example.com")
 	bank.Spec.IngressClassName = ptr.To("inner")
 	require.NotEmpty(t, IngressBounds{}.Refuse(bank, "rome", others), "one controller may serve both classes")
+}
+
+// TestStringsOfAnIngress: no string of an Ingress ends a directive of a proxy.
+func TestStringsOfAnIngress(t *testing.T) {
+	t.Parallel()
+	type place struct {
+		name string
+		set  func(*networkingv1.Ingress, string)
+	}
+	path := func(ing *networkingv1.Ingress) *networkingv1.HTTPIngressPath {
+		ing.Spec.Rules = []networkingv1.IngressRule{{IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: make([]networkingv1.HTTPIngressPath, 1)}}}}
+		return &ing.Spec.Rules[0].HTTP.Paths[0]
+	}
+	service := func(name, port string) networkingv1.IngressBackend {
+		return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Name: port}}}
+	}
+	places := []place{
+		{"path", func(ing *networkingv1.Ingress, s string) { path(ing).Path = s }},
+		{"service", func(ing *networkingv1.Ingress, s string) { path(ing).Backend = service(s, "") }},
+		{"port", func(ing *networkingv1.Ingress, s string) { path(ing).Backend = service("web", s) }},
+		{"host", func(ing *networkingv1.Ingress, s string) { ing.Spec.Rules = []networkingv1.IngressRule{{Host: s}} }},
+		{"default service", func(ing *networkingv1.Ingress, s string) { ing.Spec.DefaultBackend = new(service(s, "")) }},
+		{"resource", func(ing *networkingv1.Ingress, s string) {
+			ing.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: &corev1.TypedLocalObjectReference{Name: s}}
+		}},
+		{"kind", func(ing *networkingv1.Ingress, s string) {
+			ing.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: &corev1.TypedLocalObjectReference{Kind: s}}
+		}},
+		{"group", func(ing *networkingv1.Ingress, s string) {
+			ing.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: &corev1.TypedLocalObjectReference{APIGroup: &s}}
+		}},
+		{"class", func(ing *networkingv1.Ingress, s string) { ing.Spec.IngressClassName = &s }},
+		{"secret", func(ing *networkingv1.Ingress, s string) { ing.Spec.TLS = []networkingv1.IngressTLS{{SecretName: s}} }},
+		{"host of TLS", func(ing *networkingv1.Ingress, s string) {
+			ing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{s}}}
+		}},
+	}
+	for _, p := range places {
+		for _, hostile := range []string{"/a;", "/{", "/}", "/\n", "/\r", "/\x00", `/"`, "/'", "/`", "/#", `/\`, "/ a", "/\t", "/\u2028", "/\u0085"} {
+			ing := &networkingv1.Ingress{}
+			p.set(ing, hostile)
+			require.Contains(t, IngressBounds{}.Refuse(ing, "rome", nil), "in spec: this cluster accepts", "%s %q", p.name, hostile)
+		}
+		ing := &networkingv1.Ingress{}
+		p.set(ing, "web")
+		require.Empty(t, IngressBounds{}.Refuse(ing, "rome", nil), p.name)
+	}
+	for _, ordinary := range []string{"/", "/app(/|$)(.*)", "/v1/[a-z]+/?", "/a%20b", "/~user", "/@x,y=z&a:b!*", "/é"} {
+		ing := &networkingv1.Ingress{}
+		path(ing).Path = ordinary
+		require.Empty(t, IngressBounds{}.Refuse(ing, "rome", nil), ordinary)
+	}
+}
+
+// TestEveryStringOfAnIngressIsJudged: a new field of the API needs an entry in configured.
+func TestEveryStringOfAnIngressIsJudged(t *testing.T) {
+	t.Parallel()
+	var fields []string
+	var walk func(reflect.Type, string)
+	walk = func(of reflect.Type, at string) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			walk(of.Elem(), at)
+		case reflect.String:
+			fields = append(fields, at)
+		case reflect.Struct:
+			for i := range of.NumField() {
+				walk(of.Field(i).Type, at+"."+of.Field(i).Name)
+			}
+		}
+	}
+	walk(reflect.TypeFor[networkingv1.IngressSpec](), "")
+	backend := func(at string) []string {
+		return []string{at + ".Service.Name", at + ".Service.Port.Name", at + ".Resource.APIGroup", at + ".Resource.Kind", at + ".Resource.Name"}
+	}
+	want := append([]string{".IngressClassName"}, backend(".DefaultBackend")...)
+	want = append(want, ".TLS.Hosts", ".TLS.SecretName", ".Rules.Host", ".Rules.IngressRuleValue.HTTP.Paths.Path",
+		".Rules.IngressRuleValue.HTTP.Paths.PathType") // the API accepts three values
+	require.Equal(t, append(want, backend(".Rules.IngressRuleValue.HTTP.Paths.Backend")...), fields)
 }
