@@ -27,7 +27,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the static binary bin/liqod
-	go build -trimpath -o bin/liqod .
+	go build -o bin/liqod .
 
 test: ## Run what has to pass: some 12 minutes on 2 cores
 	$(DEPS)
@@ -77,8 +77,6 @@ generate: ## Make deep copies, clients and CRDs anew from the API types, and the
 image: ## Write the container image as an archive, without a container engine; with its SBOM and values that pin it
 	go run ./hack image
 
-# With the flag of the builds that the demo makes itself: else a cold cache compiles twice.
-demo: export GOFLAGS := $(GOFLAGS) -trimpath
 demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
 	@echo "Compiling the demo: minutes with an empty build cache, else seconds."

@@ -161,7 +161,7 @@ func TestPeerAwayDuringRenewal(t *testing.T) {
 	_ = r.sync()
 	require.Equal(t, asked, r.peer.count(trust.RenewPath), "what wakes the loop does not make it ask sooner")
 	require.Equal(t, before, r.secret())
-	r.pass(quickest)
+	r.pass(quickLongest)
 	_ = r.sync()
 	require.Equal(t, asked+1, r.peer.count(trust.RenewPath))
 

@@ -8,8 +8,8 @@ import (
 // Delays between failed attempts: the first and the longest. The slow ones apply to
 // problems that only people can solve.
 const (
-	quickDelay, quickest = time.Second, 30 * time.Second
-	slowDelay, slowest   = 10 * time.Second, 5 * time.Minute
+	quickDelay, quickLongest = time.Second, 30 * time.Second
+	slowDelay, slowLongest   = 10 * time.Second, 5 * time.Minute
 )
 
 // attempt identifies an exchange with a peer. of is a digest of its inputs: after a change
@@ -46,9 +46,9 @@ func (j *Join) waits(a attempt) (patience, bool) {
 // failed records a failed attempt, and returns its standing with the delay before the next
 // sync.
 func (j *Join) failed(a attempt, said standing, slow, refused bool) standing {
-	delay, longest := quickDelay, quickest
+	delay, longest := quickDelay, quickLongest
 	if slow {
-		delay, longest = slowDelay, slowest
+		delay, longest = slowDelay, slowLongest
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
