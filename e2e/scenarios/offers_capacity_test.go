@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
@@ -131,6 +129,8 @@ type free struct {
 // offerWatch works out, by watches of its own, what is free in a provider, and what of it is
 // offered.
 type offerWatch struct {
+	watches []*site.Watch
+
 	mu     sync.Mutex
 	nodes  map[string]*corev1.Node
 	pods   map[types.UID]*corev1.Pod
@@ -144,39 +144,26 @@ type offerWatch struct {
 func newOfferWatch(t *testing.T, s *site.Site) *offerWatch {
 	t.Helper()
 	o := &offerWatch{nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, offers: map[types.UID]*sharingv1alpha1.ResourceOffer{}}
-	ctx, core, offers := t.Context(), s.Client().CoreV1(), s.Liqod().SharingV1alpha1().ResourceOffers(metav1.NamespaceAll)
-	nodeList, err := core.Nodes().List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
-	podList, err := core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
-	offerList, err := offers.List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
-	for i := range nodeList.Items {
-		o.see(watch.Added, &nodeList.Items[i])
+	core, offers := s.Client().CoreV1(), s.Liqod().SharingV1alpha1().ResourceOffers(metav1.NamespaceAll)
+	for _, source := range []*cache.ListWatch{
+		{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return core.Nodes().List(ctx, o)
+			},
+			WatchFuncWithContext: core.Nodes().Watch,
+		},
+		site.Pods(s.Client(), metav1.NamespaceAll),
+		{
+			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return offers.List(ctx, o) },
+			WatchFuncWithContext: offers.Watch,
+		},
+	} {
+		w, err := site.NewWatch(t.Context(), source, o.see)
+		require.NoError(t, err)
+		t.Cleanup(w.Stop)
+		o.watches = append(o.watches, w)
 	}
-	for i := range podList.Items {
-		o.see(watch.Added, &podList.Items[i])
-	}
-	for i := range offerList.Items {
-		o.see(watch.Added, &offerList.Items[i])
-	}
-	o.follow(t, nodeList.ResourceVersion, core.Nodes().Watch)
-	o.follow(t, podList.ResourceVersion, core.Pods(metav1.NamespaceAll).Watch)
-	o.follow(t, offerList.ResourceVersion, offers.Watch)
 	return o
-}
-
-func (o *offerWatch) follow(t *testing.T, version string, from func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
-	t.Helper()
-	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), version, &cache.ListWatch{WatchFuncWithContext: from})
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for event := range w.ResultChan() {
-			o.see(event.Type, event.Object)
-		}
-	})
-	t.Cleanup(func() { w.Stop(); wg.Wait() })
 }
 
 func (o *offerWatch) see(kind watch.EventType, obj runtime.Object) {
@@ -200,8 +187,6 @@ func (o *offerWatch) see(kind watch.EventType, obj runtime.Object) {
 		if gone {
 			delete(o.offers, x.UID)
 		}
-	default:
-		o.err = errors.Join(o.err, fmt.Errorf("a watch ended: %v", obj))
 	}
 	now := time.Now()
 	if left := o.left(); len(o.past) == 0 || o.past[len(o.past)-1].milliCPU != left {
@@ -285,6 +270,11 @@ func (o *offerWatch) atRest(context.Context) error {
 }
 
 func (o *offerWatch) verdict() error {
+	for _, w := range o.watches {
+		if err := w.Err(); err != nil {
+			return err
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judge(time.Now())
