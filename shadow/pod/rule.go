@@ -26,9 +26,12 @@ type Rule struct {
 	Synced []cache.InformerSynced
 }
 
-// Decide judges a creation. An error says that the caches could not be read.
+// Decide judges a creation by a peer, under the Quotas of that peer. The labels of the
+// ShadowPod do not count: by the answers, a peer would read the Quotas of another one. An
+// error says that the caches could not be read.
 func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
-	if req.Operation != admissionv1.Create || req.SubResource != "" {
+	peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
+	if req.Operation != admissionv1.Create || req.SubResource != "" || peer == "" {
 		return admit.Allow(), nil
 	}
 	for _, synced := range r.Synced {
@@ -40,7 +43,7 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admi
 	if err := json.Unmarshal(req.Object.Raw, &shadow); err != nil {
 		return admit.Response{Message: "reading the ShadowPod: " + err.Error(), Code: http.StatusBadRequest}, nil
 	}
-	quotas, err := r.Quotas.Quotas(corev1beta1.TenantNamespace(shadow.Labels[offloadingv1beta1.OriginLabel])).List(labels.Everything())
+	quotas, err := r.Quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
 	if err != nil {
 		return admit.Response{}, err
 	}

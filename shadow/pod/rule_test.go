@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,31 +29,36 @@ func TestShadowPodRule(t *testing.T) {
 	known := true
 	rule := Rule{Quotas: liqo.Lister(), LimitRanges: ranges.Lister()}
 	rule.Synced = append(rule.Synced, func() bool { return known })
-	asks := func(origin, cpu string) *offloadingv1beta1.ShadowPod {
-		s := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}}
+	asks := func(cpu string) *offloadingv1beta1.ShadowPod {
+		s := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome"}}}
 		s.Spec.Pod.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}
 		return s
 	}
+	user := "liqo.io:peer:rome:1"
 	decide := func(op admissionv1.Operation, obj any) (bool, string) {
 		raw, err := json.Marshal(obj)
 		require.NoError(t, err)
-		a, err := rule.Decide(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: op, Object: runtime.RawExtension{Raw: raw}})
+		a, err := rule.Decide(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: op, UserInfo: authenticationv1.UserInfo{Username: user}, Object: runtime.RawExtension{Raw: raw}})
 		require.NoError(t, err)
 		return a.Allowed, a.Message
 	}
-	allowed, _ := decide(admissionv1.Create, asks("rome", "1"))
+	allowed, _ := decide(admissionv1.Create, asks("1"))
 	require.True(t, allowed)
-	allowed, message := decide(admissionv1.Create, asks("rome", "2"))
+	allowed, message := decide(admissionv1.Create, asks("2"))
 	require.False(t, allowed)
 	require.Equal(t, "the pod alone is larger than the quota of cluster rome (cpu: 2 requested, 1 allowed in all)", message)
-	allowed, _ = decide(admissionv1.Create, asks("turin", "2"))
-	require.True(t, allowed, "of a consumer without a Quota")
-	allowed, _ = decide(admissionv1.Update, asks("rome", "2"))
+	for _, other := range []string{"liqo.io:peer:turin:1", "system:serviceaccount:liqo-tenant-turin:peer-1", "kubernetes-admin"} {
+		user = other
+		allowed, message = decide(admissionv1.Create, asks("2"))
+		require.True(t, allowed, "%s reads the Quota of rome by its label: %s", user, message)
+	}
+	user = "system:serviceaccount:liqo-tenant-rome:peer-1"
+	allowed, _ = decide(admissionv1.Update, asks("2"))
 	require.True(t, allowed, "what is there is changed: the controller decides")
 	allowed, message = decide(admissionv1.Create, "no object")
 	require.False(t, allowed)
 	require.Contains(t, message, "reading the ShadowPod")
 	known = false
-	allowed, _ = decide(admissionv1.Create, asks("rome", "2"))
+	allowed, _ = decide(admissionv1.Create, asks("2"))
 	require.True(t, allowed, "not before it knows")
 }
