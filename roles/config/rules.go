@@ -87,7 +87,7 @@ var rules = map[string]kind{
 	"sharing.annotations":         list(annotation()),
 	"sharing.labelsLeftOut":       list(leftOutLabel()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
-	"sharing.twinLimits":          list(objectCount()),
+	"sharing.twinLimits":          list(twinLimit()),
 	"sharing.namespacesPerPeer":   integer(0, 2000),
 	"sharing.networkPolicy":       boolean(),
 	"sharing.reachableRanges":     list(addressRange()),

@@ -43,7 +43,7 @@ type Sharing struct {
 	Annotations       []string `mapstructure:"annotations"`
 	LabelsLeftOut     []string `mapstructure:"labelsLeftOut"`
 	LimitsEnforcement string   `mapstructure:"limitsEnforcement"`
-	// TwinLimits are counts, which Amounts reads.
+	// TwinLimits are counts and sizes, which Amounts reads.
 	TwinLimits        []string `mapstructure:"twinLimits"`
 	NamespacesPerPeer int      `mapstructure:"namespacesPerPeer"`
 	NetworkPolicy     bool     `mapstructure:"networkPolicy"`
@@ -65,7 +65,7 @@ func (s Sharing) together() (errs []error) {
 	for _, limit := range s.TwinLimits {
 		name, _, _ := strings.Cut(limit, "=")
 		if seen[name] {
-			errs = append(errs, fmt.Errorf("sharing.twinLimits: %s is not accepted twice: write one count", name))
+			errs = append(errs, fmt.Errorf("sharing.twinLimits: %s is not accepted twice: write one value", name))
 		}
 		seen[name] = true
 	}
@@ -78,13 +78,27 @@ var counted = []corev1.ResourceName{
 	corev1.ResourcePersistentVolumeClaims, corev1.ResourceReplicationControllers,
 }
 
-// objectCount accepts the number of objects of a resource. A ResourceQuota of CPU or memory
-// would refuse pods that declare none.
-func objectCount() kind {
-	return text("resource=count", "resource=count with pods, services, services.loadbalancers, services.nodeports, configmaps, secrets, persistentvolumeclaims or count/<resource>.<group>, as in secrets=500; amounts of CPU and memory belong into Quotas", func(s string) bool {
+// storageClassInfix stands between the name of a class and the resource of its claims, in the
+// names of what a ResourceQuota bounds.
+const storageClassInfix = ".storageclass.storage.k8s.io/"
+
+// twinLimit accepts the number of objects of a resource, and the size of claims. A
+// ResourceQuota of CPU or memory would refuse pods that declare none; a claim always has a
+// size.
+func twinLimit() kind {
+	return text("resource=count", "resource=count with pods, services, services.loadbalancers, services.nodeports, configmaps, secrets, persistentvolumeclaims or count/<resource>.<group>, as in secrets=500; "+
+		"requests.storage=quantity for the size of all claims, as in requests.storage=1Ti; and both of claims after <class>"+storageClassInfix+"; amounts of CPU and memory belong into Quotas", func(s string) bool {
 		name, value, found := strings.Cut(s, "=")
-		n, err := strconv.ParseUint(value, 10, 31)
 		resource, generic := strings.CutPrefix(name, "count/")
+		class, ofClass, classed := strings.Cut(name, storageClassInfix)
+		if classed && len(validation.IsDNS1123Subdomain(class)) == 0 && (ofClass == string(corev1.ResourceRequestsStorage) || ofClass == string(corev1.ResourcePersistentVolumeClaims)) {
+			name = ofClass
+		}
+		if name == string(corev1.ResourceRequestsStorage) {
+			_, _, ok := parseAmount(s)
+			return ok
+		}
+		n, err := strconv.ParseUint(value, 10, 31)
 		return found && err == nil && strconv.FormatUint(n, 10) == value && (slices.Contains(counted, corev1.ResourceName(name)) || generic && len(validation.IsDNS1123Subdomain(resource)) == 0)
 	})
 }

@@ -30,7 +30,9 @@ func TestSharing(t *testing.T) {
 		"--controller.volumeTypes=NFS", "--controller.volumeTypes=*", "--controller.alwaysPullImages=yes",
 		"--sharing.limits=cpu", "--sharing.limits=cpu=much", "--sharing.limits=cpu=-1", "--sharing.limits=a b=1", "--sharing.peerLimits=rome", "--sharing.peerLimits=cpu=1",
 		"--sharing.peerLimits=Rome cpu=1", "--sharing.peerLimits=rome cpu=1 x", "--sharing.labels=region", "--sharing.labels=a/b/c=d", "--sharing.labels=region=a b",
-		"--sharing.twinLimits=pods", "--sharing.twinLimits=pods=many", "--sharing.twinLimits=pods=-1", "--sharing.twinLimits=pods=1k", "--sharing.twinLimits=cpu=4", "--sharing.twinLimits=requests.memory=4",
+		"--sharing.twinLimits=requests.storage", "--sharing.twinLimits=requests.storage=much", "--sharing.twinLimits=requests.storage=-1Gi", "--sharing.twinLimits=Fast.storageclass.storage.k8s.io/requests.storage=1Gi",
+		"--sharing.twinLimits=fast.storageclass.storage.k8s.io/requests.cpu=1", "--sharing.twinLimits=.storageclass.storage.k8s.io/requests.storage=1Gi", "--sharing.twinLimits=fast.storageclass.storage.k8s.io/persistentvolumeclaims=1Gi",
+		"--sharing.twinLimits=requests.storage=1Gi,requests.storage=2Gi", "--sharing.twinLimits=pods", "--sharing.twinLimits=pods=many", "--sharing.twinLimits=pods=-1", "--sharing.twinLimits=pods=1k", "--sharing.twinLimits=cpu=4", "--sharing.twinLimits=requests.memory=4",
 		"--sharing.twinLimits=ingresses=4", "--sharing.twinLimits=count/=4", "--sharing.twinLimits=pods=1,pods=2", "--sharing.namespacesPerPeer=-1", "--sharing.networkPolicy=yes",
 		"--sharing.reachableRanges=10.0.0.1/8", "--sharing.reachableRanges=here",
 		"--sharing.percentage=101", "--sharing.mode=Sometimes", "--sharing.storageClasses=Fast", "--sharing.expiration=-1s", "--peering.acceptOffers=Never",
@@ -41,4 +43,20 @@ func TestSharing(t *testing.T) {
 
 	_, err = Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.networkPolicy=false", "--sharing.reachableRanges=10.9.0.0/16")})
 	require.ErrorContains(t, err, "sharing.networkPolicy", "a setting that does nothing")
+}
+
+// TestVolumesOfPeersHaveASize: a count of claims alone lets a peer claim any size.
+func TestVolumesOfPeersHaveASize(t *testing.T) {
+	t.Parallel()
+	e, err := Load(Sources{Settings: schema(t)})
+	require.NoError(t, err)
+	usual := Amounts(e.Sharing.TwinLimits)
+	require.Contains(t, usual, corev1.ResourcePersistentVolumeClaims)
+	require.Equal(t, resource.MustParse("10Ti"), usual[corev1.ResourceRequestsStorage])
+	e, err = Load(Sources{Settings: schema(t), Flags: parse(t, schema(t), "--sharing.twinLimits=requests.storage=500Gi,fast.storageclass.storage.k8s.io/requests.storage=0,fast.storageclass.storage.k8s.io/persistentvolumeclaims=3")})
+	require.NoError(t, err)
+	require.Equal(t, corev1.ResourceList{
+		"requests.storage": resource.MustParse("500Gi"), "fast.storageclass.storage.k8s.io/requests.storage": resource.MustParse("0"),
+		"fast.storageclass.storage.k8s.io/persistentvolumeclaims": resource.MustParse("3"),
+	}, Amounts(e.Sharing.TwinLimits))
 }
