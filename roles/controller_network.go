@@ -39,7 +39,7 @@ func (c *controller) addNetwork() error {
 	if err != nil {
 		return err
 	}
-	standing := exchange.NewStanding(exchange.StandingConfig{
+	standing := exchange.NewNetworkStatus(exchange.NetworkStatusConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Own: own, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	})

@@ -34,7 +34,7 @@ type side struct {
 	liqo     *fake.Clientset
 	kube     *corefake.Clientset
 	factory  externalversions.SharedInformerFactory
-	standing *exchange.Standing
+	standing *exchange.NetworkStatus
 	publish  *exchange.Publisher
 	runs     []func(context.Context) error
 }
@@ -98,7 +98,7 @@ func (s *side) wire(key string) {
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
-	s.standing = exchange.NewStanding(exchange.StandingConfig{
+	s.standing = exchange.NewNetworkStatus(exchange.NetworkStatusConfig{
 		ClusterID: s.id, Gateways: gateways, Own: own, Offers: s.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	})

@@ -28,12 +28,12 @@ const (
 	settingExternal = "networking.externalCIDRs"
 )
 
-// Reserved knows ranges that are given to no Network: those of this cluster's pods, Services
-// and nodes, and others that its nodes reach. It is safe for concurrent use.
+// Reserved finds the ranges that no Network gets: those of this cluster's pods, Services and
+// nodes, and others that its nodes reach. It is safe for concurrent use.
 type Reserved interface {
-	// Wait returns when it can be asked. It is false where ctx ends before.
+	// Wait returns true when Reserved can be called, and false if ctx ends before.
 	Wait(ctx context.Context) bool
-	// Reserved returns the ranges. Its error says why they are not known: then nothing is given.
+	// Reserved returns the ranges, or the reason why they are unknown: then nothing is given.
 	Reserved() ([]ipam.Range, error)
 	// Subscribe makes f be called when the ranges may have changed. It is called before
 	// anything runs. f returns at once.
@@ -42,16 +42,16 @@ type Reserved interface {
 
 // AllocateConfig configures an Allocator.
 type AllocateConfig struct {
-	// Pools are where the ranges of Networks are taken from that cannot be what they ask for,
-	// in this order.
+	// Pools are the ranges for Networks that cannot get the range of their spec.cidr, in this
+	// order.
 	Pools []netip.Prefix
 	// Keep are the ranges in which a Network gets the range of its spec.cidr if that is free.
-	// A peer names the ranges that its Networks ask for.
+	// A peer chooses the spec.cidr of its Networks.
 	Keep []netip.Prefix
 	// External are the ranges that the addresses of IPs are taken from. They are given to no
 	// Network.
 	External []netip.Prefix
-	// Reserved knows the ranges that are given to no Network.
+	// Reserved finds the ranges that no Network gets.
 	Reserved Reserved
 
 	// Client is of this cluster.
@@ -67,10 +67,10 @@ type AllocateConfig struct {
 	Observer loop.Observer
 }
 
-// Allocator gives Networks ranges and IPs addresses. What it gives stands first in an
-// AddressPool, which is written with the resource version that was read, and then in the
-// status of the claim. So several Allocators at once, with caches of any age, give nothing
-// twice, and one that is killed at any point loses nothing.
+// Allocator gives ranges to Networks and addresses to IPs. Each allocation is recorded in an
+// AddressPool first, with the resource version of the decision, and then in the status of the
+// claim. So several Allocators at once, with caches of any age, give nothing twice, and one that
+// is killed at any point loses nothing.
 type Allocator struct {
 	networks, ips *claims
 	pools         *loop.Loop
@@ -122,7 +122,7 @@ func (a *Allocator) wakeNetworks() {
 	a.pools.Wake(loop.Key{Name: ipamv1alpha1.PoolNetworks})
 }
 
-// spaceNow returns a Space as it is now. Its error says why there is none.
+// spaceNow returns the Space at this moment, or the reason why there is none.
 type spaceNow func() (*ipam.Space, error)
 
 // spaces returns what Networks get, and what IPs get.
@@ -155,7 +155,7 @@ func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	return networks, func() (*ipam.Space, error) { return forIPs, nil }, nil
 }
 
-// unknownError says that nothing can be given, because the ranges of this cluster are not
+// unknownError means that nothing can be given, because the ranges of this cluster are not
 // known.
 type unknownError struct{ err error }
 
@@ -185,9 +185,9 @@ type claim struct {
 	key     loop.Key
 	uid     string
 	request ipam.Request
-	// given is what its status says that it has. The zero value: nothing.
+	// given is the allocation in its status. The zero value: none.
 	given netip.Prefix
-	// ready: its status says that it can use that.
+	// ready is the condition in its status.
 	ready bool
 	// deleted: it is being deleted. held: our finalizer keeps it.
 	deleted, held bool
@@ -196,8 +196,8 @@ type claim struct {
 // mayHave reports whether a claim may have something.
 func (c claim) mayHave() bool { return !c.deleted || c.held }
 
-// rank is lower for a claim whose status counts more. What one that is being deleted had
-// may have been released already, and be another's.
+// rank is lower for a claim whose status counts more. A range of a claim that is being deleted
+// may have been released already, and given to another.
 func (c claim) rank() int {
 	if c.deleted {
 		return 1
@@ -205,7 +205,7 @@ func (c claim) rank() int {
 	return 0
 }
 
-// outcome is what a claim's status shall say.
+// outcome is the desired status of a claim.
 type outcome struct {
 	// given is what it has, and pool where that is from. The zero values: nothing.
 	given, pool netip.Prefix
@@ -218,7 +218,7 @@ type kind interface {
 	get(ctx context.Context, key loop.Key) (any, error)
 	list(ctx context.Context) ([]any, error)
 	patch(ctx context.Context, key loop.Key, body []byte) (any, error)
-	// report writes the status of a claim, if it says something else.
+	// report writes the status of a claim if it differs.
 	report(ctx context.Context, c claim, want outcome) error
 }
 
@@ -309,7 +309,7 @@ func (c *claims) sync(ctx context.Context, key loop.Key) error {
 	return apply.IgnoreNotFound(c.kind.report(ctx, have, *want))
 }
 
-// answer returns what the status of a claim shall say, or nil where that is not to change.
+// answer returns the desired status of a claim, or nil if the status stays.
 func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 	var given netip.Prefix
 	space, err := c.pool.space()
@@ -345,8 +345,8 @@ func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 	return want, nil
 }
 
-// take returns what a claim has, or gets, once that is recorded. With an *ipam.Error it
-// returns what the claim has nevertheless, if anything.
+// take returns the allocation of a claim, or makes one and records it. With an *ipam.Error it
+// returns the present allocation too, if there is one.
 func (p *pool) take(ctx context.Context, space *ipam.Space, c claim) (netip.Prefix, error) {
 	live := false
 	if have := p.newest(); have != nil {
@@ -389,8 +389,8 @@ func insert(list []ipamv1alpha1.Allocation, record ipam.Record, a ipam.Allocatio
 	})
 }
 
-// answer gives a claim what its status says, if the record does not know the claim and
-// that is free; else what the space gives.
+// answer returns the allocation of a claim that the record lacks: the one in its status, if
+// that is free, or else one from the space.
 func (p *pool) answer(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, error) {
 	if _, known := record.Of(c.uid); !known {
 		if a, next, ok := p.adopt(space, record, c); ok {
@@ -400,7 +400,7 @@ func (p *pool) answer(space *ipam.Space, record ipam.Record, c claim) (ipam.Allo
 	return space.Take(record, c.request)
 }
 
-// adopt records what the status of a claim says, if that can be.
+// adopt records the allocation in the status of a claim, if that is possible.
 func (p *pool) adopt(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, bool) {
 	a := ipam.Allocation{Owner: c.uid, Group: c.request.Group, For: c.request.For, Given: c.given}
 	if !c.given.IsValid() || space != nil && p.usable(space, a) != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// facts are what is known of the networks of one peer.
+// facts is the input of the decision on one peer.
 type facts struct {
 	check.Surroundings
 	peer string
@@ -31,12 +31,12 @@ type facts struct {
 	connection *networkingv1beta1.Connection
 	// networks are those of the tenant namespace, by name.
 	networks map[string]*ipamv1alpha1.Network
-	// unknown says why this cluster does not know its own ranges; nil: it does.
+	// unknown is the reason why this cluster's own ranges are unknown; nil: they are known.
 	unknown error
 	now     metav1.Time
 }
 
-// decision is what is to be done about a peer's Configuration.
+// decision contains the writes for a peer's Configuration.
 type decision struct {
 	// create and update are Networks, with all that is to be written.
 	create, update []*ipamv1alpha1.Network
@@ -45,14 +45,14 @@ type decision struct {
 	release []string
 	// status of the peer's Configuration.
 	status networkingv1beta1.ConfigurationStatus
-	// connection is what its Connection shall say; nil: there shall be none. It counts where
-	// apply is set; else the Connection stays as it is.
+	// connection is the desired spec of its Connection; nil: no Connection. If apply is false,
+	// the Connection stays as it is.
 	connection *networkingv1beta1.ConnectionSpec
 	apply      bool
 }
 
-// decide is pure. What is wrong with a Configuration is said in its status, and nothing of
-// it is taken over.
+// decide is pure. Mistakes in a Configuration are reported in its status, and then nothing of it
+// is taken over.
 func (f facts) decide() decision {
 	out := decision{status: *f.theirs.Status.DeepCopy()}
 	if f.unknown != nil {
@@ -93,8 +93,8 @@ func (f facts) decide() decision {
 	return out
 }
 
-// holds reports whether every view in the Connection still is this cluster's to use: a view
-// whose Network is gone may be given to another peer.
+// holds reports whether this cluster may still use every view in the Connection: the view of a
+// Network that is gone may be given to another peer.
 func (f facts) holds() bool {
 	if f.connection == nil {
 		return true
@@ -221,8 +221,7 @@ func owned(have, want *ipamv1alpha1.Network) *ipamv1alpha1.Network {
 	return next
 }
 
-// answered are both sides of the status that says which views there are. Both are nil while
-// there is none.
+// answered returns both sides of the status with the views. Both are nil while there is none.
 func answered(mappings []networkingv1beta1.Mapping) (own, seen *networkingv1beta1.MappedNetwork) {
 	if len(mappings) == 0 {
 		return nil, nil
@@ -238,8 +237,8 @@ func answered(mappings []networkingv1beta1.Mapping) (own, seen *networkingv1beta
 	return own, seen
 }
 
-// answer returns the views that the peer has of this cluster's own ranges, and what is wrong
-// with those that are left out.
+// answer returns the views that the peer has of this cluster's own ranges, and the mistakes in
+// those that are left out.
 func (f facts) answer() ([]networkingv1beta1.Mapping, error) {
 	if f.mine == nil {
 		return nil, nil

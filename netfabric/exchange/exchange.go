@@ -36,9 +36,9 @@ import (
 type ExchangeConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Off removes all that was made, and answers nobody.
+	// Off deletes all objects that an Exchange has created, and answers no peer.
 	Off bool
-	// Own knows this cluster's ranges. Those that it has published count beside them.
+	// Own finds this cluster's ranges. Those that it has published count too.
 	Own *Ranges
 
 	// Client is of this cluster.
@@ -98,7 +98,7 @@ func peerOf(namespace string) string {
 	return ""
 }
 
-// peerKey is the key of the peer whose tenant namespace an object stands in.
+// peerKey returns the key of the peer in whose tenant namespace an object is.
 func peerKey(obj any) []loop.Key {
 	m, err := meta.Accessor(obj)
 	if err != nil || peerOf(m.GetNamespace()) == "" {
@@ -107,8 +107,8 @@ func peerKey(obj any) []loop.Key {
 	return []loop.Key{{Name: peerOf(m.GetNamespace())}}
 }
 
-// connectionKeys are the peer of a Connection, and those whose Configuration is not in
-// force: it may have asked for what the Connection has.
+// connectionKeys returns the peer of a Connection, and each peer whose Configuration is not in
+// force: it may need what the Connection has.
 func (e *Exchange) connectionKeys(obj any) []loop.Key {
 	keys := peerKey(obj)
 	for _, c := range e.copies() {
@@ -137,8 +137,8 @@ func (e *Exchange) wakeAll() {
 	}
 }
 
-// isTheirs reports whether a Configuration is one that a peer has written: its copy has the
-// id of this cluster for a name. Its labels are looked at with what it says.
+// isTheirs reports whether a Configuration is a peer's: its copy has the id of this cluster as
+// its name. Its labels are checked with its content.
 func isTheirs(clusterID string, c *networkingv1beta1.Configuration) bool {
 	return c.Name == clusterID && peerOf(c.Namespace) != ""
 }
@@ -200,13 +200,13 @@ func (e *Exchange) gather(peer string) (facts, error) {
 	}
 	for _, c := range connections {
 		if peerOf(c.Namespace) != peer {
-			f.beside(c)
+			f.conflicts(c)
 		}
 	}
 	return f, nil
 }
 
-// configuration takes note of a Configuration in the peer's tenant namespace.
+// configuration records a Configuration in the peer's tenant namespace.
 func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configuration) {
 	switch {
 	case isTheirs(clusterID, c):
@@ -216,10 +216,10 @@ func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configurati
 	}
 }
 
-// beside takes note of another peer's Connection: what that one has by it, this one may not
-// have. A key that both have is that of the older Connection. The answer goes to this peer,
-// so it does not say whose things are.
-func (f *facts) beside(c *networkingv1beta1.Connection) {
+// conflicts collects the keys and views of another peer's Connection: this peer may not have
+// them. A key that both Connections have belongs to the older one. The peer reads the texts, so
+// they name no other peer.
+func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 	for _, g := range c.Spec.Gateways {
 		if !f.hadFirst(g.PublicKey, c) {
 			f.Keys[g.PublicKey] = "a gateway of another peer"
@@ -295,7 +295,7 @@ func (e *Exchange) claim(ctx context.Context, namespace string, d decision) erro
 	return nil
 }
 
-// report writes the answer to the peer, if it says something else.
+// report writes the answer to the peer if it differs.
 func (e *Exchange) report(ctx context.Context, c *networkingv1beta1.Configuration, status networkingv1beta1.ConfigurationStatus) error {
 	if equality.Semantic.DeepEqual(status, c.Status) {
 		return nil
@@ -402,8 +402,8 @@ func (e *Exchange) live(ctx context.Context, f facts) (facts, error) {
 	return f, nil
 }
 
-// release deletes Networks that no range needs. One whose view the Connection still has is
-// left: its view would be given to another peer.
+// release deletes Networks that no range needs. It leaves a Network whose view is still in the
+// Connection: the view would be given to another peer.
 func (e *Exchange) release(ctx context.Context, f facts, names []string) error {
 	live, err := e.live(ctx, f)
 	if err != nil {

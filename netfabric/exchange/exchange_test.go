@@ -351,7 +351,7 @@ func TestTheFirstPeerKeepsItsKey(t *testing.T) {
 		"older, but of another key": {connection("milan", 2, 12), connection("oslo", 1, 11), true},
 	} {
 		f := facts{peer: "milan", connection: tc.mine, Surroundings: check.Surroundings{Keys: map[string]string{}}}
-		f.beside(tc.other)
+		f.conflicts(tc.other)
 		require.Equal(t, tc.refused, f.CheckKey(gatewayKey(11)) != nil, name)
 	}
 

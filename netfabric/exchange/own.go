@@ -27,10 +27,10 @@ import (
 
 // RangesConfig configures Ranges.
 type RangesConfig struct {
-	// Given are those that people have configured. What is found counts beside them.
+	// Given are the configured ranges. The found ones are added.
 	Given check.Own
 	Nodes coreinformers.NodeInformer
-	// ServiceCIDRs is nil where none are asked for: then Given has all ranges of Services.
+	// ServiceCIDRs may be nil: then Given has all ranges of Services.
 	ServiceCIDRs serviceinformers.ServiceCIDRInformer
 	// APIServer has the EndpointSlices of APIServerService in namespace default, and may have
 	// others. It is nil where nobody needs the addresses.
@@ -42,11 +42,11 @@ type RangesConfig struct {
 // Ranges finds the ranges of this cluster: those of pods and the addresses of nodes in its
 // Nodes, those of Services in its ServiceCIDRs. It is safe for concurrent use.
 type Ranges struct {
-	cfg   RangesConfig
-	tells []func()
+	cfg       RangesConfig
+	listeners []func()
 
 	mu sync.Mutex
-	// failed says why the ServiceCIDRs have not been read; nil: they are, or nobody has tried.
+	// failed is the reason why the ServiceCIDRs have not been read; nil: no attempt has failed.
 	failed error
 }
 
@@ -77,15 +77,15 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 
 // Subscribe makes f be called when the ranges may have changed. It is called before anything
 // runs. f returns at once.
-func (r *Ranges) Subscribe(f func()) { r.tells = append(r.tells, f) }
+func (r *Ranges) Subscribe(f func()) { r.listeners = append(r.listeners, f) }
 
 func (r *Ranges) changed() {
-	for _, tell := range r.tells {
-		tell()
+	for _, changed := range r.listeners {
+		changed()
 	}
 }
 
-// Run tells subscribers when the caches are filled, and ends with ctx.
+// Run notifies the subscribers when the caches are filled, and ends with ctx.
 func (r *Ranges) Run(ctx context.Context) error {
 	synced := []cache.InformerSynced{r.cfg.Nodes.Informer().HasSynced}
 	if r.cfg.APIServer != nil {
@@ -95,14 +95,14 @@ func (r *Ranges) Run(ctx context.Context) error {
 		synced = append(synced, r.cfg.ServiceCIDRs.Informer().HasSynced)
 	}
 	if cache.WaitForCacheSync(ctx.Done(), synced...) {
-		r.changed() // a cache tells of its objects before it says that it is filled
+		r.changed() // a cache calls its handlers before HasSynced
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// Wait returns when the Nodes and the EndpointSlices of the API server are read, and the ServiceCIDRs are or cannot be. It is false
-// where ctx ends before.
+// Wait returns true when the Nodes and the EndpointSlices of the API server are read, and the
+// ServiceCIDRs are read or cannot be. It returns false if ctx ends before.
 func (r *Ranges) Wait(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), r.cfg.Nodes.Informer().HasSynced, func() bool {
 		return r.cfg.APIServer == nil || r.cfg.APIServer.Informer().HasSynced()
@@ -134,8 +134,8 @@ func (r *Ranges) failure() error {
 	return r.failed
 }
 
-// Own returns the ranges of this cluster. Its error says which of them are not known, or
-// cannot be beside each other; then they are not to be relied on. Wait comes first.
+// Own returns the ranges of this cluster. The error names the ranges that are unknown, and those
+// that may not overlap; then the result is not reliable. Wait comes first.
 func (r *Ranges) Own() (check.Own, error) {
 	own := r.cfg.Given
 	pods, nodes := r.nodes()
@@ -160,11 +160,11 @@ func (r *Ranges) Addresses() []netip.Prefix {
 	return slices.Concat(own.Pods, own.Services, own.Reserved, check.Singles(own.Nodes), check.Singles(own.APIServer))
 }
 
-// errNoPodRange says what to do where no range of pods is known.
+// errNoPodRange is the error if no range of pods is known.
 var errNoPodRange = errors.New("no pod range of this cluster is known, because no Node has a podCIDR: set networking.podCIDRs")
 
-// apart says which range of the cluster the external ones overlap: such a range would lead to
-// two places. Settings have been compared with each other at the start.
+// apart returns an error if an external range overlaps another range of the cluster: it would
+// lead to two places. The settings have been compared with each other at the start.
 func apart(o check.Own) error {
 	found := slices.Concat(check.Named("a pod range of this cluster", o.Pods), check.Named("a range of Services of this cluster", o.Services), check.Named("a node of this cluster", check.Singles(o.Nodes)))
 	for _, p := range o.External {
@@ -261,9 +261,9 @@ func serviceRanges(objects []any) (out []netip.Prefix) {
 	return out
 }
 
-// told returns the pod ranges that peers are told: those that are given, and else what covers
-// the podCIDRs of the Nodes. before are those that peers know, of one after the other.
-func (r *Ranges) told(own check.Own, before [][]netip.Prefix) []netip.Prefix {
+// publishedPods returns the pod ranges for peers: the given ones, or else ranges that cover the
+// podCIDRs of the Nodes. before are those that peers have, one peer after the other.
+func (r *Ranges) publishedPods(own check.Own, before [][]netip.Prefix) []netip.Prefix {
 	if len(r.cfg.Given.Pods) > 0 {
 		return r.cfg.Given.Pods
 	}
@@ -292,10 +292,10 @@ const (
 	clusterBits6 = 56
 )
 
-// coverPods returns ranges that hold the podCIDRs of all Nodes. A range that peers have been
-// told before stays as long as it does; while it holds some of them, a range for the others is
-// added. For a range that replaces another one cuts all peers until they have a view of it. A
-// range is not made wider than it has to be where that would take in some of avoid.
+// coverPods returns ranges that hold the podCIDRs of all Nodes. A published range stays as long
+// as it holds them; if it holds some of them, a range for the others is added: a replaced range
+// cuts all peers until they have a view of the new one. A range is not made wider than necessary
+// if that would include some of avoid.
 func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) []netip.Prefix {
 	outside := func(told []netip.Prefix) []netip.Prefix {
 		return slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return ipam.Within(told, p) })
@@ -319,8 +319,8 @@ func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) []netip.Pre
 	return coverEach(nodes, avoid, nil)
 }
 
-// coverEach returns one range of each family that holds all of nodes. It is as wide as it can
-// be beside told, up to the default of installers.
+// coverEach returns one range of each family that holds all of nodes. It is as wide as told and
+// the default of installers allow.
 func coverEach(nodes, avoid, told []netip.Prefix) (out []netip.Prefix) {
 	for _, family := range []struct {
 		is   func(netip.Addr) bool

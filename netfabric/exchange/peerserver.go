@@ -10,15 +10,14 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 )
 
-// PeerServers tells how the API server of each peer is, as its gateway reports through the
-// tunnel: the condition APIServerStatus of a peer that this cluster has no credentials for. It
-// is safe for concurrent use.
+// PeerServers computes the condition APIServerStatus of each peer without credentials here, from
+// what its gateway reports through the tunnel. It is safe for concurrent use.
 type PeerServers struct {
-	*Standing // has the caches, and says when they change
+	*NetworkStatus // has the caches, and notifies of their changes
 }
 
 // NewPeerServers takes the caches of standing.
-func NewPeerServers(standing *Standing) PeerServers { return PeerServers{standing} }
+func NewPeerServers(standing *NetworkStatus) PeerServers { return PeerServers{standing} }
 
 // Condition returns the status, reason and message of the condition for a peer; nil where
 // the fabric does not connect this cluster with it, and while no gateway has passed a report
@@ -28,12 +27,12 @@ func (p PeerServers) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition
 		return nil
 	}
 	if !p.synced() {
-		return asTold(fc, corev1beta1.ConditionAPIServer)
+		return current(fc, corev1beta1.ConditionAPIServer)
 	}
 	peer := fc.Spec.ClusterID
 	c, err := p.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
 	if err != nil || c.DeletionTimestamp != nil {
-		return nil // an error is that there is none: it is a cache that is asked
+		return nil // a lister returns no other error than NotFound
 	}
 	report := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionPeerAPIServer)
 	if report == nil {

@@ -25,7 +25,7 @@ import (
 // changeAttempts is how often a change is tried at once while others write the pool.
 const changeAttempts = 5
 
-// unreadableError says that the content of an AddressPool makes no sense.
+// unreadableError means that the content of an AddressPool is not valid.
 type unreadableError struct {
 	pool string
 	err  error
@@ -177,8 +177,7 @@ func (p *pool) change(ctx context.Context, live bool, edit func([]ipamv1alpha1.A
 	return conflict
 }
 
-// isStored reports whether nothing has to be written: that there is no pool says as much as
-// an empty one.
+// isStored reports whether no write is needed: a missing pool is the same as an empty one.
 func isStored(have *ipamv1alpha1.AddressPool, want []ipamv1alpha1.Allocation) bool {
 	if have.UID == "" {
 		return len(want) == 0
@@ -209,7 +208,7 @@ func (p *pool) load(ctx context.Context) (*ipamv1alpha1.AddressPool, error) {
 	return p.fromClaims(all), nil
 }
 
-// fromClaims returns an AddressPool with what the status of each claim says that it has.
+// fromClaims returns an AddressPool with the allocation in the status of each claim.
 func (p *pool) fromClaims(all []claim) *ipamv1alpha1.AddressPool {
 	slices.SortFunc(all, func(a, b claim) int {
 		x, y := a.object.GetCreationTimestamp(), b.object.GetCreationTimestamp()
@@ -252,7 +251,7 @@ func (p *pool) write(ctx context.Context, have *ipamv1alpha1.AddressPool, want [
 	return nil
 }
 
-// report writes the status of the AddressPool, if it says something else.
+// report writes the status of the AddressPool if it differs.
 func (p *pool) report(ctx context.Context, have *ipamv1alpha1.AddressPool) error {
 	condition := metav1.Condition{
 		Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ipamv1alpha1.ReasonAvailable,
@@ -291,7 +290,7 @@ func (p *pool) trouble(have *ipamv1alpha1.AddressPool) (reason, message string) 
 	return "", ""
 }
 
-// syncPool takes back what is given to claims that are gone, and says how the pool is.
+// syncPool releases the allocations of claims that are gone, and writes the status of the pool.
 func (a *Allocator) syncPool(ctx context.Context, key loop.Key) error {
 	for _, c := range []*claims{a.networks, a.ips} {
 		if c.pool.name == key.Name {
@@ -301,7 +300,8 @@ func (a *Allocator) syncPool(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// tidy takes back what the pool has given to claims that are gone, and says how it is.
+// tidy releases the allocations of claims that are gone, and writes the status of the pool. It
+// restores a pool that was deleted.
 func (c *claims) tidy(ctx context.Context) error {
 	have := c.pool.cached()
 	if have == nil {
@@ -321,8 +321,8 @@ func (c *claims) tidy(ctx context.Context) error {
 	return apply.IgnoreNotFound(c.pool.report(ctx, have))
 }
 
-// orphans returns the UIDs of claims that the pool knows and that are gone: the cache does
-// not have them, and neither has the API server.
+// orphans returns the UIDs of claims in the pool that are gone: neither the cache nor the API
+// server has them.
 func (c *claims) orphans(ctx context.Context, p *ipamv1alpha1.AddressPool) (uids []string, err error) {
 	for _, a := range p.Spec.Allocations {
 		key := loop.Key{Namespace: a.Namespace, Name: a.Name}
@@ -357,7 +357,7 @@ func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error)
 	return have, ok, nil
 }
 
-// haveAny reports whether the status of any claim in the cache says that it has something.
+// haveAny reports whether any claim in the cache has an allocation in its status.
 func (c *claims) haveAny() bool {
 	return slices.ContainsFunc(c.informer.GetStore().List(), func(obj any) bool {
 		have, ok := c.kind.claim(obj)

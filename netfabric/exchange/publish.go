@@ -28,7 +28,7 @@ import (
 	"github.com/liqod/liqod/netfabric/check"
 )
 
-// Gateways knows this cluster's gateway replicas. It is safe for concurrent use.
+// Gateways reads this cluster's gateway replicas. It is safe for concurrent use.
 type Gateways interface {
 	// Gateways returns the replicas as peers shall see them, in an order that does not change
 	// by itself. It is false while they are not known: then nothing is published that is not,
@@ -50,7 +50,7 @@ type PublishConfig struct {
 	ClusterID string
 	// Off withdraws all that was published, and publishes nothing.
 	Off bool
-	// Own knows this cluster's ranges.
+	// Own finds this cluster's ranges.
 	Own      *Ranges
 	Gateways Gateways
 
@@ -66,9 +66,9 @@ type PublishConfig struct {
 	Observer loop.Observer
 }
 
-// Publisher tells each peer of this cluster's network by a Configuration, for as long as an
-// offer between the two is in use and the ForeignCluster does not disable networking. Keys
-// are cluster ids.
+// Publisher writes a Configuration with this cluster's network for each peer, while an offer
+// between the two is in use and the ForeignCluster does not disable networking. Keys are cluster
+// ids.
 type Publisher struct {
 	*loop.Loop
 	cfg PublishConfig
@@ -111,14 +111,14 @@ func (p *Publisher) wakeAll() {
 	}
 }
 
-// wanted reports whether a peer shall have a Configuration. One whose peering ends has it as
-// long as its offers are in use. fc may be nil.
+// wanted reports whether a peer gets a Configuration. A peering that ends keeps it while its
+// offers are in use.
 func wanted(fc *corev1beta1.ForeignCluster, offers []*sharingv1alpha1.ResourceOffer) bool {
 	return fc != nil && !disabled(fc) && slices.ContainsFunc(offers, inUse)
 }
 
-// inUse reports whether an offer is used by the cluster that got it. One that is taken back
-// is, until its virtual node is gone: its pods need the network to end well.
+// inUse reports whether the cluster that got an offer uses it. A withdrawn offer is in use until
+// its virtual node is gone: the pods need the network to end well.
 func inUse(o *sharingv1alpha1.ResourceOffer) bool {
 	return o.Status.Phase == sharingv1alpha1.OfferAccepted || o.Status.VirtualNode != ""
 }
@@ -219,8 +219,8 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	return wanted(fc, informer.Pointers(offers.Items)), nil
 }
 
-// spec is what this cluster says of itself, to every peer the same. It is false while that
-// is not known.
+// spec returns this cluster's ranges and gateways, the same for every peer. known is false while
+// they are unknown.
 func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool, err error) {
 	gateways, known := p.cfg.Gateways.Gateways()
 	if !known {
@@ -230,7 +230,7 @@ func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool
 	if err != nil {
 		return spec, false, fmt.Errorf("the ranges of this cluster cannot be published: %w", err)
 	}
-	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(p.cfg.Own.told(own, p.published())), External: texts(own.External)}
+	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(p.cfg.Own.publishedPods(own, p.published())), External: texts(own.External)}
 	spec.Gateways, spec.MTU = gateways, p.cfg.Gateways.MTU()
 	var wrong check.Problems
 	check.Ranges(spec.Local.CIDR, &wrong)
@@ -247,7 +247,7 @@ func texts(ranges []netip.Prefix) (out []networkingv1beta1.CIDR) {
 	return out
 }
 
-// published returns the pod ranges that peers have been told, of one peer after the other.
+// published returns the pod ranges in the Configuration for each peer.
 func (p *Publisher) published() (out [][]netip.Prefix) {
 	var mine []*networkingv1beta1.Configuration
 	for _, obj := range p.cfg.Configurations.Informer().GetStore().List() {

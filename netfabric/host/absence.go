@@ -13,12 +13,12 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// presence knows the Connections that a host follows. One that is absent from the cache is
-// followed until the API server says that it is gone: a watch may lose objects, and a peer
+// presence holds the Connections that a host follows. A Connection that is absent from the cache
+// is followed until a live list confirms that it is gone: a watch may lose objects, and a peer
 // that is dropped loses all its flows. It is not safe for concurrent use.
 type presence struct {
 	client networkingclient.ConnectionsGetter
-	known  map[loop.Key]*networkingv1beta1.Connection // nil: the API server has not been asked yet
+	known  map[loop.Key]*networkingv1beta1.Connection // nil: there was no live list yet
 }
 
 // confirm returns the Connections to follow. again says that the cache has less than the API
@@ -51,7 +51,7 @@ func (p *presence) confirm(ctx context.Context, cached []*networkingv1beta1.Conn
 	return cached, again, nil
 }
 
-// lacks reports whether the API server has to be asked.
+// lacks reports whether a live list is needed.
 func (p *presence) lacks(cached map[loop.Key]*networkingv1beta1.Connection) bool {
 	if p.known == nil {
 		return true

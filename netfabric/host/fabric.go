@@ -41,7 +41,7 @@ const (
 // fabricKey is the key of the loops that bring a host to its plan.
 var fabricKey = loop.Key{Name: "host"}
 
-// atOnce has the host looked at when its loop begins, whatever objects there are.
+// atOnce makes the loop apply the plan when it begins, whatever objects there are.
 func atOnce() []loop.Key { return []loop.Key{fabricKey} }
 
 // Host is the network of a host: a *kernel.Kernel.
@@ -58,7 +58,7 @@ type Sources struct {
 	Gateways    *LeaseGateways
 	// Pods may be nil. A gateway needs them where nodes have no podCIDRs.
 	Pods coreinformers.PodInformer
-	// Client reads Connections anew that are absent from the cache.
+	// Client reads Connections live that are absent from the cache.
 	Client networkingclient.ConnectionsGetter
 }
 
@@ -152,7 +152,7 @@ func (f *fabric) verify(ctx context.Context) {
 	}
 }
 
-// objects reads the caches. again says that they are behind the API server.
+// objects reads the caches. again is true while they are behind the API server.
 func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err error) {
 	cached, err := f.src.Connections.Lister().List(labels.Everything())
 	if err != nil {
@@ -185,8 +185,8 @@ func (f *fabric) confirm(ctx context.Context, cached []*networkingv1beta1.Connec
 	return f.seen.confirm(ctx, cached)
 }
 
-// tell logs which objects are left out, when that changes.
-func (f *fabric) tell(refused []Refusal) {
+// logRefused logs which objects are left out, when that changes.
+func (f *fabric) logRefused(refused []Refusal) {
 	var now []string
 	for _, r := range refused {
 		now = append(now, r.String())

@@ -100,7 +100,7 @@ type Gateway struct {
 
 	mu   sync.Mutex
 	view view
-	// keyless says why there is no key.
+	// keyless is the reason why there is no key.
 	keyless error
 }
 
@@ -226,7 +226,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	objects.Gateways = g.withSelf(objects.Gateways)
 	again := g.chooseAll(objects.Connections)
 	in, refused, err := BuildInput(objects, g.settings())
-	g.tell(refused)
+	g.logRefused(refused)
 	if err != nil {
 		return g.ended(err)
 	}
@@ -237,7 +237,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	errApply := g.cfg.Host.Apply(ctx, state)
 	mode, peers, errTunnel := g.cfg.Host.Tunnel()
 	if errors.Is(errTunnel, fs.ErrNotExist) && errApply != nil {
-		errTunnel = nil // it says why there is none
+		errTunnel = nil // errApply is the reason
 	}
 	if errTunnel == nil && mode != "" {
 		g.announceSelf(mode, objects.Nodes)
@@ -346,8 +346,8 @@ func (g *Gateway) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoint {
 	return serviceEndpoints(services[0], nodes, g.cfg.NodeName)
 }
 
-// redial dials gateways of peers anew that are down, if they have an address and have not
-// had a handshake just now: then the tunnel is not what is wrong. It reports whether one is.
+// redial dials gateways of peers again that are down, if they have an address and no recent
+// handshake: after one, the tunnel is not the cause. It reports whether one is down.
 func (g *Gateway) redial(device plan.Device, peers []kernel.Peer) (down bool) {
 	now := g.cfg.Clock.Now()
 	dialled := map[string]time.Time{}

@@ -23,7 +23,7 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// tunnelFacts are what one gateway knows of the way to a peer.
+// tunnelFacts is what one gateway observes of the way to a peer.
 type tunnelFacts struct {
 	gateway   string // its own name
 	wireGuard networkingv1beta1.WireGuard
@@ -53,8 +53,8 @@ func (g *Gateway) report(ctx context.Context, key loop.Key) error {
 	return g.write(ctx, c, f)
 }
 
-// farewell says that nothing is known of the tunnels of a gateway that stops. It tries once:
-// without it the status is out of date until the next gateway writes it.
+// farewell reports the tunnels of a gateway that stops as unknown. It tries once: without it the
+// status is out of date until the next gateway writes it.
 func (g *Gateway) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
@@ -138,7 +138,7 @@ func statusPatch(c *networkingv1beta1.Connection, next networkingv1beta1.Connect
 	return apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"resourceVersion": c.ResourceVersion}, "status": status}, c)
 }
 
-// status is what the Connection shall say.
+// status returns the desired status of the Connection.
 func (f tunnelFacts) status(c *networkingv1beta1.Connection) networkingv1beta1.ConnectionStatus {
 	next := *c.Status.DeepCopy()
 	next.ObservedGeneration = c.Generation

@@ -51,7 +51,7 @@ type Settings struct {
 	Endpoint func(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
 }
 
-// Refusal says why an object, or a part of it, is left out of an Input.
+// Refusal is the reason why an object, or a part of it, is left out of an Input.
 type Refusal struct {
 	Kind            string // of the object: Connection, Node, IP, Gateway
 	Namespace, Name string
@@ -67,9 +67,9 @@ func (r Refusal) String() string {
 	return fmt.Sprintf("%s %s is left out: %s", r.Kind, name, r.Message)
 }
 
-// BuildInput turns API objects into the Input of one host. An object that fails a check is
-// left out alone, and said in the Refusals: the one that is older stays. The error is about
-// what this host was told, and then there is no Input.
+// BuildInput turns API objects into the Input of one host. An object that fails a check is left
+// out alone, with a Refusal; of two that collide the older one stays. An error means that the
+// settings or this host's own objects are wrong; then there is no Input.
 func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
 	b := &builder{set: set}
 	b.addGateways(objects.Gateways)
@@ -102,14 +102,14 @@ type builder struct {
 	nodeAddrs []netip.Addr // all of all nodes
 }
 
-// candidate is what a Connection asks for.
+// candidate is a peer that a Connection requests.
 type candidate struct {
 	from             *networkingv1beta1.Connection
 	peer             plan.Peer
 	podsOf, external []netip.Prefix // own ranges
 }
 
-// exposure is what an IP asks for.
+// exposure is an address that an IP requests.
 type exposure struct {
 	from *ipamv1alpha1.IP
 	ip   plan.IP
@@ -174,7 +174,7 @@ func (b *builder) addNodes(list []*corev1.Node, pods map[string][]netip.Prefix) 
 	b.apart()
 }
 
-// unknownPods says that this gateway cannot lead packets to the pods of a node.
+// unknownPods adds a Refusal if this gateway cannot lead packets to the pods of a node.
 func (b *builder) unknownPods(node string, followed bool) {
 	if !followed && slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == b.set.Self }) {
 		b.refuse(Refusal{Kind: "Node", Name: node, Message: "it has no podCIDRs, so peers do not reach its pods: set gateway.podAddresses where the CNI gives addresses by itself"})
@@ -223,7 +223,7 @@ func (b *builder) base() error {
 	}
 }
 
-// guilty returns a host that an error names, and what it says of it.
+// guilty returns a host that an error names, and the text about it.
 func guilty(err error) (host, message string) {
 	var joined interface{ Unwrap() []error }
 	if !errors.As(err, &joined) {
@@ -454,7 +454,8 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	return in
 }
 
-// strays says which podCIDRs peers do not know of: their pods do not reach peers.
+// strays adds a Refusal for each podCIDR outside of the published ranges: its pods do not reach
+// peers.
 func (b *builder) strays(own []netip.Prefix) {
 	for _, h := range b.hosts {
 		for _, p := range h.Pods {

@@ -22,7 +22,7 @@ import (
 )
 
 // forgetAfter is how long a gateway must have been silent, while another is alive, before
-// peers are told that it is gone.
+// peers learn that it is gone.
 const forgetAfter = 5 * time.Minute
 
 // LeaseGateways reads the announcements of this cluster's gateways from their Leases. It
@@ -33,10 +33,10 @@ type LeaseGateways struct {
 	log    *zap.Logger
 	clock  clock.PassiveClock
 
-	mu      sync.Mutex
-	known   map[string]*announced // by name of the Lease
-	told    []func()
-	refused map[string]string // what was logged of a Lease
+	mu        sync.Mutex
+	known     map[string]*announced // by name of the Lease
+	listeners []func()
+	refused   map[string]string // what was logged of a Lease
 }
 
 // announced is the content of a Lease, and the state of its gateway.
@@ -51,8 +51,8 @@ type announced struct {
 // namespace, and starts nothing.
 func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) (*LeaseGateways, error) {
 	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
-	// A Lease that is deleted is one that is renewed no more: its gateway writes it again, or
-	// Judge finds it dead.
+	// A deleted Lease counts as not renewed: its gateway creates it again, or Judge reports it
+	// dead.
 	registration, err := l.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    l.saw,
 		UpdateFunc: func(_, obj any) { l.saw(obj) },
@@ -68,7 +68,7 @@ func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logge
 func (l *LeaseGateways) HasSynced() bool { return l.synced() }
 
 // Subscribe implements Gateways.
-func (l *LeaseGateways) Subscribe(f func()) { l.told = append(l.told, f) }
+func (l *LeaseGateways) Subscribe(f func()) { l.listeners = append(l.listeners, f) }
 
 // Gateways implements Gateways.
 func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool) {
@@ -121,7 +121,7 @@ func (l *LeaseGateways) saw(obj any) {
 		return
 	}
 	if l.update(have) {
-		l.tell()
+		l.notify()
 	}
 }
 
@@ -151,8 +151,8 @@ func (l *LeaseGateways) update(have *coordinationv1.Lease) (changed bool) {
 	return before == nil || before.Alive != next.Alive || !before.same(a)
 }
 
-// refuse logs why a Lease cannot be read, once. Before its first announcement, a gateway says
-// nothing there.
+// refuse logs once why a Lease cannot be read. A gateway that has only just taken its Lease has
+// no annotation there yet.
 func (l *LeaseGateways) refuse(have *coordinationv1.Lease, err error) {
 	if have.Annotations[GatewayKey] == "" || l.refused[have.Name] == err.Error() {
 		return
@@ -161,9 +161,9 @@ func (l *LeaseGateways) refuse(have *coordinationv1.Lease, err error) {
 	l.log.Warn("an announcement of a gateway cannot be read; the last good one counts", zap.String("lease", have.Name), zap.Error(err))
 }
 
-// unreadable takes a Lease without an announcement that can be read. What the gateway said
-// last stays, and who holds the Lease still tells whether it lives. It reports whether that
-// has changed.
+// unreadable handles a Lease whose Announcement cannot be read. The last good one stays, and the
+// holder of the Lease still shows whether the gateway lives. It reports whether that has
+// changed.
 func (a *announced) unreadable(have *coordinationv1.Lease, now time.Time) (changed bool) {
 	if lease.Holder(have) == a.Name {
 		if a.Alive && a.silence.Broken(have) {
@@ -179,26 +179,25 @@ func (a *announced) unreadable(have *coordinationv1.Lease, now time.Time) (chang
 	return changed
 }
 
-// same reports whether two announcements say the same.
+// same reports whether two Announcements are equal.
 func (a Announcement) same(b Announcement) bool {
 	return a.Name == b.Name && a.Number == b.Number && a.PublicKey == b.PublicKey && a.WireGuard == b.WireGuard && a.MTU == b.MTU && a.NodeName == b.NodeName &&
 		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Addresses, b.Addresses)
 }
 
-func (l *LeaseGateways) tell() {
-	for _, f := range l.told {
+func (l *LeaseGateways) notify() {
+	for _, f := range l.listeners {
 		f()
 	}
 }
 
-// Judge finds out until ctx is done which gateways have died: those that do not renew their
-// Lease, while the API server says so. Without it, all count as alive. leases has those of
-// liqod's own namespace.
+// Judge detects dead gateways until ctx is done: those that do not renew their Lease while the
+// API server answers. Without it, all count as alive. leases has those of liqod's own namespace.
 func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.LeaseInterface, every time.Duration) error {
 	if !cache.WaitForCacheSync(ctx.Done(), l.synced) {
 		return nil
 	}
-	l.tell() // until now it was not known that there are no others
+	l.notify() // until now it was not known that there are no others
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	listed := 0
@@ -213,7 +212,7 @@ func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.L
 		}
 		before := listed
 		if listed = len(l.List()); listed < before { // one is forgotten
-			l.tell()
+			l.notify()
 		}
 	}
 }
@@ -231,9 +230,9 @@ func (l *LeaseGateways) overdue() (names []string) {
 	return names
 }
 
-// confirm asks the API server: where it is away its watch is, too, and then a gateway that
-// is alive seems to be silent. One read is not enough: when the API server is back, the
-// gateway has a while to renew. A read that fails starts the while anew.
+// confirm reads a Lease live: while the API server is away, a gateway that is alive seems
+// silent. One read is not enough: a gateway gets a grace period to renew when the API server is
+// back. A failed read restarts the grace period.
 func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string, while time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
@@ -245,14 +244,14 @@ func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client
 	switch {
 	case dead:
 		l.log.Warn("a gateway is silent", zap.String("lease", name))
-		l.tell()
+		l.notify()
 	case later:
 		l.saw(have)
 	}
 }
 
-// doubt takes what a live read of a Lease, nil if it is deleted, has shown: its gateway is
-// dead, or it has renewed the Lease later than the watch says, or neither is known yet.
+// doubt handles a live read of a Lease, nil if it is deleted. dead: its gateway is dead. later:
+// the Lease has a renewal that the watch has not delivered.
 func (l *LeaseGateways) doubt(name string, have *coordinationv1.Lease, err error, while time.Duration) (dead, later bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

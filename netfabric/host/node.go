@@ -62,7 +62,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, Via: via, MTU: smallestUnderlay(mtu, objects.Gateways),
 		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender,
 	})
-	n.tell(refused)
+	n.logRefused(refused)
 	if err != nil {
 		return n.ended(err)
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// StandingConfig configures a Standing.
-type StandingConfig struct {
+// NetworkStatusConfig configures a NetworkStatus.
+type NetworkStatusConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Off says that this cluster has no network fabric.
+	// Off means that this cluster has no network fabric.
 	Off      bool
 	Gateways Gateways
-	// Own knows this cluster's ranges.
+	// Own finds this cluster's ranges.
 	Own *Ranges
 	// The informers are of this cluster and of all namespaces.
 	Offers         sharinginformers.ResourceOfferInformer
@@ -33,26 +33,26 @@ type StandingConfig struct {
 	Connections    networkinginformers.ConnectionInformer
 }
 
-// Standing tells how the network of each peer stands: the condition NetworkStatus of its
-// ForeignCluster. It is safe for concurrent use.
-type Standing struct{ cfg StandingConfig }
+// NetworkStatus computes the condition NetworkStatus of each ForeignCluster. It is safe for
+// concurrent use.
+type NetworkStatus struct{ cfg NetworkStatusConfig }
 
-// NewStanding makes sure that the informers run with their factories.
-func NewStanding(cfg StandingConfig) *Standing {
-	s := &Standing{cfg: cfg}
+// NewNetworkStatus makes sure that the informers run with their factories.
+func NewNetworkStatus(cfg NetworkStatusConfig) *NetworkStatus {
+	s := &NetworkStatus{cfg: cfg}
 	for _, i := range s.informers() {
 		i.HasSynced()
 	}
 	return s
 }
 
-func (s *Standing) informers() []cache.SharedIndexInformer {
+func (s *NetworkStatus) informers() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{s.cfg.Offers.Informer(), s.cfg.Configurations.Informer(), s.cfg.Connections.Informer()}
 }
 
 // Subscribe makes f be called with the id of a peer whose condition may have changed. It is
 // called before anything runs.
-func (s *Standing) Subscribe(f func(clusterID string)) {
+func (s *NetworkStatus) Subscribe(f func(clusterID string)) {
 	tell := func(obj any) {
 		obj, _ = loop.Deleted(obj)
 		for _, key := range peerKey(obj) {
@@ -77,27 +77,27 @@ func (s *Standing) Subscribe(f func(clusterID string)) {
 
 // Condition returns the status, reason and message of the condition for a peer; nil where
 // the fabric is off for it, and while no offer between the two is in use.
-func (s *Standing) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+func (s *NetworkStatus) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	asked := fc.Spec.NetworkingEnabled
 	switch {
 	case asked != nil && !*asked, s.cfg.Off && asked == nil:
 		return nil
 	case s.cfg.Off:
-		return standing(metav1.ConditionFalse, corev1beta1.ReasonNetworkingDisabled, fmt.Sprintf(
+		return networkCondition(metav1.ConditionFalse, corev1beta1.ReasonNetworkingDisabled, fmt.Sprintf(
 			"spec.networkingEnabled is true, but cluster %s has no network fabric: set networking.enabled in its configuration (in the chart: networking.enabled), or leave the field out", s.cfg.ClusterID))
 	}
 	if !s.synced() {
-		return asTold(fc, corev1beta1.ConditionNetwork)
+		return current(fc, corev1beta1.ConditionNetwork)
 	}
 	return s.of(fc)
 }
 
-func (s *Standing) synced() bool {
+func (s *NetworkStatus) synced() bool {
 	return !slices.ContainsFunc(s.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
 
-// asTold is the condition that a ForeignCluster has; nil if it has none.
-func asTold(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
+// current returns the present condition of a ForeignCluster; nil if it has none.
+func current(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
 	have := meta.FindStatusCondition(fc.Status.Conditions, kind)
 	if have == nil {
 		return nil
@@ -105,34 +105,34 @@ func asTold(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
 	return have.DeepCopy()
 }
 
-func standing(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+func networkCondition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
 	return &metav1.Condition{Type: corev1beta1.ConditionNetwork, Status: status, Reason: reason, Message: message}
 }
 
 // of is Condition where the fabric is on, with caches that have synced.
-func (s *Standing) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+func (s *NetworkStatus) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	peer := fc.Spec.ClusterID
 	namespace := corev1beta1.TenantNamespace(peer)
 	offers, err := s.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything())
 	if err != nil {
-		return standing(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
+		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
 	}
 	connection, err := s.cfg.Connections.Lister().Connections(namespace).Get(peer)
 	switch {
 	case err == nil && connection.DeletionTimestamp == nil:
 		return s.connected(connection)
 	case err != nil && !apierrors.IsNotFound(err):
-		return standing(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
+		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
 	case !wanted(fc, offers):
 		return nil
 	}
 	return s.negotiating(peer)
 }
 
-// connected returns the condition of a peer with a Connection.
-func (s *Standing) connected(c *networkingv1beta1.Connection) *metav1.Condition {
-	if !s.cfg.Gateways.Alive() { // nobody else writes the status of a Connection
-		return standing(metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, fmt.Sprintf(
+// connected returns the condition that follows from a Connection.
+func (s *NetworkStatus) connected(c *networkingv1beta1.Connection) *metav1.Condition {
+	if !s.cfg.Gateways.Alive() { // only gateways write the status of a Connection
+		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, fmt.Sprintf(
 			"no gateway of cluster %s is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway", s.cfg.ClusterID))
 	}
 	return Reported(c)
@@ -144,17 +144,17 @@ func Reported(c *networkingv1beta1.Connection) *metav1.Condition {
 	ready := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
 	switch {
 	case ready == nil:
-		return standing(metav1.ConditionUnknown, corev1beta1.ReasonConnecting, fmt.Sprintf(
+		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonConnecting, fmt.Sprintf(
 			"the gateways have not reported on Connection %s/%s yet", c.Namespace, c.Name))
 	case ready.ObservedGeneration != 0 && ready.ObservedGeneration < c.Generation && ready.Status == metav1.ConditionTrue:
-		return standing(metav1.ConditionUnknown, corev1beta1.ReasonConnecting, fmt.Sprintf(
+		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonConnecting, fmt.Sprintf(
 			"the gateways have not applied the latest change of Connection %s/%s yet", c.Namespace, c.Name))
 	}
-	return standing(ready.Status, ready.Reason, ready.Message)
+	return networkCondition(ready.Status, ready.Reason, ready.Message)
 }
 
-// negotiating is what the Configurations tell of a peer without a Connection.
-func (s *Standing) negotiating(peer string) *metav1.Condition {
+// negotiating returns the condition of a peer without a Connection, from the Configurations.
+func (s *NetworkStatus) negotiating(peer string) *metav1.Condition {
 	namespace := corev1beta1.TenantNamespace(peer)
 	keeps := "the log of role controller says what keeps it, if it lasts"
 	if _, err := s.cfg.Own.Own(); err != nil {
@@ -166,18 +166,18 @@ func (s *Standing) negotiating(peer string) *metav1.Condition {
 	} {
 		c, err := s.cfg.Configurations.Lister().Configurations(namespace).Get(side.name)
 		if err != nil {
-			return standing(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, side.missing)
+			return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, side.missing)
 		}
 		ready := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
 		switch {
 		case ready == nil:
-			return standing(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, fmt.Sprintf("Configuration %s/%s has no answer yet", namespace, side.name))
+			return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, fmt.Sprintf("Configuration %s/%s has no answer yet", namespace, side.name))
 		case ready.Status == metav1.ConditionTrue:
 		case ready.Reason == networkingv1beta1.ReasonAllocating:
-			return standing(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, ready.Message)
+			return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, ready.Message)
 		default:
-			return standing(metav1.ConditionFalse, ready.Reason, side.refused+": "+ready.Message)
+			return networkCondition(metav1.ConditionFalse, ready.Reason, side.refused+": "+ready.Message)
 		}
 	}
-	return standing(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, "the Connection is about to be made")
+	return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, "the Connection is about to be made")
 }

@@ -24,11 +24,11 @@ import (
 	"github.com/liqod/liqod/netfabric/check"
 )
 
-func standingOf(t *testing.T, gateways Gateways, off bool, factory externalversions.SharedInformerFactory, given ...string) *Standing {
+func standingOf(t *testing.T, gateways Gateways, off bool, factory externalversions.SharedInformerFactory, given ...string) *NetworkStatus {
 	nodes := coreinformers.NewSharedInformerFactory(corefake.NewClientset(), 0).Core().V1().Nodes()
 	own, err := NewRanges(RangesConfig{Given: check.Own{Pods: ranges("10.244.0.0/16"), Services: ranges(given...)}, Nodes: nodes, Log: zap.NewNop()})
 	require.NoError(t, err)
-	return NewStanding(StandingConfig{
+	return NewNetworkStatus(NetworkStatusConfig{
 		ClusterID: "rome", Off: off, Gateways: gateways, Own: own, Offers: factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: factory.Networking().V1beta1().Configurations(), Connections: factory.Networking().V1beta1().Connections(),
 	})
