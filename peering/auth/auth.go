@@ -47,6 +47,8 @@ const collisions = 10
 type Self interface {
 	// UID returns the UID of the namespace kube-system.
 	UID(ctx context.Context) (string, error)
+	// Namespaces returns the names of the namespaces that belong to no peer.
+	Namespaces(ctx context.Context) ([]string, error)
 	// Own returns the ranges and addresses of this cluster: those of its Nodes, pods and
 	// Services, and those of its settings.
 	Own(ctx context.Context) ([]netip.Prefix, error)
@@ -254,7 +256,33 @@ func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record
 	if use >= 0 {
 		before = &record.Redemptions[use]
 	}
-	return judge(peers, ask, record.ClusterID != "", before)
+	fc, err := judge(peers, ask, record.ClusterID != "", before)
+	if err != nil || record.ClusterID != "" || fc != nil && !onlyDiscovered(fc) {
+		return fc, err // people have named the peer, or it is one
+	}
+	return fc, e.chosen(ctx, ask.ID, peers)
+}
+
+// onlyDiscovered reports whether discovery has made the record of a cluster that never was a
+// peer. Discovery takes the id from an answer that nobody authenticates.
+func onlyDiscovered(fc *corev1beta1.ForeignCluster) bool {
+	return fc.Labels[corev1beta1.DiscoveredLabel] != "" && fc.Annotations[corev1beta1.EnrolmentAnnotation] == ""
+}
+
+// chosen refuses an id that a new peer may not choose itself.
+func (e *Endpoint) chosen(ctx context.Context, id string, all []corev1beta1.ForeignCluster) error {
+	namespaces, err := e.cfg.Self.Namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	var peers []string
+	for i := range all {
+		peers = append(peers, all[i].Spec.ClusterID)
+	}
+	if err := trust.CheckChosenID(id, peers, namespaces); err != nil {
+		return refuse(trust.ReasonRefused, "%v", err)
+	}
+	return nil
 }
 
 // identity creates the credentials of an enrolment.

@@ -25,6 +25,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
@@ -94,6 +95,22 @@ func (k *Cluster) UID(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return string(ns.UID), nil
+}
+
+// Namespaces implements Self.
+func (k *Cluster) Namespaces(ctx context.Context) (names []string, err error) {
+	list, err := k.cfg.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
+	if err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	for i := range list.Items {
+		ns := &list.Items[i]
+		twin := ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] != "" || ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] != ""
+		if !twin && !strings.HasPrefix(ns.Name, corev1beta1.TenantNamespacePrefix) {
+			names = append(names, ns.Name)
+		}
+	}
+	return names, nil
 }
 
 // Token implements Tokens.

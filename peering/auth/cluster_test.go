@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
@@ -345,4 +346,18 @@ func TestKubeOwn(t *testing.T) {
 			require.Equal(t, prefixes(tc.want), own)
 		})
 	}
+}
+
+// TestKubeNamespaces: namespaces of peers, also those that are kept for an earlier one, do not
+// keep a peer from its id.
+func TestKubeNamespaces(t *testing.T) {
+	t.Parallel()
+	ns := func(name string, labels, annotations map[string]string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}}
+	}
+	kube := fake.NewClientset(ns("bank", nil, nil), ns("shop-rome", map[string]string{corev1beta1.RemoteClusterIDLabel: "rome"}, nil),
+		ns("kept-rome", nil, map[string]string{"offloading.liqo.io/consumer-uid": "rome/1"}), ns("label-rome", nil, map[string]string{"liqo.io/managed-by-namespace-map": "x/y"}), ns("liqo-tenant-rome", nil, nil))
+	names, err := NewCluster(ClusterConfig{Kube: kube}).Namespaces(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"bank"}, names)
 }

@@ -310,12 +310,20 @@ func TestEnrollRefusesClusters(t *testing.T) {
 			fc.Name, fc.Spec.ClusterID = "turin", "turin"
 			fc.Status.ClusterUID = types.UID(romeUID)
 		}), rome, romeUID, nil, trust.ReasonConflict, true},
-		"a live enrolment":           {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, nil, trust.ReasonConflict, true},
-		"by a token for many":        {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){uses(0)}, trust.ReasonConflict, true},
-		"by one for it":              {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){forCluster(rome)}, "", false},
-		"one that lost its rights":   {peer(func(fc *corev1beta1.ForeignCluster) { fc.Annotations[corev1beta1.EnrolmentAnnotation] = "0" }), rome, romeUID, nil, "", false},
-		"not wanted":                 {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), rome, romeUID, nil, trust.ReasonRefused, false},
-		"being removed":              {peer(func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), rome, romeUID, nil, trust.ReasonBusy, false},
+		"a live enrolment":         {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, nil, trust.ReasonConflict, true},
+		"by a token for many":      {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){uses(0)}, trust.ReasonConflict, true},
+		"by one for it":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){forCluster(rome)}, "", false},
+		"one that lost its rights": {peer(func(fc *corev1beta1.ForeignCluster) { fc.Annotations[corev1beta1.EnrolmentAnnotation] = "0" }), rome, romeUID, nil, "", false},
+		"not wanted":               {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), rome, romeUID, nil, trust.ReasonRefused, false},
+		"being removed":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), rome, romeUID, nil, trust.ReasonBusy, false},
+		"a product's name":         {nil, "manager", romeUID, nil, trust.ReasonRefused, false},
+		"an end of a namespace":    {nil, "blue", romeUID, nil, trust.ReasonRefused, false},
+		"people named it so":       {nil, "manager", romeUID, []func(*trust.Record){forCluster("manager")}, "", false},
+		"people wrote its record":  {peer(func(fc *corev1beta1.ForeignCluster) { fc.Name, fc.Spec.ClusterID = "blue", "blue" }), "blue", romeUID, nil, "", false},
+		"only discovery has it": {peer(func(fc *corev1beta1.ForeignCluster) {
+			fc.Name, fc.Spec.ClusterID, fc.Labels = "blue", "blue", map[string]string{corev1beta1.DiscoveredLabel: "mdns"}
+		}), "blue", romeUID, nil, trust.ReasonRefused, false},
+		"it ends like another peer":  {peer(func(*corev1beta1.ForeignCluster) {}), "north-rome", "uid-of-north", nil, trust.ReasonRefused, false},
 		"no id":                      {nil, "", romeUID, nil, trust.ReasonInvalid, false},
 		"a long id":                  {nil, strings.Repeat("a", 52), romeUID, nil, trust.ReasonInvalid, false},
 		"an id of two parts":         {nil, "rome:x", romeUID, nil, trust.ReasonInvalid, false},
