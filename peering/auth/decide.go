@@ -292,6 +292,7 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev
 	}
 	if len(fc.Spec.AddressRanges) == 0 && e.ranges != nil {
 		fc.Spec.AddressRanges = inOrder(e.ranges)
+		fc.Annotations[corev1beta1.EnrolledRangesAnnotation] = strings.Join(fc.Spec.AddressRanges, ",")
 	}
 	return fc
 }

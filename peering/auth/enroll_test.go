@@ -42,6 +42,7 @@ func TestEnrollGrants(t *testing.T) {
 		OutgoingPeeringEnabled: corev1beta1.PeeringAuto, IncomingPeeringEnabled: corev1beta1.PeeringAuto,
 	}, fc.Spec)
 	require.Equal(t, romeUID, fc.Annotations[corev1beta1.EnrolledUIDAnnotation])
+	require.Equal(t, "10.1.0.0/16,10.2.0.0/16", fc.Annotations[corev1beta1.EnrolledRangesAnnotation])
 	require.True(t, w.tenants[rome])
 	require.Equal(t, 1, w.counts[trust.EnrollPath+" granted"])
 }
@@ -63,6 +64,7 @@ func TestEnrollKeepsWhatPeopleWrote(t *testing.T) {
 	require.Equal(t, corev1beta1.ForeignClusterSpec{ClusterID: rome, ClusterName: "Roma", AddressRanges: []string{"10.9.0.0/16"},
 		OutgoingPeeringEnabled: corev1beta1.PeeringYes, AuthURL: "https://rome:8443", UserName: c.user(t)}, fc.Spec)
 	require.Equal(t, "b", fc.Annotations["a"])
+	require.NotContains(t, fc.Annotations, corev1beta1.EnrolledRangesAnnotation)
 }
 
 // TestEnrollLeavesOutOwnRanges: a peer cannot announce ranges that contain addresses of

@@ -373,10 +373,12 @@ func (m *Maps) reach(peer string) (reach, error) {
 		}
 		return r, nil
 	}
+	if fc.Annotations[corev1beta1.EnrolledRangesAnnotation] == strings.Join(fc.Spec.AddressRanges, ",") {
+		return r, nil // the peer has chosen them: they may be those of others
+	}
 	for _, text := range fc.Spec.AddressRanges {
 		r.peer = appendRange(r.peer, text)
 	}
-	r.open = len(r.peer) == 0
 	return r, nil
 }
 

@@ -219,8 +219,18 @@ func TestPoliciesWithoutTheFabric(t *testing.T) {
 	}{
 		"ranges are known": {false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = []string{"10.9.0.0/16"} },
 			map[string]bool{"10.9.0.1": true, "10.8.0.1": false}},
-		"ranges are not known":     {false, func(*corev1beta1.ForeignCluster) {}, map[string]bool{"10.9.0.1": true, "169.254.169.254": false}},
-		"disabled for the peer":    {true, func(fc *corev1beta1.ForeignCluster) { fc.Spec.NetworkingEnabled = &off }, map[string]bool{"10.9.0.1": true}},
+		"ranges that the peer has chosen": {false, func(fc *corev1beta1.ForeignCluster) {
+			fc.Spec.AddressRanges = []string{"10.0.0.0/8", "192.168.0.0/16"}
+			fc.Annotations = map[string]string{corev1beta1.EnrolledRangesAnnotation: "10.0.0.0/8,192.168.0.0/16"}
+		}, map[string]bool{"10.9.0.1": false, "192.168.9.1": false, "93.184.216.34": true}},
+		"ranges that people have narrowed": {false, func(fc *corev1beta1.ForeignCluster) {
+			fc.Spec.AddressRanges = []string{"10.9.0.0/16"}
+			fc.Annotations = map[string]string{corev1beta1.EnrolledRangesAnnotation: "10.0.0.0/8"}
+		}, map[string]bool{"10.9.0.1": true, "10.8.0.1": false}},
+		"ranges are not known": {false, func(*corev1beta1.ForeignCluster) {}, map[string]bool{"10.9.0.1": false, "169.254.169.254": false, "93.184.216.34": true}},
+		"disabled for the peer": {true, func(fc *corev1beta1.ForeignCluster) {
+			fc.Spec.NetworkingEnabled, fc.Spec.AddressRanges = &off, []string{"10.9.0.0/16"}
+		}, map[string]bool{"10.9.0.1": true}},
 		"ranges that do not count": {true, func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = []string{"10.9.0.0/16"} }, map[string]bool{"10.9.0.1": false}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,9 +19,6 @@ type reach struct {
 	own []netip.Prefix
 	// peer are the ranges under which this cluster sees the peer.
 	peer []netip.Prefix
-	// open is true if the ranges of the peer are not known and may be private ones: without
-	// the network fabric, and without ranges in the ForeignCluster.
-	open bool
 	// reachable are further ranges that an administrator allows.
 	reachable []netip.Prefix
 }
@@ -115,10 +112,7 @@ func toTwins(peer string) []networkingv1.NetworkPolicyPeer {
 // allows.
 func toBlocks(r reach) (out []networkingv1.NetworkPolicyPeer) {
 	own := slices.Concat(r.own, never)
-	internet := own
-	if !r.open {
-		internet = slices.Concat(own, private)
-	}
+	internet := slices.Concat(own, private)
 	for _, part := range []struct{ allow, deny []netip.Prefix }{{everything, internet}, {reduce(r.peer), own}, {reduce(r.reachable), never}} {
 		for _, block := range part.allow {
 			if b, ok := allowedIn(block, part.deny); ok {

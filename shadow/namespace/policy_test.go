@@ -97,7 +97,6 @@ func TestReachOfAPeersPods(t *testing.T) {
 	t.Parallel()
 	own := prefixesOf("10.244.0.0/24", "10.96.0.0/16", "192.168.7.11/32", "203.0.113.9/32", "2001:db8:1::11/128", "198.51.100.0/24")
 	fabric := reach{own: own, peer: prefixesOf("10.80.0.0/16", "fd6c:6971:6f00::/64")}
-	unknown := reach{own: own, open: true}
 	twin := map[string]string{"kubernetes.io/metadata.name": "shop-rome", "liqo.io/remote-cluster-id": "rome"}
 	peersPod := map[string]string{"liqo.io/managed-by": "shadowpod"}
 	for name, c := range map[string]struct {
@@ -138,10 +137,6 @@ func TestReachOfAPeersPods(t *testing.T) {
 		"no Connection yet":               {reach{own: own}, destination{address: "10.80.3.4"}, false},
 		"no range is known":               {reach{}, destination{address: "169.254.169.254"}, false},
 		"no range is known, the internet": {reach{}, destination{address: "93.184.216.34"}, true},
-		"a flat network":                  {unknown, destination{address: "172.20.1.1"}, true},
-		"its nodes":                       {unknown, destination{address: "192.168.7.11"}, false},
-		"its pods":                        {unknown, destination{address: "10.244.0.5", namespace: "vault", inNamespace: map[string]string{}}, false},
-		"its metadata":                    {unknown, destination{address: "169.254.169.254"}, false},
 		"ranges that hold nodes":          {reach{own: own, peer: prefixesOf("192.168.0.0/16")}, destination{address: "192.168.7.11"}, false},
 		"beside the nodes":                {reach{own: own, peer: prefixesOf("192.168.0.0/16")}, destination{address: "192.168.8.1"}, true},
 		"ranges within own ones":          {reach{own: own, peer: prefixesOf("10.96.3.0/24")}, destination{address: "10.96.3.1"}, false},

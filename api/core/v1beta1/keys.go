@@ -81,6 +81,10 @@ const (
 	// EnrolledUIDAnnotation is the UID of the kube-system namespace that the peer has said
 	// to be its own: another cluster of the same id is refused.
 	EnrolledUIDAnnotation = "liqo.io/enrolled-cluster-uid"
+	// EnrolledRangesAnnotation has, with commas, the ranges of spec.addressRanges that the peer
+	// has named at its enrolment. As long as both are equal, people have not confirmed them:
+	// they accept endpoints, but open no egress to pods of the peer.
+	EnrolledRangesAnnotation = "liqo.io/enrolled-ranges"
 	// RivalUIDAnnotation is the UID of the kube-system namespace of another cluster that has
 	// asked to be this peer, with a good token, and was refused. It goes when that cluster is
 	// enrolled under an id of its own.
