@@ -22,6 +22,8 @@ import (
 // soon is for what should take a second or two, on a machine that is busy.
 const soon = 20 * time.Second
 
+// TestNamespaces has two simulated clusters, in which nothing breaks for long: what becomes of
+// offloaded namespaces, and of the volumes in them.
 func TestNamespaces(t *testing.T) {
 	w := newWorld(t, map[string]any{
 		"controller": map[string]any{"twinNames": []string{"mapped-same", "elsewhere", "messages-*", "one-for-two", "secret"}},
@@ -48,6 +50,7 @@ func TestNamespaces(t *testing.T) {
 	t.Run("Hostile", func(t *testing.T) { testHostileMap(t, w) })
 	t.Run("ProviderAway", func(t *testing.T) { testDeletedWhileAway(t, w) })
 	t.Run("RecreatedWhileAway", func(t *testing.T) { testRecreatedWhileAway(t, w) })
+	t.Run("Storage", func(t *testing.T) { testStorage(t, w) })
 }
 
 // region selects virtual nodes by the label that the world gives to milan.

@@ -268,6 +268,7 @@ func second[T any](_ T, err error) error { return err }
 // testMadeUpClass: a claim of the consumer, written past liqod, gets no volume that somebody
 // has made by hand in the provider.
 func testMadeUpClass(t *testing.T, w *world) {
+	const twin = "disks-rome"
 	ctx, core := t.Context(), w.milan.Client()
 	template := claimOf("evil")
 	_, err := core.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "of-the-bank"}, Spec: corev1.PersistentVolumeSpec{
@@ -282,14 +283,15 @@ func testMadeUpClass(t *testing.T, w *world) {
 		claim := claimOf("evil")
 		claim.Labels = map[string]string{offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "elsewhere"}
 		claim.Spec.StorageClassName = &class
-		_, err = peer.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, claim, metav1.CreateOptions{})
+		_, err = peer.CoreV1().PersistentVolumeClaims(twin).Create(ctx, claim, metav1.CreateOptions{})
 		require.True(t, apierrors.IsForbidden(err), "%s: %v", class, err)
 		require.ErrorContains(t, err, "sharing.storageClasses")
 
 		shadow := shadowPod("evil-" + class)
+		shadow.Namespace = twin
 		shadow.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim.Spec}}}}}
-		shadows := liqod.OffloadingV1beta1().ShadowPods(twinOfRome)
+		shadows := liqod.OffloadingV1beta1().ShadowPods(twin)
 		_, err = shadows.Create(ctx, shadow, metav1.CreateOptions{})
 		require.NoError(t, err)
 		within(t, longest, "the refusal shows", func(ctx context.Context) error {

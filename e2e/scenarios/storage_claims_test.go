@@ -18,7 +18,7 @@ func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeC
 	t.Helper()
 	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	claim.Name = name
-	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
 	_, err := claims.Create(t.Context(), &claim, metav1.CreateOptions{})
 	require.NoError(t, err)
 	chosen, err := claims.Patch(t.Context(), name, types.MergePatchType,
@@ -30,7 +30,7 @@ func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeC
 // claimBound looks for a claim here that is bound.
 func (w *world) claimBound(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(ctx, name, metav1.GetOptions{})
+		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && c.Status.Phase != corev1.ClaimBound {
 			err = fmt.Errorf("claim %s is %s", name, c.Status.Phase)
 		}
@@ -41,7 +41,7 @@ func (w *world) claimBound(name string) func(context.Context) error {
 // grow asks for a larger volume.
 func (w *world) grow(t *testing.T, name, size string) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Patch(t.Context(), name, types.MergePatchType,
+	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Patch(t.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
@@ -50,7 +50,7 @@ func (w *world) grow(t *testing.T, name, size string) {
 func (w *world) asksFor(name, size string) func(context.Context) error {
 	want := resource.MustParse(size)
 	return func(ctx context.Context) error {
-		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, name, metav1.GetOptions{})
+		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && c.Spec.Resources.Requests.Storage().Cmp(want) != 0 {
 			err = fmt.Errorf("it asks for %s", c.Spec.Resources.Requests.Storage())
 		}
@@ -61,13 +61,13 @@ func (w *world) asksFor(name, size string) func(context.Context) error {
 // testStorageNameTaken: a claim of the provider that has the name is left as it is; the
 // user is told, and the name is taken when it is free.
 func testStorageNameTaken(t *testing.T, w *world) {
-	in := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome")
+	in := w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome")
 	theirs := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	theirs.Name, theirs.Spec.StorageClassName = "taken", nil
 	before, err := in.Create(t.Context(), &theirs, metav1.CreateOptions{})
 	require.NoError(t, err)
 	local := w.chosenClaim(t, "taken")
-	w.eventAbout(t, local, "RemoteVolumeTaken", "shop-rome/taken of cluster milan was not made by liqod")
+	w.eventAbout(t, local, "RemoteVolumeTaken", "disks-rome/taken of cluster milan was not made by liqod")
 	now, err := in.Get(t.Context(), "taken", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, before.Spec, now.Spec)
@@ -75,18 +75,18 @@ func testStorageNameTaken(t *testing.T, w *world) {
 	require.Error(t, w.claimBound("taken")(t.Context()), "it waits")
 	require.NoError(t, in.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "bound when the name is free", w.claimBound("taken"))
-	require.NotEqual(t, before.UID, w.claimUID(t, "shop-rome", "taken"))
-	w.claimGone(t, "shop", "shop-rome", "taken")
+	require.NotEqual(t, before.UID, w.claimUID(t, "disks-rome", "taken"))
+	w.claimGone(t, "disks", "disks-rome", "taken")
 }
 
 // testStorageVKubeletDown: what is asked for while no vkubelet runs is caught up.
 func testStorageVKubeletDown(t *testing.T, w *world) {
 	w.chosenClaim(t, "deleted-down")
 	within(t, 30*time.Second, "a claim is bound", w.claimBound("deleted-down"))
-	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
 	deleted, err := claims.Get(t.Context(), "deleted-down", metav1.GetOptions{})
 	require.NoError(t, err)
-	kept := w.claimUID(t, "shop-rome", "data-db-1")
+	kept := w.claimUID(t, "disks-rome", "data-db-1")
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()
 	<-(*vk).Exited()
@@ -95,32 +95,32 @@ func testStorageVKubeletDown(t *testing.T, w *world) {
 	require.NoError(t, claims.Delete(t.Context(), "deleted-down", metav1.DeleteOptions{}))
 	require.NoError(t, w.sites.Restart(vk))
 	within(t, 2*takeOver, "the provider is asked for more", w.asksFor("data-db-1", "3Gi"))
-	require.Equal(t, kept, w.claimUID(t, "shop-rome", "data-db-1"))
+	require.Equal(t, kept, w.claimUID(t, "disks-rome", "data-db-1"))
 	within(t, 30*time.Second, "the new claim is bound", w.claimBound("made-down"))
-	within(t, 30*time.Second, "its data goes with a claim", w.dataGone("shop-rome", deleted))
-	w.claimGone(t, "shop", "shop-rome", "made-down")
+	within(t, 30*time.Second, "its data goes with a claim", w.dataGone("disks-rome", deleted))
+	w.claimGone(t, "disks", "disks-rome", "made-down")
 }
 
 // testStorageSwitchedOff: without workers no claim is made or changed in the provider, and
 // the data that is there stays.
 func testStorageSwitchedOff(t *testing.T, w *world) {
-	kept := w.claimUID(t, "shop-rome", "data-db-1")
+	kept := w.claimUID(t, "disks-rome", "data-db-1")
 	restore := w.vkubeletArgs(t, "--reflection.persistentvolumeclaim.workers=0")
 	w.chosenClaim(t, "off")
 	w.grow(t, "data-db-1", "4Gi")
-	(&fixture{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "plain") // by then the vkubelet works
+	(&fixture{world: w, namespace: "disks", twin: "disks-rome"}).runs(t, "plain") // by then the vkubelet works
 	holds(t, time.Now().Add(2*time.Second), "no claim is made or changed", func(ctx context.Context) error {
-		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, "off", metav1.GetOptions{})); err != nil {
+		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Get(ctx, "off", metav1.GetOptions{})); err != nil {
 			return err
 		}
 		return w.asksFor("data-db-1", "3Gi")(ctx)
 	})
-	require.NoError(t, w.storageReady("shop", "db-1")(t.Context()), "pods run on")
-	require.Equal(t, kept, w.claimUID(t, "shop-rome", "data-db-1"))
+	require.NoError(t, w.storageReady("disks", "db-1")(t.Context()), "pods run on")
+	require.Equal(t, kept, w.claimUID(t, "disks-rome", "data-db-1"))
 	restore()
 	within(t, 30*time.Second, "switched on again, the claim is bound", w.claimBound("off"))
 	within(t, quickly, "and the other one has grown", w.asksFor("data-db-1", "4Gi"))
-	w.claimGone(t, "shop", "shop-rome", "off")
+	w.claimGone(t, "disks", "disks-rome", "off")
 }
 
 // testStorageLost: a claim that the provider has deleted is not replaced by an empty one;
@@ -128,25 +128,25 @@ func testStorageSwitchedOff(t *testing.T, w *world) {
 func testStorageLost(t *testing.T, w *world) {
 	local := w.chosenClaim(t, "lost")
 	within(t, 30*time.Second, "a claim is bound", w.claimBound("lost"))
-	there := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome")
+	there := w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome")
 	require.NoError(t, there.Delete(t.Context(), "lost", metav1.DeleteOptions{}))
-	w.eventAbout(t, local, "RemoteVolumeLost", "shop-rome/lost was deleted in cluster milan")
+	w.eventAbout(t, local, "RemoteVolumeLost", "disks-rome/lost was deleted in cluster milan")
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
-	(&fixture{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "after-loss") // by then the vkubelet works
+	(&fixture{world: w, namespace: "disks", twin: "disks-rome"}).runs(t, "after-loss") // by then the vkubelet works
 	holds(t, time.Now().Add(2*time.Second), "none is made in its place", func(ctx context.Context) error {
 		return absent(there.Get(ctx, "lost", metav1.GetOptions{}))
 	})
 	require.NoError(t, w.claimBound("lost")(t.Context()))
-	w.claimGone(t, "shop", "shop-rome", "lost")
+	w.claimGone(t, "disks", "disks-rome", "lost")
 	w.chosenClaim(t, "lost")
 	within(t, 30*time.Second, "a new one is bound", w.claimBound("lost"))
-	w.claimGone(t, "shop", "shop-rome", "lost")
+	w.claimGone(t, "disks", "disks-rome", "lost")
 }
 
 // testStorageEvents: what the provider says of its claim is told of the one here.
 func testStorageEvents(t *testing.T, w *world) {
-	c := &fixture{world: w, namespace: "shop", twin: "shop-rome"}
-	claim := w.kindsFixture(t, "shop").twinOf(t, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "data-db-0", "data-db-0")
+	c := &fixture{world: w, namespace: "disks", twin: "disks-rome"}
+	claim := w.kindsFixture(t, "disks").twinOf(t, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "data-db-0", "data-db-0")
 	c.reportOf(t, "resizer", claim.remote)
 	within(t, 30*time.Second, "told of the claim", c.eventsAbout([]withTwin{claim}, "resizer"))
 }

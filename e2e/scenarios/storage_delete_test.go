@@ -20,13 +20,13 @@ func testSecondPod(t *testing.T, w *world) {
 	spec := podSpec("sim/web:1")
 	spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
-	_, err := w.rome.Client().CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Spec: spec}, metav1.CreateOptions{})
+	_, err := w.rome.Client().CoreV1().Pods("disks").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Spec: spec}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, 30*time.Second, "a second pod of the claim runs", w.storageReady("shop", "reader"))
-	pod, err := w.rome.Client().CoreV1().Pods("shop").Get(t.Context(), "reader", metav1.GetOptions{})
+	within(t, 30*time.Second, "a second pod of the claim runs", w.storageReady("disks", "reader"))
+	pod, err := w.rome.Client().CoreV1().Pods("disks").Get(t.Context(), "reader", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "milan", pod.Spec.NodeName)
-	require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "reader", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").Delete(t.Context(), "reader", metav1.DeleteOptions{}))
 }
 
 func testExpansion(t *testing.T, w *world) {
@@ -34,16 +34,16 @@ func testExpansion(t *testing.T, w *world) {
 	within(t, 15*time.Second, "the provider is asked for more", w.asksFor("data-db-1", "2Gi"))
 	two := resource.MustParse("2Gi")
 	within(t, 15*time.Second, "there is more, as its driver says", func(ctx context.Context) error {
-		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, "data-db-1", metav1.GetOptions{})
+		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Get(ctx, "data-db-1", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: two}
-		_, err = w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").UpdateStatus(ctx, c, metav1.UpdateOptions{})
+		_, err = w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").UpdateStatus(ctx, c, metav1.UpdateOptions{})
 		return err
 	})
 	within(t, 15*time.Second, "the size shows here", func(ctx context.Context) error {
-		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(ctx, "data-db-1", metav1.GetOptions{})
+		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(ctx, "data-db-1", metav1.GetOptions{})
 		if err == nil && c.Status.Capacity.Storage().Cmp(two) != 0 {
 			err = fmt.Errorf("it has %s", c.Status.Capacity.Storage())
 		}
@@ -58,7 +58,7 @@ func testStorageProviderAway(t *testing.T, w *world) {
 	w.chosenClaim(t, "away")
 	w.milan.Proxied().Pass()
 	within(t, 30*time.Second, "it is bound when the provider is back", w.claimBound("away"))
-	w.claimGone(t, "shop", "shop-rome", "away")
+	w.claimGone(t, "disks", "disks-rome", "away")
 }
 
 // claimGone deletes a claim by name, and requires that everything of it goes.
@@ -82,11 +82,11 @@ func (w *world) dataGone(twin string, claim *corev1.PersistentVolumeClaim) func(
 }
 
 func testDeletedByName(t *testing.T, w *world) {
-	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("shop").Delete(t.Context(), "late", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("disks").Delete(t.Context(), "late", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "its pod is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().CoreV1().Pods("shop").Get(ctx, "late-0", metav1.GetOptions{}))
+		return absent(w.rome.Client().CoreV1().Pods("disks").Get(ctx, "late-0", metav1.GetOptions{}))
 	})
-	w.claimGone(t, "shop", "shop-rome", "data-late-0")
+	w.claimGone(t, "disks", "disks-rome", "data-late-0")
 }
 
 // twinKept waits until a twin is kept, and requires its data and nothing that runs.
@@ -111,20 +111,20 @@ func (w *world) twinKept(t *testing.T, twin, claim string, uid types.UID) {
 
 func testUnoffloadKeeps(t *testing.T, w *world) {
 	ctx := t.Context()
-	uid := w.claimUID(t, "shop-rome", "data-db-0")
+	uid := w.claimUID(t, "disks-rome", "data-db-0")
 	require.NotEmpty(t, uid)
-	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("shop")
+	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("disks")
 	require.NoError(t, offloadings.Delete(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
-	w.twinKept(t, "shop-rome", "data-db-0", uid)
+	w.twinKept(t, "disks-rome", "data-db-0", uid)
 	within(t, 30*time.Second, "the NamespaceOffloading is gone", func(ctx context.Context) error {
 		return absent(offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{}))
 	})
 
-	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	require.NoError(t, w.rome.Client().CoreV1().Pods("shop").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
-	within(t, 60*time.Second, "the pods are back with their data", w.storageReady("shop", "db-0"))
-	w.requireVolume(t, "shop", "shop-rome", "data-db-0")
-	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
+	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	within(t, 60*time.Second, "the pods are back with their data", w.storageReady("disks", "db-0"))
+	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
+	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
 }
 
 func (w *world) namespaceDeleted(t *testing.T, name string) {
@@ -137,11 +137,11 @@ func (w *world) namespaceDeleted(t *testing.T, name string) {
 }
 
 func testNamespaceKeeps(t *testing.T, w *world) {
-	uid := w.claimUID(t, "shop-rome", "data-db-0")
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data-db-0", metav1.GetOptions{})
+	uid := w.claimUID(t, "disks-rome", "data-db-0")
+	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(t.Context(), "data-db-0", metav1.GetOptions{})
 	require.NoError(t, err)
-	w.namespaceDeleted(t, "shop")
-	w.twinKept(t, "shop-rome", "data-db-0", uid)
+	w.namespaceDeleted(t, "disks")
+	w.twinKept(t, "disks-rome", "data-db-0", uid)
 	within(t, 30*time.Second, "the volume says that the data is kept", func(ctx context.Context) error {
 		v, err := w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 		if err == nil && v.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" {
@@ -149,18 +149,18 @@ func testNamespaceKeeps(t *testing.T, w *world) {
 		}
 		return err
 	})
-	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
+	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
 }
 
 // testAdoption: what another namespace of the name asks for does not get the data that was
 // kept, unless it says so.
 func testAdoption(t *testing.T, w *world) {
-	uid := w.claimUID(t, "shop-rome", "data-db-0")
+	uid := w.claimUID(t, "disks-rome", "data-db-0")
 	require.NotEmpty(t, uid)
-	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	_, err := w.rome.Client().AppsV1().StatefulSets("shop").Create(t.Context(), statefulSet("db", 1), metav1.CreateOptions{})
+	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	_, err := w.rome.Client().AppsV1().StatefulSets("disks").Create(t.Context(), statefulSet("db", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
-	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
 	var local *corev1.PersistentVolumeClaim
 	within(t, 30*time.Second, "the claim is made", func(ctx context.Context) error {
 		local, err = claims.Get(ctx, "data-db-0", metav1.GetOptions{})
@@ -171,19 +171,19 @@ func testAdoption(t *testing.T, w *world) {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
 	_, err = claims.Patch(t.Context(), "data-db-0", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	within(t, 60*time.Second, "its pod runs with the data", w.storageReady("shop", "db-0"))
-	w.requireVolume(t, "shop", "shop-rome", "data-db-0")
-	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
-	w.namespaceDeleted(t, "shop")
-	w.twinKept(t, "shop-rome", "data-db-0", uid)
+	within(t, 60*time.Second, "its pod runs with the data", w.storageReady("disks", "db-0"))
+	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
+	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
+	w.namespaceDeleted(t, "disks")
+	w.twinKept(t, "disks-rome", "data-db-0", uid)
 }
 
 // testTwinDataDeleted: kept data goes when its deletion is asked for by name.
 func testTwinDataDeleted(t *testing.T, w *world) {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"shop-rome"}}}`, offloadingv1beta1.DeleteVolumesAnnotation)
-	_, err := w.milan.Client().CoreV1().Namespaces().Patch(t.Context(), "shop-rome", types.MergePatchType, patch, metav1.PatchOptions{})
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"disks-rome"}}}`, offloadingv1beta1.DeleteVolumesAnnotation)
+	_, err := w.milan.Client().CoreV1().Namespaces().Patch(t.Context(), "disks-rome", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	within(t, 30*time.Second, "the twin goes", func(ctx context.Context) error {
-		return absent(w.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{}))
+		return absent(w.milan.Client().CoreV1().Namespaces().Get(ctx, "disks-rome", metav1.GetOptions{}))
 	})
 }

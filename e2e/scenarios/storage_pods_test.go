@@ -25,35 +25,35 @@ func onVirtualNodes(name string, source corev1.VolumeSource) *corev1.Pod {
 // testEphemeralVolume: a pod's own claim is carried as any other, and its data goes with
 // the pod.
 func testEphemeralVolume(t *testing.T, w *world) {
-	pods := w.rome.Client().CoreV1().Pods("shop")
+	pods := w.rome.Client().CoreV1().Pods("disks")
 	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	_, err := pods.Create(t.Context(), onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: template.Spec},
 	}}), metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, 30*time.Second, "it runs with its volume", w.storageReady("shop", "scratch"))
-	w.requireVolume(t, "shop", "shop-rome", "scratch-data")
-	there, err := w.milan.Client().CoreV1().Pods("shop-rome").Get(t.Context(), "scratch", metav1.GetOptions{})
+	within(t, 30*time.Second, "it runs with its volume", w.storageReady("disks", "scratch"))
+	w.requireVolume(t, "disks", "disks-rome", "scratch-data")
+	there, err := w.milan.Client().CoreV1().Pods("disks-rome").Get(t.Context(), "scratch", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "scratch-data", there.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
 
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "scratch-data", metav1.GetOptions{})
+	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(t.Context(), "scratch-data", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NoError(t, pods.Delete(t.Context(), "scratch", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "its data goes with the pod", w.dataGone("shop-rome", claim))
+	within(t, 30*time.Second, "its data goes with the pod", w.dataGone("disks-rome", claim))
 }
 
 // testDataOfAnother: a pod whose claim is bound otherwise does not get what an earlier
 // claim of the name has left in the provider.
 func testDataOfAnother(t *testing.T, w *world) {
-	pods, volumes, claims := w.rome.Client().CoreV1().Pods("shop"), w.rome.Client().CoreV1().PersistentVolumes(), w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	pods, volumes, claims := w.rome.Client().CoreV1().Pods("disks"), w.rome.Client().CoreV1().PersistentVolumes(), w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
 	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "reused"}}
 	w.chosenClaim(t, "reused")
 	_, err := pods.Create(t.Context(), onVirtualNodes("user", source), metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, 30*time.Second, "a pod writes its data", w.storageReady("shop", "user"))
+	within(t, 30*time.Second, "a pod writes its data", w.storageReady("disks", "user"))
 	require.NoError(t, pods.Delete(t.Context(), "user", metav1.DeleteOptions{}))
-	earlier := w.claimUID(t, "shop-rome", "reused")
+	earlier := w.claimUID(t, "disks-rome", "reused")
 	claim, err := claims.Get(t.Context(), "reused", metav1.GetOptions{})
 	require.NoError(t, err)
 	_, err = volumes.Patch(t.Context(), claim.Spec.VolumeName, types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
@@ -86,12 +86,12 @@ func testDataOfAnother(t *testing.T, w *world) {
 		}
 		return err
 	})
-	require.NoError(t, absent(w.milan.Client().CoreV1().Pods("shop-rome").Get(t.Context(), "reuser", metav1.GetOptions{})))
-	require.Equal(t, earlier, w.claimUID(t, "shop-rome", "reused"))
+	require.NoError(t, absent(w.milan.Client().CoreV1().Pods("disks-rome").Get(t.Context(), "reuser", metav1.GetOptions{})))
+	require.Equal(t, earlier, w.claimUID(t, "disks-rome", "reused"))
 
-	require.NoError(t, w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Delete(t.Context(), "reused", metav1.DeleteOptions{}))
+	require.NoError(t, w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Delete(t.Context(), "reused", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "it goes out when the name is free", func(ctx context.Context) error {
-		_, err := w.milan.Client().CoreV1().Pods("shop-rome").Get(ctx, "reuser", metav1.GetOptions{})
+		_, err := w.milan.Client().CoreV1().Pods("disks-rome").Get(ctx, "reuser", metav1.GetOptions{})
 		return err
 	})
 	require.NoError(t, pods.Delete(t.Context(), "reuser", metav1.DeleteOptions{}))

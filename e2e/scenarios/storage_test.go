@@ -130,19 +130,19 @@ func (w *world) claimUID(t *testing.T, twin, name string) types.UID {
 	return claim.UID
 }
 
-func TestStorage(t *testing.T) {
-	w := newWorld(t)
+// testStorage: the volumes of offloaded pods are in the provider.
+func testStorage(t *testing.T, w *world) {
 	disks(t, w)
 	testNoStorage(t, w)
 	w.offersStorage(t, "milan", `[{"storageClassName":"disk"}]`)
-	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
-	sets := w.rome.Client().AppsV1().StatefulSets("shop")
+	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{})
+	sets := w.rome.Client().AppsV1().StatefulSets("disks")
 	_, err := sets.Create(t.Context(), statefulSet("db", 2), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, pod := range []string{"db-0", "db-1"} {
-		within(t, 30*time.Second, pod+" runs with its volume", w.storageReady("shop", pod))
+		within(t, 30*time.Second, pod+" runs with its volume", w.storageReady("disks", pod))
 	}
-	w.requireVolume(t, "shop", "shop-rome", "data-db-0")
+	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
 	t.Run("Events", func(t *testing.T) { testStorageEvents(t, w) })
 	t.Run("RestartWritesNothing", func(t *testing.T) { testStorageRestart(t, w) })
 	t.Run("SecondPod", func(t *testing.T) { testSecondPod(t, w) })
@@ -195,27 +195,27 @@ func testNoStorage(t *testing.T, w *world) {
 }
 
 func testStorageRestart(t *testing.T, w *world) {
-	before := w.claimUID(t, "shop-rome", "data-db-0")
+	before := w.claimUID(t, "disks-rome", "data-db-0")
 	versions := w.storageVersions(t)
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
 	within(t, 20*time.Second, "the vkubelet leads again", func(ctx context.Context) error {
 		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue)
 	})
-	_, err := w.rome.Client().AppsV1().StatefulSets("shop").Create(t.Context(), statefulSet("late", 1), metav1.CreateOptions{})
+	_, err := w.rome.Client().AppsV1().StatefulSets("disks").Create(t.Context(), statefulSet("late", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, 30*time.Second, "another volume is provisioned", w.storageReady("shop", "late-0"))
+	within(t, 30*time.Second, "another volume is provisioned", w.storageReady("disks", "late-0"))
 	for name, version := range w.storageVersions(t) {
 		if before, had := versions[name]; had {
 			require.Equal(t, before, version, name)
 		}
 	}
-	require.Equal(t, before, w.claimUID(t, "shop-rome", "data-db-0"))
+	require.Equal(t, before, w.claimUID(t, "disks-rome", "data-db-0"))
 }
 
 func (w *world) storageVersions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for namespace, c := range map[string]*lab.Cluster{"shop": w.rome.Cluster, "shop-rome": w.milan.Cluster} {
+	for namespace, c := range map[string]*lab.Cluster{"disks": w.rome.Cluster, "disks-rome": w.milan.Cluster} {
 		claims, err := c.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, claim := range claims.Items {
