@@ -39,7 +39,6 @@ func scenarios() []scenario {
 		{s, "TestUpgrade", true, all},
 
 		{s, "TestClocks", false, "peering health shadow"},
-		{s, "TestEnrolment", false, "peering/auth peering/join peering/trust"},
 		{s, "TestFaultsHome", false, pods},
 		{s, "TestFaultsProvider", false, pods},
 		{s, "TestFull", false, pods},

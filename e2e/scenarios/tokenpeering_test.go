@@ -26,7 +26,7 @@ import (
 func TestTokenPeering(t *testing.T) {
 	w := newClusters(t, func(o *lab.ClusterOptions) { o.Audit = true }, map[string]any{
 		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
-		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
+		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 100000, "requestsPerMinute": 100000},
 		"controller":     map[string]any{"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()},
 	})
 	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
@@ -36,6 +36,7 @@ func TestTokenPeering(t *testing.T) {
 	t.Run("GitOps", func(t *testing.T) { testTokenGitOps(t, w, before) })
 	t.Run("Renewal", func(t *testing.T) { testTokenRenewal(t, w, before) })
 	t.Run("Dead", func(t *testing.T) { testTokenDeadPeer(t, w, before) })
+	t.Run("Enrolment", func(t *testing.T) { testEnrolment(t, w) })
 }
 
 // rest returns what is in both clusters when they have come to rest.
