@@ -248,11 +248,11 @@ func TestPreWithoutRightsToRead(t *testing.T) {
 }
 
 // endpoint serves what an authentication endpoint answers to a GET, with the certificate of an
-// authority, and returns a token of it.
-func endpoint(t *testing.T, status int, date time.Time) (trust.Token, *httptest.Server) {
+// authority, and returns a token of it. Its clock is ahead by that much.
+func endpoint(t *testing.T, status int, ahead time.Duration) (trust.Token, *httptest.Server) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Date", date.UTC().Format(http.TimeFormat))
+		w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 		if r.Method != http.MethodGet || r.URL.Path != trust.EnrollPath || r.ContentLength > 0 || r.Header.Get("Authorization") != "" {
 			status = http.StatusTeapot
 		}
@@ -266,10 +266,10 @@ func endpoint(t *testing.T, status int, date time.Time) (trust.Token, *httptest.
 
 func TestCheckToken(t *testing.T) {
 	t.Parallel()
-	good, _ := endpoint(t, http.StatusMethodNotAllowed, time.Now())
-	other, _ := endpoint(t, http.StatusOK, time.Now())
-	skewed, _ := endpoint(t, http.StatusMethodNotAllowed, time.Now().Add(-time.Hour))
-	closed, server := endpoint(t, http.StatusMethodNotAllowed, time.Now())
+	good, _ := endpoint(t, http.StatusMethodNotAllowed, 0)
+	other, _ := endpoint(t, http.StatusOK, 0)
+	skewed, _ := endpoint(t, http.StatusMethodNotAllowed, -time.Hour)
+	closed, server := endpoint(t, http.StatusMethodNotAllowed, 0)
 	server.Close()
 	pinned := good
 	pinned.CA = strings.Repeat("0", 64)
@@ -305,7 +305,7 @@ func TestCheckToken(t *testing.T) {
 
 func TestCheckTokenAndTheCluster(t *testing.T) {
 	t.Parallel()
-	good, _ := endpoint(t, http.StatusMethodNotAllowed, time.Now())
+	good, _ := endpoint(t, http.StatusMethodNotAllowed, 0)
 	rome := installation(t, "rome")
 	require.NoError(t, rome.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}))
 	out, err := rome.run(t, "check", "--token", good.String())
