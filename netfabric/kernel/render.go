@@ -86,10 +86,12 @@ func conditions(m plan.Match) (out []expr.Any) {
 		out = append(out, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
 	}
 	if m.Local {
-		out = append(out, addressType(expr.CmpOpEq, unix.RTN_LOCAL)...)
+		out = append(out, addressType(), &expr.Cmp{Register: reg, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
 	}
 	if m.Stays {
-		out = append(out, addressType(expr.CmpOpNeq, unix.RTN_UNICAST)...)
+		// The kernel compares byte by byte, which is right for numbers of one byte.
+		from, to := binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL), binaryutil.NativeEndian.PutUint32(unix.RTN_MULTICAST)
+		out = append(out, addressType(), &expr.Range{Op: expr.CmpOpEq, Register: reg, FromData: from, ToData: to})
 	}
 	if m.SYN {
 		out = append(out, synOnly()...)
@@ -100,12 +102,9 @@ func conditions(m plan.Match) (out []expr.Any) {
 	return out
 }
 
-// addressType compares the type of the route to the destination.
-func addressType(op expr.CmpOp, kind uint32) []expr.Any {
-	return []expr.Any{
-		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
-		&expr.Cmp{Op: op, Register: reg, Data: binaryutil.NativeEndian.PutUint32(kind)},
-	}
+// addressType loads the type of the route to the destination.
+func addressType() expr.Any {
+	return &expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true}
 }
 
 func nfproto(f plan.Family) uint32 {

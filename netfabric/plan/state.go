@@ -226,7 +226,7 @@ type Match struct {
 	Port   uint16 // destination
 	From   uint16 // source port
 	Local  bool   // fib daddr type local
-	Stays  bool   // fib daddr type != unicast: an address of this host, broadcast or multicast
+	Stays  bool   // fib daddr type 2-5, which is local, broadcast, anycast or multicast: the host delivers to itself
 	SYN    bool   // tcp flags & (syn | rst) == syn
 	CT     CT     // ct state
 	Set    Lookup // the key is in the set

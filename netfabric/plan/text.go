@@ -217,7 +217,7 @@ func (m Match) String() string {
 	return words(
 		device("iifname", m.In), device("oifname", m.Out),
 		when(m.Local, "fib daddr type local"),
-		when(m.Stays, "fib daddr type != unicast"),
+		when(m.Stays, "fib daddr type 2-5"),
 		m.protocol(),
 		when(m.Port != 0, "%s dport %d", m.Proto, m.Port),
 		when(m.From != 0, "%s sport %d", m.Proto, m.From),
