@@ -8,10 +8,10 @@ export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
 TOOLS := bin/tools
-TEST_FLAGS ?= -shuffle=on -timeout=60m -p 4 -parallel 64
-# Those that count lost packets run before the others, alone. The others run beside each other:
-# tests wait more than they compute. Scenarios, which are tests on clusters, are listed in
-# hack/scenario.go; no more clusters run at a time than there are seats for (LAB_SEATS).
+TEST_FLAGS ?= -shuffle=on -timeout=60m -p 3 -parallel 64
+# Those that count lost packets run before the others, alone. Scenarios, which are tests on
+# clusters, run after the others. They are listed in hack/scenario.go; no more clusters run at a
+# time than there are seats for (LAB_SEATS).
 TEST = go run ./hack test -alone ./netfabric/kernel
 # What peers send to the network fabric, as pods, as their status, as endpoints and to enrol is
 # fuzzed by make test-more and make test-all; make test plays the seeds.

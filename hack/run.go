@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// scenariosPerCore is the number of scenarios beside each other for each core: they wait
+	// scenariosOfTwoCores is the number of scenarios beside each other for two cores: they wait
 	// more than they compute.
-	scenariosPerCore = 2
+	scenariosOfTwoCores = 3
 	// stopPatience is how long a test may clean up after an interrupt.
 	stopPatience = 2 * time.Minute
 )
@@ -39,7 +39,7 @@ func (r *testRun) scenarios(ctx context.Context, list []scenario) {
 		}
 		binaries[s.folder] = binary
 	}
-	room := make(chan struct{}, scenariosPerCore*runtime.GOMAXPROCS(0))
+	room := make(chan struct{}, max(1, scenariosOfTwoCores*runtime.GOMAXPROCS(0)/2))
 	var running sync.WaitGroup
 	for _, s := range list {
 		room <- struct{}{}

@@ -106,12 +106,10 @@ func (r *testRun) all(ctx context.Context) int {
 	if r.set != setMore && r.alone != "" {
 		r.goTest(ctx, append(slices.Clone(r.flags), strings.Fields(r.alone)...)...)
 	}
-	var parts sync.WaitGroup
 	if r.set != setMore {
-		parts.Go(func() { r.units(ctx) })
+		r.units(ctx) // they compute, and scenarios wait with deadlines: not beside each other
 	}
-	parts.Go(func() { r.scenarios(ctx, selected) })
-	parts.Wait()
+	r.scenarios(ctx, selected)
 	r.again(ctx)
 	failed := len(r.summary.failed) > 0 || len(r.broken) > 0
 	if r.set == setMore && !failed {
