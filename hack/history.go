@@ -23,7 +23,8 @@ type history struct {
 	Ran  map[string]time.Time     `json:"ran,omitempty"`
 	// Flakes are tests that failed and passed when they ran again, oldest first.
 	Flakes []flake `json:"flakes,omitempty"`
-	// Proven is the last commit of which `make test-more` passed.
+	// Proven is the last commit of which `make test-more` passed with all scenarios that
+	// concerned it.
 	Proven string `json:"proven,omitempty"`
 }
 

@@ -44,6 +44,7 @@ func (r *testRun) scenarios(ctx context.Context, list []scenario) {
 	for _, s := range list {
 		room <- struct{}{}
 		if late := time.Since(r.begin) + r.history.took(s); r.set == setMore && late > moreBudget {
+			r.late = true
 			r.summary.leave(s)
 			<-room
 			continue

@@ -101,8 +101,8 @@ func coreScenarios(h history) []scenario {
 }
 
 // moreScenarios returns the tests of `make test-more`: those that files concern, then a third
-// of the others, which are those that have not run for longest. rotation decides among tests
-// that never ran.
+// of the others. The order is that of their last runs, because time may end before the list.
+// rotation decides among others that never ran.
 func moreScenarios(h history, files []string, rotation int) []scenario {
 	var concerned, others []scenario
 	turn := map[string]int{}
@@ -117,7 +117,9 @@ func moreScenarios(h history, files []string, rotation int) []scenario {
 	slices.SortStableFunc(others, func(a, b scenario) int {
 		return cmp.Or(h.ran(a).Compare(h.ran(b)), cmp.Compare(turn[a.name()], turn[b.name()]))
 	})
-	return append(longestFirst(h, concerned), longestFirst(h, others[:(len(others)+2)/3])...)
+	concerned = longestFirst(h, concerned)
+	slices.SortStableFunc(concerned, func(a, b scenario) int { return h.ran(a).Compare(h.ran(b)) })
+	return append(concerned, longestFirst(h, others[:(len(others)+2)/3])...)
 }
 
 // longestFirst sorts by the duration of the last run. A test without one counts as long.

@@ -80,6 +80,7 @@ type testRun struct {
 
 	mu     sync.Mutex
 	broken []error // that no test reports
+	late   bool    // there was no time for a scenario
 }
 
 func newRun(ctx context.Context, o testOptions) (*testRun, error) {
@@ -112,7 +113,7 @@ func (r *testRun) all(ctx context.Context) int {
 	r.scenarios(ctx, selected)
 	r.again(ctx)
 	failed := len(r.summary.failed) > 0 || len(r.broken) > 0
-	if r.set == setMore && !failed {
+	if r.set == setMore && !failed && !r.late {
 		r.history.Proven = r.commit
 	}
 	if err := r.history.write(); err != nil {
