@@ -193,13 +193,14 @@ func testQuotaRefused(t *testing.T, w *world) {
 	a.create(t, declared("huge", "1001m", "1001m"))
 	a.waits(t, "huge", offloadingv1beta1.ReasonQuotaTooSmall, "larger than the quota")
 	require.NoError(t, w.sites.Restart(&w.milan.Webhook))
+	_, peer := clients(t, holder{in: w.milan, namespace: a.tenant, account: "peer-1"}.config(t)) // a peer's ShadowPods are judged
 	within(t, 20*time.Second, "the webhook refuses what is too large", func(ctx context.Context) error {
 		s, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(a.twin).Get(ctx, "huge", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		s.ObjectMeta = metav1.ObjectMeta{Namespace: a.twin, Name: "early", Labels: s.Labels}
-		_, err = w.milan.Liqod().OffloadingV1beta1().ShadowPods(a.twin).Create(ctx, s, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = peer.OffloadingV1beta1().ShadowPods(a.twin).Create(ctx, s, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "larger than the quota of cluster rome") {
 			return fmt.Errorf("the answer is %w", errors.Join(errors.New("not that"), err))
 		}
