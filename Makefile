@@ -29,7 +29,7 @@ help: ## List the targets
 build: ## Build the static binary bin/liqod
 	go build -o bin/liqod .
 
-test: ## Run what has to pass: some 12 minutes on 2 cores
+test: ## Run what has to pass: some 8 minutes on 2 cores
 	$(DEPS)
 	go -C hack/promql test .
 	$(TEST) -- $(TEST_FLAGS)
