@@ -63,10 +63,12 @@ func testRemoteDeleted(t *testing.T, w *world) {
 		before[name] = c.remote(t, name).UID
 		require.NoError(t, remote.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	c.untilLocal(t, 5*time.Second, "always", "is not Ready while its pod ends", func(p *corev1.Pod) bool {
-		return podCondition(p, corev1.PodReady).Status == corev1.ConditionFalse
-	})
 	c.replaced(t, "always", before["always"], 1)
+	seen := c.home.of(c.local(t, "always").UID)
+	ready := slices.IndexFunc(seen, func(m moment) bool { return podCondition(m.pod, corev1.PodReady).Status == corev1.ConditionTrue })
+	require.True(t, slices.ContainsFunc(seen[max(ready, 0):], func(m moment) bool {
+		return podCondition(m.pod, corev1.PodReady).Status == corev1.ConditionFalse && m.pod.Status.Phase == corev1.PodRunning && restarts(m.pod) == 0
+	}), "it is not Ready while its pod ends: it was seen %d times", len(seen))
 	c.requireLost(t, "never")
 	c.replaced(t, "onfailure-killed", before["onfailure-killed"], 1)
 	c.requireLost(t, "onfailure-done")
