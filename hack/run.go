@@ -122,12 +122,21 @@ func (r *testRun) again(ctx context.Context) {
 		if s, ok := scenarioOf(f); ok {
 			r.scenario(ctx, s, filepath.Join(r.dir, path.Base(s.folder)+".test"))
 		} else {
-			r.goTest(ctx, "-count=1", "-timeout=30m", "-run", "^"+f.test+"$", f.pkg)
+			r.goTest(ctx, againArgs(f)...)
 		}
 		if r.summary.passedAgain(f) {
 			r.history.Flakes = append(r.history.Flakes, flake{Test: f.pkg + " " + f.test, Commit: r.commit, When: time.Now().Round(time.Second)})
 		}
 	}
+}
+
+// againArgs returns the arguments of go test for a failed test, or for a whole package.
+func againArgs(f failedTest) []string {
+	args := []string{"-count=1", "-timeout=30m"}
+	if f.test != "" {
+		args = append(args, "-run", "^"+f.test+"$")
+	}
+	return append(args, f.pkg)
 }
 
 // scenarioOf returns the scenario of a failed test, if it is one.

@@ -85,6 +85,13 @@ func TestFailedTests(t *testing.T) {
 	}
 }
 
+// TestAgainArgs: the repetition of a package runs all of its tests. With a pattern that is empty
+// it would run none, and pass.
+func TestAgainArgs(t *testing.T) {
+	require.Equal(t, []string{"-count=1", "-timeout=30m", "-run", "^TestA$", "p"}, againArgs(failedTest{"p", "TestA"}))
+	require.Equal(t, []string{"-count=1", "-timeout=30m", "p"}, againArgs(failedTest{pkg: "p"}))
+}
+
 // TestRetry: a failed test that passes when it runs again is flaky and not failed, is counted
 // once, and stands last in the output. One that fails again has failed.
 func TestRetry(t *testing.T) {
