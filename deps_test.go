@@ -354,7 +354,7 @@ func TestTheRulesThemselves(t *testing.T) {
 		"a domain uses kube":           {"shadow/node", "kube/loop", true},
 		"domains do not meet":          {"shadow/node", "reflect/kinds", false},
 		"nor the other way":            {"reflect/kinds", "shadow/node", false},
-		"forge is pure":                {"reflect/forge", "kube/apply", false},
+		"forge is pure":                {"reflect/forge", "kube/store", false},
 		"forge knows the API":          {"reflect/forge", "api/offloading/v1beta1", true},
 		"kube knows nothing of ours":   {"kube/loop", "api/core/v1beta1", false},
 		"health is told":               {"health", "kube/loop", false},

@@ -10,8 +10,8 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // clients are the clients of one API server.
@@ -40,7 +40,7 @@ type home struct {
 	lease         *lease.Runner
 	identity      string
 	// head detects that the cluster's state went back.
-	head *informer.Head
+	head *store.Head
 }
 
 // newHome returns the clients of the process's own cluster and the lease of the role. It
@@ -51,7 +51,7 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 		return home{}, err
 	}
 	settings := client.Settings{UserAgent: env.UserAgent, Observer: env.Requests("home"), Log: env.Log}
-	h := home{identity: identity(), head: informer.NewHead(env.Clock)}
+	h := home{identity: identity(), head: store.NewHead(env.Clock)}
 	if h.plain, err = newClients(client.Harden(base, settings)); err != nil {
 		return home{}, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // newRecorder returns a recorder of events, and a function that stops it.
@@ -34,7 +34,7 @@ type brief struct{ record.EventRecorder }
 
 // Event implements record.EventRecorder.
 func (b brief) Event(object runtime.Object, eventtype, reason, message string) {
-	b.EventRecorder.Event(object, eventtype, reason, apply.ClipMessage(message))
+	b.EventRecorder.Event(object, eventtype, reason, store.ClipMessage(message))
 }
 
 // Eventf implements record.EventRecorder.
@@ -44,5 +44,5 @@ func (b brief) Eventf(object runtime.Object, eventtype, reason, format string, a
 
 // AnnotatedEventf implements record.EventRecorder.
 func (b brief) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventtype, reason, format string, args ...any) {
-	b.EventRecorder.AnnotatedEventf(object, annotations, eventtype, reason, "%s", apply.ClipMessage(fmt.Sprintf(format, args...)))
+	b.EventRecorder.AnnotatedEventf(object, annotations, eventtype, reason, "%s", store.ClipMessage(fmt.Sprintf(format, args...)))
 }

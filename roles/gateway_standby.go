@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // activeLabel is on the pod of the gateway that is active: its Service leads to this one.
@@ -30,7 +30,7 @@ func activate(pods corev1client.PodInterface, self string) func(context.Context)
 			if pod.Name == self {
 				continue
 			}
-			if err := setActive(ctx, pods, pod.Name, nil); apply.IgnoreGone(err) != nil {
+			if err := setActive(ctx, pods, pod.Name, nil); store.IgnoreGone(err) != nil {
 				return err
 			}
 		}
@@ -40,7 +40,7 @@ func activate(pods corev1client.PodInterface, self string) func(context.Context)
 
 // setActive writes the label of a pod; nil takes it off.
 func setActive(ctx context.Context, pods corev1client.PodInterface, name string, value any) error {
-	body, err := json.Marshal(apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{activeLabel: value}}})
+	body, err := json.Marshal(store.Patch{"metadata": store.Patch{"labels": store.Patch{activeLabel: value}}})
 	if err != nil {
 		return fmt.Errorf("encoding a label: %w", err)
 	}

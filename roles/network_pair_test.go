@@ -20,8 +20,8 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/replication"
 	"github.com/liqod/liqod/roles/config"
@@ -201,7 +201,7 @@ func TestTwoClusters(t *testing.T) {
 
 	c := rome.connection()
 	c.Status.ObservedGeneration = c.Generation
-	apply.SetCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Connected", Message: "milan answers"})
+	store.SetCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Connected", Message: "milan answers"})
 	_, err := rome.liqo.NetworkingV1beta1().Connections(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	eventually("packets pass", func() bool { return rome.told().Status == metav1.ConditionTrue })

@@ -27,9 +27,9 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/forge"
@@ -425,7 +425,7 @@ func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(con
 
 // recordedUID reads the UID that the ForeignCluster has recorded for a peer.
 func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID, error) {
-	fc, err := apply.OrNil(v.home.plain.liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
+	fc, err := store.OrNil(v.home.plain.liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
 	if err != nil || fc == nil {
 		return "", err
 	}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // mirror keeps in one namespace away the pods that one namespace at home has on a node.
@@ -155,7 +155,7 @@ func (m *mirror) copyStatus(ctx context.Context, local, remote *corev1.Pod) erro
 	}
 	pod.ResourceVersion = ""
 	_, err := m.home.CoreV1().Pods(m.homeNamespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	return apply.IgnoreGone(err)
+	return store.IgnoreGone(err)
 }
 
 func (m *mirror) deleteRemote(ctx context.Context, remote *corev1.Pod, grace *int64) error {
@@ -171,7 +171,7 @@ func (m *mirror) delete(ctx context.Context, pods corev1client.PodInterface, pod
 	if _, done := m.deleted.Load(pod.UID); done {
 		return nil
 	}
-	err := apply.IgnoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
+	err := store.IgnoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
 	if err == nil {
 		m.deleted.Store(pod.UID, nil)
 	}

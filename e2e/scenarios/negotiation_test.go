@@ -22,7 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/site"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // TestNegotiation makes and ends peerings, and then has a consumer ask a provider for
@@ -189,7 +189,7 @@ func testNotOffered(t *testing.T, w *world) {
 	})
 	_, err = w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
-	require.NoError(t, apply.IgnoreNotFound(shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{})))
+	require.NoError(t, store.IgnoreNotFound(shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{})))
 
 	plain := corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), Labels: map[string]string{"region": "north"}}
 	for _, value := range []string{"milan-sim-1", "there-is-none"} {

@@ -17,7 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -133,7 +133,7 @@ func testTokenMeshParts(t *testing.T, m mesh, before map[*site.Site][]string) {
 	for _, s := range m.list {
 		for _, in := range m.list {
 			err := s.Client().CoreV1().Pods("mesh").Delete(t.Context(), "on-"+in.Name, metav1.DeleteOptions{})
-			require.NoError(t, apply.IgnoreNotFound(err))
+			require.NoError(t, store.IgnoreNotFound(err))
 		}
 	}
 	for _, s := range m.list {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // world is a consumer, rome, that uses a provider, milan.
@@ -101,7 +101,7 @@ func vkubeletGoes(t *testing.T, s *site.Site, patience time.Duration, namespace,
 		if err == nil && d.DeletionTimestamp == nil {
 			return fmt.Errorf("Deployment %s stands", d.Name)
 		}
-		return apply.IgnoreNotFound(err)
+		return store.IgnoreNotFound(err)
 	})
 	(*s.VKubelet(node)).Kill()
 	within(t, soon, "it is gone", func(ctx context.Context) error { return absent(look(ctx)) })

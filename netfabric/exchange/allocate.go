@@ -16,8 +16,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
@@ -161,7 +161,7 @@ type unknownError struct{ err error }
 
 // Error implements error.
 func (e *unknownError) Error() string {
-	return "nothing is given before the ranges of this cluster are known: " + apply.OneLine(e.err)
+	return "nothing is given before the ranges of this cluster are known: " + store.OneLine(e.err)
 }
 
 // Unwrap returns the cause.
@@ -300,13 +300,13 @@ func (c *claims) sync(ctx context.Context, key loop.Key) error {
 	}
 	// Before anything is given: a deletion waits until it is free again.
 	if have, err = c.hold(ctx, have, true); err != nil {
-		return apply.IgnoreNotFound(err)
+		return store.IgnoreNotFound(err)
 	}
 	want, err := c.answer(ctx, have)
 	if err != nil || want == nil {
 		return err
 	}
-	return apply.IgnoreNotFound(c.kind.report(ctx, have, *want))
+	return store.IgnoreNotFound(c.kind.report(ctx, have, *want))
 }
 
 // answer returns the desired status of a claim, or nil if the status stays.
@@ -424,7 +424,7 @@ func (p *pool) usable(space *ipam.Space, a ipam.Allocation) error {
 
 // hold gives a claim our finalizer, or takes it away.
 func (c *claims) hold(ctx context.Context, have claim, want bool) (claim, error) {
-	body, _, err := apply.FinalizerPatch(have.object, c.pool.finalizer(), want)
+	body, _, err := store.FinalizerPatch(have.object, c.pool.finalizer(), want)
 	if err != nil || body == nil {
 		return have, err
 	}
@@ -447,5 +447,5 @@ func (c *claims) end(ctx context.Context, have claim) error {
 		return err
 	}
 	_, err := c.hold(ctx, have, false)
-	return apply.IgnoreNotFound(err)
+	return store.IgnoreNotFound(err)
 }

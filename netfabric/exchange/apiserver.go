@@ -26,9 +26,8 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // APIServerService is the name of the Service of the API server, in namespace default.
@@ -165,7 +164,7 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 // wanted reports whether pods in a peer's cluster are led to the API server through the
 // network fabric.
 func (a *APIServer) wanted(peer string) (bool, error) {
-	fc, err := apply.OrNil(a.cfg.ForeignClusters.Lister().Get(peer))
+	fc, err := store.OrNil(a.cfg.ForeignClusters.Lister().Get(peer))
 	if err != nil {
 		return false, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
@@ -194,8 +193,8 @@ func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode,
 	if err != nil {
 		return fmt.Errorf("listing the EndpointSlices of the API server live: %w", err)
 	}
-	if now := chooseServer(informer.Pointers(live.Items), serverOf(have)); now != want {
-		return loop.After(informer.CatchUp) // the cache is behind
+	if now := chooseServer(store.Pointers(live.Items), serverOf(have)); now != want {
+		return loop.After(store.CatchUp) // the cache is behind
 	}
 	return a.remove(ctx, have) // its end is an event
 }
@@ -207,14 +206,14 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 			Labels: map[string]string{
 				corev1beta1.RemoteClusterIDLabel: vn.Spec.ClusterID, offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByAPIServer,
 			},
-			OwnerReferences: []metav1.OwnerReference{apply.ControllerReference(vn, offloadingv1beta1.SchemeGroupVersion.WithKind("VirtualNode"))},
+			OwnerReferences: []metav1.OwnerReference{store.ControllerReference(vn, offloadingv1beta1.SchemeGroupVersion.WithKind("VirtualNode"))},
 		},
 		// An API server outside of the nodes has no route back to peers.
 		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(want.Addr().String()), Masquerade: new(true), Ports: serverPort(want)},
 	}
 	_, err := a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return loop.After(informer.CatchUp) // the cache is behind
+		return loop.After(store.CatchUp) // the cache is behind
 	}
 	if err != nil {
 		return fmt.Errorf("creating the IP of the API server: %w", err)
@@ -223,8 +222,8 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 }
 
 func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
-	err := a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace).Delete(ctx, have.Name, apply.DeleteUID(have))
-	if err = apply.IgnoreGone(err); err != nil {
+	err := a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace).Delete(ctx, have.Name, store.DeleteUID(have))
+	if err = store.IgnoreGone(err); err != nil {
 		return fmt.Errorf("deleting the IP of the API server: %w", err)
 	}
 	return nil
@@ -240,11 +239,11 @@ func (a *APIServer) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
 	if !a.cfg.NoIPAM {
 		return nil // its end is an event
 	}
-	body, kind, err := apply.FinalizerPatch(ip, ipamv1alpha1.IPFinalizer, false)
+	body, kind, err := store.FinalizerPatch(ip, ipamv1alpha1.IPFinalizer, false)
 	if err != nil || body == nil {
 		return err
 	}
-	if _, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Patch(ctx, ip.Name, kind, body, metav1.PatchOptions{}); apply.IgnoreNotFound(err) != nil {
+	if _, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Patch(ctx, ip.Name, kind, body, metav1.PatchOptions{}); store.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing the finalizers of IP %s/%s: %w", ip.Namespace, ip.Name, err)
 	}
 	return nil

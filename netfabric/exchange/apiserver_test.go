@@ -20,9 +20,9 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // serverSlice is the EndpointSlice of an API server at the addresses.
@@ -179,7 +179,7 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"create ips " + tenant + "/milan-2-api-server"}, writes)
 	_, err = sync()
-	require.Equal(t, loop.After(informer.CatchUp), err, "the cache does not have it yet")
+	require.Equal(t, loop.After(store.CatchUp), err, "the cache does not have it yet")
 
 	have, err := liqo.IPAMV1alpha1().IPs(tenant).Get(t.Context(), "milan-2-api-server", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestAPIServerStaleCaches(t *testing.T) {
 
 	require.NoError(t, slices.Replace([]any{serverSlice(6443, "192.0.2.9")}, ""))
 	writes, err = sync()
-	require.Equal(t, loop.After(informer.CatchUp), err, "the live list has the address")
+	require.Equal(t, loop.After(store.CatchUp), err, "the live list has the address")
 	require.Empty(t, writes)
 	require.NoError(t, slices.Replace(nil, ""))
 	writes, err = sync()

@@ -14,7 +14,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -58,7 +58,7 @@ func (f facts) decide() decision {
 	if f.unknown != nil {
 		// What is in use stays: it was checked when the ranges were known.
 		if ready := meta.FindStatusCondition(out.status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
-			f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, fmt.Sprintf("cluster %s takes nothing of it over yet: %s", f.ClusterID, apply.OneLine(f.unknown)))
+			f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, fmt.Sprintf("cluster %s takes nothing of it over yet: %s", f.ClusterID, store.OneLine(f.unknown)))
 		}
 		return out
 	}
@@ -84,7 +84,7 @@ func (f facts) decide() decision {
 	default:
 		message := fmt.Sprintf("cluster %s has a view of each range", f.ClusterID)
 		if bad != nil {
-			message += fmt.Sprintf("; but of the views that %s has answered, some cannot be used: %s", f.peer, apply.OneLine(bad))
+			message += fmt.Sprintf("; but of the views that %s has answered, some cannot be used: %s", f.peer, store.OneLine(bad))
 		}
 		f.condition(&out, metav1.ConditionTrue, networkingv1beta1.ReasonNetworksAllocated, message)
 	}
@@ -109,7 +109,7 @@ func (f facts) holds() bool {
 }
 
 func (f facts) condition(out *decision, status metav1.ConditionStatus, reason, message string) {
-	apply.SetCondition(&out.status.Conditions, metav1.Condition{
+	store.SetCondition(&out.status.Conditions, metav1.Condition{
 		Type: networkingv1beta1.ConditionReady, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: f.theirs.Generation, LastTransitionTime: f.now,
 	})
@@ -207,7 +207,7 @@ func (f facts) network(name string, cidr networkingv1beta1.CIDR) *ipamv1alpha1.N
 }
 
 func ownedBy(c *networkingv1beta1.Configuration) metav1.OwnerReference {
-	return apply.ControllerReference(c, networkingv1beta1.SchemeGroupVersion.WithKind("Configuration"))
+	return store.ControllerReference(c, networkingv1beta1.SchemeGroupVersion.WithKind("Configuration"))
 }
 
 // owned returns have with the owner of want, and nil if it has it. A Configuration that was

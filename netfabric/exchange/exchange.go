@@ -25,9 +25,8 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
@@ -157,7 +156,7 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 		return e.end(ctx, f)
 	}
 	if f.theirs, err = e.hold(ctx, f.theirs, true); err != nil {
-		return apply.IgnoreNotFound(err)
+		return store.IgnoreNotFound(err)
 	}
 	d := f.decide()
 	err = errors.Join(e.claim(ctx, f.theirs.Namespace, d), e.report(ctx, f.theirs, d.status))
@@ -264,7 +263,7 @@ func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (check.Su
 
 // hold gives the peer's Configuration our finalizer, or takes it away.
 func (e *Exchange) hold(ctx context.Context, c *networkingv1beta1.Configuration, want bool) (*networkingv1beta1.Configuration, error) {
-	body, kind, err := apply.FinalizerPatch(c, networkingv1beta1.ConfigurationFinalizer, want)
+	body, kind, err := store.FinalizerPatch(c, networkingv1beta1.ConfigurationFinalizer, want)
 	if err != nil || body == nil {
 		return c, err
 	}
@@ -281,14 +280,14 @@ func (e *Exchange) claim(ctx context.Context, namespace string, d decision) erro
 	for _, n := range d.create {
 		_, err := networks.Create(ctx, n, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return loop.After(informer.CatchUp)
+			return loop.After(store.CatchUp)
 		}
 		if err != nil {
 			return fmt.Errorf("creating Network %s: %w", n.Name, err)
 		}
 	}
 	for _, n := range d.update {
-		if _, err := networks.Update(ctx, n, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+		if _, err := networks.Update(ctx, n, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("updating Network %s: %w", n.Name, err)
 		}
 	}
@@ -302,7 +301,7 @@ func (e *Exchange) report(ctx context.Context, c *networkingv1beta1.Configuratio
 	}
 	next := c.DeepCopy()
 	next.Status = status
-	if _, err := e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+	if _, err := e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("answering Configuration %s: %w", c.Name, err)
 	}
 	return nil
@@ -322,7 +321,7 @@ func (e *Exchange) connect(ctx context.Context, f facts, d decision) error {
 			OwnerReferences: []metav1.OwnerReference{ownedBy(f.theirs)}}, Spec: *d.connection}
 		_, err := connections.Create(ctx, want, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return loop.After(informer.CatchUp)
+			return loop.After(store.CatchUp)
 		}
 		if err != nil {
 			return fmt.Errorf("creating Connection %s: %w", f.peer, err)
@@ -339,7 +338,7 @@ func (e *Exchange) connect(ctx context.Context, f facts, d decision) error {
 	if equality.Semantic.DeepEqual(next, have) {
 		return nil
 	}
-	if _, err := connections.Update(ctx, next, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+	if _, err := connections.Update(ctx, next, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("updating Connection %s: %w", f.peer, err)
 	}
 	return nil
@@ -357,7 +356,7 @@ func (e *Exchange) disconnect(ctx context.Context, f facts) error {
 	}
 	if live.theirs != nil && live.theirs.DeletionTimestamp == nil {
 		if d := live.decide(); !d.apply || d.connection != nil {
-			return loop.After(informer.CatchUp)
+			return loop.After(store.CatchUp)
 		}
 	}
 	return e.deleteConnection(ctx, f.connection)
@@ -368,8 +367,8 @@ func (e *Exchange) deleteConnection(ctx context.Context, c *networkingv1beta1.Co
 		return nil
 	}
 	e.cfg.Log.Info("connection ends", zap.String("peer", c.Spec.ClusterID))
-	err := e.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Delete(ctx, c.Name, apply.DeleteUID(c))
-	if apply.IgnoreGone(err) != nil {
+	err := e.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Delete(ctx, c.Name, store.DeleteUID(c))
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting Connection %s: %w", c.Name, err)
 	}
 	return nil
@@ -410,7 +409,7 @@ func (e *Exchange) release(ctx context.Context, f facts, names []string) error {
 		return err
 	}
 	if live.theirs == nil || live.theirs.UID != f.theirs.UID || live.theirs.Generation != f.theirs.Generation {
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	}
 	for _, name := range names {
 		n := live.networks[name]
@@ -433,14 +432,14 @@ func (f facts) connected(view networkingv1beta1.CIDR) bool {
 // the finalizer of role ipam.
 func (f facts) stuck() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *ipamv1alpha1.Network) bool {
-		return managed(n) && n.DeletionTimestamp != nil && apply.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer)
+		return managed(n) && n.DeletionTimestamp != nil && store.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer)
 	})
 }
 
 func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 	networks := e.cfg.Client.IPAMV1alpha1().Networks(n.Namespace)
 	if n.DeletionTimestamp == nil {
-		if err := networks.Delete(ctx, n.Name, apply.DeleteUID(n)); apply.IgnoreGone(err) != nil {
+		if err := networks.Delete(ctx, n.Name, store.DeleteUID(n)); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting Network %s: %w", n.Name, err)
 		}
 		return nil
@@ -449,11 +448,11 @@ func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 		return nil
 	}
 	// With networking off, no role ipam runs that would take its finalizer away.
-	body, kind, err := apply.FinalizerPatch(n, ipamv1alpha1.NetworkFinalizer, false)
+	body, kind, err := store.FinalizerPatch(n, ipamv1alpha1.NetworkFinalizer, false)
 	if err != nil || body == nil {
 		return err
 	}
-	if _, err = networks.Patch(ctx, n.Name, kind, body, metav1.PatchOptions{}); apply.IgnoreNotFound(err) != nil {
+	if _, err = networks.Patch(ctx, n.Name, kind, body, metav1.PatchOptions{}); store.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing the finalizers of Network %s: %w", n.Name, err)
 	}
 	return nil
@@ -462,7 +461,7 @@ func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 // end removes what was made for a Configuration that is gone, that is being deleted, or that
 // is not to be answered any more: the Connection, when that is gone the Networks, and then our finalizer.
 func (e *Exchange) end(ctx context.Context, f facts) error {
-	held := f.theirs != nil && apply.HasFinalizer(f.theirs, networkingv1beta1.ConfigurationFinalizer)
+	held := f.theirs != nil && store.HasFinalizer(f.theirs, networkingv1beta1.ConfigurationFinalizer)
 	if !held && len(f.unneeded(nil)) == 0 && !(e.cfg.Off && f.stuck()) && (f.connection == nil || !managed(f.connection)) {
 		return nil
 	}
@@ -471,7 +470,7 @@ func (e *Exchange) end(ctx context.Context, f facts) error {
 		return err
 	}
 	if !e.cfg.Off && live.theirs != nil && live.theirs.DeletionTimestamp == nil {
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	}
 	if c := live.connection; c != nil && managed(c) {
 		if err := e.deleteConnection(ctx, c); err != nil {
@@ -492,5 +491,5 @@ func (e *Exchange) end(ctx context.Context, f facts) error {
 		return nil
 	}
 	_, err = e.hold(ctx, live.theirs, false)
-	return apply.IgnoreNotFound(err)
+	return store.IgnoreNotFound(err)
 }

@@ -16,8 +16,8 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 )
 
@@ -505,13 +505,13 @@ func TestStaleCaches(t *testing.T) {
 	again := b.replica()
 	require.NoError(t, again.stores()["configurations"].Replace(nil, ""))
 	writes, err := again.sync("milan")
-	require.ErrorIs(t, err, loop.After(informer.CatchUp))
+	require.ErrorIs(t, err, loop.After(store.CatchUp))
 	require.Empty(t, writes)
 
 	// Without this cluster's own.
 	require.NoError(t, again.stores()["configurations"].Replace([]any{b.theirs("milan")}, ""))
 	writes, err = again.sync("milan")
-	require.ErrorIs(t, err, loop.After(informer.CatchUp))
+	require.ErrorIs(t, err, loop.After(store.CatchUp))
 	require.Empty(t, writes)
 
 	// Without the Networks and the Connection: they are there.

@@ -13,8 +13,8 @@ import (
 	ipamclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
 
@@ -25,7 +25,7 @@ func newClaim(object metav1.Object, finalizer string, conditions []metav1.Condit
 		object: object, key: loop.Key{Namespace: object.GetNamespace(), Name: object.GetName()}, uid: string(object.GetUID()),
 		request: ipam.Request{Owner: string(object.GetUID())},
 		ready:   ready != nil && ready.Status == metav1.ConditionTrue,
-		deleted: object.GetDeletionTimestamp() != nil, held: apply.HasFinalizer(object, finalizer),
+		deleted: object.GetDeletionTimestamp() != nil, held: store.HasFinalizer(object, finalizer),
 	}
 }
 
@@ -80,7 +80,7 @@ func (k networkKind) report(ctx context.Context, c claim, want outcome) error {
 	}
 	next := n.DeepCopy()
 	next.Status.ObservedGeneration, next.Status.CIDR = n.Generation, cidr(want.given)
-	apply.SetCondition(&next.Status.Conditions, want.condition)
+	store.SetCondition(&next.Status.Conditions, want.condition)
 	if equality.Semantic.DeepEqual(next.Status, n.Status) {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (k ipKind) report(ctx context.Context, c claim, want outcome) error {
 	if want.given.IsValid() {
 		next.Status.IP = networkingv1beta1.IP(want.given.Addr().String())
 	}
-	apply.SetCondition(&next.Status.Conditions, want.condition)
+	store.SetCondition(&next.Status.Conditions, want.condition)
 	if equality.Semantic.DeepEqual(next.Status, i.Status) {
 		return nil
 	}

@@ -14,8 +14,8 @@ import (
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // NetworkStatusConfig configures a NetworkStatus.
@@ -158,7 +158,7 @@ func (s *NetworkStatus) negotiating(peer string) *metav1.Condition {
 	namespace := corev1beta1.TenantNamespace(peer)
 	keeps := "the log of role controller says what keeps it, if it lasts"
 	if _, err := s.cfg.Own.Own(); err != nil {
-		keeps = apply.OneLine(err)
+		keeps = store.OneLine(err)
 	}
 	for _, side := range []struct{ name, missing, refused string }{
 		{peer, fmt.Sprintf("cluster %s has not published its ranges and gateways for %s yet: %s", s.cfg.ClusterID, peer, keeps), peer + " does not accept the network of this cluster"},

@@ -19,8 +19,8 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 )
 
@@ -181,8 +181,8 @@ func TestOffWithoutIPAM(t *testing.T) {
 			require.NoError(t, r.exchange.sync(t.Context(), loop.Key{Name: "milan"}))
 			n, err := b.others.IPAMV1alpha1().Networks("liqo-tenant-milan").Get(t.Context(), "rome-pod", metav1.GetOptions{})
 			require.NoError(t, err)
-			require.Equal(t, !off, apply.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer))
-			require.True(t, apply.HasFinalizer(n, "example.com/other"))
+			require.Equal(t, !off, store.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer))
+			require.True(t, store.HasFinalizer(n, "example.com/other"))
 		})
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 	ipamclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
 
@@ -262,7 +262,7 @@ func (p *pool) report(ctx context.Context, have *ipamv1alpha1.AddressPool) error
 	}
 	next := have.DeepCopy()
 	next.Status.ObservedGeneration, next.Status.Allocated = have.Generation, int32(len(have.Spec.Allocations))
-	apply.SetCondition(&next.Status.Conditions, condition)
+	store.SetCondition(&next.Status.Conditions, condition)
 	if equality.Semantic.DeepEqual(next.Status, have.Status) {
 		return nil
 	}
@@ -318,7 +318,7 @@ func (c *claims) tidy(ctx context.Context) error {
 		c.pool.log.Info("claims that are gone had allocations", zap.String("pool", c.pool.name), zap.Strings("orphans", orphans))
 		return c.pool.release(ctx, orphans...)
 	}
-	return apply.IgnoreNotFound(c.pool.report(ctx, have))
+	return store.IgnoreNotFound(c.pool.report(ctx, have))
 }
 
 // orphans returns the UIDs of claims in the pool that are gone: neither the cache nor the API
@@ -351,7 +351,7 @@ func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error)
 	}
 	obj, err := c.kind.get(ctx, key)
 	if err != nil {
-		return claim{}, false, apply.IgnoreNotFound(err)
+		return claim{}, false, store.IgnoreNotFound(err)
 	}
 	have, ok := c.kind.claim(obj)
 	return have, ok, nil

@@ -22,9 +22,8 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 )
 
@@ -125,7 +124,7 @@ func inUse(o *sharingv1alpha1.ResourceOffer) bool {
 
 func (p *Publisher) sync(ctx context.Context, key loop.Key) error {
 	peer := key.Name
-	fc, err := apply.OrNil(p.cfg.ForeignClusters.Lister().Get(peer))
+	fc, err := store.OrNil(p.cfg.ForeignClusters.Lister().Get(peer))
 	if err != nil {
 		return fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
@@ -166,7 +165,7 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	if have == nil {
 		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return loop.After(informer.CatchUp)
+			return loop.After(store.CatchUp)
 		}
 		if err != nil {
 			return fmt.Errorf("creating the Configuration for %s: %w", peer, err)
@@ -179,7 +178,7 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	if equality.Semantic.DeepEqual(next, have) {
 		return nil
 	}
-	if _, err := configurations.Update(ctx, next, metav1.UpdateOptions{}); apply.IgnoreNotFound(err) != nil {
+	if _, err := configurations.Update(ctx, next, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("updating the Configuration for %s: %w", peer, err)
 	}
 	return nil
@@ -193,11 +192,11 @@ func (p *Publisher) withdraw(ctx context.Context, peer string, have *networkingv
 		return err
 	}
 	if wanted {
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	}
 	p.cfg.Log.Info("configuration withdrawn", zap.String("peer", peer))
-	err = p.cfg.Client.NetworkingV1beta1().Configurations(have.Namespace).Delete(ctx, have.Name, apply.DeleteUID(have))
-	if apply.IgnoreGone(err) != nil {
+	err = p.cfg.Client.NetworkingV1beta1().Configurations(have.Namespace).Delete(ctx, have.Name, store.DeleteUID(have))
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("withdrawing the Configuration for %s: %w", peer, err)
 	}
 	return nil
@@ -208,7 +207,7 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	if p.cfg.Off {
 		return false, nil
 	}
-	fc, err := apply.OrNil(p.cfg.Client.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
+	fc, err := store.OrNil(p.cfg.Client.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 	if err != nil {
 		return false, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
@@ -216,7 +215,7 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("listing ResourceOffers: %w", err)
 	}
-	return wanted(fc, informer.Pointers(offers.Items)), nil
+	return wanted(fc, store.Pointers(offers.Items)), nil
 }
 
 // spec returns this cluster's ranges and gateways, the same for every peer. known is false while

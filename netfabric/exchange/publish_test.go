@@ -13,9 +13,9 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 )
 
@@ -51,7 +51,7 @@ func TestPublish(t *testing.T) {
 
 	// A cache that is behind, a duplicate, a restart.
 	writes, err = r.publishes("milan")
-	require.Equal(t, loop.After(informer.CatchUp), err)
+	require.Equal(t, loop.After(store.CatchUp), err)
 	require.Equal(t, []string{"create " + ofMilan}, writes)
 	r.deliver()
 	for _, one := range []*replica{r, b.replica()} {
@@ -128,7 +128,7 @@ func TestWithdraw(t *testing.T) {
 	// A cache without offers deletes nothing.
 	require.NoError(t, r.stores()["resourceoffers"].Replace(nil, ""))
 	writes, err := r.publishes("milan")
-	require.Equal(t, loop.After(informer.CatchUp), err)
+	require.Equal(t, loop.After(store.CatchUp), err)
 	require.Empty(t, writes)
 
 	require.NoError(t, b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace("milan")).Delete(t.Context(), "milan", metav1.DeleteOptions{}))

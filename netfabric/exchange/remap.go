@@ -17,8 +17,8 @@ import (
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -124,7 +124,7 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.gone, peer)
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	}
 	if rest := r.hold(peer); rest > 0 {
 		return loop.After(rest)
@@ -159,7 +159,7 @@ func (r *Remapper) absent(peer string) (connection, cluster bool) {
 func (r *Remapper) there(ctx context.Context, peer string, connection, cluster bool) (bool, error) {
 	if connection {
 		is := func(c *networkingv1beta1.Connection) bool { return c.Name == peer }
-		there, err := informer.Exists(ctx, "the Connection to "+peer, r.cfg.Client.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).List, is)
+		there, err := store.Exists(ctx, "the Connection to "+peer, r.cfg.Client.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).List, is)
 		if err != nil || there {
 			return there, err
 		}
@@ -168,7 +168,7 @@ func (r *Remapper) there(ctx context.Context, peer string, connection, cluster b
 		return false, nil
 	}
 	is := func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == peer }
-	return informer.Exists(ctx, "the ForeignCluster of "+peer, r.cfg.Client.CoreV1beta1().ForeignClusters().List, is)
+	return store.Exists(ctx, "the ForeignCluster of "+peer, r.cfg.Client.CoreV1beta1().ForeignClusters().List, is)
 }
 
 // hold returns for how long what is gone counts yet.

@@ -19,8 +19,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // toMilan is rome's Connection to milan: both clusters have the same pod ranges.
@@ -220,7 +220,7 @@ func TestRemapperHolds(t *testing.T) {
 
 	r.connection(nil)
 	require.Equal(t, "10.80.3.4", gives())
-	require.Equal(t, loop.After(informer.CatchUp), r.confirm(ctx, key), "the cache is behind")
+	require.Equal(t, loop.After(store.CatchUp), r.confirm(ctx, key), "the cache is behind")
 	require.NoError(t, client.NetworkingV1beta1().Connections(tenant).Delete(ctx, "milan", metav1.DeleteOptions{}))
 	away = true
 	r.clk.Step(time.Hour)
@@ -247,7 +247,7 @@ func TestRemapperHolds(t *testing.T) {
 	require.Equal(t, "10.244.3.4", gives())
 	require.NoError(t, r.cfg.ForeignClusters.Informer().GetIndexer().Replace(nil, ""))
 	require.Equal(t, "10.244.3.4", gives())
-	require.Equal(t, loop.After(informer.CatchUp), r.confirm(ctx, key))
+	require.Equal(t, loop.After(store.CatchUp), r.confirm(ctx, key))
 	require.NoError(t, client.CoreV1beta1().ForeignClusters().Delete(ctx, "milan", metav1.DeleteOptions{}))
 	require.Equal(t, []loop.Key{key}, r.peers())
 	require.Equal(t, loop.After(vanishedHold), r.confirm(ctx, key))

@@ -9,8 +9,8 @@ import (
 
 	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // presence holds the Connections that a host follows. A Connection that is absent from the cache
@@ -69,7 +69,7 @@ func (p *presence) listLive(ctx context.Context) (map[loop.Key]*networkingv1beta
 	if err != nil {
 		return nil, fmt.Errorf("confirming which Connections there are: %w", err)
 	}
-	return byKey(informer.Pointers(live.Items)), nil
+	return byKey(store.Pointers(live.Items)), nil
 }
 
 func byKey(list []*networkingv1beta1.Connection) map[loop.Key]*networkingv1beta1.Connection {

@@ -22,8 +22,8 @@ import (
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -221,7 +221,7 @@ func (f *fabric) Ready() error {
 	case !f.done:
 		return fmt.Errorf("nothing has been applied yet: the caches are not filled")
 	case f.err != nil:
-		return fmt.Errorf("the host is not as planned: %s", apply.OneLine(f.err))
+		return fmt.Errorf("the host is not as planned: %s", store.OneLine(f.err))
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -251,7 +251,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	}
 	switch {
 	case behind:
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	case down:
 		return loop.After(redialAfter / 2)
 	case again:

@@ -18,8 +18,8 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -85,7 +85,7 @@ func (g *Gateway) write(ctx context.Context, c *networkingv1beta1.Connection, f 
 		return err
 	}
 	_, err = g.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("writing the status of Connection %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil
@@ -131,11 +131,11 @@ func statusPatch(c *networkingv1beta1.Connection, next networkingv1beta1.Connect
 	if err != nil {
 		return nil, fmt.Errorf("encoding a status: %w", err)
 	}
-	status := apply.Patch{"latency": nil, "gateways": nil, "conditions": nil}
+	status := store.Patch{"latency": nil, "gateways": nil, "conditions": nil}
 	if err := json.Unmarshal(text, &status); err != nil {
 		return nil, fmt.Errorf("encoding a status: %w", err)
 	}
-	return apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"resourceVersion": c.ResourceVersion}, "status": status}, c)
+	return store.EncodePatch(store.Patch{"metadata": store.Patch{"resourceVersion": c.ResourceVersion}, "status": status}, c)
 }
 
 // status returns the desired status of the Connection.
@@ -158,11 +158,11 @@ func (f tunnelFacts) status(c *networkingv1beta1.Connection) networkingv1beta1.C
 		ready.Message = fmt.Sprintf("gateway %s reaches the peer; gateway %s does not: %s", next.Gateways[i].Name, f.gateway, ready.Message)
 	}
 	ready.Type, ready.ObservedGeneration, ready.LastTransitionTime = networkingv1beta1.ConditionReady, c.Generation, f.now
-	apply.SetCondition(&next.Conditions, ready)
+	store.SetCondition(&next.Conditions, ready)
 	if i < 0 || next.Gateways[i].Name == f.gateway { // else two gateways that hear different reports would overwrite each other
 		server := f.peerServer()
 		server.Type, server.ObservedGeneration, server.LastTransitionTime = networkingv1beta1.ConditionPeerAPIServer, c.Generation, f.now
-		apply.SetCondition(&next.Conditions, server)
+		store.SetCondition(&next.Conditions, server)
 	}
 	return next
 }
@@ -198,7 +198,7 @@ func (f tunnelFacts) judge() (networkingv1beta1.ConnectionValue, metav1.Conditio
 	case f.echo.Verdict == health.Up:
 		return networkingv1beta1.Connected, is(metav1.ConditionTrue, f.echo.Reason, f.echo.Message)
 	case f.applied != nil:
-		return networkingv1beta1.ConnectionError, is(metav1.ConditionFalse, networkingv1beta1.ReasonNotApplied, "the gateway's host is not as planned: "+apply.OneLine(f.applied))
+		return networkingv1beta1.ConnectionError, is(metav1.ConditionFalse, networkingv1beta1.ReasonNotApplied, "the gateway's host is not as planned: "+store.OneLine(f.applied))
 	case f.peer == nil:
 		return networkingv1beta1.Connecting, is(metav1.ConditionFalse, networkingv1beta1.ReasonNoGateway, "the peer has announced no gateway yet")
 	case f.echo.Verdict == health.Down:
@@ -226,7 +226,7 @@ func (f tunnelFacts) entry(c *networkingv1beta1.Connection, value networkingv1be
 		next.Since = f.now.DeepCopy()
 	}
 	if value != networkingv1beta1.Connected {
-		next.Message = apply.ClipMessage(message)
+		next.Message = store.ClipMessage(message)
 		return next
 	}
 	next.Latency = have.Latency

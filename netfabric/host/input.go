@@ -14,7 +14,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -256,7 +256,7 @@ func (b *builder) addConnections(list []*networkingv1beta1.Connection) {
 }
 
 func refusedConnection(c *networkingv1beta1.Connection, err error) Refusal {
-	return Refusal{Kind: "Connection", Namespace: c.Namespace, Name: c.Name, Message: apply.OneLine(err)}
+	return Refusal{Kind: "Connection", Namespace: c.Namespace, Name: c.Name, Message: store.OneLine(err)}
 }
 
 // candidate reads one Connection by itself.
@@ -413,7 +413,7 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 		switch err := probe.Check(); {
 		case len(in.External) == 0: // no Connection yet, so the external range is not known
 		case err != nil:
-			dropped = append(dropped, refusedIP(e.from, "%s", apply.OneLine(err)))
+			dropped = append(dropped, refusedIP(e.from, "%s", store.OneLine(err)))
 		case taken[e.ip.External]:
 			dropped = append(dropped, refusedIP(e.from, "status.ip %s is that of an older IP", e.ip.External))
 		case older >= 0:

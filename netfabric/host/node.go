@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -75,7 +75,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	}
 	switch {
 	case behind:
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	case again:
 		return loop.After(hold)
 	}

@@ -26,7 +26,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -208,9 +208,9 @@ func (k *Cluster) request(ctx context.Context, clusterID string, csr trust.CSR, 
 	}
 	left, err := requests.Get(ctx, want.Name, metav1.GetOptions{})
 	if err == nil {
-		err = requests.Delete(ctx, left.Name, apply.DeleteUID(left))
+		err = requests.Delete(ctx, left.Name, store.DeleteUID(left))
 	}
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return nil, err
 	}
 	return requests.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
@@ -257,8 +257,8 @@ func (k *Cluster) certificate(ctx context.Context, request *certificatesv1.Certi
 func (k *Cluster) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
-	err := k.cfg.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
-	if apply.IgnoreGone(err) != nil {
+	err := k.cfg.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, store.DeleteUID(request))
+	if store.IgnoreGone(err) != nil {
 		k.cfg.Log.Warn("a certificate request is left", zap.String("name", request.Name), zap.Error(err))
 	}
 }
@@ -318,7 +318,7 @@ func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
 		if sa.Name == account || !strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix) || sa.DeletionTimestamp != nil {
 			continue
 		}
-		if err := accounts.Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
+		if err := accounts.Delete(ctx, sa.Name, store.DeleteUID(sa)); store.IgnoreGone(err) != nil {
 			errs = append(errs, fmt.Errorf("deleting service account %s/%s: %w", namespace, sa.Name, err))
 		}
 	}

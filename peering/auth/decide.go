@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -281,7 +281,7 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev
 	if fc.Annotations == nil {
 		fc.Annotations = map[string]string{}
 	}
-	if !apply.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
+	if !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
 		fc.Finalizers = append(fc.Finalizers, corev1beta1.ForeignClusterFinalizer)
 	}
 	fc.Annotations[corev1beta1.EnrolmentAnnotation] = e.csr.Serial

@@ -23,8 +23,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // specAnnotation has the digest of the spec that discovery wrote. If the digest does not
@@ -364,10 +364,10 @@ func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster)
 	if len(nodes.Items) > 0 {
 		return loop.After(minTTL)
 	}
-	options := apply.DeleteUID(live)
+	options := store.DeleteUID(live)
 	options.Preconditions.ResourceVersion = &live.ResourceVersion
 	err = c.cfg.Liqo.CoreV1beta1().ForeignClusters().Delete(ctx, live.Name, options)
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("removing ForeignCluster %s, whose record is gone: %w", live.Name, err)
 	}
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
@@ -152,7 +152,7 @@ func (j *Join) tidyBack(ctx context.Context, peer string) (time.Duration, error)
 		j.setBack(peer, sentBack{true, record.Expiration})
 		return record.Expiration.Sub(now), nil
 	}
-	if err := j.cfg.Kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+	if err := j.cfg.Kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
 		return 0, fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	j.setBack(peer, none)

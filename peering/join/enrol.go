@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -303,12 +303,12 @@ func (j *Join) mark(ctx context.Context, fc *corev1beta1.ForeignCluster, version
 	if version == "" || fc.Annotations[corev1beta1.PeerVersionAnnotation] == version {
 		return nil
 	}
-	body, err := apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"annotations": apply.Patch{corev1beta1.PeerVersionAnnotation: version}}}, fc)
+	body, err := store.EncodePatch(store.Patch{"metadata": store.Patch{"annotations": store.Patch{corev1beta1.PeerVersionAnnotation: version}}}, fc)
 	if err != nil {
 		return err
 	}
 	_, err = j.cfg.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("annotating ForeignCluster %s: %w", fc.Name, err)
 	}
 	return nil

@@ -29,8 +29,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -168,7 +168,7 @@ func (j *Join) forget(id string) {
 
 func (j *Join) sync(ctx context.Context, key loop.Key) error {
 	// One that is being deleted counts: the teardown still needs the credentials.
-	fc, err := apply.OrNil(j.clusters.Get(key.Name))
+	fc, err := store.OrNil(j.clusters.Get(key.Name))
 	if err != nil {
 		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
 	}
@@ -266,7 +266,7 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 // hold adds the finalizer to a peer's ForeignCluster, so that its deletion waits for the
 // teardown.
 func (j *Join) hold(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
-	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, true)
+	patch, kind, err := store.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, true)
 	if err != nil || patch == nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Reasons of a provider that is not ready, besides those of package api/core.
@@ -205,7 +205,7 @@ func (c *Check) identify(ctx context.Context) bool {
 
 // tell reports a state. Its texts may quote the provider.
 func (c *Check) tell(s ProviderState) {
-	s.Message, s.Version = apply.ClipMessage(s.Message), bounded(s.Version)
+	s.Message, s.Version = store.ClipMessage(s.Message), bounded(s.Version)
 	c.cfg.OnState(s)
 }
 

@@ -19,8 +19,8 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // heartbeatManager is the field manager of the renewals of heartbeat Leases.
@@ -229,7 +229,7 @@ func unasked(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsF
 
 // patchLease writes the time of a renewal, and nothing else. It needs no earlier read.
 func patchLease(ctx context.Context, kube kubernetes.Interface, namespace string, at *metav1.MicroTime) error {
-	body, err := json.Marshal(apply.Patch{"spec": apply.Patch{"renewTime": at}})
+	body, err := json.Marshal(store.Patch{"spec": store.Patch{"renewTime": at}})
 	if err != nil {
 		return fmt.Errorf("encoding a renewal: %w", err)
 	}

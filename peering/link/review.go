@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Review is the input of the webhook's decision on a write of a ForeignCluster.
@@ -40,7 +40,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 		return strangeUser(spec.ClusterID, spec.UserName), nil
 	}
 	if err := errors.Join(addresses(spec), request(&spec.Request)); err != nil {
-		return apply.OneLine(err), nil
+		return store.OneLine(err), nil
 	}
 	warnings = append(r.overlaps(), lacking(r.New)...)
 	if r.Old != nil {

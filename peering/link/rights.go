@@ -23,8 +23,8 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Names of the ClusterRoles that are bound for a peer. A binding in a tenant namespace has
@@ -71,7 +71,7 @@ type Rights struct {
 	cfg        RightsConfig
 	clusters   listers.ForeignClusterLister
 	namespaces corelisters.NamespaceLister
-	bindings   *apply.Binder
+	bindings   *store.Binder
 }
 
 // NewRights returns a Rights and registers its event handlers on the informers. It starts
@@ -81,7 +81,7 @@ func NewRights(cfg RightsConfig) (*Rights, error) {
 		cfg:        cfg,
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
-		bindings:   apply.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
+		bindings:   store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
 	}
 	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
@@ -150,7 +150,7 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if fc == nil { // a stale cache must not revoke rights
-		if fc, err = apply.OrNil(r.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{})); err != nil {
+		if fc, err = store.OrNil(r.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{})); err != nil {
 			return fmt.Errorf("confirming that there is no ForeignCluster %s: %w", id, err)
 		}
 	}
@@ -176,22 +176,22 @@ func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}
 	var subjects []rbacv1.Subject
 	if user != "" {
-		subjects = []rbacv1.Subject{apply.UserSubject(user)}
+		subjects = []rbacv1.Subject{store.UserSubject(user)}
 	}
 	errs := []error{
 		r.bindings.RemoveUnless(ctx, namespace, PeerTenantRole, subjects...),
 		r.bindings.RemoveUnless(ctx, "", wide, subjects...),
 	}
 	if tenant {
-		errs = append(errs, r.bindings.Ensure(ctx, apply.Binding{Namespace: namespace, Name: ControllerTenantRole, ClusterRole: ControllerTenantRole,
-			Labels: marks, Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(r.cfg.OwnNamespace, r.cfg.ServiceAccount)}}))
+		errs = append(errs, r.bindings.Ensure(ctx, store.Binding{Namespace: namespace, Name: ControllerTenantRole, ClusterRole: ControllerTenantRole,
+			Labels: marks, Subjects: []rbacv1.Subject{store.ServiceAccountSubject(r.cfg.OwnNamespace, r.cfg.ServiceAccount)}}))
 	}
 	if user != "" && tenant {
-		errs = append(errs, r.bindings.Ensure(ctx, apply.Binding{Namespace: namespace, Name: PeerTenantRole, ClusterRole: PeerTenantRole,
+		errs = append(errs, r.bindings.Ensure(ctx, store.Binding{Namespace: namespace, Name: PeerTenantRole, ClusterRole: PeerTenantRole,
 			Labels: marks, Subjects: subjects}))
 	}
 	if user != "" {
-		errs = append(errs, r.bindings.Ensure(ctx, apply.Binding{Name: wide, ClusterRole: PeerClusterRole, Labels: marks, Subjects: subjects}))
+		errs = append(errs, r.bindings.Ensure(ctx, store.Binding{Name: wide, ClusterRole: PeerClusterRole, Labels: marks, Subjects: subjects}))
 	}
 	return errors.Join(errs...)
 }
@@ -199,7 +199,7 @@ func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 // clusterOf returns the cached ForeignCluster of a peer, or nil if there is none. It may be
 // being deleted.
 func clusterOf(lister listers.ForeignClusterLister, id string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := apply.OrNil(lister.Get(id))
+	fc, err := store.OrNil(lister.Get(id))
 	if err != nil {
 		return nil, fmt.Errorf("reading ForeignCluster %s: %w", id, err)
 	}

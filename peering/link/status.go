@@ -14,7 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // facts are the inputs of a ForeignCluster's status.
@@ -267,5 +267,5 @@ func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluste
 	if have := meta.FindStatusCondition(*conditions, c.Type); have != nil && have.Reason == corev1beta1.ReasonNoController && c.Reason != have.Reason {
 		have.LastTransitionTime = c.LastTransitionTime
 	}
-	apply.SetCondition(conditions, c) // SetCondition clips the message: a peer's text may be too long
+	store.SetCondition(conditions, c) // SetCondition clips the message: a peer's text may be too long
 }

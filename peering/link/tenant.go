@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // tenantManager is the field manager of tenant namespaces.
@@ -37,11 +37,11 @@ func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string
 	if have.DeletionTimestamp != nil {
 		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
 	}
-	labels := apply.MapChanges(want, have.Labels, nil)
+	labels := store.MapChanges(want, have.Labels, nil)
 	if len(labels) == 0 {
 		return name, nil
 	}
-	body, err := apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"labels": labels}}, have)
+	body, err := store.EncodePatch(store.Patch{"metadata": store.Patch{"labels": labels}}, have)
 	if err != nil {
 		return "", err
 	}

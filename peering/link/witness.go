@@ -17,7 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // WitnessConfig is the input of NewWitness. All fields are required.
@@ -140,13 +140,13 @@ func (w *Witness) doubt(fc *corev1beta1.ForeignCluster) {
 		}
 		if kind == corev1beta1.ConditionNetwork && reported {
 			network.ObservedGeneration, network.LastTransitionTime = have.ObservedGeneration, metav1.NewTime(w.cfg.Clock.Now())
-			apply.SetCondition(&fc.Status.Conditions, network)
+			store.SetCondition(&fc.Status.Conditions, network)
 			continue
 		}
 		if have.Status == metav1.ConditionUnknown {
 			continue
 		}
-		apply.SetCondition(&fc.Status.Conditions, metav1.Condition{
+		store.SetCondition(&fc.Status.Conditions, metav1.Condition{
 			Type: kind, Status: metav1.ConditionUnknown, Reason: corev1beta1.ReasonNoController, ObservedGeneration: have.ObservedGeneration,
 			LastTransitionTime: metav1.NewTime(w.cfg.Clock.Now()),
 			Message: fmt.Sprintf("no controller of this cluster has renewed Lease %s/%s for %s, so nobody checks: it was %s (%s) before",

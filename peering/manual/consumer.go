@@ -16,7 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -118,16 +118,16 @@ func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error 
 	if err != nil {
 		return fmt.Errorf("reading secret %s/%s: %w", namespace, want.Name, err)
 	}
-	patch, metadata := apply.Patch{}, apply.Patch{}
-	apply.Put(metadata, "labels", apply.MapChanges(want.Labels, have.Labels, nil))
-	apply.Put(patch, "metadata", metadata)
+	patch, metadata := store.Patch{}, store.Patch{}
+	store.Put(metadata, "labels", store.MapChanges(want.Labels, have.Labels, nil))
+	store.Put(patch, "metadata", metadata)
 	if !bytes.Equal(have.Data[corev1beta1.KubeconfigSecretKey], o.Kubeconfig) {
 		patch["data"] = want.Data
 	}
 	if len(patch) == 0 {
 		return nil
 	}
-	body, err := apply.EncodePatch(patch, have)
+	body, err := store.EncodePatch(patch, have)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (le
 	for i := range nodes.Items {
 		vn := &nodes.Items[i]
 		if vn.DeletionTimestamp == nil {
-			if err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Delete(ctx, vn.Name, apply.DeleteUID(vn)); apply.IgnoreGone(err) != nil {
+			if err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Delete(ctx, vn.Name, store.DeleteUID(vn)); store.IgnoreGone(err) != nil {
 				return nil, fmt.Errorf("deleting VirtualNode %s/%s: %w", namespace, vn.Name, err)
 			}
 		}
@@ -237,7 +237,7 @@ func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]str
 			return left, nil
 		}
 	}
-	if err := maps.Delete(ctx, m.Name, apply.DeleteUID(m)); apply.IgnoreGone(err) != nil {
+	if err := maps.Delete(ctx, m.Name, store.DeleteUID(m)); store.IgnoreGone(err) != nil {
 		return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, provider, err)
 	}
 	return []string{"NamespaceMap " + m.Name}, nil // the credentials are needed until the copy there is deleted
@@ -271,7 +271,7 @@ func (c Cluster) dropConfigurations(ctx context.Context, peer string) (left []st
 		if conf.DeletionTimestamp != nil {
 			continue
 		}
-		if err := configurations.Delete(ctx, conf.Name, apply.DeleteUID(conf)); apply.IgnoreGone(err) != nil {
+		if err := configurations.Delete(ctx, conf.Name, store.DeleteUID(conf)); store.IgnoreGone(err) != nil {
 			return nil, fmt.Errorf("deleting Configuration %s/%s: %w", namespace, conf.Name, err)
 		}
 	}
@@ -290,7 +290,7 @@ func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) e
 		if labels[corev1beta1.IdentityTypeLabel] != corev1beta1.IdentityControlPlane && labels[corev1beta1.EnrolledLabel] != "true" {
 			continue
 		}
-		if err := secrets.Delete(ctx, list.Items[i].Name, apply.DeleteUID(&list.Items[i])); apply.IgnoreGone(err) != nil {
+		if err := secrets.Delete(ctx, list.Items[i].Name, store.DeleteUID(&list.Items[i])); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting secret %s/%s, the credentials for cluster %s: %w", namespace, list.Items[i].Name, provider, err)
 		}
 	}
@@ -310,7 +310,7 @@ func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string
 	for i := range list.Items {
 		m := &list.Items[i]
 		if m.DeletionTimestamp == nil {
-			if err := maps.Delete(ctx, m.Name, apply.DeleteUID(m)); apply.IgnoreGone(err) != nil {
+			if err := maps.Delete(ctx, m.Name, store.DeleteUID(m)); store.IgnoreGone(err) != nil {
 				return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, m.Name, err)
 			}
 		}
@@ -362,7 +362,7 @@ func (c Cluster) forget(ctx context.Context, peer string) (left []string, err er
 		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
 	if ns.DeletionTimestamp == nil {
-		if err := c.Kube.CoreV1().Namespaces().Delete(ctx, name, apply.DeleteUID(ns)); apply.IgnoreGone(err) != nil {
+		if err := c.Kube.CoreV1().Namespaces().Delete(ctx, name, store.DeleteUID(ns)); store.IgnoreGone(err) != nil {
 			return nil, fmt.Errorf("deleting namespace %s: %w", name, err)
 		}
 	}
@@ -377,7 +377,7 @@ func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, er
 		return nil, err
 	}
 	if fc.DeletionTimestamp == nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
-		if err := c.Liqo.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
+		if err := c.Liqo.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, store.DeleteUID(fc)); store.IgnoreGone(err) != nil {
 			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
 		}
 		return []string{"ForeignCluster " + fc.Name}, nil
@@ -388,12 +388,12 @@ func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, er
 // release removes the finalizer of a ForeignCluster. It fails with a conflict if the object
 // has changed since it was read.
 func (c Cluster) release(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
-	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, false)
+	patch, kind, err := store.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, false)
 	if err != nil || patch == nil {
 		return err
 	}
 	_, err = c.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("releasing ForeignCluster %s: %w", fc.Name, err)
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 const (
@@ -77,7 +77,7 @@ func (e *Ending) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
 	}
-	if fc.DeletionTimestamp == nil || !apply.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
+	if fc.DeletionTimestamp == nil || !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
 		return nil
 	}
 	left, err := e.end(ctx, fc)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -271,7 +271,7 @@ func (c Cluster) dropMade(ctx context.Context, name string) error {
 	if secret.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
 		return nil
 	}
-	if err := secrets.Delete(ctx, name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+	if err := secrets.Delete(ctx, name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, name, err)
 	}
 	return nil
@@ -289,9 +289,9 @@ func (c Cluster) abandon(ctx context.Context, node string) error {
 		if pod.Spec.NodeName != node {
 			continue
 		}
-		opts := apply.DeleteUID(pod)
+		opts := store.DeleteUID(pod)
 		opts.GracePeriodSeconds = &now
-		if err := c.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts); apply.IgnoreGone(err) != nil {
+		if err := c.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}

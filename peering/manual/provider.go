@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -138,10 +138,10 @@ func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.Serv
 		if !strings.HasPrefix(sa.Name, accountPrefix) || sa.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
 			continue
 		}
-		if err := c.Kube.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
+		if err := c.Kube.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, store.DeleteUID(sa)); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting the service account %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
 		}
-		if err := c.Kube.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); apply.IgnoreNotFound(err) != nil {
+		if err := c.Kube.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); store.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the token %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
 		}
 	}
@@ -249,7 +249,7 @@ func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 		if err != nil || !token.UsedUp() || others || byHand {
 			continue
 		}
-		if err := secrets.Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+		if err := secrets.Delete(ctx, secret.Name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, secret.Name, err)
 		}
 	}
@@ -261,7 +261,7 @@ func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
 	requests := c.Kube.CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer})
-	if apply.IgnoreNotFound(err) != nil {
+	if store.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("listing the certificate requests of cluster %s: %w", consumer, err)
 	}
 	if err != nil {
@@ -272,7 +272,7 @@ func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
 		if !strings.HasPrefix(request.Name, corev1beta1.PeerRequestPrefix+consumer+"-") {
 			continue
 		}
-		if err := requests.Delete(ctx, request.Name, apply.DeleteUID(request)); apply.IgnoreGone(err) != nil {
+		if err := requests.Delete(ctx, request.Name, store.DeleteUID(request)); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting certificate request %s: %w", request.Name, err)
 		}
 	}

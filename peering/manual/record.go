@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -25,7 +25,7 @@ func (c Cluster) check(peer string) error {
 
 // foreignCluster returns the ForeignCluster of a peer, or nil.
 func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := apply.OrNil(c.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
+	fc, err := store.OrNil(c.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 	if err != nil {
 		return nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
@@ -66,7 +66,7 @@ func (c Cluster) record(ctx context.Context, peer string, change func(*corev1bet
 // specPatch returns the patch for the fields of a ForeignCluster that an enrolment sets, or
 // nil if nothing differs.
 func specPatch(have, want *corev1beta1.ForeignCluster) ([]byte, error) {
-	spec := apply.Patch{}
+	spec := store.Patch{}
 	if have.Spec.UserName != want.Spec.UserName {
 		spec["userName"] = want.Spec.UserName
 	}
@@ -76,5 +76,5 @@ func specPatch(have, want *corev1beta1.ForeignCluster) ([]byte, error) {
 	if len(spec) == 0 {
 		return nil, nil
 	}
-	return apply.EncodePatch(apply.Patch{"spec": spec}, have)
+	return store.EncodePatch(store.Patch{"spec": spec}, have)
 }

@@ -24,8 +24,8 @@ import (
 	sharinglisters "github.com/liqod/liqod/api/generated/listers/sharing/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -158,7 +158,7 @@ func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
 // gather reads the state of one provider from the caches.
 func (c *Consumer) gather(provider string) (s state, err error) {
 	s = state{provider: provider, nodes: map[string]*offloadingv1beta1.VirtualNode{}}
-	fc, err := apply.OrNil(c.clusters.Get(provider))
+	fc, err := store.OrNil(c.clusters.Get(provider))
 	if err != nil {
 		return s, fmt.Errorf("reading ForeignCluster %s: %w", provider, err)
 	}
@@ -209,7 +209,7 @@ func (s state) holds() bool {
 
 // Wanted reports whether capacity of a peer is wanted. It reads live.
 func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
-	fc, err := apply.OrNil(c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
+	fc, err := store.OrNil(c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
 	if err != nil {
 		return false, fmt.Errorf("confirming that capacity of %s is not wanted: %w", clusterID, err)
 	}
@@ -225,7 +225,7 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 	case s.request != nil && s.request.DeletionTimestamp != nil:
 		return nil // created again once it is gone
 	case !s.wanted && s.request != nil:
-		if err := requests.Delete(ctx, s.request.Name, apply.DeleteUID(s.request)); apply.IgnoreGone(err) != nil {
+		if err := requests.Delete(ctx, s.request.Name, store.DeleteUID(s.request)); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("withdrawing ResourceRequest %s: %w", s.provider, err)
 		}
 	case s.wanted && s.request == nil && s.secret != "":
@@ -331,8 +331,8 @@ func (c *Consumer) answer(ctx context.Context, o *sharingv1alpha1.ResourceOffer,
 
 func (c *Consumer) drain(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	c.cfg.Log.Info("deleting the virtual node of an offer", zap.String("virtualNode", vn.Name), zap.String("peer", vn.Spec.ClusterID))
-	err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Delete(ctx, vn.Name, apply.DeleteUID(vn))
-	if apply.IgnoreGone(err) != nil {
+	err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Delete(ctx, vn.Name, store.DeleteUID(vn))
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting VirtualNode %s: %w", vn.Name, err)
 	}
 	return nil

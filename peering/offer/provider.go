@@ -30,9 +30,8 @@ import (
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -279,7 +278,7 @@ func (p *Provider) cached(consumer string) (w world, err error) {
 	if err != nil {
 		return w, fmt.Errorf("listing Quotas: %w", err)
 	}
-	cluster, err := apply.OrNil(p.cfg.ForeignClusters.Lister().Get(consumer))
+	cluster, err := store.OrNil(p.cfg.ForeignClusters.Lister().Get(consumer))
 	if err != nil {
 		return w, fmt.Errorf("reading ForeignCluster %s: %w", consumer, err)
 	}
@@ -300,7 +299,7 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	if err != nil {
 		return w, fmt.Errorf("listing Quotas: %w", err)
 	}
-	cluster, err := apply.OrNil(p.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, consumer, metav1.GetOptions{}))
+	cluster, err := store.OrNil(p.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, consumer, metav1.GetOptions{}))
 	if err != nil {
 		return w, fmt.Errorf("reading ForeignCluster %s: %w", consumer, err)
 	}
@@ -310,7 +309,7 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	} else if err != nil {
 		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
 	}
-	return p.pick(request, cluster, informer.Pointers(offers.Items), informer.Pointers(quotas.Items)), nil
+	return p.pick(request, cluster, store.Pointers(offers.Items), store.Pointers(quotas.Items)), nil
 }
 
 // pick selects the request if it is the consumer's own, and the offers and Quotas that this
@@ -491,7 +490,7 @@ func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 	}
 	c.quotas = quotaChanges(consumer, w, d, p.cfg.Policy.Enforcement)
 	if w.request != nil {
-		status := sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: w.request.Generation, Phase: d.Phase, Reason: d.Reason, Message: apply.ClipMessage(d.Message)}
+		status := sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: w.request.Generation, Phase: d.Phase, Reason: d.Reason, Message: store.ClipMessage(d.Message)}
 		if status != w.request.Status {
 			c.request = w.request.DeepCopy()
 			c.request.Status = status
@@ -510,7 +509,7 @@ func (p *Provider) write(ctx context.Context, consumer string, c changes) error 
 	}
 	offers := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(consumer))
 	for _, o := range c.remove {
-		if err := offers.Delete(ctx, o.Name, apply.DeleteUID(o)); apply.IgnoreGone(err) != nil {
+		if err := offers.Delete(ctx, o.Name, store.DeleteUID(o)); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting ResourceOffer %s: %w", o.Name, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // quotaChange is one write. have is nil for a creation, want is nil for a deletion.
@@ -98,8 +98,8 @@ func (c quotaChange) write(ctx context.Context, liqo versioned.Interface) error 
 			return fmt.Errorf("creating Quota %s/%s: %w", c.want.Namespace, c.want.Name, err)
 		}
 	case c.want == nil:
-		err := liqo.OffloadingV1beta1().Quotas(c.have.Namespace).Delete(ctx, c.have.Name, apply.DeleteUID(c.have))
-		if apply.IgnoreGone(err) != nil {
+		err := liqo.OffloadingV1beta1().Quotas(c.have.Namespace).Delete(ctx, c.have.Name, store.DeleteUID(c.have))
+		if store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting Quota %s/%s: %w", c.have.Namespace, c.have.Name, err)
 		}
 	default:

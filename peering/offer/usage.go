@@ -14,8 +14,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // usage sums up the requests of the cluster's pods. It watches the pods from the first call
@@ -26,7 +26,7 @@ type usage struct {
 	changed func() // called when a sum may have changed
 
 	mu       sync.Mutex
-	informer *informer.Informer // nil without a watch
+	informer *store.Informer // nil without a watch
 	stale    bool
 	sums     []Use
 	running  sync.WaitGroup
@@ -53,7 +53,7 @@ func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
 
 // watch starts the watch. The caller holds the lock.
 func (u *usage) watch(ctx context.Context) error {
-	inf := informer.New(u.kube, u.kube.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
+	inf := store.NewInformer(u.kube, u.kube.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 	})
 	if err := inf.SetTransform(slim); err != nil {

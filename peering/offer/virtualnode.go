@@ -11,7 +11,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // ours reports whether a VirtualNode was created for an offer. VirtualNodes that people
@@ -145,7 +145,7 @@ func (r received) decide() plan {
 		again = s.ExpirationTime.Sub(r.now)
 	}
 	if why := checkOffer(r.clusterID, r.provider, r.offer); why != nil {
-		return plan{again: again, status: is(sharingv1alpha1.OfferRefused, sharingv1alpha1.ReasonInvalidOffer, apply.ClipMessage(why.Error()))}
+		return plan{again: again, status: is(sharingv1alpha1.OfferRefused, sharingv1alpha1.ReasonInvalidOffer, store.ClipMessage(why.Error()))}
 	}
 	switch {
 	case r.node != nil && !mine:

@@ -18,7 +18,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -51,16 +51,16 @@ type Factories struct {
 // KubeInformer returns the informer of f.Core for a built-in kind, of which example is an
 // object. It is created if it does not exist. It is an informer of package kube/informer,
 // which needs less memory and fewer goroutines than one of client-go.
-func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
+func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) store.Client[L]) cache.SharedIndexInformer {
 	return f.Kube.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
-		return informer.New(c, client(c), example, f.Tweak)
+		return store.NewInformer(c, client(c), example, f.Tweak)
 	})
 }
 
 // LiqoInformer is CoreInformer for the kinds of liqod.
-func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
+func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) store.Client[L]) cache.SharedIndexInformer {
 	return f.Liqo.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
-		return informer.New(c, client(c), example, f.Tweak)
+		return store.NewInformer(c, client(c), example, f.Tweak)
 	})
 }
 

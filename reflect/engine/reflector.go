@@ -14,9 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // kindLoop reflects the objects of one kind. Its keys are the namespaces and names of
@@ -29,7 +28,7 @@ type kindLoop[L, R Object] struct {
 	loop    *loop.Loop
 	log     *zap.Logger
 	// written overlays the cache with recent writes until the watch reports them.
-	written *informer.Writes[R]
+	written *store.Writes[R]
 
 	mu     sync.RWMutex
 	stores map[string]*stores // by local namespace
@@ -58,7 +57,7 @@ type note struct {
 func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
-		written: informer.NewWrites[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
+		written: store.NewWrites[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
 		sent: map[asked]sent{}, left: map[loop.Key]struct{}{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
@@ -326,8 +325,8 @@ func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, 
 }
 
 func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {
-	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), apply.DeleteUID(obj))
-	if apply.IgnoreGone(err) != nil {
+	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), store.DeleteUID(obj))
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting what is left of %s: %w", k.Resource, err)
 	}
 	return nil

@@ -27,9 +27,9 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -38,7 +38,7 @@ const tenant = "liqo-tenant-milan"
 // configMaps returns a Kind like those of package kinds.
 func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
 	watch := func(f Factories) cache.SharedIndexInformer {
-		return KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
+		return KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) store.Client[*corev1.ConfigMapList] {
 			return c.CoreV1().ConfigMaps(f.Namespace)
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -171,7 +171,7 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.tell(v, ReasonFailedReflection, apply.ClipMessage(fmt.Sprintf("cluster %s refuses it: %s", v.scope.DestinationClusterID, offloadingv1beta1.ExplainBound(err.Error()))), false)
+		r.tell(v, ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s refuses it: %s", v.scope.DestinationClusterID, offloadingv1beta1.ExplainBound(err.Error()))), false)
 	}
 	return fmt.Errorf("writing to the provider: %w", err)
 }
@@ -228,8 +228,8 @@ func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, ye
 }
 
 func (r *kindLoop[L, R]) deleteRemote(ctx context.Context, s Scope, have R) error {
-	err := r.writer(s).Delete(ctx, have.GetName(), apply.DeleteUID(have))
-	if apply.IgnoreGone(err) != nil {
+	err := r.writer(s).Delete(ctx, have.GetName(), store.DeleteUID(have))
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting from the provider: %w", err)
 	}
 	r.written.Deleted(have.GetUID())

@@ -18,9 +18,8 @@ import (
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -68,8 +67,8 @@ type Claims struct {
 	loop *loop.Loop
 
 	// These overlay the caches with recent writes until the watches report them.
-	locals, remotes *informer.Writes[*corev1.PersistentVolumeClaim]
-	volumes         *informer.Writes[*corev1.PersistentVolume]
+	locals, remotes *store.Writes[*corev1.PersistentVolumeClaim]
+	volumes         *store.Writes[*corev1.PersistentVolume]
 
 	opening sync.Mutex
 
@@ -84,9 +83,9 @@ type Claims struct {
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	c := &Claims{
 		cfg: cfg, twins: map[string]*claimTwin{}, told: map[types.UID]string{},
-		locals:  informer.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
-		remotes: informer.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
-		volumes: informer.NewWrites[*corev1.PersistentVolume](cfg.Clock),
+		locals:  store.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
+		remotes: store.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
+		volumes: store.NewWrites[*corev1.PersistentVolume](cfg.Clock),
 	}
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
@@ -272,7 +271,7 @@ func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
 
 // tell records an event about a claim, unless it equals the last one.
 func (c *Claims) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
-	message = apply.ClipMessage(message) // the message may quote the provider
+	message = store.ClipMessage(message) // the message may quote the provider
 	c.mu.Lock()
 	news := c.told[claim.UID] != reason+message
 	c.told[claim.UID] = reason + message

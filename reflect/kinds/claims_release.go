@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // release handles the volumes whose claims were deleted. done is true if nothing is left
@@ -131,13 +131,13 @@ func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.Persis
 		if remote.DeletionTimestamp != nil {
 			return false, nil // the end of the deletion triggers a new sync
 		}
-		if err := apply.IgnoreGone(claims.Delete(ctx, v.key.Name, apply.DeleteUID(remote))); err != nil {
+		if err := store.IgnoreGone(claims.Delete(ctx, v.key.Name, store.DeleteUID(remote))); err != nil {
 			return false, fmt.Errorf("deleting the PersistentVolumeClaim in the provider: %w", err)
 		}
 		c.cfg.Log.Info("claim deleted in the provider, as it was here", zap.Stringer("key", v.key))
 		return false, loop.After(staleRetry)
 	}
-	if err := apply.IgnoreGone(c.cfg.Home.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, apply.DeleteUID(volume))); err != nil {
+	if err := store.IgnoreGone(c.cfg.Home.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, store.DeleteUID(volume))); err != nil {
 		return false, fmt.Errorf("deleting the PersistentVolume: %w", err)
 	}
 	c.volumes.Deleted(volume.UID)
@@ -166,9 +166,9 @@ func (c *Claims) tidy(ctx context.Context, v claimView) error {
 	if err != nil {
 		return fmt.Errorf("confirming that the PersistentVolumeClaim has no volume: %w", err)
 	}
-	options := apply.DeleteUID(remote)
+	options := store.DeleteUID(remote)
 	options.Preconditions.ResourceVersion = &remote.ResourceVersion
-	if err := apply.IgnoreGone(claims.Delete(ctx, v.key.Name, options)); err != nil {
+	if err := store.IgnoreGone(claims.Delete(ctx, v.key.Name, options)); err != nil {
 		return fmt.Errorf("deleting an unused PersistentVolumeClaim in the provider: %w", err)
 	}
 	c.remotes.Deleted(remote.UID)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 )
 
@@ -71,7 +71,7 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.InformerSynced) {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
 	claims := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
-		func(k kubernetes.Interface) informer.Client[*corev1.PersistentVolumeClaimList] {
+		func(k kubernetes.Interface) store.Client[*corev1.PersistentVolumeClaimList] {
 			return k.CoreV1().PersistentVolumeClaims(namespace)
 		})
 	wake := func(obj any) {

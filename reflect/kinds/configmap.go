@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -17,7 +17,7 @@ import (
 // ConfigMaps returns the description of reflected ConfigMaps.
 func ConfigMaps() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
-		return engine.KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
+		return engine.KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) store.Client[*corev1.ConfigMapList] {
 			return c.CoreV1().ConfigMaps(f.Namespace)
 		})
 	}

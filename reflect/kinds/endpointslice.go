@@ -14,7 +14,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -27,12 +27,12 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
 		Resource: "endpointslice",
 		Local: func(f engine.Factories) cache.SharedIndexInformer {
-			return engine.KubeInformer(f, &discoveryv1.EndpointSlice{}, func(c kubernetes.Interface) informer.Client[*discoveryv1.EndpointSliceList] {
+			return engine.KubeInformer(f, &discoveryv1.EndpointSlice{}, func(c kubernetes.Interface) store.Client[*discoveryv1.EndpointSliceList] {
 				return c.DiscoveryV1().EndpointSlices(f.Namespace)
 			})
 		},
 		Remote: func(f engine.Factories) cache.SharedIndexInformer {
-			return engine.LiqoInformer(f, &offloadingv1beta1.ShadowEndpointSlice{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowEndpointSliceList] {
+			return engine.LiqoInformer(f, &offloadingv1beta1.ShadowEndpointSlice{}, func(c versioned.Interface) store.Client[*offloadingv1beta1.ShadowEndpointSliceList] {
 				return c.OffloadingV1beta1().ShadowEndpointSlices(f.Namespace)
 			})
 		},

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -17,7 +17,7 @@ import (
 // Ingresses returns the description of reflected Ingresses.
 func Ingresses() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
-		return engine.KubeInformer(f, &networkingv1.Ingress{}, func(c kubernetes.Interface) informer.Client[*networkingv1.IngressList] {
+		return engine.KubeInformer(f, &networkingv1.Ingress{}, func(c kubernetes.Interface) store.Client[*networkingv1.IngressList] {
 			return c.NetworkingV1().Ingresses(f.Namespace)
 		})
 	}

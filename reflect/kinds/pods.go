@@ -27,8 +27,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -102,9 +102,9 @@ type Pods struct {
 	tokens *tokens
 
 	// These overlay the caches with recent writes until the watches report them.
-	locals  *informer.Writes[*corev1.Pod]
-	shadows *informer.Writes[*offloadingv1beta1.ShadowPod]
-	remotes *informer.Writes[*corev1.Pod]
+	locals  *store.Writes[*corev1.Pod]
+	shadows *store.Writes[*offloadingv1beta1.ShadowPod]
+	remotes *store.Writes[*corev1.Pod]
 
 	opening sync.Mutex
 	// admitting is locked while the host ports of a pod are compared with those in use.
@@ -140,9 +140,9 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
 		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
 		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{}, admitted: map[types.UID]bool{},
-		locals:  informer.NewWrites[*corev1.Pod](cfg.Clock),
-		shadows: informer.NewWrites[*offloadingv1beta1.ShadowPod](cfg.Clock),
-		remotes: informer.NewWrites[*corev1.Pod](cfg.Clock),
+		locals:  store.NewWrites[*corev1.Pod](cfg.Clock),
+		shadows: store.NewWrites[*offloadingv1beta1.ShadowPod](cfg.Clock),
+		remotes: store.NewWrites[*corev1.Pod](cfg.Clock),
 	}
 	p.loop = loop.New(loop.Config{
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,

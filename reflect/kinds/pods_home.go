@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -227,7 +227,7 @@ func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
 	}
 	err := p.cfg.Home.CoreV1().Pods(local.Namespace).Delete(ctx, local.Name,
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(local.UID))})
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("releasing the pod: %w", err)
 	}
 	p.locals.Deleted(local.UID)
@@ -289,7 +289,7 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 	}
 	why := fmt.Sprintf("namespace %s has no twin in cluster %s yet", namespace, p.cfg.Destination)
 	if s, ok := m.Status.CurrentMapping[namespace]; ok && s.Message != "" {
-		why += ": " + apply.ClipMessage(s.Message)
+		why += ": " + store.ClipMessage(s.Message)
 	}
 	return true, why
 }

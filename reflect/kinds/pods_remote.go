@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -66,7 +66,7 @@ func (p *Pods) tellNotCarried(v view, refused error) {
 	if refused != nil {
 		reason, what = reasonUpdateRefused, refused.Error()
 	}
-	what = apply.ClipMessage(what)
+	what = store.ClipMessage(what)
 	p.mu.Lock()
 	news := p.told[v.local.UID] != what
 	if what == "" {
@@ -172,7 +172,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
 	case isRefusal(err):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
-			apply.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
+			store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
 			fmt.Errorf("creating the ShadowPod: %w", err))
 	default:
 		return fmt.Errorf("creating the ShadowPod: %w", err)
@@ -277,7 +277,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
 		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
-		if apply.IgnoreGone(err) != nil {
+		if store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting the ShadowPod: %w", err)
 		}
 		p.shadows.Deleted(v.shadow.UID)
@@ -287,7 +287,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	}
 	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting the pod in the provider: %w", err)
 	}
 	p.remotes.Deleted(v.remote.UID)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -43,7 +43,7 @@ func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
 			return true
 		}
 	}
-	return informer.OlderVersion(now, p.twins.newest())
+	return store.OlderVersion(now, p.twins.newest())
 }
 
 // sawLeave records that the watch in the consumer has reported the deletion of a pod that

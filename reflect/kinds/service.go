@@ -9,13 +9,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/kube/informer"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
 func serviceInformer(f engine.Factories) cache.SharedIndexInformer {
-	return engine.KubeInformer(f, &corev1.Service{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceList] {
+	return engine.KubeInformer(f, &corev1.Service{}, func(c kubernetes.Interface) store.Client[*corev1.ServiceList] {
 		return c.CoreV1().Services(f.Namespace)
 	})
 }

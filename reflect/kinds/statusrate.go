@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 const (
@@ -87,7 +87,7 @@ func (p *Pods) tellRefused(local *corev1.Pod, reason, message string) {
 		return
 	}
 	p.count(reason)
-	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusRefused, apply.ClipMessage(message))
+	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusRefused, store.ClipMessage(message))
 }
 
 func (p *Pods) isNews(uid types.UID, what string) bool {

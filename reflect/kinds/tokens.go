@@ -19,9 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -54,7 +53,7 @@ type tokens struct {
 	loop *loop.Loop
 
 	// These overlay the caches with recent writes until the watches report them.
-	bindings, secrets *informer.Writes[*corev1.Secret]
+	bindings, secrets *store.Writes[*corev1.Secret]
 
 	mu     sync.Mutex
 	spaces map[string]*tokenSpace
@@ -77,7 +76,7 @@ type try struct {
 func newTokens(p *Pods) (*tokens, error) {
 	t := &tokens{
 		pods:     p,
-		bindings: informer.NewWrites[*corev1.Secret](p.cfg.Clock), secrets: informer.NewWrites[*corev1.Secret](p.cfg.Clock),
+		bindings: store.NewWrites[*corev1.Secret](p.cfg.Clock), secrets: store.NewWrites[*corev1.Secret](p.cfg.Clock),
 		spaces: map[string]*tokenSpace{}, unused: map[loop.Key]time.Time{}, users: map[loop.Key]string{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
 	}
 	t.loop = loop.New(loop.Config{
@@ -308,7 +307,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: Secret %s/%s is not liqod's (labels %v); waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name, want.Labels))
 			return nil, loop.After(takenRetry)
 		}
-		return nil, errors.Join(apply.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
+		return nil, errors.Join(store.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, loop.After(namespaceRetry)
 	default:
@@ -403,7 +402,7 @@ func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 	}
 	if b := v.binding; b != nil && b.DeletionTimestamp == nil && !t.bindings.WasDeleted(b.UID) {
 		err := t.pods.cfg.Home.CoreV1().Secrets(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
-		if apply.IgnoreGone(err) != nil {
+		if store.IgnoreGone(err) != nil {
 			return fmt.Errorf("revoking a token: %w", err)
 		}
 		t.bindings.Gone(b)
@@ -466,7 +465,7 @@ func (t *tokens) dropped(key loop.Key) {
 
 // tell records an event on each pod, unless it equals the last one.
 func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
-	message = apply.ClipMessage(message) // the message may quote the provider
+	message = store.ClipMessage(message) // the message may quote the provider
 	for pod := range users {
 		t.mu.Lock()
 		news := t.told[pod.UID] != message

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // put writes the Secret with the token to the provider.
@@ -40,7 +40,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: its Secret %s/%s is not this cluster's; waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name))
 			return loop.After(takenRetry)
 		}
-		return errors.Join(apply.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
+		return errors.Join(store.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	default:
@@ -91,7 +91,7 @@ func (t *tokens) remove(ctx context.Context, have *corev1.Secret) error {
 	}
 	err := t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace).Delete(ctx, have.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))})
-	if apply.IgnoreGone(err) != nil {
+	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("removing a token from the provider: %w", err)
 	}
 	t.secrets.Gone(have)

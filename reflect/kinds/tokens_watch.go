@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -71,7 +71,7 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 		return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(cfg.Transform))
 	}
 	home, there := factory(cfg.Home), factory(cfg.Remote.Kube)
-	accounts := engine.KubeInformer(engine.Factories{Kube: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceAccountList] {
+	accounts := engine.KubeInformer(engine.Factories{Kube: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) store.Client[*corev1.ServiceAccountList] {
 		return c.CoreV1().ServiceAccounts(local)
 	})
 	bindings := engine.KubeInformer(engine.Factories{Kube: home, Tweak: made}, &corev1.Secret{}, secretsOf(local))
@@ -90,8 +90,8 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	return s
 }
 
-func secretsOf(namespace string) func(kubernetes.Interface) informer.Client[*corev1.SecretList] {
-	return func(c kubernetes.Interface) informer.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) }
+func secretsOf(namespace string) func(kubernetes.Interface) store.Client[*corev1.SecretList] {
+	return func(c kubernetes.Interface) store.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) }
 }
 
 // accountHandler enqueues the tokens of a namespace when a service account is created,
@@ -116,7 +116,7 @@ func (t *tokens) accountHandler(s *tokenSpace) cache.ResourceEventHandler {
 // secretHandler is the handler for the Secrets in both clusters, because the two Secrets
 // of a token have the same name. own has the recent writes in the cluster of the
 // informer.
-func (t *tokens) secretHandler(namespace string, own *informer.Writes[*corev1.Secret]) cache.ResourceEventHandler {
+func (t *tokens) secretHandler(namespace string, own *store.Writes[*corev1.Secret]) cache.ResourceEventHandler {
 	wake := func(obj any) {
 		if s, ok := obj.(*corev1.Secret); ok {
 			t.loop.Wake(loop.Key{Namespace: namespace, Name: s.Name})

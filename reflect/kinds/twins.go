@@ -19,8 +19,8 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 )
 
@@ -103,7 +103,7 @@ func (t *twins) newest() (version string) {
 		// Listing fails only for a broken index.
 		shadows, _ := tw.shadows.List(labels.Everything())
 		for _, s := range shadows {
-			if have := s.Spec.LocalResourceVersion; version == "" || informer.OlderVersion(version, have) {
+			if have := s.Spec.LocalResourceVersion; version == "" || store.OlderVersion(version, have) {
 				version = have
 			}
 		}
@@ -134,8 +134,8 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
 	watches := engine.Factories{Kube: core, Liqo: own, Namespace: remote, Tweak: tweak}
 	// The listers below find these informers in the factories.
-	podsInformer := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) informer.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
-	shadowsInformer := engine.LiqoInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowPodList] {
+	podsInformer := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) store.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
+	shadowsInformer := engine.LiqoInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) store.Client[*offloadingv1beta1.ShadowPodList] {
 		return c.OffloadingV1beta1().ShadowPods(remote)
 	})
 	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // vanishedHold is how long an object that disappeared from the peer without a withdrawal
@@ -238,10 +238,10 @@ func (p *pull[T]) drop(ctx context.Context, home T) error {
 
 // remove deletes the copy, unless it has changed meanwhile.
 func (p *pull[T]) remove(ctx context.Context, home T) error {
-	options := apply.DeleteUID(home)
+	options := store.DeleteUID(home)
 	version := home.GetResourceVersion()
 	options.Preconditions.ResourceVersion = &version
-	if err := p.here().Delete(ctx, home.GetName(), options); apply.IgnoreGone(err) != nil {
+	if err := p.here().Delete(ctx, home.GetName(), options); store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, home.GetName(), err)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -181,7 +181,7 @@ func approve(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer,
 		if o.Annotations[sharingv1alpha1.AcceptedAnnotation] == "true" {
 			return say(out, "the offer %s of cluster %s is accepted already", o.Name, o.Spec.ProviderClusterID)
 		}
-		patch := apply.Patch{"metadata": apply.Patch{"annotations": map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}}}
+		patch := store.Patch{"metadata": store.Patch{"annotations": map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}}}
 		if err := patchOffer(ctx, to, o, patch); err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func approve(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer,
 	if o.Spec.Approved {
 		return say(out, "the offer %s to cluster %s is approved already", o.Name, o.Spec.ConsumerClusterID)
 	}
-	if err := patchOffer(ctx, to, o, apply.Patch{"spec": apply.Patch{"approved": true}}); err != nil {
+	if err := patchOffer(ctx, to, o, store.Patch{"spec": store.Patch{"approved": true}}); err != nil {
 		return err
 	}
 	return say(out, "the offer %s to cluster %s is approved", o.Name, o.Spec.ConsumerClusterID)
@@ -210,7 +210,7 @@ func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOff
 	if !manual {
 		return fmt.Errorf("sharing.mode is not Manual: the controller approves it again at once; set incomingPeeringEnabled: No in the ForeignCluster of %s to end it", o.Spec.ConsumerClusterID)
 	}
-	if err := patchOffer(ctx, to, o, apply.Patch{"spec": apply.Patch{"approved": false}}); err != nil {
+	if err := patchOffer(ctx, to, o, store.Patch{"spec": store.Patch{"approved": false}}); err != nil {
 		return err
 	}
 	return say(out, "the approval of the offer %s to cluster %s is taken back", o.Name, o.Spec.ConsumerClusterID)
@@ -240,8 +240,8 @@ func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
 	return config.Sharing.Mode == sharedByPeople, nil
 }
 
-func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch apply.Patch) error {
-	body, err := apply.EncodePatch(patch, o)
+func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch store.Patch) error {
+	body, err := store.EncodePatch(patch, o)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/peering/trust"
@@ -358,7 +358,7 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 // remains reports whether a cluster has objects of a peering with the cluster id: a
 // ForeignCluster or a tenant namespace.
 func (s *side) remains(ctx context.Context, id string) (bool, error) {
-	fc, err := apply.OrNil(s.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{}))
+	fc, err := store.OrNil(s.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{}))
 	if err != nil {
 		return false, s.at(fmt.Errorf("reading ForeignCluster %s: %w", id, err))
 	}

@@ -16,7 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -124,7 +124,7 @@ func (c *commands) untilJoined(ctx context.Context, here *side, token trust.Toke
 func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (now look, earlier string, err error) {
 	provider := token.ClusterID
 	now = look{lines: map[string]string{}}
-	fc, err := apply.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, provider, metav1.GetOptions{}))
+	fc, err := store.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, provider, metav1.GetOptions{}))
 	if err != nil {
 		return now, "", err
 	}
@@ -170,7 +170,7 @@ func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out
 	ctx, cancel := after(ctx, awayPatience)
 	defer cancel()
 	_, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
-		fc, err := apply.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
+		fc, err := store.OrNil(here.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 		if err != nil {
 			return look{}, err
 		}

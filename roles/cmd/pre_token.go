@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -50,7 +50,7 @@ func (c *commands) examineUse(ctx context.Context, to *clients, token trust.Toke
 	case id == token.ClusterID:
 		return []report.Finding{ofToken(idTokenCluster, report.Problem, subject, "the token is one of this cluster itself: a cluster cannot be a peer of itself", "select the cluster that is to use cluster "+id+" ("+localFlags+")")}
 	}
-	fc, err := apply.OrNil(to.liqo.CoreV1beta1().ForeignClusters().Get(ctx, token.ClusterID, metav1.GetOptions{}))
+	fc, err := store.OrNil(to.liqo.CoreV1beta1().ForeignClusters().Get(ctx, token.ClusterID, metav1.GetOptions{}))
 	if err != nil {
 		return []report.Finding{ofToken(idTokenCluster, report.Unknown, subject, "its ForeignClusters cannot be read: "+explain(err).Error(), "")}
 	}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -175,7 +175,7 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 		return config.URL, err
 	}
 	svc, err := to.kube.CoreV1().Services(namespace).Get(ctx, authService, metav1.GetOptions{})
-	if apply.IgnoreNotFound(err) != nil {
+	if store.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading service %s/%s: %w", namespace, authService, err)
 	}
 	if err == nil {
@@ -221,7 +221,7 @@ func tidyTokens(ctx context.Context, to *clients, namespace string) {
 	for i := range all {
 		record, err := trust.ReadSecret(&all[i])
 		if err == nil && record.Expired(to.now().Add(-tokenKept)) {
-			_ = to.kube.CoreV1().Secrets(namespace).Delete(ctx, all[i].Name, apply.DeleteUID(&all[i]))
+			_ = to.kube.CoreV1().Secrets(namespace).Delete(ctx, all[i].Name, store.DeleteUID(&all[i]))
 		}
 	}
 }
@@ -374,7 +374,7 @@ func revoke(ctx context.Context, to *clients, namespace, arg string, out io.Writ
 	if err != nil {
 		return fmt.Errorf("reading token %s: %w", id, err)
 	}
-	if err := secrets.Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+	if err := secrets.Delete(ctx, secret.Name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
 		return fmt.Errorf("removing token %s: %w", id, err)
 	}
 	return say(out, "token %s is revoked", id)

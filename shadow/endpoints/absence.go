@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // behind reports whether the API server has the namespace, or the ForeignCluster of its peer,
@@ -30,11 +30,11 @@ func (e *Enforcer) behind(ctx context.Context, f facts) (bool, error) {
 	if peer == "" {
 		return false, nil
 	}
-	cached, err := apply.OrNil(e.clusters.Get(peer))
+	cached, err := store.OrNil(e.clusters.Get(peer))
 	if err != nil || cached != nil {
 		return false, err
 	}
-	live, err := apply.OrNil(e.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
+	live, err := store.OrNil(e.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
 	if err != nil {
 		return false, fmt.Errorf("confirming that ForeignCluster %s is gone: %w", peer, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Reasons of the condition Enforced that the API package does not name.
@@ -212,7 +212,7 @@ func (f facts) misplaced() (action, bool) {
 // the peer wrote.
 func (f facts) deny(reason, message string) *metav1.Condition {
 	return &metav1.Condition{
-		Type: offloadingv1beta1.ShadowEndpointSliceEnforced, Status: metav1.ConditionFalse, Reason: reason, Message: apply.ClipMessage(message),
+		Type: offloadingv1beta1.ShadowEndpointSliceEnforced, Status: metav1.ConditionFalse, Reason: reason, Message: store.ClipMessage(message),
 		ObservedGeneration: f.shadow.Generation, LastTransitionTime: metav1.NewTime(f.now),
 	}
 }

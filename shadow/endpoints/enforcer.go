@@ -20,9 +20,8 @@ import (
 	corev1beta1listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -77,8 +76,8 @@ type Enforcer struct {
 	clusters   corev1beta1listers.ForeignClusterLister
 	synced     []cache.InformerSynced
 
-	ownSlices  *informer.Writes[*discoveryv1.EndpointSlice]
-	ownShadows *informer.Writes[*offloadingv1beta1.ShadowEndpointSlice]
+	ownSlices  *store.Writes[*discoveryv1.EndpointSlice]
+	ownShadows *store.Writes[*offloadingv1beta1.ShadowEndpointSlice]
 }
 
 // New returns an Enforcer and registers its event handlers on the informers. It starts
@@ -91,8 +90,8 @@ func New(cfg Config) (*Enforcer, error) {
 		slices:     discoverylisters.NewEndpointSliceLister(cfg.Slices.GetIndexer()),
 		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
 		clusters:   corev1beta1listers.NewForeignClusterLister(cfg.ForeignClusters.GetIndexer()),
-		ownSlices:  informer.NewWrites[*discoveryv1.EndpointSlice](cfg.Clock),
-		ownShadows: informer.NewWrites[*offloadingv1beta1.ShadowEndpointSlice](cfg.Clock),
+		ownSlices:  store.NewWrites[*discoveryv1.EndpointSlice](cfg.Clock),
+		ownShadows: store.NewWrites[*offloadingv1beta1.ShadowEndpointSlice](cfg.Clock),
 	}
 	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
 		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
@@ -245,7 +244,7 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	if behind, err := e.behind(ctx, f); err != nil {
 		return err
 	} else if behind {
-		return loop.After(informer.CatchUp)
+		return loop.After(store.CatchUp)
 	}
 	a := decide(f)
 	if a.confirm {
@@ -295,11 +294,11 @@ func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error)
 
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	shadow, err := store.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
 	}
-	slice, err := apply.OrNil(e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	slice, err := store.OrNil(e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading EndpointSlice %s: %w", key, err)
 	}
@@ -358,6 +357,6 @@ func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
 	if len(patch) == 0 {
 		return "", nil
 	}
-	data, err := apply.EncodePatch(patch, have)
+	data, err := store.EncodePatch(patch, have)
 	return string(data), err
 }

@@ -19,8 +19,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 func invalid() error {
@@ -465,7 +465,7 @@ func TestAbsenceIsConfirmed(t *testing.T) {
 	r.settle()
 	stays := func() {
 		t.Helper()
-		require.Equal(t, loop.After(informer.CatchUp), r.e.sync(t.Context(), r.key()))
+		require.Equal(t, loop.After(store.CatchUp), r.e.sync(t.Context(), r.key()))
 		require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 	}
 	r.noPeer()

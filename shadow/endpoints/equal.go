@@ -1,18 +1,18 @@
 package endpoints
 
 import (
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
 // changes returns the patch that makes have equal to want, or an empty one. Labels and
 // annotations of other clients stay.
-func changes(want, have *discoveryv1.EndpointSlice) apply.Patch {
-	patch, metadata, done := apply.Patch{}, apply.Patch{}, readApplied(have)
-	apply.Put(metadata, "labels", apply.MapChanges(want.Labels, have.Labels, done.Labels))
-	apply.Put(metadata, "annotations", apply.MapChanges(want.Annotations, have.Annotations, done.Annotations))
-	apply.Put(patch, "metadata", metadata)
+func changes(want, have *discoveryv1.EndpointSlice) store.Patch {
+	patch, metadata, done := store.Patch{}, store.Patch{}, readApplied(have)
+	store.Put(metadata, "labels", store.MapChanges(want.Labels, have.Labels, done.Labels))
+	store.Put(metadata, "annotations", store.MapChanges(want.Annotations, have.Annotations, done.Annotations))
+	store.Put(patch, "metadata", metadata)
 	if !apiequality.Semantic.DeepEqual(want.Endpoints, have.Endpoints) {
 		patch["endpoints"] = want.Endpoints
 	}
@@ -23,7 +23,7 @@ func changes(want, have *discoveryv1.EndpointSlice) apply.Patch {
 }
 
 // changed returns a copy of have with a patch of changes applied.
-func changed(have *discoveryv1.EndpointSlice, patch apply.Patch) *discoveryv1.EndpointSlice {
+func changed(have *discoveryv1.EndpointSlice, patch store.Patch) *discoveryv1.EndpointSlice {
 	out := have.DeepCopy()
 	if endpoints, ok := patch["endpoints"].([]discoveryv1.Endpoint); ok {
 		out.Endpoints = endpoints
@@ -31,7 +31,7 @@ func changed(have *discoveryv1.EndpointSlice, patch apply.Patch) *discoveryv1.En
 	if ports, ok := patch["ports"].([]discoveryv1.EndpointPort); ok {
 		out.Ports = ports
 	}
-	metadata, ok := patch["metadata"].(apply.Patch)
+	metadata, ok := patch["metadata"].(store.Patch)
 	if !ok {
 		return out
 	}
@@ -40,7 +40,7 @@ func changed(have *discoveryv1.EndpointSlice, patch apply.Patch) *discoveryv1.En
 }
 
 func changedMap(have map[string]string, patch any) map[string]string {
-	changes, ok := patch.(apply.Patch)
+	changes, ok := patch.(store.Patch)
 	if !ok {
 		return have
 	}

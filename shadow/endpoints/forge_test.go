@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 func TestForge(t *testing.T) {
@@ -215,25 +215,25 @@ func TestChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		want *discoveryv1.EndpointSlice
 		mod  sliceMod
-		diff apply.Patch
+		diff store.Patch
 	}{
-		"equal": {sliceOf(shadow), func(*discoveryv1.EndpointSlice) {}, apply.Patch{}},
+		"equal": {sliceOf(shadow), func(*discoveryv1.EndpointSlice) {}, store.Patch{}},
 		"others' metadata stays": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels["theirs"], s.Annotations["theirs"], s.Finalizers = "x", "y", []string{"example.com/f"}
 			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
-		}, apply.Patch{}},
-		"edited":              {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, apply.Patch{"endpoints": sliceOf(shadow).Endpoints}},
-		"emptied":             {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, apply.Patch{"endpoints": []discoveryv1.Endpoint{}}},
-		"nothing, said twice": {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, apply.Patch{}},
-		"ports":               {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, apply.Patch{"ports": sliceOf(shadow).Ports}},
+		}, store.Patch{}},
+		"edited":              {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, store.Patch{"endpoints": sliceOf(shadow).Endpoints}},
+		"emptied":             {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, store.Patch{"endpoints": []discoveryv1.Endpoint{}}},
+		"nothing, said twice": {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, store.Patch{}},
+		"ports":               {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, store.Patch{"ports": sliceOf(shadow).Ports}},
 		"label edited and lost": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels[discoveryv1.LabelManagedBy] = "me"
 			delete(s.Labels, discoveryv1.LabelServiceName)
-		}, apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
+		}, store.Patch{"metadata": store.Patch{"labels": store.Patch{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
 		"no longer asked for": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels["old"] = "x"
 			s.Annotations[AppliedAnnotation] = applied{Shadow: "shadow-1", Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true}.String()
-		}, apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{"old": nil}, "annotations": apply.Patch{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
+		}, store.Patch{"metadata": store.Patch{"labels": store.Patch{"old": nil}, "annotations": store.Patch{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			have := tc.want.DeepCopy()

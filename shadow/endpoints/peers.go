@@ -13,8 +13,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // nodeAddressIndex indexes Nodes by their addresses.
@@ -48,7 +48,7 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
 	peer := peerOf(twin)
 	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata, node: e.isNode, pod: e.podsOf(twin)}
-	fc, err := apply.OrNil(e.clusters.Get(peer))
+	fc, err := store.OrNil(e.clusters.Get(peer))
 	if err != nil {
 		return addressRules{}, nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}

@@ -20,8 +20,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // leaveDelay is the poll interval while the peer's pods and endpoints in a namespace are
@@ -104,7 +104,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
 	}
 	_, err = m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err := apply.IgnoreGone(err); err != nil {
+	if err := store.IgnoreGone(err); err != nil {
 		return fmt.Errorf("giving namespace %s back: %w", ns.Name, err)
 	}
 	m.cfg.Log.Info("accepted namespace given back", zap.String("namespace", ns.Name), zap.String("peer", peer))
@@ -183,8 +183,8 @@ func (m *Maps) bindShares(ctx context.Context, w wish, ns *corev1.Namespace, mar
 			}
 			continue
 		}
-		if err := m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: role, ClusterRole: role, Labels: marks,
-			Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}}); err != nil {
+		if err := m.bindings.Ensure(ctx, store.Binding{Namespace: w.name, Name: role, ClusterRole: role, Labels: marks,
+			Subjects: []rbacv1.Subject{store.UserSubject(w.user)}}); err != nil {
 			return err
 		}
 	}
@@ -224,9 +224,9 @@ func (m *Maps) removeAccount(ctx context.Context, namespace string) error {
 	accounts := m.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	have, err := accounts.Get(ctx, offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
 	if err == nil && have.Labels[offloadingv1beta1.ManagedByLabel] == managedByNamespaceMap {
-		err = accounts.Delete(ctx, have.Name, apply.DeleteUID(have))
+		err = accounts.Delete(ctx, have.Name, store.DeleteUID(have))
 	}
-	if err := apply.IgnoreGone(err); err != nil {
+	if err := store.IgnoreGone(err); err != nil {
 		return fmt.Errorf("deleting ServiceAccount %s/%s: %w", namespace, offloadingv1beta1.AcceptedAccount, err)
 	}
 	return nil

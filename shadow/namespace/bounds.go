@@ -23,8 +23,8 @@ import (
 	liqonetinformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // BoundsConfig configures the ResourceQuota and the NetworkPolicy of each twin.
@@ -142,7 +142,7 @@ func (m *Maps) quotaKeys(obj any) []loop.Key {
 // objects of a new kind up to 30 s after its definition. So kinds of liqod are left out until
 // they are counted for the ResourceQuota that the chart puts into the namespace of liqod.
 func (m *Maps) limits() (corev1.ResourceList, error) {
-	own, err := apply.OrNil(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(m.cfg.OwnNamespace).Get(offloadingv1beta1.TwinBounds))
+	own, err := store.OrNil(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(m.cfg.OwnNamespace).Get(offloadingv1beta1.TwinBounds))
 	if err != nil {
 		return nil, fmt.Errorf("reading the ResourceQuota of namespace %s: %w", m.cfg.OwnNamespace, err)
 	}
@@ -195,16 +195,16 @@ func (m *Maps) bound(ctx context.Context, peer, twin string, accepted bool, bloc
 // twin. It reads live, because nothing would delete them later.
 func (m *Maps) unbound(ctx context.Context, twin string) error {
 	quotas, policies := m.cfg.Kube.CoreV1().ResourceQuotas(twin), m.cfg.Kube.NetworkingV1().NetworkPolicies(twin)
-	quota, err := apply.OrNil(quotas.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
+	quota, err := store.OrNil(quotas.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
 	if err == nil && quota != nil && madeAsBound(quota) {
-		err = apply.IgnoreGone(quotas.Delete(ctx, quota.Name, apply.DeleteUID(quota)))
+		err = store.IgnoreGone(quotas.Delete(ctx, quota.Name, store.DeleteUID(quota)))
 	}
 	if err != nil {
 		return fmt.Errorf("deleting the ResourceQuota of namespace %s: %w", twin, err)
 	}
-	policy, err := apply.OrNil(policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
+	policy, err := store.OrNil(policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
 	if err == nil && policy != nil && madeAsBound(policy) {
-		err = apply.IgnoreGone(policies.Delete(ctx, policy.Name, apply.DeleteUID(policy)))
+		err = store.IgnoreGone(policies.Delete(ctx, policy.Name, store.DeleteUID(policy)))
 	}
 	if err != nil {
 		return fmt.Errorf("deleting the NetworkPolicy of namespace %s: %w", twin, err)
@@ -298,7 +298,7 @@ func dropBound[T metav1.Object](ctx context.Context, b bounding[T], twin string)
 	if !madeAsBound(have) {
 		return nil
 	}
-	if err := b.client.Delete(ctx, have.GetName(), apply.DeleteUID(have)); apply.IgnoreGone(err) != nil {
+	if err := b.client.Delete(ctx, have.GetName(), store.DeleteUID(have)); store.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting the %s of namespace %s: %w", b.kind, twin, err)
 	}
 	return nil
@@ -362,7 +362,7 @@ func (m *Maps) reach(peer string) (reach, error) {
 		return r, err // nothing of the peer's counts
 	}
 	if m.cfg.Bounds.Fabric && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled) {
-		connection, err := apply.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
+		connection, err := store.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
 		if err != nil {
 			return r, fmt.Errorf("reading the Connection to %s: %w", peer, err)
 		}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // keptRetry is the poll interval for the claims in a twin that is kept for its volumes.
@@ -147,7 +147,7 @@ func (m *Maps) empty(ctx context.Context, twin, origin string) error {
 		return fmt.Errorf("listing the services of the twin namespace %s: %w", twin, err)
 	}
 	for i := range services.Items {
-		if err := core.Services(twin).Delete(ctx, services.Items[i].Name, apply.DeleteUID(&services.Items[i])); apply.IgnoreGone(err) != nil {
+		if err := core.Services(twin).Delete(ctx, services.Items[i].Name, store.DeleteUID(&services.Items[i])); store.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting a service of the twin namespace %s: %w", twin, err)
 		}
 	}

@@ -29,8 +29,8 @@ import (
 	foreignlisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // MapsConfig is the input of NewMaps. All fields are required except Observer.
@@ -86,7 +86,7 @@ type Maps struct {
 	clusters   foreignlisters.ForeignClusterLister
 	namespaces corelisters.NamespaceLister
 	quotas     listers.QuotaLister
-	bindings   *apply.Binder
+	bindings   *store.Binder
 	creations  creations
 }
 
@@ -99,7 +99,7 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
 		quotas:     cfg.Quotas.Lister(),
-		bindings:   apply.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil),
+		bindings:   store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil),
 	}
 	if err := cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: twinOf}); err != nil {
 		return nil, fmt.Errorf("indexing namespaces by their NamespaceMaps: %w", err)

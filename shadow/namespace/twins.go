@@ -23,8 +23,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Names of the ClusterRoles that are bound in twin namespaces. Each RoleBinding has the
@@ -207,7 +207,7 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 
 // record returns the ForeignCluster of a peer, or nil if there is none or it is being deleted.
 func (m *Maps) record(peer string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := apply.OrNil(m.clusters.Get(peer))
+	fc, err := store.OrNil(m.clusters.Get(peer))
 	if err != nil {
 		return nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
 	}
@@ -248,7 +248,7 @@ func (m *Maps) early(peer string) (string, error) {
 // entitled reports whether a peer's user already has rights in a twin.
 func (m *Maps) entitled(w wish) bool {
 	b, err := m.cfg.RoleBindings.Lister().RoleBindings(w.name).Get(PeerTwinRole)
-	return err == nil && w.user != "" && slices.Contains(b.Subjects, apply.UserSubject(w.user))
+	return err == nil && w.user != "" && slices.Contains(b.Subjects, store.UserSubject(w.user))
 }
 
 // user returns the user that a peer's rights are bound to, or the reason for which there is
@@ -496,8 +496,8 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 // bind grants the rights in a twin, and revokes those that no longer apply.
 func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
-	own := apply.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
-		Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
+	own := store.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
+		Subjects: []rbacv1.Subject{store.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
 	// Revoke first: a failure of another write must not keep a right alive.
 	if err := m.revoke(ctx, w.name, w.user); err != nil {
 		return err
@@ -512,8 +512,8 @@ func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted 
 			return err
 		}
 	}
-	return m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
-		Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}})
+	return m.bindings.Ensure(ctx, store.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
+		Subjects: []rbacv1.Subject{store.UserSubject(w.user)}})
 }
 
 // revoke removes the peer's rights in a twin from every user except the given one. It
@@ -528,7 +528,7 @@ func (m *Maps) revoke(ctx context.Context, twin, user string) error {
 		if user == "" {
 			errs = append(errs, m.bindings.Remove(ctx, twin, role))
 		} else {
-			errs = append(errs, m.bindings.RemoveUnless(ctx, twin, role, apply.UserSubject(user)))
+			errs = append(errs, m.bindings.RemoveUnless(ctx, twin, role, store.UserSubject(user)))
 		}
 	}
 	return errors.Join(errs...)

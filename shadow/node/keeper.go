@@ -26,8 +26,8 @@ import (
 	clusterinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // nodePoll is the poll interval for the Node to appear in the cache, before the first
@@ -207,7 +207,7 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
 
 // network returns what is known of the network to a provider; nil where it is not checked.
 func (k *Keeper) network(provider string) (*metav1.Condition, error) {
-	fc, err := apply.OrNil(k.cfg.ForeignClusters.Lister().Get(provider))
+	fc, err := store.OrNil(k.cfg.ForeignClusters.Lister().Get(provider))
 	if err != nil {
 		return nil, fmt.Errorf("reading ForeignCluster %s: %w", provider, err)
 	}

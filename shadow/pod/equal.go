@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // differs reports whether have needs a patch. want is a pod from forge.
@@ -20,7 +20,7 @@ func differs(want, have *corev1.Pod) bool {
 // containers of shadow that have lacks. It returns nil if there are none. Existing
 // ephemeral containers are never changed, because the API server does not allow that. With
 // alwaysPull the node pulls their images.
-func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod, alwaysPull bool) apply.Patch {
+func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod, alwaysPull bool) store.Patch {
 	var list []corev1.EphemeralContainer
 	for _, want := range shadow.Spec.Pod.EphemeralContainers {
 		if !slices.ContainsFunc(have.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == want.Name }) {
@@ -33,39 +33,39 @@ func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod, alw
 	if len(list) == 0 {
 		return nil
 	}
-	return apply.Patch{"spec": apply.Patch{"ephemeralContainers": list}}
+	return store.Patch{"spec": store.Patch{"ephemeralContainers": list}}
 }
 
 // changes returns the patch that makes have equal to want except for resources, or an empty
 // one. The patch records that the resources follow the given generation.
-func changes(want, have *corev1.Pod, resources int64) apply.Patch {
+func changes(want, have *corev1.Pod, resources int64) store.Patch {
 	mine, done := readApplied(want), readApplied(have)
 	if done.Spec > mine.Spec {
 		return nil // want comes from a ShadowPod older than the applied one
 	}
 	mine.Resources = resources
-	labels := apply.MapChanges(want.Labels, have.Labels, done.Labels)
-	annotations := apply.MapChanges(want.Annotations, have.Annotations, done.Annotations)
+	labels := store.MapChanges(want.Labels, have.Labels, done.Labels)
+	annotations := store.MapChanges(want.Annotations, have.Annotations, done.Annotations)
 	delete(annotations, AppliedAnnotation)
 	if record := mine.String(); have.Annotations[AppliedAnnotation] != record {
 		annotations[AppliedAnnotation] = record
 	}
-	patch, metadata := apply.Patch{}, apply.Patch{}
-	apply.Put(metadata, "labels", labels)
-	apply.Put(metadata, "annotations", annotations)
+	patch, metadata := store.Patch{}, store.Patch{}
+	store.Put(metadata, "labels", labels)
+	store.Put(metadata, "annotations", annotations)
 	if owner := metav1.GetControllerOf(have); owner == nil || owner.UID != want.OwnerReferences[0].UID {
-		metadata["ownerReferences"] = append([]any{apply.Patch{"$patch": "replace"}}, want.OwnerReferences[0])
+		metadata["ownerReferences"] = append([]any{store.Patch{"$patch": "replace"}}, want.OwnerReferences[0])
 	}
-	apply.Put(patch, "metadata", metadata)
+	store.Put(patch, "metadata", metadata)
 	if done.Spec < mine.Spec {
-		apply.Put(patch, "spec", specChanges(&want.Spec, &have.Spec))
+		store.Put(patch, "spec", specChanges(&want.Spec, &have.Spec))
 	}
 	return patch
 }
 
 // specChanges compares the mutable fields of a pod spec, except resources.
-func specChanges(want, have *corev1.PodSpec) apply.Patch {
-	patch := apply.Patch{}
+func specChanges(want, have *corev1.PodSpec) store.Patch {
+	patch := store.Patch{}
 	if list := imageChanges(want.Containers, have.Containers); len(list) > 0 {
 		patch["containers"] = list
 	}
@@ -85,12 +85,12 @@ func specChanges(want, have *corev1.PodSpec) apply.Patch {
 	return patch
 }
 
-func imageChanges(want, have []corev1.Container) []apply.Patch {
-	var list []apply.Patch
+func imageChanges(want, have []corev1.Container) []store.Patch {
+	var list []store.Patch
 	for _, h := range have {
 		i := slices.IndexFunc(want, func(c corev1.Container) bool { return c.Name == h.Name })
 		if i >= 0 && want[i].Image != h.Image {
-			list = append(list, apply.Patch{"name": h.Name, "image": want[i].Image})
+			list = append(list, store.Patch{"name": h.Name, "image": want[i].Image})
 		}
 	}
 	return list
@@ -114,25 +114,25 @@ func addTolerations(want, have []corev1.Toleration) ([]corev1.Toleration, bool) 
 
 // resourceChanges returns the patch for the resize subresource, or an empty one. Quantities
 // that the provider added stay, because a resize may not remove one.
-func resourceChanges(want, have *corev1.Pod) apply.Patch {
+func resourceChanges(want, have *corev1.Pod) store.Patch {
 	if readApplied(have).Resources >= readApplied(want).Resources {
 		return nil
 	}
-	spec := apply.Patch{}
+	spec := store.Patch{}
 	if list := quantityChanges(want.Spec.Containers, have.Spec.Containers); len(list) > 0 {
 		spec["containers"] = list
 	}
 	if list := quantityChanges(want.Spec.InitContainers, have.Spec.InitContainers); len(list) > 0 {
 		spec["initContainers"] = list
 	}
-	apply.Put(spec, "resources", podQuantityChanges(&want.Spec, &have.Spec))
-	patch := apply.Patch{}
-	apply.Put(patch, "spec", spec)
+	store.Put(spec, "resources", podQuantityChanges(&want.Spec, &have.Spec))
+	patch := store.Patch{}
+	store.Put(patch, "spec", spec)
 	return patch
 }
 
 // podQuantityChanges compares the pod-level resources.
-func podQuantityChanges(want, have *corev1.PodSpec) apply.Patch {
+func podQuantityChanges(want, have *corev1.PodSpec) store.Patch {
 	if want.Resources == nil {
 		return nil
 	}
@@ -143,29 +143,29 @@ func podQuantityChanges(want, have *corev1.PodSpec) apply.Patch {
 	return requirementChanges(want.Resources, &old)
 }
 
-func requirementChanges(want, have *corev1.ResourceRequirements) apply.Patch {
-	resources := apply.Patch{}
-	apply.Put(resources, "requests", listChanges(want.Requests, have.Requests))
-	apply.Put(resources, "limits", listChanges(want.Limits, have.Limits))
+func requirementChanges(want, have *corev1.ResourceRequirements) store.Patch {
+	resources := store.Patch{}
+	store.Put(resources, "requests", listChanges(want.Requests, have.Requests))
+	store.Put(resources, "limits", listChanges(want.Limits, have.Limits))
 	return resources
 }
 
-func quantityChanges(want, have []corev1.Container) []apply.Patch {
-	var list []apply.Patch
+func quantityChanges(want, have []corev1.Container) []store.Patch {
+	var list []store.Patch
 	for _, h := range have {
 		i := slices.IndexFunc(want, func(c corev1.Container) bool { return c.Name == h.Name })
 		if i < 0 {
 			continue
 		}
 		if resources := requirementChanges(&want[i].Resources, &h.Resources); len(resources) > 0 {
-			list = append(list, apply.Patch{"name": h.Name, "resources": resources})
+			list = append(list, store.Patch{"name": h.Name, "resources": resources})
 		}
 	}
 	return list
 }
 
-func listChanges(want, have corev1.ResourceList) apply.Patch {
-	patch := apply.Patch{}
+func listChanges(want, have corev1.ResourceList) store.Patch {
+	patch := store.Patch{}
 	for name, quantity := range want {
 		if old, ok := have[name]; !ok || old.Cmp(quantity) != 0 {
 			patch[string(name)] = quantity.String()

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -86,7 +86,7 @@ func TestForgeInAnAcceptedNamespace(t *testing.T) {
 type changeRow struct {
 	now, then  *offloadingv1beta1.ShadowPod // the current ShadowPod, and the one that the pod was made from
 	have       podMod
-	spec       apply.Patch
+	spec       store.Patch
 	metadata   []string // keys that the patch sets or removes, without the record
 	removed    []string
 	resize     bool
@@ -113,26 +113,26 @@ func changeRows() map[string]changeRow {
 		"a record that is gone":      {now: at(), then: at(), have: func(p *corev1.Pod) { delete(p.Annotations, AppliedAnnotation) }},
 		"a record that is no record": {now: at(), then: at(), have: func(p *corev1.Pod) { p.Annotations[AppliedAnnotation] = "{" }},
 		"a newer one was applied":    {now: at(), then: at(image("img:2")), have: func(p *corev1.Pod) { delete(p.Labels, "app") }, wantNoDiff: true},
-		"a new image":                {now: at(image("img:2")), then: at(), spec: apply.Patch{"containers": []apply.Patch{{"name": "main", "image": "img:2"}}}},
+		"a new image":                {now: at(image("img:2")), then: at(), spec: store.Patch{"containers": []store.Patch{{"name": "main", "image": "img:2"}}}},
 		"a new image for a rewritten one": {now: at(image("img:2")), then: at(), have: func(p *corev1.Pod) { p.Spec.Containers[0].Image = "mirror/img:1" },
-			spec: apply.Patch{"containers": []apply.Patch{{"name": "main", "image": "img:2"}}}},
+			spec: store.Patch{"containers": []store.Patch{{"name": "main", "image": "img:2"}}}},
 		"a generation that changes nothing here": {now: at(spec(func(*corev1.PodSpec) {})), then: at()},
 		"a container that a webhook injected":    {now: at(spec(func(*corev1.PodSpec) {})), then: at(), have: func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy"}) }},
 		"a toleration more": {now: at(spec(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{first} })), then: at(),
 			have: func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "provider"}} },
-			spec: apply.Patch{"tolerations": []corev1.Toleration{{Key: "provider"}, first}}},
+			spec: store.Patch{"tolerations": []corev1.Toleration{{Key: "provider"}, first}}},
 		"a toleration that lasts longer": {now: at(spec(func(s *corev1.PodSpec) {
 			s.Tolerations = []corev1.Toleration{{Key: "a", TolerationSeconds: new(int64(9))}}
 		})), then: at(),
 			have: func(p *corev1.Pod) {
 				p.Spec.Tolerations = []corev1.Toleration{{Key: "a", TolerationSeconds: new(int64(5))}}
 			},
-			spec: apply.Patch{"tolerations": []corev1.Toleration{{Key: "a", TolerationSeconds: new(int64(9))}}}},
-		"a deadline": {now: at(spec(func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) })), then: at(), spec: apply.Patch{"activeDeadlineSeconds": int64(5)}},
+			spec: store.Patch{"tolerations": []corev1.Toleration{{Key: "a", TolerationSeconds: new(int64(9))}}}},
+		"a deadline": {now: at(spec(func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) })), then: at(), spec: store.Patch{"activeDeadlineSeconds": int64(5)}},
 		"a deadline that may not grow": {now: at(spec(func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = new(int64(5)) })), then: at(),
 			have: func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(4)) }},
 		"a grace repaired": {now: at(spec(func(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(1)) })), then: at(),
-			have: func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(-3)) }, spec: apply.Patch{"terminationGracePeriodSeconds": int64(1)}},
+			have: func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(-3)) }, spec: store.Patch{"terminationGracePeriodSeconds": int64(1)}},
 		"a grace that may not change": {now: at(spec(func(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(1)) })), then: at(),
 			have: func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(30)) }},
 		"more resources": {now: at(spec(func(s *corev1.PodSpec) { s.Containers[0].Resources = cpu("2") })), then: at(), resize: true},
@@ -171,7 +171,7 @@ func TestChanges(t *testing.T) {
 			}
 			var set, removed []string
 			for _, part := range []string{"labels", "annotations"} {
-				m, _ := patch["metadata"].(apply.Patch)[part].(apply.Patch)
+				m, _ := patch["metadata"].(store.Patch)[part].(store.Patch)
 				for k, v := range m {
 					switch {
 					case k == AppliedAnnotation:

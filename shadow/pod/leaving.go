@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // decideLeaving handles a pod without a ShadowPod. The pod keeps its finalizer until the
@@ -95,7 +95,7 @@ func (e *Enforcer) deletePod(ctx context.Context, pod *corev1.Pod) error {
 // release removes liqod's finalizer. The patch fails with a conflict if the pod has changed
 // since it was read.
 func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
-	data, kind, err := apply.FinalizerPatch(pod, offloadingv1beta1.RemotePodFinalizer, false)
+	data, kind, err := store.FinalizerPatch(pod, offloadingv1beta1.RemotePodFinalizer, false)
 	if err != nil || data == nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // ReasonForceDeleted is the reason of the event for a pod that was force-deleted because
@@ -159,14 +159,14 @@ func notReadySince(node *corev1.Node) time.Time {
 
 // sync decides on the caches, and again on live objects before it deletes.
 func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
-	pod, err := apply.OrNil(l.pods.Pods(key.Namespace).Get(key.Name))
+	pod, err := store.OrNil(l.pods.Pods(key.Namespace).Get(key.Name))
 	if err != nil {
 		return fmt.Errorf("looking up pod %s: %w", key, err)
 	}
 	if pod == nil || !stuck(pod) {
 		return nil
 	}
-	node, err := apply.OrNil(l.nodes.Get(pod.Spec.NodeName))
+	node, err := store.OrNil(l.nodes.Get(pod.Spec.NodeName))
 	if err != nil {
 		return fmt.Errorf("looking up node %s of pod %s: %w", pod.Spec.NodeName, key, err)
 	}
@@ -206,14 +206,14 @@ func (l *LostNodes) reserve() time.Duration {
 // allow it. The node is read last, so that a node that has just returned is seen.
 func (l *LostNodes) force(ctx context.Context, key loop.Key, uid types.UID) error {
 	pods := l.cfg.Kube.CoreV1().Pods(key.Namespace)
-	pod, err := apply.OrNil(pods.Get(ctx, key.Name, metav1.GetOptions{}))
+	pod, err := store.OrNil(pods.Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("reading pod %s: %w", key, err)
 	}
 	if pod == nil || pod.UID != uid {
 		return nil
 	}
-	node, err := apply.OrNil(l.cfg.Kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}))
+	node, err := store.OrNil(l.cfg.Kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("reading node %s of pod %s: %w", pod.Spec.NodeName, key, err)
 	}

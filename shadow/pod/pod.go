@@ -13,9 +13,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/quota"
 )
 
@@ -98,11 +97,11 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
-	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	shadow, err := store.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
 	}
-	pod, err := apply.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	pod, err := store.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
 	}
@@ -130,7 +129,7 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 		return f, nil
 	}
 	if head := e.head.Load(); head != nil {
-		f.newer = informer.OlderVersion(*head, shadow.ResourceVersion)
+		f.newer = store.OlderVersion(*head, shadow.ResourceVersion)
 	}
 	if known.lost != nil && owns(shadow, known.lost) {
 		f.lost = known.lost

@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // giveBack releases the room reserved for a key whose ShadowPod needs no new pod now.
@@ -59,7 +59,7 @@ func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) 
 	}
 	live, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil || live.UID != pod.UID {
-		return apply.IgnoreNotFound(err)
+		return store.IgnoreNotFound(err)
 	}
 	return e.release(ctx, live)
 }

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Reasons of the condition Enforced that the API package does not name.
@@ -90,7 +90,7 @@ func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 		again = loop.After(e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now))
 	}
 	next := f.shadow.DeepCopy()
-	if !apply.SetCondition(&next.Status.Conditions, a.condition) {
+	if !store.SetCondition(&next.Status.Conditions, a.condition) {
 		return again
 	}
 	if written, err := e.writeStatus(ctx, next); err != nil || !written {

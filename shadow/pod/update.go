@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // errNoSubresource: the API server lacks the subresource of a change.
@@ -99,11 +99,11 @@ func (e *Enforcer) resize(ctx context.Context, f facts) error {
 
 // patch returns the patched pod, or nil if the pod is gone. The deletion of a pod has its
 // own event, so it is no error here.
-func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch, subresource ...string) (*corev1.Pod, error) {
+func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch store.Patch, subresource ...string) (*corev1.Pod, error) {
 	if len(patch) == 0 {
 		return pod, nil
 	}
-	data, err := apply.EncodePatch(patch, pod)
+	data, err := store.EncodePatch(patch, pod)
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -94,7 +94,7 @@ func (l *Ledger) Seen(pod *corev1.Pod) {
 // stays in its account, whatever its labels become. cached: the cache shows it.
 func (l *Ledger) count(pod *corev1.Pod, again, cached bool) {
 	key := keyOf(pod)
-	if c := l.claims[key]; c != nil && c.pod != "" && informer.OlderVersion(pod.ResourceVersion, c.version) && !l.wentBack(c.at) {
+	if c := l.claims[key]; c != nil && c.pod != "" && store.OlderVersion(pod.ResourceVersion, c.version) && !l.wentBack(c.at) {
 		return
 	}
 	ended := offloadingv1beta1.Ended(pod.Status.Phase) && !again

@@ -19,8 +19,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // cacheLag is the delay before the cache of Quotas is looked at again.
@@ -170,7 +170,7 @@ func (l *Ledger) Count(ctx context.Context) error {
 		return fmt.Errorf("listing Quotas: %w", err)
 	}
 	for _, q := range quotas.Items {
-		if have, err := l.quotas.Quotas(q.Namespace).Get(q.Name); err != nil || informer.OlderVersion(have.ResourceVersion, q.ResourceVersion) {
+		if have, err := l.quotas.Quotas(q.Namespace).Get(q.Name); err != nil || store.OlderVersion(have.ResourceVersion, q.ResourceVersion) {
 			return loop.After(cacheLag)
 		}
 	}

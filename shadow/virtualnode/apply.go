@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // takenError means that a foreign object has a name that the VirtualNode needs.
@@ -209,7 +209,7 @@ func offloadedNamespaces(m *offloadingv1beta1.NamespaceMap) []string {
 }
 
 func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached, err := apply.OrNil(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
+	cached, err := store.OrNil(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
 	if err != nil {
 		return fmt.Errorf("reading the NamespaceMap of %s: %w", vn.Spec.ClusterID, err)
 	}
@@ -242,7 +242,7 @@ func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.Vi
 	if len(surplus) == 0 {
 		return nil
 	}
-	live, err := apply.OrNil(l.liqo.OffloadingV1beta1().NamespaceMaps(vn.Namespace).Get(ctx, vn.Spec.ClusterID, metav1.GetOptions{}))
+	live, err := store.OrNil(l.liqo.OffloadingV1beta1().NamespaceMaps(vn.Namespace).Get(ctx, vn.Spec.ClusterID, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("reading the NamespaceMap of %s again: %w", vn.Spec.ClusterID, err)
 	}

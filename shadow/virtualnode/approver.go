@@ -26,8 +26,8 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 const (
@@ -173,7 +173,7 @@ func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSig
 	if err != nil {
 		return Facts{}, err
 	}
-	node, err := apply.OrNil(a.nodes.Get(vn.Name))
+	node, err := store.OrNil(a.nodes.Get(vn.Name))
 	if err != nil {
 		return Facts{}, fmt.Errorf("reading Node: %w", err)
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // takenRetry is the delay before a taken name is tried again. No watch reports when a
@@ -203,7 +203,7 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 // node returns the Node of vn's name, or nil. The cache may lack a Node that was created before
 // vn, so the Node is read live before the first object of vn is created.
 func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (*corev1.Node, error) {
-	node, err := apply.OrNil(l.nodes.Get(vn.Name))
+	node, err := store.OrNil(l.nodes.Get(vn.Name))
 	if err != nil {
 		return nil, fmt.Errorf("reading Node: %w", err)
 	}
@@ -216,7 +216,7 @@ func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 // retire deletes the vkubelet of vn if a foreign Node has its name: that Node was created after
 // the vkubelet, which can only fail.
 func (l *Lifecycle) retire(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached, err := apply.OrNil(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
+	cached, err := store.OrNil(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
 	if err != nil {
 		return fmt.Errorf("reading Deployment: %w", err)
 	}

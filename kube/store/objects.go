@@ -1,7 +1,4 @@
-// Package apply has the helpers of packages that write objects: conditions, finalizers,
-// owner references, preconditions and merge patches, which are pure, and the Binder, which
-// keeps bindings of roles equal to the wanted ones. It has no liqod types.
-package apply
+package store
 
 import (
 	"encoding/json"

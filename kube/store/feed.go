@@ -1,4 +1,4 @@
-package informer
+package store
 
 import (
 	"k8s.io/apimachinery/pkg/api/meta"

@@ -1,4 +1,4 @@
-package informer
+package store
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func (h *heard) handler() cache.ResourceEventHandler {
 }
 
 func newInformer(c kubernetes.Interface) *Informer {
-	return New(c, c.CoreV1().ConfigMaps("shop"), &corev1.ConfigMap{}, nil)
+	return NewInformer(c, c.CoreV1().ConfigMaps("shop"), &corev1.ConfigMap{}, nil)
 }
 
 func TestFeed(t *testing.T) {

@@ -1,9 +1,11 @@
-// Package informer caches objects of one API server. An Informer watches one resource and
-// needs little memory: a process that watches hundreds of namespaces has thousands of
+// Package store reads and writes the objects of an API server. An Informer caches one resource
+// and needs little memory: a process that watches hundreds of namespaces has thousands of
 // informers, and each handler of a client-go informer has two goroutines and a buffer for a
 // thousand events. Writes covers the delay between a write of this process and its event. A
-// Head detects that the state of an API server went back. The package has no liqod types.
-package informer
+// Head detects that the state of an API server went back. The helpers for writes (conditions,
+// finalizers, owner references, preconditions, merge patches) are pure. A Binder keeps bindings
+// of roles equal to the wanted ones. The package has no liqod types.
+package store
 
 import (
 	"context"
@@ -48,9 +50,9 @@ var (
 	errUnsupported = errors.New("not supported by this informer")
 )
 
-// New returns an Informer for the objects that client lists and watches. client belongs to
+// NewInformer returns an Informer for the objects that client lists and watches. client belongs to
 // clientset. example is an object of their type. tweak selects objects, and may be nil.
-func New[L runtime.Object](clientset any, client Client[L], example runtime.Object, tweak func(*metav1.ListOptions)) *Informer {
+func NewInformer[L runtime.Object](clientset any, client Client[L], example runtime.Object, tweak func(*metav1.ListOptions)) *Informer {
 	if tweak == nil {
 		tweak = func(*metav1.ListOptions) {}
 	}
