@@ -17,7 +17,7 @@ import (
 // Bounds of the product: Go outside of api, e2e and hack, without tests. A change that makes
 // the product smaller lowers them.
 const (
-	mostLines    = 78_400 // to become 75,000
+	mostLines    = 77_900 // to become 75,000
 	mostPackages = 45     // with those of api; to become 42
 )
 
@@ -27,9 +27,9 @@ var paths = map[string]struct {
 	sections []string
 	most     int
 }{
-	"pod-path":      {[]string{"Out", "Back"}, 19},                                // to become 12
+	"pod-path":      {[]string{"Out", "Back"}, 12},
 	"peer-path":     {[]string{"Published", "Across", "Answered", "Applied"}, 19}, // to become 18
-	"endpoint-path": {nil, 21},                                                    // to become 14
+	"endpoint-path": {nil, 14},
 }
 
 func TestSizeOfTheProduct(t *testing.T) {
@@ -90,7 +90,7 @@ func TestPathsAreTrue(t *testing.T) {
 const mostBackArrows = 25
 
 var moreBackArrows = map[string]int{
-	"reflect/kinds": 40, "roles": 50, "roles/cmd": 50, "roles/cmd/report": 35,
+	"reflect/kinds": 30, "roles": 50, "roles/cmd": 50, "roles/cmd/report": 35,
 }
 
 // TestBackArrows counts them. An arrow leads from a file to another of its package that alone

@@ -49,7 +49,7 @@ type Factories struct {
 }
 
 // KubeInformer returns the informer of f.Core for a built-in kind, of which example is an
-// object. It is created if it does not exist. It is an informer of package kube/informer,
+// object. It is created if it does not exist. It is an informer of package kube/store,
 // which needs less memory and fewer goroutines than one of client-go.
 func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) store.Client[L]) cache.SharedIndexInformer {
 	return f.Kube.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -145,4 +146,210 @@ func without(m map[string]string, skip []string) map[string]string {
 		delete(out, key)
 	}
 	return out
+}
+
+// tokenVolumePrefix is the prefix of the volume with the service account token that the
+// API server adds to every pod.
+const tokenVolumePrefix = "kube-api-access-"
+
+// podSpec returns the spec of the remote pod. A table in fields_test.go has the rule for
+// each field, and docs/pod-fidelity.md describes the rules for users.
+func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
+	spec, patch := *local.Spec.DeepCopy(), o.Patch
+	dropScheduling(&spec)
+	o.claimVolumes(&spec, local)
+	o.carryTokens(&spec, local)
+	o.leadHome(&spec, local)
+	dropIdentity(&spec)
+	dropHostNamespaces(&spec)
+	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
+	spec.ReadinessGates = nil
+	spec.Overhead = nil
+	spec.RuntimeClassName = runtimeClass(local, patch)
+	spec.Tolerations = forgeTolerations(local, patch)
+	if patch != nil {
+		spec.NodeSelector = maps.Clone(patch.NodeSelector)
+	}
+	spec.Affinity = affinity(patch, antiAffinity)
+	return spec
+}
+
+// EphemeralClaim returns the name of the claim that Kubernetes creates for an ephemeral
+// volume of a pod.
+func EphemeralClaim(pod *corev1.Pod, volume string) string { return pod.Name + "-" + volume }
+
+// claimVolumes replaces ephemeral volumes by the claims that are reflected from this
+// cluster. As an ephemeral volume the provider would reject such a claim, because its own
+// pod does not own it.
+func (o PodOptions) claimVolumes(spec *corev1.PodSpec, local *corev1.Pod) {
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.Ephemeral != nil && slices.Contains(o.ClaimedVolumes, v.Name) {
+			v.VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralClaim(local, v.Name)}}
+		}
+	}
+}
+
+// dropScheduling removes fields that refer to nodes, priority classes or schedulers of
+// this cluster.
+func dropScheduling(spec *corev1.PodSpec) {
+	spec.NodeName = ""
+	spec.NodeSelector = nil
+	spec.Affinity = nil
+	spec.TopologySpreadConstraints = nil
+	spec.SchedulerName = ""
+	spec.SchedulingGates = nil
+	spec.SchedulingGroup = nil
+	spec.Priority = nil
+	spec.PriorityClassName = ""
+	spec.PreemptionPolicy = nil
+}
+
+// dropIdentity removes the service account of this cluster and the tokens that are not
+// carried. The remote pod runs under the default service account of the twin namespace,
+// and no token of the provider is mounted.
+func dropIdentity(spec *corev1.PodSpec) {
+	account := spec.ServiceAccountName
+	spec.ServiceAccountName = ""
+	spec.DeprecatedServiceAccount = ""
+	spec.AutomountServiceAccountToken = new(bool)
+
+	var injected []string
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
+		if !injectedToken(&v) {
+			return false
+		}
+		injected = append(injected, v.Name)
+		return true
+	})
+	for i := range spec.Volumes {
+		dropTokenSources(&spec.Volumes[i])
+	}
+	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			dropMounts(&containers[i], injected)
+			nameAccount(containers[i].Env, account)
+		}
+	}
+}
+
+// nameAccount replaces environment variables with the pod's service account by its name
+// in this cluster, because the remote pod has another service account.
+func nameAccount(env []corev1.EnvVar, account string) {
+	for i := range env {
+		if from := env[i].ValueFrom; from != nil && from.FieldRef != nil && from.FieldRef.FieldPath == "spec.serviceAccountName" {
+			env[i].Value, env[i].ValueFrom = account, nil
+		}
+	}
+}
+
+// injectedToken reports whether the API server added the volume.
+func injectedToken(v *corev1.Volume) bool {
+	return strings.HasPrefix(v.Name, tokenVolumePrefix) && hasToken(v)
+}
+
+func hasToken(v *corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, isToken)
+}
+
+func isToken(p corev1.VolumeProjection) bool { return p.ServiceAccountToken != nil }
+
+func hasPodCertificate(v *corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+		return p.PodCertificate != nil
+	})
+}
+
+// dropTokenSources removes the token sources of a volume. The volume itself and its
+// mounts stay even without any source: a pod with a mount of a missing volume would not
+// start.
+func dropTokenSources(v *corev1.Volume) {
+	if hasToken(v) {
+		v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, isToken)
+	}
+}
+
+func dropMounts(c *corev1.Container, volumes []string) {
+	c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return slices.Contains(volumes, m.Name)
+	})
+}
+
+// dropHostNamespaces disables the use of the node's namespaces.
+func dropHostNamespaces(spec *corev1.PodSpec) {
+	if spec.HostNetwork {
+		// The API server has defaulted the host port of each port, because the pod uses the
+		// host network.
+		dropHostPorts(spec.Containers)
+		dropHostPorts(spec.InitContainers)
+	}
+	spec.HostNetwork = false
+	spec.HostPID = false
+	spec.HostIPC = false
+}
+
+func dropHostPorts(containers []corev1.Container) {
+	for i := range containers {
+		for j := range containers[i].Ports {
+			containers[i].Ports[j].HostPort = 0
+		}
+	}
+}
+
+// runtimeClass returns the runtime class in the provider: that of the pod's annotation,
+// else the pod's own class, else that of the patch. The pod's own class is ignored if it
+// only serves to select virtual nodes.
+func runtimeClass(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) *string {
+	if name := local.Annotations[offloadingv1beta1.RemoteRuntimeClassAnnotation]; name != "" {
+		return &name
+	}
+	if own := local.Spec.RuntimeClassName; own != nil && *own != "" && *own != offloadingv1beta1.RuntimeClassName {
+		name := *own
+		return &name
+	}
+	if patch != nil && patch.RuntimeClassName != nil && *patch.RuntimeClassName != "" {
+		name := *patch.RuntimeClassName
+		return &name
+	}
+	return nil
+}
+
+// forgeTolerations returns the pod's tolerations without that of the virtual node and those
+// that keep it there while the provider is lost, and the tolerations of the patch. The
+// nodes of the provider are others than the virtual node: from a lost one of them, the
+// pod's own tolerations evict it.
+func forgeTolerations(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) []corev1.Toleration {
+	_, own := splitTolerations(local)
+	var out []corev1.Toleration
+	for _, t := range own {
+		if t.Key != offloadingv1beta1.VirtualNodeTaintKey {
+			out = append(out, *t.DeepCopy())
+		}
+	}
+	if patch != nil {
+		out = addTolerations(out, patch.Tolerations)
+	}
+	return out
+}
+
+// addTolerations appends the elements of add that have lacks. It may overwrite the spare
+// capacity of have.
+func addTolerations(have, add []corev1.Toleration) []corev1.Toleration {
+	for i := range add {
+		same := func(t corev1.Toleration) bool { return t.MatchToleration(&add[i]) }
+		if !slices.ContainsFunc(have, same) {
+			have = append(have, *add[i].DeepCopy())
+		}
+	}
+	return have
+}
+
+func affinity(patch *offloadingv1beta1.OffloadingPatch, anti *corev1.PodAntiAffinity) *corev1.Affinity {
+	var node *corev1.NodeAffinity
+	if patch != nil && patch.Affinity != nil {
+		node = patch.Affinity.NodeAffinity.DeepCopy()
+	}
+	if node == nil && anti == nil {
+		return nil
+	}
+	return &corev1.Affinity{NodeAffinity: node, PodAntiAffinity: anti}
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -194,117 +194,62 @@ func (p *Pods) taken(ctx context.Context, v view) error {
 		v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))), loop.After(takenRetry))
 }
 
-// offloadAgain handles a pod that has run and whose ShadowPod is gone: a client in the
-// provider deleted it, or its namespace.
-func (p *Pods) offloadAgain(ctx context.Context, v view) error {
-	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err == nil {
-		return loop.After(staleRetry)
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
-	}
-	if err := p.cfg.Verify(ctx); err != nil {
-		return fmt.Errorf("verifying the provider before believing that the pod is lost: %w", err)
-	}
-	if offloadingv1beta1.MayRunAgain(v.local) {
-		return p.create(ctx, v)
-	}
-	p.cfg.Log.Warn("pod lost in the provider", zap.Stringer("key", v.key))
-	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodLost,
-		fmt.Sprintf("the pod was lost in cluster %s and may not run again under its restart policy", p.cfg.Destination))
-	return p.writeStatus(ctx, v.local, lost(p.input(v.local, nil, nil), p.cfg.Destination))
+const (
+	// reasonHomeAPIUnknown is the reason of pods that wait for the address of the consumer's
+	// API server, and of the event about pods that start without.
+	reasonHomeAPIUnknown = "HomeAPIServerUnknown"
+	// homeAPIPatience is how long a pod waits for the address after it was bound to the
+	// virtual node. The environment of a pod cannot change later, but a pod that has no need
+	// for the API server must not wait for ever.
+	homeAPIPatience = 30 * time.Second
+	homeAPIRetry    = 5 * time.Second
+)
+
+// HomeAPI finds the address at which pods in the provider reach the consumer's API server.
+type HomeAPI interface {
+	// Fabric reports whether there is such an address, or will be.
+	Fabric() bool
+	// Address returns the address and port, or the reason for which none is known.
+	Address() (netip.AddrPort, error)
 }
 
-// withdrawOrphan deletes objects in the provider that belong to no local pod or to an
-// earlier pod of the same name. A live read confirms the absence of the local pod. If
-// this cluster may have lost the pod by a restored backup, the objects are kept.
-func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
-	var uid types.UID
-	switch {
-	case v.shadow != nil && isKept(v.shadow):
-		return p.waitForKept(ctx, v)
-	case v.shadow != nil:
-		uid = localUID(v.shadow)
-	case v.remote != nil:
-		uid = localUID(v.remote)
-	default:
-		return nil
+// apiAccess returns how a pod that starts now reaches the consumer's API server, and the
+// reason if its address is not known yet.
+func (p *Pods) apiAccess() (forge.APIAccess, error) {
+	access := p.cfg.API
+	if access.Host != "" || p.cfg.HomeAPI == nil || !p.cfg.HomeAPI.Fabric() {
+		return access, nil
 	}
-	live, revision, err := p.liveLocal(ctx, v.key)
+	server, err := p.cfg.HomeAPI.Address()
 	if err != nil {
-		return fmt.Errorf("confirming that the pod is gone: %w", err)
+		return access, err
 	}
-	if live != nil && live.UID == uid {
-		return loop.After(staleRetry) // the cache is behind
+	access.Host, access.Port = server.Addr().String(), strconv.Itoa(int(server.Port()))
+	return access, nil
+}
+
+// awaitsAPI returns the reason for which a new pod has to wait for the address of the
+// consumer's API server; "": it need not. The pod that waits too long starts without the
+// address, and an event says so.
+func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
+	_, err := p.apiAccess()
+	if err == nil || started(local) || len(forge.Tokens(local, o)) == 0 {
+		return ""
 	}
-	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v.shadow, revision) {
-		if p.inDoubt(v.shadow) {
-			return loop.After(staleRetry)
+	if p.now().Sub(boundSince(local)) < homeAPIPatience {
+		return fmt.Sprintf("the address of this cluster's API server for cluster %s is not known yet: %s", p.cfg.Destination, err)
+	}
+	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonHomeAPIUnknown, fmt.Sprintf(
+		"the pod starts in cluster %s without the address of the API server of this cluster, and clients in it do not reach the API server: %s", p.cfg.Destination, err))
+	return ""
+}
+
+// boundSince returns when the pod was bound to its node, as far as it is known.
+func boundSince(local *corev1.Pod) time.Time {
+	for _, c := range local.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
 		}
-		return p.keep(ctx, v)
 	}
-	if v.shadow == nil && v.remote.DeletionTimestamp == nil {
-		if asked, err := p.askedFor(ctx, v, uid); err != nil || asked {
-			return err
-		}
-	}
-	return p.withdraw(ctx, v, uid, nil)
-}
-
-// askedFor reports, by a live read, whether a ShadowPod exists for the remote pod. If it
-// does, the cache lags behind, and the error requeues the key: the ShadowPod decides
-// about the remote pod.
-func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
-	shadow, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) || (err == nil && localUID(shadow) != local):
-		return false, nil
-	case err != nil:
-		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
-	}
-	return true, loop.After(staleRetry)
-}
-
-func localUID(obj metav1.Object) types.UID {
-	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
-}
-
-// withdraw deletes the ShadowPod and then the remote pod of the local pod with this UID,
-// each with its own UID as a precondition. grace is the grace period of the pod in
-// seconds; nil means its own.
-func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
-	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
-		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
-		if store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting the ShadowPod: %w", err)
-		}
-		p.shadows.Deleted(v.shadow.UID)
-	}
-	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
-		return nil
-	}
-	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting the pod in the provider: %w", err)
-	}
-	p.remotes.Deleted(v.remote.UID)
-	return nil
-}
-
-// shortens reports whether a deletion with this grace period would end the pod earlier
-// than planned.
-func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
-	if remote.DeletionTimestamp == nil {
-		return true
-	}
-	return grace != nil && now+*grace+1 < remote.DeletionTimestamp.Unix()
-}
-
-// remainingGrace returns the rest of the local pod's grace period in seconds, at least 1.
-func remainingGrace(local *corev1.Pod, now int64) *int64 {
-	left := local.DeletionTimestamp.Unix() - now
-	return ptr.To(max(left, 1))
+	return local.CreationTimestamp.Time
 }

@@ -6,9 +6,17 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -173,4 +181,135 @@ func parseRanges(cidrs []string) []netip.Prefix {
 		}
 	}
 	return ranges
+}
+
+// nodeAddressIndex indexes Nodes by their addresses.
+const nodeAddressIndex = "endpoints/node-address"
+
+// nodeAddresses is the index function of nodeAddressIndex.
+func nodeAddresses(obj any) ([]string, error) {
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return nil, nil
+	}
+	var found []string
+	for _, a := range node.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil {
+			found = append(found, addr.Unmap().String())
+		}
+	}
+	return found, nil
+}
+
+// isNode reports whether an address belongs to a node of this cluster.
+func (e *Enforcer) isNode(addr netip.Addr) bool {
+	keys, err := e.cfg.Nodes.GetIndexer().IndexKeys(nodeAddressIndex, addr.Unmap().String())
+	return err != nil || len(keys) > 0
+}
+
+func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteClusterIDLabel] }
+
+// rules returns the rules for the addresses of a twin namespace's peer, and the conditions
+// of the peer's ForeignCluster.
+func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
+	peer := peerOf(twin)
+	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata, node: e.isNode, pod: e.podsOf(twin)}
+	fc, err := store.OrNil(e.clusters.Get(peer))
+	if err != nil {
+		return addressRules{}, nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
+	}
+	if fc == nil || fc.DeletionTimestamp != nil {
+		r.problem = fmt.Sprintf("there is no ForeignCluster %s, whose spec.addressRanges says which addresses are accepted", peer)
+		return r, nil, nil
+	}
+	r.from(fc)
+	return r, fc.Status.Conditions, nil
+}
+
+// from sets the ranges of the peer's own addresses. With the network fabric, people do not
+// write them: they are those that the fabric leads to.
+func (r *addressRules) from(fc *corev1beta1.ForeignCluster) {
+	if !r.remap.Fabric(r.peer) {
+		r.source, r.ranges = "spec.addressRanges of ForeignCluster "+fc.Name, parseRanges(fc.Spec.AddressRanges)
+		return
+	}
+	r.source = fmt.Sprintf("the ranges that cluster %s has in its Connection", r.peer)
+	var err error
+	if r.ranges, err = r.remap.Ranges(r.peer); err != nil {
+		r.problem = err.Error()
+	}
+}
+
+// shadowsIn returns the keys of the shadows in a namespace.
+func (e *Enforcer) shadowsIn(obj any) []loop.Key {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return nil
+	}
+	shadows, err := e.shadows.ShadowEndpointSlices(ns.Name).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	keys := make([]loop.Key, 0, len(shadows))
+	for _, s := range shadows {
+		keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+	}
+	return keys
+}
+
+// shadowsOf returns the keys of the shadows of a ForeignCluster's cluster.
+func (e *Enforcer) shadowsOf(obj any) []loop.Key {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return nil
+	}
+	return e.shadowsOfPeer(fc.Spec.ClusterID)
+}
+
+func (e *Enforcer) shadowsOfPeer(peer string) (keys []loop.Key) {
+	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: peer}))
+	if err != nil {
+		return nil
+	}
+	for _, ns := range twins {
+		keys = append(keys, e.shadowsIn(ns)...)
+	}
+	return keys
+}
+
+// remapped queues the shadows of a peer whose addresses may have other translations now.
+func (e *Enforcer) remapped(peer string) {
+	for _, key := range e.shadowsOfPeer(peer) {
+		e.loop.Wake(key)
+	}
+}
+
+// nodeChanged queues the affected shadows when the addresses of a Node change. Most Node
+// updates are heartbeats and do not change them.
+func (e *Enforcer) nodeChanged(before, after any) {
+	old, _ := nodeAddresses(before)
+	now, _ := nodeAddresses(after)
+	if slices.Equal(old, now) {
+		return
+	}
+	for _, obj := range e.cfg.Slices.GetStore().List() {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && holds(slice, now) {
+			e.loop.Wake(loop.Key{Namespace: slice.Namespace, Name: slice.Name})
+		}
+	}
+	// Refused addresses are not stored. The condition Enforced marks the shadows that may
+	// have some.
+	for _, obj := range e.cfg.Shadows.GetStore().List() {
+		shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
+		if ok && meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced) != nil {
+			e.loop.Wake(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name})
+		}
+	}
+}
+
+// holds reports whether an endpoint of slice has one of the addresses.
+func holds(slice *discoveryv1.EndpointSlice, addresses []string) bool {
+	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return slices.ContainsFunc(e.Addresses, func(a string) bool { return slices.Contains(addresses, a) })
+	})
 }

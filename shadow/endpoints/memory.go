@@ -1,15 +1,21 @@
 package endpoints
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -138,4 +144,108 @@ func (m *memory) forget(slice, shadow types.UID) {
 	defer m.mu.Unlock()
 	delete(m.kept, slice)
 	delete(m.left, shadow)
+}
+
+// well reports whether a peer's endpoints may be ready, judging by the conditions APIServer
+// and Network. A missing condition does not count. An Unknown condition keeps the last
+// result, and counts as False once it has been Unknown for the grace period. again is the
+// time until then, or zero if no condition is Unknown.
+func well(conditions []metav1.Condition, last bool, grace time.Duration, now time.Time) (ready bool, again time.Duration) {
+	pending := false
+	for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork} {
+		c := meta.FindStatusCondition(conditions, kind)
+		if c == nil || c.Status == metav1.ConditionTrue {
+			continue
+		}
+		// Clocks differ: a transition time in the future counts as now.
+		left := min(grace, grace-now.Sub(c.LastTransitionTime.Time))
+		if c.Status == metav1.ConditionFalse || left <= 0 {
+			return false, 0
+		}
+		if !pending || left < again {
+			pending, again = true, left
+		}
+	}
+	if pending {
+		return last, again
+	}
+	return true, 0
+}
+
+// lastWell reports whether a peer last counted as well. The source is the record of slice,
+// which may be nil, else memory, else any other EndpointSlice of the peer.
+func (e *Enforcer) lastWell(peer string, slice *discoveryv1.EndpointSlice) bool {
+	if record := readApplied(slice); record.Shadow != "" {
+		return record.Well
+	}
+	if ready, known := e.memory.wasWell(peer); known {
+		return ready
+	}
+	others, err := e.slices.List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.OriginLabel: peer}))
+	if err != nil {
+		return false
+	}
+	i := slices.IndexFunc(others, func(s *discoveryv1.EndpointSlice) bool { return ofAnyShadow(s) && madeFor(s) != "" })
+	return i >= 0 && readApplied(others[i]).Well
+}
+
+// sent is the last write of an EndpointSlice. If another client keeps reverting it, or
+// deletes the EndpointSlice, the next write of the same content backs off.
+type sent struct {
+	want  [sha256.Size]byte
+	at    time.Time
+	delay time.Duration // before the same content may be written again
+}
+
+// again returns the state after want was written.
+func (s sent) again(want [sha256.Size]byte, now time.Time) sent {
+	next := sent{want: want, at: now}
+	if s.want == want {
+		next.delay = loop.RepairDelay(s.delay, now.Sub(s.at))
+	}
+	return next
+}
+
+// wholeOf returns a hash of a wanted EndpointSlice.
+func wholeOf(want *discoveryv1.EndpointSlice) ([sha256.Size]byte, error) {
+	body, err := json.Marshal(want)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("encoding the EndpointSlice as wanted: %w", err)
+	}
+	return sha256.Sum256(body), nil
+}
+
+// sending records that the API server accepted want.
+func (m *memory) sending(want *discoveryv1.EndpointSlice, now time.Time) error {
+	whole, err := wholeOf(want)
+	if err != nil {
+		return err
+	}
+	key := loop.Key{Namespace: want.Namespace, Name: want.Name}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent[key] = m.sent[key].again(whole, now)
+	return nil
+}
+
+// due returns when want may be written again; the zero time means at once.
+func (m *memory) due(want *discoveryv1.EndpointSlice, now time.Time) (time.Time, error) {
+	m.mu.Lock()
+	last := m.sent[loop.Key{Namespace: want.Namespace, Name: want.Name}]
+	m.mu.Unlock()
+	next := last.at.Add(last.delay)
+	if !now.Before(next) {
+		return time.Time{}, nil // the common case: skip the hash
+	}
+	whole, err := wholeOf(want)
+	if err != nil || whole != last.want {
+		return time.Time{}, err
+	}
+	return next, nil
+}
+
+func (m *memory) forgetSent(key loop.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sent, key)
 }

@@ -2,17 +2,13 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -20,150 +16,6 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
-
-const (
-	namespaceRetry = 2 * time.Second
-	staleRetry     = 500 * time.Millisecond
-	takenRetry     = 10 * time.Second
-	// hostIPInterval is the time between two writes that only change the host IP: 20 per
-	// second.
-	hostIPInterval = 50 * time.Millisecond
-	// hostIPPass is the delay before a retry for pods whose twin namespace had not synced.
-	hostIPPass = 10 * time.Second
-)
-
-// status returns the status that the local pod should have.
-func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) corev1.PodStatus {
-	return forge.Status(p.input(local, shadow, remote))
-}
-
-func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
-	return forge.StatusInput{
-		Local: local, Shadow: shadow, Remote: remote,
-		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
-		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
-	}
-}
-
-func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStatus {
-	return forge.PendingStatus(local, reason, message, p.now())
-}
-
-// networkDown reports whether the virtual node has no network to its provider. While that is
-// unknown, the node has the last known state or says Unknown, and Unknown is not down.
-func (p *Pods) networkDown() bool {
-	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
-	return err == nil && networkDown(n)
-}
-
-// readiness returns the readiness of the virtual node; "" if there is no Node.
-func (p *Pods) readiness() corev1.ConditionStatus {
-	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
-	if err != nil {
-		return "" // a lister returns no other error than NotFound
-	}
-	return readiness(n)
-}
-
-// report writes the status that follows from the objects. The Node is read before the
-// status is computed: it may become ready in between, and a status that was computed for a
-// Node in state Unknown would be written.
-func (p *Pods) report(ctx context.Context, local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) error {
-	if p.readiness() == corev1.ConditionUnknown {
-		return nil // as in writeStatus
-	}
-	return p.writeStatus(ctx, local, p.status(local, shadow, remote))
-}
-
-// writeStatus writes the status if it differs, at a limited rate. While the node controller reports the node
-// as Unknown, nothing is written: this process is about to report the node's status,
-// which enqueues all its pods.
-func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
-	if p.readiness() == corev1.ConditionUnknown {
-		return nil
-	}
-	moved := p.takeMoved(local.UID)
-	if forge.EqualStatus(&local.Status, &want, !moved) {
-		return nil
-	}
-	if wait := p.delay(local, &want); wait > 0 {
-		if moved {
-			p.markMoved(local.UID)
-		}
-		return loop.After(wait)
-	}
-	if err := p.patchStatus(ctx, local, want); err != nil {
-		return err
-	}
-	if reason, message := symptom(want); reason != "" {
-		if before, _ := symptom(local.Status); before != reason {
-			p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reason, message)
-		}
-	}
-	return nil
-}
-
-func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
-	patch, err := statusPatch(local, want)
-	if err != nil {
-		return fmt.Errorf("comparing pod status: %w", err)
-	}
-	written, err := p.cfg.Home.CoreV1().Pods(local.Namespace).Patch(ctx, local.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	switch {
-	case err == nil:
-		p.locals.Wrote(written)
-		return nil
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		return loop.After(staleRetry) // the watch will report the change, which triggers a new sync
-	}
-	return fmt.Errorf("writing pod status: %w", err)
-}
-
-// statusPatch returns a patch with the UID and the resource version of the pod. With the
-// UID it fails for a newer pod of the same name. With the resource version it fails if
-// another process has written meanwhile, so that a delayed request does not restore an
-// old status.
-func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
-	have := local.Status
-	leaveOutEqual(&have, &want)
-	before, err := json.Marshal(corev1.Pod{Status: have})
-	if err != nil {
-		return nil, err
-	}
-	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID, ResourceVersion: local.ResourceVersion}, Status: want})
-	if err != nil {
-		return nil, err
-	}
-	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
-}
-
-// leaveOutEqual empties the lists of containers that both have: they are most of a status,
-// are not part of the patch, and cost most of the time that it takes to make one. That
-// counts when a provider is lost, as all pods get a patch at once.
-func leaveOutEqual(a, b *corev1.PodStatus) {
-	for _, lists := range [][2]*[]corev1.ContainerStatus{
-		{&a.InitContainerStatuses, &b.InitContainerStatuses}, {&a.ContainerStatuses, &b.ContainerStatuses},
-		{&a.EphemeralContainerStatuses, &b.EphemeralContainerStatuses},
-	} {
-		if equality.Semantic.DeepEqual(*lists[0], *lists[1]) {
-			*lists[0], *lists[1] = nil, nil
-		}
-	}
-}
-
-// holdUnready sets Ready to False if the node is not ready and no other part of the
-// status is known. The node controller does so only for nodes whose status is Unknown.
-func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
-	if local == nil || ended(local) {
-		return nil
-	}
-	if ready := p.readiness(); ready == corev1.ConditionTrue || ready == corev1.ConditionUnknown {
-		return nil // if Unknown, as in report
-	}
-	return p.writeStatus(ctx, local, forge.UnreadyStatus(local, p.now()))
-}
 
 // terminate handles a pod that is being deleted. It deletes the ShadowPod and the remote
 // pod, writes the final status, and then deletes the local pod.
@@ -331,48 +183,117 @@ func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.Po
 	return p.patchStatus(ctx, local, want)
 }
 
-// refreshHostIPs rewrites the host IP of all pods at a limited rate, after the vkubelet
-// has moved to another address. It returns when no pod has an outdated one.
-func (p *Pods) refreshHostIPs(ctx context.Context) {
-	tick := time.NewTicker(hostIPInterval)
-	defer tick.Stop()
-	for {
-		var stale []*corev1.Pod
-		for _, pod := range p.localPods(corev1.NamespaceAll) {
-			if !ended(pod) && pod.Status.HostIP != "" && len(p.cfg.HostIPs) > 0 && pod.Status.HostIP != p.cfg.HostIPs[0].String() {
-				stale = append(stale, pod)
-			}
+// offloadAgain handles a pod that has run and whose ShadowPod is gone: a client in the
+// provider deleted it, or its namespace.
+func (p *Pods) offloadAgain(ctx context.Context, v view) error {
+	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err == nil {
+		return loop.After(staleRetry)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
+	}
+	if err := p.cfg.Verify(ctx); err != nil {
+		return fmt.Errorf("verifying the provider before believing that the pod is lost: %w", err)
+	}
+	if offloadingv1beta1.MayRunAgain(v.local) {
+		return p.create(ctx, v)
+	}
+	p.cfg.Log.Warn("pod lost in the provider", zap.Stringer("key", v.key))
+	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodLost,
+		fmt.Sprintf("the pod was lost in cluster %s and may not run again under its restart policy", p.cfg.Destination))
+	return p.writeStatus(ctx, v.local, lost(p.input(v.local, nil, nil), p.cfg.Destination))
+}
+
+// withdrawOrphan deletes objects in the provider that belong to no local pod or to an
+// earlier pod of the same name. A live read confirms the absence of the local pod. If
+// this cluster may have lost the pod by a restored backup, the objects are kept.
+func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
+	var uid types.UID
+	switch {
+	case v.shadow != nil && isKept(v.shadow):
+		return p.waitForKept(ctx, v)
+	case v.shadow != nil:
+		uid = localUID(v.shadow)
+	case v.remote != nil:
+		uid = localUID(v.remote)
+	default:
+		return nil
+	}
+	live, revision, err := p.liveLocal(ctx, v.key)
+	if err != nil {
+		return fmt.Errorf("confirming that the pod is gone: %w", err)
+	}
+	if live != nil && live.UID == uid {
+		return loop.After(staleRetry) // the cache is behind
+	}
+	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v.shadow, revision) {
+		if p.inDoubt(v.shadow) {
+			return loop.After(staleRetry)
 		}
-		if len(stale) == 0 {
-			return
-		}
-		for _, pod := range stale {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			p.markMoved(pod.UID)
-			p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(hostIPPass):
+		return p.keep(ctx, v)
+	}
+	if v.shadow == nil && v.remote.DeletionTimestamp == nil {
+		if asked, err := p.askedFor(ctx, v, uid); err != nil || asked {
+			return err
 		}
 	}
+	return p.withdraw(ctx, v, uid, nil)
 }
 
-func (p *Pods) markMoved(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.moved[uid] = true
+// askedFor reports, by a live read, whether a ShadowPod exists for the remote pod. If it
+// does, the cache lags behind, and the error requeues the key: the ShadowPod decides
+// about the remote pod.
+func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
+	shadow, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || (err == nil && localUID(shadow) != local):
+		return false, nil
+	case err != nil:
+		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
+	}
+	return true, loop.After(staleRetry)
 }
 
-func (p *Pods) takeMoved(uid types.UID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	moved := p.moved[uid]
-	delete(p.moved, uid)
-	return moved
+func localUID(obj metav1.Object) types.UID {
+	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
+}
+
+// withdraw deletes the ShadowPod and then the remote pod of the local pod with this UID,
+// each with its own UID as a precondition. grace is the grace period of the pod in
+// seconds; nil means its own.
+func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
+	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
+		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
+		if store.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting the ShadowPod: %w", err)
+		}
+		p.shadows.Deleted(v.shadow.UID)
+	}
+	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
+		return nil
+	}
+	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
+	if store.IgnoreGone(err) != nil {
+		return fmt.Errorf("deleting the pod in the provider: %w", err)
+	}
+	p.remotes.Deleted(v.remote.UID)
+	return nil
+}
+
+// shortens reports whether a deletion with this grace period would end the pod earlier
+// than planned.
+func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
+	if remote.DeletionTimestamp == nil {
+		return true
+	}
+	return grace != nil && now+*grace+1 < remote.DeletionTimestamp.Unix()
+}
+
+// remainingGrace returns the rest of the local pod's grace period in seconds, at least 1.
+func remainingGrace(local *corev1.Pod, now int64) *int64 {
+	left := local.DeletionTimestamp.Unix() - now
+	return ptr.To(max(left, 1))
 }

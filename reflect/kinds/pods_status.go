@@ -1,0 +1,398 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+const (
+	namespaceRetry = 2 * time.Second
+	staleRetry     = 500 * time.Millisecond
+	takenRetry     = 10 * time.Second
+	// hostIPInterval is the time between two writes that only change the host IP: 20 per
+	// second.
+	hostIPInterval = 50 * time.Millisecond
+	// hostIPPass is the delay before a retry for pods whose twin namespace had not synced.
+	hostIPPass = 10 * time.Second
+)
+
+// status returns the status that the local pod should have.
+func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) corev1.PodStatus {
+	return forge.Status(p.input(local, shadow, remote))
+}
+
+func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
+	return forge.StatusInput{
+		Local: local, Shadow: shadow, Remote: remote,
+		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
+	}
+}
+
+func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStatus {
+	return forge.PendingStatus(local, reason, message, p.now())
+}
+
+// networkDown reports whether the virtual node has no network to its provider. While that is
+// unknown, the node has the last known state or says Unknown, and Unknown is not down.
+func (p *Pods) networkDown() bool {
+	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
+	return err == nil && networkDown(n)
+}
+
+// readiness returns the readiness of the virtual node; "" if there is no Node.
+func (p *Pods) readiness() corev1.ConditionStatus {
+	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
+	if err != nil {
+		return "" // a lister returns no other error than NotFound
+	}
+	return readiness(n)
+}
+
+// report writes the status that follows from the objects. The Node is read before the
+// status is computed: it may become ready in between, and a status that was computed for a
+// Node in state Unknown would be written.
+func (p *Pods) report(ctx context.Context, local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) error {
+	if p.readiness() == corev1.ConditionUnknown {
+		return nil // as in writeStatus
+	}
+	return p.writeStatus(ctx, local, p.status(local, shadow, remote))
+}
+
+// writeStatus writes the status if it differs, at a limited rate. While the node controller reports the node
+// as Unknown, nothing is written: this process is about to report the node's status,
+// which enqueues all its pods.
+func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
+	if p.readiness() == corev1.ConditionUnknown {
+		return nil
+	}
+	moved := p.takeMoved(local.UID)
+	if forge.EqualStatus(&local.Status, &want, !moved) {
+		return nil
+	}
+	if wait := p.delay(local, &want); wait > 0 {
+		if moved {
+			p.markMoved(local.UID)
+		}
+		return loop.After(wait)
+	}
+	if err := p.patchStatus(ctx, local, want); err != nil {
+		return err
+	}
+	if reason, message := symptom(want); reason != "" {
+		if before, _ := symptom(local.Status); before != reason {
+			p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reason, message)
+		}
+	}
+	return nil
+}
+
+func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
+	patch, err := statusPatch(local, want)
+	if err != nil {
+		return fmt.Errorf("comparing pod status: %w", err)
+	}
+	written, err := p.cfg.Home.CoreV1().Pods(local.Namespace).Patch(ctx, local.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	switch {
+	case err == nil:
+		p.locals.Wrote(written)
+		return nil
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return loop.After(staleRetry) // the watch will report the change, which triggers a new sync
+	}
+	return fmt.Errorf("writing pod status: %w", err)
+}
+
+// statusPatch returns a patch with the UID and the resource version of the pod. With the
+// UID it fails for a newer pod of the same name. With the resource version it fails if
+// another process has written meanwhile, so that a delayed request does not restore an
+// old status.
+func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
+	have := local.Status
+	leaveOutEqual(&have, &want)
+	before, err := json.Marshal(corev1.Pod{Status: have})
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID, ResourceVersion: local.ResourceVersion}, Status: want})
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+}
+
+// leaveOutEqual empties the lists of containers that both have: they are most of a status,
+// are not part of the patch, and cost most of the time that it takes to make one. That
+// counts when a provider is lost, as all pods get a patch at once.
+func leaveOutEqual(a, b *corev1.PodStatus) {
+	for _, lists := range [][2]*[]corev1.ContainerStatus{
+		{&a.InitContainerStatuses, &b.InitContainerStatuses}, {&a.ContainerStatuses, &b.ContainerStatuses},
+		{&a.EphemeralContainerStatuses, &b.EphemeralContainerStatuses},
+	} {
+		if equality.Semantic.DeepEqual(*lists[0], *lists[1]) {
+			*lists[0], *lists[1] = nil, nil
+		}
+	}
+}
+
+// holdUnready sets Ready to False if the node is not ready and no other part of the
+// status is known. The node controller does so only for nodes whose status is Unknown.
+func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
+	if local == nil || ended(local) {
+		return nil
+	}
+	if ready := p.readiness(); ready == corev1.ConditionTrue || ready == corev1.ConditionUnknown {
+		return nil // if Unknown, as in report
+	}
+	return p.writeStatus(ctx, local, forge.UnreadyStatus(local, p.now()))
+}
+
+// refreshHostIPs rewrites the host IP of all pods at a limited rate, after the vkubelet
+// has moved to another address. It returns when no pod has an outdated one.
+func (p *Pods) refreshHostIPs(ctx context.Context) {
+	tick := time.NewTicker(hostIPInterval)
+	defer tick.Stop()
+	for {
+		var stale []*corev1.Pod
+		for _, pod := range p.localPods(corev1.NamespaceAll) {
+			if !ended(pod) && pod.Status.HostIP != "" && len(p.cfg.HostIPs) > 0 && pod.Status.HostIP != p.cfg.HostIPs[0].String() {
+				stale = append(stale, pod)
+			}
+		}
+		if len(stale) == 0 {
+			return
+		}
+		for _, pod := range stale {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			p.markMoved(pod.UID)
+			p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(hostIPPass):
+		}
+	}
+}
+
+func (p *Pods) markMoved(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved[uid] = true
+}
+
+func (p *Pods) takeMoved(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved := p.moved[uid]
+	delete(p.moved, uid)
+	return moved
+}
+
+const (
+	// statusBurst is the number of writes of a pod's status that are not delayed: more than
+	// a pod needs to start, and to end. statusInterval is the time between the writes after
+	// those.
+	statusBurst    = 20
+	statusInterval = 10 * time.Second
+	// mostTold is the number of different refusals of which a pod gets an event.
+	mostTold = 8
+	// reasonStatusRefused is the reason of events about a part of the provider's status that
+	// is left out.
+	reasonStatusRefused = "RemoteStatusRefused"
+	// RefusedRate means that the status of a pod changes too often, and is written later.
+	RefusedRate = "status-rate"
+)
+
+// bucket limits the writes of one pod's status.
+type bucket struct {
+	tokens float64
+	at     time.Time // of the last change of tokens
+	free   int       // bytes that do not count for the budget of the provider
+}
+
+// wait returns the time until the next write may be made; 0 means that it may be made now.
+func (b *bucket) wait(now time.Time) time.Duration {
+	b.tokens = min(statusBurst, b.tokens+max(0, now.Sub(b.at).Seconds())/statusInterval.Seconds())
+	b.at = now
+	if b.tokens < 1 {
+		return time.Duration((1-b.tokens)*float64(statusInterval)) + time.Millisecond
+	}
+	return 0
+}
+
+// delay returns how long a write of the status has to wait, because a provider whose pods
+// change all the time would fill the etcd of this cluster. Whatever the status is then is
+// written. The end of a pod never waits, nor does the end of its readiness: each follows a
+// write that was counted.
+func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) time.Duration {
+	now, cost := p.cfg.Clock.Now(), statusCost(local, want)
+	urgency := urgencyOf(local, want)
+	p.mu.Lock()
+	b := p.buckets[local.UID]
+	if b == nil {
+		b = &bucket{tokens: statusBurst, at: now, free: podBytes}
+		p.buckets[local.UID] = b
+	}
+	wait := b.wait(now)
+	if urgency == atOnce {
+		wait = 0
+	}
+	if wait == 0 {
+		wait = p.spend(b, now, cost, urgency)
+	}
+	if wait == 0 && urgency != atOnce {
+		b.tokens--
+	}
+	p.mu.Unlock()
+	if wait > 0 {
+		p.count(RefusedRate)
+	}
+	return wait
+}
+
+func isReady(s *corev1.PodStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// tellRefused counts a part of the provider's status that was left out, and records an
+// event about it, once for each pod and message.
+func (p *Pods) tellRefused(local *corev1.Pod, reason, message string) {
+	if !p.isNews(local.UID, reason+message) {
+		return
+	}
+	p.count(reason)
+	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusRefused, store.ClipMessage(message))
+}
+
+func (p *Pods) isNews(uid types.UID, what string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	told := p.refused[uid]
+	if told[what] || len(told) >= mostTold {
+		return false
+	}
+	if told == nil {
+		told = map[string]bool{}
+		p.refused[uid] = told
+	}
+	told[what] = true
+	return true
+}
+
+func (p *Pods) count(reason string) {
+	if p.cfg.Refused != nil {
+		p.cfg.Refused(reason)
+	}
+}
+
+// Limits of the bytes that the statuses of a provider's pods make this cluster write to its
+// etcd, which stores the whole pod with each write. They are counted for a virtual node. The
+// parts for each pod are there because more pods change more often.
+const (
+	// podBytes is free for each pod: enough for its start and its end.
+	podBytes = 64 << 10
+	// After that the pods share these bytes each minute, and these at once.
+	nodeBytesPerMinute, nodeBytesPerMinuteAndPod = 128 << 10, 256
+	nodeBytesBurst, nodeBytesBurstOfPod          = 1 << 20, 64 << 10
+	// endpointCost is added for a change of the readiness or the address of a pod, which the
+	// EndpointSlices of this cluster follow.
+	endpointCost = 8 << 10
+)
+
+// urgency says how long a write of a status may wait for others.
+type urgency int
+
+const (
+	// noise may use half of the budget.
+	noise urgency = iota
+	// urgent is a change of the phase, of the readiness or the address. The half that noise
+	// leaves is for these.
+	urgent
+	// atOnce is the end of a pod, or of its readiness. Later writes wait for the bytes.
+	atOnce
+)
+
+func urgencyOf(local *corev1.Pod, want *corev1.PodStatus) urgency {
+	switch {
+	case offloadingv1beta1.Ended(want.Phase), isReady(&local.Status) && !isReady(want):
+		return atOnce
+	case local.Status.Phase != want.Phase, movesEndpoints(local, want):
+		return urgent
+	}
+	return noise
+}
+
+func movesEndpoints(local *corev1.Pod, want *corev1.PodStatus) bool {
+	return isReady(&local.Status) != isReady(want) || local.Status.PodIP != want.PodIP
+}
+
+// statusCost returns about how many bytes etcd stores for a write of the status.
+func statusCost(local *corev1.Pod, want *corev1.PodStatus) int {
+	cost := local.ObjectMeta.Size() + local.Spec.Size() + want.Size()
+	if movesEndpoints(local, want) {
+		cost += endpointCost
+	}
+	return cost
+}
+
+// spent is the bytes that count against a budget and have not been forgotten yet. It is not
+// a rate.Limiter, because that one has no more to give when its burst grows with the pods.
+type spent struct {
+	bytes float64
+	at    time.Time
+}
+
+// forget takes off what perMinute allows since the last call.
+func (s *spent) forget(now time.Time, perMinute int) {
+	s.bytes = max(0, s.bytes-max(0, now.Sub(s.at).Minutes())*float64(perMinute))
+	s.at = now
+}
+
+// spend takes the bytes of a write from what is free for its pod, or from the budget of the
+// node. It returns how long the write has to wait instead; 0 means that it is counted. The
+// caller holds mu.
+func (p *Pods) spend(b *bucket, now time.Time, cost int, u urgency) time.Duration {
+	if b.free >= cost {
+		b.free -= cost
+		return 0
+	}
+	pods := len(p.buckets)
+	perMinute, burst := nodeBytesPerMinute+nodeBytesPerMinuteAndPod*pods, nodeBytesBurst+nodeBytesBurstOfPod*pods
+	p.spent.forget(now, perMinute)
+	soonest := time.Second
+	if u == noise {
+		soonest, burst = statusInterval, burst/2
+	}
+	cost = min(cost, burst) // a pod that is larger than all waits until nothing else counts
+	if beyond := p.spent.bytes + float64(cost) - float64(burst); beyond > 0 && u != atOnce {
+		return max(soonest, time.Duration(beyond/float64(perMinute)*float64(time.Minute)))
+	}
+	p.spent.bytes += float64(cost)
+	return 0
+}
