@@ -184,7 +184,7 @@ func (m *Maps) connectionKeys(obj any) []loop.Key {
 // bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. why is
 // the reason for which they cannot be; the peer gets no rights in the twin then.
 // blocks are those of the peer.
-func (m *Maps) bound(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyPeer) (why string, err error) {
+func (m *Maps) bound(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
 	if why, err = m.boundCounts(ctx, peer, twin); why != "" || err != nil {
 		return why, err
 	}
@@ -267,7 +267,7 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, 
 	return keepBound(ctx, m, b, twinQuota(peer, twin, limits))
 }
 
-func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyPeer) (why string, err error) {
+func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
 	b := bounding[*networkingv1.NetworkPolicy]{
 		kind: "NetworkPolicy", setting: "sharing.networkPolicy", off: "false",
 		client: m.cfg.Kube.NetworkingV1().NetworkPolicies(twin), cached: m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get,
@@ -343,7 +343,7 @@ func (m *Maps) made(err error, kind, twin string) error {
 }
 
 // blocks returns what the NetworkPolicies of a peer's twins allow outside of the cluster.
-func (m *Maps) blocks(peer string) ([]networkingv1.NetworkPolicyPeer, error) {
+func (m *Maps) blocks(peer string) ([]networkingv1.NetworkPolicyEgressRule, error) {
 	if !m.cfg.Bounds.NetworkPolicy {
 		return nil, nil
 	}

@@ -53,20 +53,17 @@ func prefixesOf(texts ...string) (out []netip.Prefix) {
 // twinPolicy returns the NetworkPolicy of a twin. It restricts what the pods reach, and not
 // who reaches them. In an accepted namespace it applies only to the pods of the peer.
 // Policies match the addresses of endpoints, so the rules name no address of a Service.
-// blocks are those of toBlocks.
-func twinPolicy(peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyPeer) *networkingv1.NetworkPolicy {
+// blocks are the rules of toBlocks.
+func twinPolicy(peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
 	out := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
-			Egress:      []networkingv1.NetworkPolicyEgressRule{toDNS(), {To: toTwins(peer)}},
+			Egress:      append([]networkingv1.NetworkPolicyEgressRule{toDNS(), {To: toTwins(peer)}}, blocks...),
 		},
 	}
 	if accepted {
 		out.Spec.PodSelector = peersPods()
-	}
-	if len(blocks) > 0 { // a rule without destinations allows all
-		out.Spec.Egress = append(out.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: blocks})
 	}
 	return out
 }
@@ -109,15 +106,19 @@ func toTwins(peer string) []networkingv1.NetworkPolicyPeer {
 }
 
 // toBlocks allows the internet, the ranges of the peer, and those that an administrator
-// allows.
-func toBlocks(r reach) (out []networkingv1.NetworkPolicyPeer) {
+// allows. Each is a rule: kube-router counts the exceptions of a block for all of its rule.
+func toBlocks(r reach) (out []networkingv1.NetworkPolicyEgressRule) {
 	own := slices.Concat(r.own, never)
 	internet := slices.Concat(own, private)
 	for _, part := range []struct{ allow, deny []netip.Prefix }{{everything, internet}, {reduce(r.peer), own}, {reduce(r.reachable), never}} {
+		var rule networkingv1.NetworkPolicyEgressRule
 		for _, block := range part.allow {
 			if b, ok := allowedIn(block, part.deny); ok {
-				out = append(out, networkingv1.NetworkPolicyPeer{IPBlock: b})
+				rule.To = append(rule.To, networkingv1.NetworkPolicyPeer{IPBlock: b})
 			}
+		}
+		if len(rule.To) > 0 { // a rule without destinations allows all
+			out = append(out, rule)
 		}
 	}
 	return out

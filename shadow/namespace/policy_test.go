@@ -33,6 +33,7 @@ func allows(t *testing.T, policy *networkingv1.NetworkPolicy, to destination) bo
 		if !ports {
 			continue
 		}
+		requireOneSet(t, rule, to.address)
 		for _, peer := range rule.To {
 			if matches(t, policy.Namespace, peer, to) {
 				return true
@@ -40,6 +41,30 @@ func allows(t *testing.T, policy *networkingv1.NetworkPolicy, to destination) bo
 		}
 	}
 	return false
+}
+
+// requireOneSet requires that the blocks of a rule and their exceptions mean the same in one
+// set, in which the longest range that has an address decides. kube-router keeps them so.
+func requireOneSet(t *testing.T, rule networkingv1.NetworkPolicyEgressRule, address string) {
+	t.Helper()
+	addr, longest := netip.MustParseAddr(address), -1
+	inSet, byBlock := false, false
+	look := func(cidr string, allowed bool) {
+		if p := netip.MustParsePrefix(cidr); p.Contains(addr) && p.Bits() > longest {
+			longest, inSet = p.Bits(), allowed
+		}
+	}
+	for _, peer := range rule.To {
+		if peer.IPBlock == nil {
+			continue
+		}
+		look(peer.IPBlock.CIDR, true)
+		for _, e := range peer.IPBlock.Except {
+			look(e, false)
+		}
+		byBlock = byBlock || matches(t, "", peer, destination{address: address})
+	}
+	require.Equal(t, byBlock, inSet, "%s in one set of %v", address, rule.To)
 }
 
 func matches(t *testing.T, own string, peer networkingv1.NetworkPolicyPeer, to destination) bool {
@@ -142,6 +167,7 @@ func TestReachOfAPeersPods(t *testing.T) {
 		"ranges within own ones":          {reach{own: own, peer: prefixesOf("10.96.3.0/24")}, destination{address: "10.96.3.1"}, false},
 		"a reachable range":               {reach{own: own, reachable: prefixesOf("172.20.0.0/16")}, destination{address: "172.20.1.1"}, true},
 		"a reachable node":                {reach{own: own, reachable: prefixesOf("192.168.7.0/24")}, destination{address: "192.168.7.11"}, true},
+		"a reachable public node":         {reach{own: own, reachable: prefixesOf("203.0.113.0/24")}, destination{address: "203.0.113.9"}, true},
 		"never metadata":                  {reach{own: own, reachable: prefixesOf("0.0.0.0/0")}, destination{address: "169.254.169.254"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

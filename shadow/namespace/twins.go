@@ -83,7 +83,7 @@ type wish struct {
 	noUser   string // why there is no user
 	of       identity
 	early    string // why the peer gets no twin and no rights yet; empty: it may
-	blocks   []networkingv1.NetworkPolicyPeer
+	blocks   []networkingv1.NetworkPolicyEgressRule
 }
 
 // enforce creates, corrects and deletes the twins of one map, and writes its status.
