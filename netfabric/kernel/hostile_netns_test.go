@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -36,12 +37,13 @@ var (
 	seenByMallory = seen("10.220.0.0/16", "10.221.0.0/16", "fd00:da::/56", "fd00:db::/64")
 )
 
-// newMallory connects mallory to the internet and makes it a peer of victim.
-func newMallory(t *testing.T, internet *space, victim *city) *mallory {
+// newMallory connects mallory to the internet and makes it a peer of victim, which it sees as
+// ours.
+func newMallory(t *testing.T, internet *space, victim *city, ours views) *mallory {
 	t.Helper()
 	key, err := GenerateKey()
 	require.NoError(t, err)
-	m := &mallory{&gateway{space: newSpace(t), key: key}, victim, seenByMallory, mallorySeen}
+	m := &mallory{&gateway{space: newSpace(t), key: key}, victim, ours, mallorySeen}
 	// Its kernel must not send packets that nobody asked for.
 	m.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
 	cable(t, internet, "to-mallory", m.space, "wan")
@@ -180,6 +182,36 @@ type witness struct {
 
 func (w *witness) listen(t *testing.T, where string, s *space) {
 	t.Helper()
+	sniff(t, s, func(packet []byte) {
+		for _, kind := range []string{hostile, welcome} {
+			if _, text, found := strings.Cut(string(packet), kind); found {
+				w.mu.Lock()
+				w.heard = append(w.heard, where+": "+kind+text)
+				w.mu.Unlock()
+			}
+		}
+	})
+}
+
+// noConnection notes in w each packet of TCP that the tunnel of mallory answers with.
+func (w *witness) noConnection(t *testing.T, m *mallory) {
+	t.Helper()
+	sniff(t, m.space, func(packet []byte) {
+		proto := 9
+		if packet[0]>>4 == 6 {
+			proto = 6
+		}
+		if version := packet[0] >> 4; (version == 4 || version == 6) && packet[proto] == unix.IPPROTO_TCP {
+			w.mu.Lock()
+			w.heard = append(w.heard, fmt.Sprintf("mallory: %sTCP %x", hostile, packet))
+			w.mu.Unlock()
+		}
+	})
+}
+
+// sniff calls heard with each packet that comes into a namespace, as the device has it.
+func sniff(t *testing.T, s *space, heard func([]byte)) {
+	t.Helper()
 	var fd int
 	var err error
 	all := uint16(unix.ETH_P_ALL)
@@ -192,16 +224,9 @@ func (w *witness) listen(t *testing.T, where string, s *space) {
 		defer close(done)
 		buf := make([]byte, 4000)
 		for ctx.Err() == nil {
-			n, _, err := unix.Recvfrom(fd, buf, 0)
-			if err != nil {
-				continue // nothing came
-			}
-			for _, kind := range []string{hostile, welcome} {
-				if i := strings.Index(string(buf[:n]), kind); i >= 0 {
-					w.mu.Lock()
-					w.heard = append(w.heard, where+": "+string(buf[i:n]))
-					w.mu.Unlock()
-				}
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			if err == nil && n > 0 && from.(*unix.SockaddrLinklayer).Pkttype != unix.PACKET_OUTGOING {
+				heard(buf[:n])
 			}
 		}
 	}()
@@ -231,7 +256,7 @@ func TestNetnsHostilePeer(t *testing.T) {
 	t.Parallel()
 	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
 	internet := newLab(t, rome, milan, romeSeen, milanSeen)
-	m := newMallory(t, internet, rome)
+	m := newMallory(t, internet, rome, seenByMallory)
 	w := &witness{}
 	for name, s := range map[string]*space{
 		"rome's switch": rome.net, "rome's pod 0": rome.pods[0], "rome's pod 1": rome.pods[1], "rome's node 0": rome.nodes[0],
@@ -239,6 +264,7 @@ func TestNetnsHostilePeer(t *testing.T) {
 	} {
 		w.listen(t, name, s)
 	}
+	w.noConnection(t, m)
 	greets := func(text string) {
 		require.Eventually(t, func() bool {
 			m.inject(t, datagram("10.210.1.1", "10.220.1.10", echoPort, welcome+text+" 4").packet(),
@@ -311,6 +337,10 @@ func hostilePackets() []hostilePacket {
 		{"multicast", plan.DropFromPeer, "10.210.1.1", "224.0.0.1"},
 		{"multicast, IPv6", plan.DropFromPeer, "fd00:ca::1", "ff02::1"},
 		{"broadcast", plan.DropFromPeer, "10.210.1.1", "255.255.255.255"},
+		{"link-local, IPv6", plan.DropFromPeer, "fd00:ca::1", "fe80::1"},
+		{"metadata of a cloud", plan.DropFromPeer, "10.210.1.1", "169.254.169.254"},
+		{"metadata of a cloud, IPv6", plan.DropFromPeer, "fd00:ca::1", "fd00:ec2::254"},
+		{"pods of no node", plan.DropToOutside, "10.210.1.1", "10.220.99.1"},
 
 		{"external address that no IP names", plan.DropToOutside, "10.210.1.1", "10.221.0.99"},
 		{"IP of another peer", plan.DropToOutside, "10.210.1.1", "10.221.0.30"},
@@ -322,6 +352,18 @@ func hostilePackets() []hostilePacket {
 		out = append(out, hostilePacket{name: d.name, counter: d.counter, packets: [][]byte{datagram(d.from, d.to, echoPort, hostile+d.name).packet()}})
 	}
 	named := func(s string) string { return hostile + s }
+	for _, port := range []uint16{22, 443, 6093, 6443, 10250, nodePort} {
+		out = append(out, hostilePacket{name: fmt.Sprintf("connections to port %d of nodes and Services", port), counter: plan.DropFromPeer, times: 3, packets: [][]byte{
+			tcpSegment("10.210.1.1", "192.168.0.11", port, 0x02, "").packet(), tcpSegment("fd00:ca::1", "fd00:1::11", port, 0x02, "").packet(),
+			tcpSegment("10.210.1.1", "10.96.0.1", port, 0x02, "").packet(),
+		}})
+	}
+	for _, proto := range []byte{unix.IPPROTO_IPIP, unix.IPPROTO_IPV6, unix.IPPROTO_ESP} {
+		inner := datagram("10.200.1.10", "10.244.1.10", echoPort, named("tunnels of others")).packet()
+		out = append(out, hostilePacket{name: fmt.Sprintf("protocol %d to the gateway", proto), counter: plan.DropToGateway, packets: [][]byte{
+			segment{from: "10.210.1.1", to: "10.221.0.1", proto: proto, body: inner, checksum: -1}.packet(),
+		}})
+	}
 	return append(out,
 		hostilePacket{name: "fragments", counter: plan.DropFromPeer, packets: halves(datagram("10.210.1.1", "10.244.1.10", echoPort, named("fragments")))},
 		hostilePacket{name: "overlay inside the tunnel", counter: plan.DropOverlay, packets: [][]byte{datagram("10.210.1.1", "10.221.0.1", plan.OverlayPort, named("overlay")).packet()}},

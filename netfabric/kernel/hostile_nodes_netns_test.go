@@ -2,12 +2,14 @@ package kernel
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -42,6 +44,16 @@ func (w *witness) listenUDP(t *testing.T, where string, s *space, port int) {
 	})
 }
 
+// listenTCP accepts connections at a port of all addresses in a namespace.
+func listenTCP(t *testing.T, s *space, port int) {
+	t.Helper()
+	var l net.Listener
+	var err error
+	s.do(func() { l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)) })
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+}
+
 // vxlan wraps a packet for the overlay device of node 0 of the lab.
 func vxlan(inner []byte) string {
 	head := binary.BigEndian.AppendUint32(nil, 0x08000000)
@@ -56,7 +68,7 @@ func TestNetnsPeerReachesNoNode(t *testing.T) {
 	t.Parallel()
 	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
 	internet := newLab(t, rome, milan, romeSeen, milanSeen)
-	m := newMallory(t, internet, rome)
+	m := newMallory(t, internet, rome, seenByMallory)
 	w := &witness{}
 	node := rome.nodes[0]
 	node.run(t, "sh", "-ec", `nft -f - <<EOF
@@ -64,31 +76,49 @@ table inet nodeports {
 	chain pre { type nat hook prerouting priority -100;
 		fib daddr type local meta nfproto ipv4 udp dport 30080 dnat ip to 10.244.1.10:7000
 		fib daddr type local meta nfproto ipv6 udp dport 30080 dnat ip6 to [fd00:10:244:1::10]:7000
+		fib daddr type local meta nfproto ipv4 tcp dport 30080 dnat ip to 10.244.1.10:7000
 	}
 }
 EOF`)
+	node.address(t, "lo", "10.244.1.0/32") // as some CNIs give the node the first of the range
+	for _, port := range []int{22, 6093, 6443, 10250} {
+		listenTCP(t, node, port)
+	}
+	w.noConnection(t, m)
 	w.listenUDP(t, "node 0", node, 9999)
 	w.listenUDP(t, "node 0, IP", node, echoPort)
 	w.listen(t, "pod 0", rome.pods[0])
 
 	spoofed := datagram("10.200.1.10", "10.244.1.10", echoPort, hostile+"in VXLAN").packet()
-	for _, tc := range []struct {
+	type attack struct {
 		name, counter string
 		onNode        bool
 		packet        segment
-	}{
+	}
+	var connections []attack
+	for _, to := range []string{"10.220.1.0", "10.220.1.1", "fd00:da:0:1::1"} {
+		from := map[bool]string{true: "10.210.1.1", false: "fd00:ca::1"}[addr(to).Is4()]
+		for _, port := range []uint16{22, 6093, 6443, 10250, nodePort, 9} {
+			connections = append(connections, attack{fmt.Sprintf("connection to %s, port %d", to, port), plan.DropToNode, true, tcpSegment(from, to, port, 0x02, "")})
+		}
+	}
+	for _, tc := range append(connections, []attack{
 		{"address of the CNI", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.1", 9999, hostile)},
 		{"address of the CNI, IPv6", plan.DropToNode, true, datagram("fd00:ca::1", "fd00:da:0:1::1", 9999, hostile)},
 		{"node port", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.1", nodePort, hostile)},
 		{"node port, IPv6", plan.DropToNode, true, datagram("fd00:ca::1", "fd00:da:0:1::1", nodePort, hostile)},
-		{"connection", plan.DropToNode, true, tcpSegment("10.210.1.1", "10.220.1.1", 10250, 0x02, "")},
+		{"middle of a connection", plan.DropToNode, true, tcpSegment("10.210.1.1", "10.220.1.1", 10255, 0x18, hostile)},
+		{"answer of no connection", plan.DropInvalid, false, tcpSegment("10.210.1.1", "10.220.1.1", 10256, 0x12, "")},
+		{"reset of no connection", plan.DropInvalid, false, tcpSegment("10.210.1.1", "10.220.1.1", 10257, 0x04, "")},
+		{"IPIP", plan.DropToNode, true, segment{from: "10.210.1.1", to: "10.220.1.1", proto: 4, body: spoofed, checksum: -1}},
+		{"overlay of a CNI", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.0", 8472, vxlan(spoofed))},
 		{"echo request", plan.DropToNode, true, segment{from: "10.210.1.1", to: "10.220.1.1", proto: 1, body: []byte{8, 0, 0xf7, 0xfd, 0, 1, 0, 1}, checksum: -1}},
 		{"broadcast", plan.DropToNode, true, datagram("10.210.1.1", "10.220.1.255", 9999, hostile)},
 		{"other source port", plan.DropToNode, true, datagramFrom("10.210.1.1", "10.220.1.1", plan.ProbePort, 9999, hostile)},
 		{"overlay of the node", plan.DropOverlay, false, datagram("10.210.1.1", "10.220.1.1", plan.OverlayPort, vxlan(spoofed))},
 		{"overlay of the node, IPv6", plan.DropOverlay, false, datagram("fd00:ca::1", "fd00:da:0:1::1", plan.OverlayPort, vxlan(spoofed))},
 		{"overlay, to a pod", plan.DropOverlay, false, datagram("10.210.1.1", "10.220.1.10", plan.OverlayPort, vxlan(spoofed))},
-	} {
+	}...) {
 		count := func() uint64 {
 			if !tc.onNode {
 				return m.counters(t)[tc.counter]
@@ -117,47 +147,70 @@ EOF`)
 }
 
 // Pods and strangers are no ends of the overlay: neither a node nor a gateway takes VXLAN from
-// them, whose packet inside could have any source. With AnySender they do.
+// them, whose packet inside could have any source. A pod on the node of a gateway is none
+// either, though the CNI gives its packets the address of that node. With AnySender they are.
 func TestNetnsOverlayTakesKnownSenders(t *testing.T) {
 	t.Parallel()
 	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
 	newLab(t, rome, milan, romeSeen, milanSeen)
+	rome.in.Gateways[0].Node = "node-1"
+	rome.apply(t)
 	stranger := newSpace(t)
 	rome.plug(t, "stranger", stranger, "192.168.0.99/24")
 	w := &witness{}
 	w.listen(t, "pod 0", rome.pods[0])
-	send := func(from *space, to, text string) {
-		var c net.Conn
-		var err error
-		from.do(func() { c, err = net.Dial("udp", to) })
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = c.Write([]byte(vxlan(datagram("10.200.1.10", "10.244.1.10", echoPort, text).packet())))
-		require.NoError(t, err)
+	inside := func(text string) string {
+		return vxlan(datagram("10.200.1.10", "10.244.1.10", echoPort, text).packet())
 	}
 	dropped := func() uint64 {
-		all, err := rome.kernels[0].Counters(t.Context())
-		require.NoError(t, err)
-		return all[plan.DropOverlay] + rome.gateway.ask(t, request{State: rome.state(t, "gw", plan.Gateway)}).Counters[plan.DropOverlay]
+		sum := rome.counters(t)[plan.DropOverlay]
+		for _, k := range rome.kernels {
+			all, err := k.Counters(t.Context())
+			require.NoError(t, err)
+			sum += all[plan.DropOverlay]
+		}
+		return sum
 	}
-	const node, gateway = "192.168.0.11:6091", "192.168.0.13:6091"
-	for name, from := range map[string]struct {
-		space *space
-		to    string
+	const node, gateway = "192.168.0.11", "192.168.0.13"
+	for name, tc := range map[string]struct {
+		from     *space
+		source   string
+		to, text string
 	}{
-		"stranger to node": {stranger, node}, "stranger to gateway": {stranger, gateway},
-		"pod to node": {rome.pods[1], node}, // the CNI puts in the address of a node without a gateway
+		"stranger to node":           {stranger, "192.168.0.99", node, hostile},
+		"stranger to gateway":        {stranger, "192.168.0.99", gateway, hostile},
+		"pod to node":                {rome.pods[0], "10.244.1.10", "192.168.0.12", hostile}, // the CNI puts in the address of node 0
+		"pod beside gateway to node": {rome.pods[1], "10.244.2.10", node, hostile},
+		"pod to gateway":             {rome.pods[0], "10.244.1.10", gateway, hostile},
+		"pod to its own node":        {rome.pods[1], "10.244.2.10", "192.168.0.12", hostile},
 	} {
 		before := dropped()
-		send(from.space, from.to, hostile)
-		require.Eventually(t, func() bool { return dropped() > before }, time.Minute, 10*time.Millisecond, name)
+		raw(t, tc.from, datagram(tc.source, tc.to, plan.OverlayPort, inside(tc.text)))
+		require.Eventually(t, func() bool { return dropped() > before }, 10*time.Second, 10*time.Millisecond, name)
 	}
 	require.False(t, w.has(hostile), "%q", w.heard)
+
+	// What is open: a host in the network of the nodes that forges the address of a gateway.
+	require.Eventually(t, func() bool {
+		raw(t, stranger, datagram(gateway, node, plan.OverlayPort, inside(welcome+"forged")))
+		return w.has("pod 0: " + welcome + "forged")
+	}, time.Minute, 50*time.Millisecond)
 
 	rome.in.AnySender = true
 	rome.apply(t)
 	require.Eventually(t, func() bool {
-		send(rome.pods[1], "192.168.0.11:6091", welcome)
-		return w.has("pod 0: " + welcome)
+		raw(t, rome.pods[1], datagram("10.244.2.10", node, plan.OverlayPort, inside(welcome+"any")))
+		return w.has("pod 0: " + welcome + "any")
 	}, time.Minute, 50*time.Millisecond)
+}
+
+// raw sends an IPv4 packet with any source by the routes of a namespace.
+func raw(t *testing.T, from *space, s segment) {
+	t.Helper()
+	var fd int
+	var err error
+	from.do(func() { fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW) })
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Sendto(fd, s.packet(), 0, &unix.SockaddrInet4{Addr: addr(s.to).As4()}))
 }

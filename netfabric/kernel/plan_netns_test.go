@@ -142,7 +142,8 @@ func TestNetnsPlansOfGateways(t *testing.T) {
 	walkPlans(t, k, c, plan.Gateway)
 }
 
-// The table is the one that nft makes of the text of the plan.
+// The table is the one that nft makes of the text of the plan. TestNetnsForgedErrors sends
+// packets to the rules that nft does not read.
 func TestNetnsTableAsNftWritesIt(t *testing.T) {
 	t.Parallel()
 	p := part{rand.New(rand.NewPCG(5, 6))}
@@ -154,7 +155,7 @@ func TestNetnsTableAsNftWritesIt(t *testing.T) {
 	} {
 		want, err := build()
 		require.NoError(t, err)
-		want = plan.State{Table: want.Table}
+		want = plan.State{Table: readable(want.Table)}
 
 		s := newSpace(t)
 		k, c := kernelAt(t, s.fd)
@@ -164,6 +165,15 @@ func TestNetnsTableAsNftWritesIt(t *testing.T) {
 		other := newSpace(t)
 		require.Equal(t, listing(other.run(t, "sh", "-c", "nft -f - <<'EOF'\n"+want.Table.String()+"\nEOF\nnft -n list table inet "+plan.TableName)), got, name)
 	}
+}
+
+// readable is a table without the rules that nft can list, but not read.
+func readable(t plan.Table) plan.Table {
+	t.Chains = slices.Clone(t.Chains)
+	for i := range t.Chains {
+		t.Chains[i].Rules = slices.DeleteFunc(slices.Clone(t.Chains[i].Rules), func(m plan.Match) bool { return m.Set.Key == plan.SrcInner })
+	}
+	return t
 }
 
 // listing is a listing of nft without the marker, with elements and conditions in one order.

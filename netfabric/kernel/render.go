@@ -190,10 +190,10 @@ func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 	src, dst, size := addresses(f)
 	offsets, ok := map[plan.Key][]uint32{
 		plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}, plan.SrcDstService: {src, dst},
+		plan.SrcInner: {src},
 	}[key]
 	if !ok || f == 0 {
-		return nil, fmt.Errorf("a lookup of %q needs a family and one of %q, %q, %q, %q, %q",
-			key, plan.Src, plan.Dst, plan.SrcDst, plan.DstSrc, plan.SrcDstService)
+		return nil, fmt.Errorf("a lookup needs a family and a key of package plan, not %q", key)
 	}
 	_, next := registers(f)
 	var out []expr.Any
@@ -204,7 +204,10 @@ func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 		}
 		out = append(out, &expr.Payload{DestRegister: to, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size})
 	}
-	if key == plan.SrcDstService {
+	switch key {
+	case plan.SrcInner: // behind the 8 bytes of ICMP
+		out = append(out, &expr.Payload{DestRegister: next, Base: expr.PayloadBaseTransportHeader, Offset: 8 + dst, Len: size})
+	case plan.SrcDstService:
 		proto, port := serviceRegisters(f)
 		out = append(out,
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: proto},

@@ -151,6 +151,9 @@ func (g gateway) table() Table {
 func gatewayChains(ports Ports) []Chain {
 	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: DstSrc, Not: true}, Do: Drop, Name: DropFromOutside}
 	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Drop, Name: DropToOutside}
+	// Connection tracking relates an error by the packet inside: its sender is to be the peer that
+	// this packet went to.
+	errorsOfOthers := each(Match{In: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "back", Key: SrcInner, Not: true}, Do: Drop, Name: DropFromPeer})
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
@@ -182,6 +185,7 @@ func gatewayChains(ports Ports) []Chain {
 			each(outsideOut),
 			// Its view of us may be a range of its own as we see it: so goes what nothing has translated.
 			each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Drop, Name: DropFromPeer}),
+			errorsOfOthers,
 			each(
 				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
 				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Drop, Name: DropToPort},
@@ -191,13 +195,18 @@ func gatewayChains(ports Ports) []Chain {
 			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
 		)},
-		{Name: "local_in", Hook: HookInput, Priority: FilterPriority, Rules: []Match{
-			{In: AllDevices, Proto: "udp", Port: ProbePort, Do: Accept},
-			{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
-			{In: AllDevices, Family: V6, Proto: "icmp", Do: Accept},
-			{In: AllDevices, CT: Known, Do: Accept},
-			{In: AllDevices, Do: Drop, Name: DropToGateway},
-		}},
+		{Name: "local_in", Hook: HookInput, Priority: FilterPriority, Rules: slices.Concat(
+			// An error about what is not tracked is about the packets of a tunnel, which come by other devices.
+			[]Match{{In: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid}},
+			errorsOfOthers,
+			[]Match{
+				{In: AllDevices, Proto: "udp", Port: ProbePort, Do: Accept},
+				{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
+				{In: AllDevices, Family: V6, Proto: "icmp", Do: Accept},
+				{In: AllDevices, CT: Known, Do: Accept},
+				{In: AllDevices, Do: Drop, Name: DropToGateway},
+			},
+		)},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: append(
 			each(
 				Match{Out: TunnelDevice, Do: SNAT, Map: Lookup{Name: "hosts_out", Key: DstSrc}},

@@ -87,6 +87,7 @@ func (n node) table() Table {
 		Name: TableName,
 		Sets: slices.Concat(
 			both("senders", 1, NoValue), // hosts that send overlay packets
+			both("pods", 1, NoValue),    // own pod ranges
 			both("fabric", 1, NoValue),  // sources that come out of the fabric
 			both("hosts", 1, Address),   // own external address -> real address
 			both("again", 1, Prefix),    // view of an own range -> that range
@@ -113,6 +114,12 @@ func nodeChains(ports Ports) []Chain {
 		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
 			{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Do: NoTrack},
 		}},
+		// The CNI may put the address of this node, which is a sender to others, into packets of its pods.
+		{Name: "outer_pass", Hook: HookForward, Priority: FilterPriority, Rules: each(
+			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "senders", Key: Src}, Do: Accept},
+			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "pods", Key: Dst}, Do: Accept},
+			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "pods", Key: Src}, Do: Drop, Name: DropOverlay},
+		)},
 		// Ahead of the translation of node ports, by which an address of the node leads elsewhere.
 		{Name: "local_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: slices.Concat(
 			[]Match{{In: OverlayDevice, CT: Known, Do: Accept}},
@@ -135,6 +142,9 @@ func nodeChains(ports Ports) []Chain {
 func (n node) elements() []Element {
 	var e elements
 	n.senders(&e, n.gateways())
+	for _, p := range n.in.Pods {
+		e.set("pods", p)
+	}
 	for _, p := range n.host.Pods {
 		e.to("keep", p, p)
 	}

@@ -256,7 +256,8 @@ type Lookup struct {
 // Key is the part of a packet that is looked up.
 type Key string
 
-// The keys, as nft writes them without the family.
+// The keys, as nft writes them without the family. SrcInner is for ICMP errors: it has the
+// destination of the packet that the error is about, and nft can list it but not read it.
 const (
 	Src    Key = "saddr"
 	Dst    Key = "daddr"
@@ -264,6 +265,7 @@ const (
 	DstSrc Key = "daddr . saddr"
 
 	SrcDstService Key = SrcDst + ofService
+	SrcInner      Key = "saddr . inner"
 )
 
 // ofService is the part of a key that a Service is looked up by.

@@ -248,16 +248,17 @@ func (m Match) protocol() string {
 }
 
 func (m Match) key(k Key) string {
-	ip := "ip "
-	if m.Family == V6 {
-		ip = "ip6 "
-	}
 	addresses, service := strings.CutSuffix(string(k), ofService)
-	return ip + strings.ReplaceAll(addresses, ". ", ". "+ip) + when(service, ofService)
+	ip := m.ip() + " "
+	inner := per(cmp.Or(m.Family, V4), "@th,192,32", "@th,256,128")
+	return strings.NewReplacer("saddr", ip+"saddr", "daddr", ip+"daddr", "inner", inner).Replace(addresses) + when(service, ofService)
 }
 
+// ip is the word for the headers of the family.
+func (m Match) ip() string { return per(cmp.Or(m.Family, V4), "ip", "ip6") }
+
 func (m Match) action() string {
-	ip := strings.TrimSuffix(m.key(""), " ")
+	ip := m.ip()
 	switch m.Do {
 	case Drop:
 		return "counter drop"

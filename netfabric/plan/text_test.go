@@ -72,6 +72,8 @@ func TestTextsOfRules(t *testing.T) {
 		"ip6 daddr != @a6 counter drop":                                    {Family: V6, Set: Lookup{Name: "a6", Key: Dst, Not: true}, Do: Drop},
 		"ip saddr . ip daddr @a4 accept":                                   {Family: V4, Set: Lookup{Name: "a4", Key: SrcDst}, Do: Accept},
 		"ip6 daddr . ip6 saddr @a6 accept":                                 {Family: V6, Set: Lookup{Name: "a6", Key: DstSrc}, Do: Accept},
+		"ip saddr . @th,192,32 @a4 accept":                                 {Family: V4, Set: Lookup{Name: "a4", Key: SrcInner}, Do: Accept},
+		"ip6 saddr . @th,256,128 @a6 accept":                               {Family: V6, Set: Lookup{Name: "a6", Key: SrcInner}, Do: Accept},
 		"snat ip to ip daddr map @m4":                                      {Family: V4, Do: SNAT, Map: Lookup{Name: "m4", Key: Dst}},
 		"snat ip prefix to ip daddr . ip saddr map @m4":                    {Family: V4, Do: SNATPrefix, Map: Lookup{Name: "m4", Key: DstSrc}},
 		"dnat ip6 to ip6 daddr map @m6":                                    {Family: V6, Do: DNAT, Map: Lookup{Name: "m6", Key: Dst}},

@@ -351,8 +351,13 @@ func (t *tracer) in(l Lookup) bool {
 
 func (t *tracer) find(l Lookup) (Element, bool) {
 	a, b := t.p.Src, t.p.Dst
-	if l.Key == Dst || l.Key == DstSrc {
+	switch {
+	case l.Key == Dst || l.Key == DstSrc:
 		a, b = b, a
+	case l.Key == SrcInner && t.back:
+		b = t.p.Flow.Answer.Src
+	case l.Key == SrcInner:
+		b = t.p.Flow.Sent.Src
 	}
 	for _, e := range t.sets[l.Name] {
 		service := e.Service == Service{} || e.Service == Service{t.p.Proto, t.p.DstPort}

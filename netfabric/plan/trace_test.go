@@ -370,6 +370,8 @@ func TestOuterPackets(t *testing.T) {
 		"a node forwards it to an endpoint in a view":  {at: "rome rome-1", packet: in(udp("10.244.1.9", "10.200.9.9", TunnelPort, 51820)), want: Handed, tracked: true},
 		"a node forwards its gateway pod to a node":    {at: "rome rome-1", packet: in(udp("10.244.1.9", "192.168.0.12", 33333, OverlayPort)), want: Handed, tracked: true},
 		"a pod may use our ports for its own":          {at: "rome rome-1", packet: in(udp("10.244.1.10", "10.200.2.20", 33333, OverlayPort)), want: Sent, tracked: true},
+		"and within the cluster":                       {at: "rome rome-1", packet: in(udp("10.244.1.10", "10.244.2.20", 33333, OverlayPort)), want: Handed, tracked: true},
+		"a pod is no gateway":                          {at: "rome rome-1", packet: in(udp("10.244.1.10", "192.168.0.12", 33333, OverlayPort)), want: Dropped, tracked: true},
 		"a process of a node may use our ports, too":   {at: "rome rome-1", packet: udp("192.168.0.11", "10.200.2.20", TunnelPort, OverlayPort), want: Sent, tracked: true},
 		"what it sends is translated at the gateway":   {at: "rome gw-a", packet: Packet{In: OverlayDevice, Tuple: Tuple{Proto: "udp", Src: addr("192.168.0.11"), Dst: addr("10.200.2.20"), DstPort: TunnelPort}}, want: Sent, tracked: true},
 		"no VXLAN out of the tunnel":                   {at: "rome gw-a", packet: Packet{In: TunnelDevice, Tuple: Tuple{Proto: "udp", Src: addr("10.200.2.20"), Dst: addr("10.200.1.10"), DstPort: OverlayPort}}, want: Dropped},

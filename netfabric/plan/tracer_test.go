@@ -41,6 +41,13 @@ func TestTraceConditions(t *testing.T) {
 	invalid := icmp
 	invalid.Error = true
 
+	// An error about a connection of 10.1.0.1 to 10.2.0.2.
+	errorTo := func(to string) Packet {
+		p := fault
+		p.Src, p.Dst, p.Flow = addr("10.2.0.9"), addr(to), settled.Flow
+		return p
+	}
+
 	for name, tc := range map[string]struct {
 		rule   Match
 		packet Packet
@@ -85,6 +92,8 @@ func TestTraceConditions(t *testing.T) {
 		"a pair":                    {Match{Set: Lookup{Name: "m4", Key: DstSrc}}, tcp("10.1.0.1", "10.2.0.2"), true},
 		"a pair the other way":      {Match{Set: Lookup{Name: "m4", Key: SrcDst}}, tcp("10.1.0.1", "10.2.0.2"), false},
 		"half a pair":               {Match{Set: Lookup{Name: "m4", Key: DstSrc}}, tcp("10.3.0.1", "10.2.0.2"), false},
+		"an error about an answer":  {Match{Set: Lookup{Name: "m4", Key: SrcInner}}, errorTo("10.2.0.2"), true},
+		"about what was sent":       {Match{Set: Lookup{Name: "m4", Key: SrcInner}}, errorTo("10.1.0.1"), false},
 		"all of many":               {Match{In: "veth0", Proto: "tcp", Port: 80, SYN: true, CT: New}, tcp("10.1.0.1", "10.2.0.2"), true},
 		"all but one of many":       {Match{In: "veth0", Proto: "tcp", Port: 80, SYN: true, CT: Known}, tcp("10.1.0.1", "10.2.0.2"), false},
 	} {
