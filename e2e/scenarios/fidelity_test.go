@@ -167,19 +167,19 @@ func carriedVolumes() []corev1.Volume {
 	optional := ptr.To(true)
 	name := corev1.LocalObjectReference{Name: "settings"}
 	mode := ptr.To[int32](0o440)
-	label := corev1.DownwardAPIVolumeFile{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels"}}
+	ownName := corev1.DownwardAPIVolumeFile{Path: "name", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}
 	sources := map[string]corev1.VolumeSource{
 		"scratch":   {EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: ptr.To(resource.MustParse("16Mi"))}},
 		"map":       {ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: name, Items: []corev1.KeyToPath{{Key: "k", Path: "p", Mode: mode}}, DefaultMode: mode, Optional: optional}},
 		"secret":    {Secret: &corev1.SecretVolumeSource{SecretName: "secret", DefaultMode: mode, Optional: optional}},
-		"downward":  {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{label}, DefaultMode: mode}},
+		"downward":  {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{ownName}, DefaultMode: mode}},
 		"image":     {Image: &corev1.ImageVolumeSource{Reference: "sim/data:1", PullPolicy: corev1.PullIfNotPresent}},
 		"nfs":       {NFS: &corev1.NFSVolumeSource{Server: "192.0.2.20", Path: "/export"}},
 		"inlinecsi": {CSI: &corev1.CSIVolumeSource{Driver: "inline.example.org", VolumeAttributes: map[string]string{"a": "b"}}},
 		"projected": {Projected: &corev1.ProjectedVolumeSource{DefaultMode: mode, Sources: []corev1.VolumeProjection{
 			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: name, Optional: optional}},
 			{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "secret"}, Optional: optional}},
-			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{label}}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{ownName}}},
 		}}},
 	}
 	var out []corev1.Volume

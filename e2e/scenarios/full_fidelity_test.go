@@ -34,7 +34,7 @@ func fullFeatures(t *testing.T, w *fullWorld) {
 	_, err = w.milan.Client().CoreV1().Secrets(featuresTwin).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key"}, StringData: map[string]string{"word": "hush"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, spec := range featurePods() {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tier": "gold"}, Annotations: map[string]string{"note": "mine"}}, Spec: spec}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tier": "gold"}, Annotations: map[string]string{"note": "mine", jobIndex: "3"}}, Spec: spec}
 		_, err := w.rome.Client().CoreV1().Pods(features).Create(ctx, pod, metav1.CreateOptions{})
 		require.NoError(t, err, name)
 	}
@@ -126,7 +126,7 @@ func factsPod() corev1.PodSpec {
 	s.ShareProcessNamespace = ptr.To(true)
 	c := &s.Containers[0]
 	for name, path := range map[string]string{
-		"NAME": "metadata.name", "NAMESPACE": "metadata.namespace", "UID": "metadata.uid", "TIER": "metadata.labels['tier']", "NOTE": "metadata.annotations['note']",
+		"NAME": "metadata.name", "NAMESPACE": "metadata.namespace", "UID": "metadata.uid", "TIER": "metadata.labels['tier']", "NOTE": "metadata.annotations['note']", "INDEX": "metadata.annotations['" + jobIndex + "']",
 		"NODE": "spec.nodeName", "ACCOUNT": "spec.serviceAccountName", "HOST_IP": "status.hostIP", "POD_IP": "status.podIP",
 	} {
 		c.Env = append(c.Env, corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}})
@@ -202,17 +202,22 @@ func (w *fullWorld) there(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// fullDownwardAPI: containers see the provider's pod, under their own name, labels and
-// service account.
+// jobIndex is an annotation that the provider leaves out. Controllers of applications set it, and
+// their pods refer to it.
+const jobIndex = "jobset.sigs.k8s.io/job-index"
+
+// fullDownwardAPI: containers see the provider's pod, under their own name, labels, annotations
+// and service account.
 func fullDownwardAPI(t *testing.T, w *fullWorld) {
 	remote := w.there(t, "facts")
+	require.NotContains(t, remote.Annotations, jobIndex)
 	have := map[string]string{}
 	for line := range strings.Lines(w.inside(t, "facts", "env")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		have[name] = value
 	}
 	want := map[string]string{
-		"NAME": "facts", "TIER": "gold", "NOTE": "mine", "ACCOUNT": "default", "CPU": "250", "COLOUR": "blue", "WORD": "hush",
+		"NAME": "facts", "TIER": "gold", "NOTE": "mine", "INDEX": "3", "ACCOUNT": "default", "CPU": "250", "COLOUR": "blue", "WORD": "hush",
 		"NAMESPACE": featuresTwin, "UID": string(remote.UID), "NODE": remote.Spec.NodeName, "HOST_IP": remote.Status.HostIP, "POD_IP": remote.Status.PodIP,
 	}
 	maps.DeleteFunc(have, func(name, _ string) bool { _, ok := want[name]; return !ok })
@@ -232,7 +237,7 @@ func fullVolumes(t *testing.T, w *fullWorld) {
 	require.Equal(t, "blue", w.inside(t, "files", "cat", "/one"), "a sub path")
 	require.Equal(t, "blue", w.inside(t, "files", "cat", "/projected/colour"))
 	require.Equal(t, "hush", w.inside(t, "files", "cat", "/projected/word"))
-	require.Contains(t, w.inside(t, "files", "cat", "/projected/labels"), `tier="gold"`)
+	require.Equal(t, `tier="gold"`, w.inside(t, "files", "cat", "/projected/labels"))
 	// A change of a label arrives in the file.
 	w.patchPod(t, w.rome, features, "files", `{"metadata":{"labels":{"tier":"silver"}}}`)
 	within(t, 30*time.Second, "the file follows the label", func(ctx context.Context) error {

@@ -66,6 +66,9 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 	if err := supported(local); err != nil {
 		return nil, err
 	}
+	if err := o.referencesArrive(local); err != nil {
+		return nil, err
+	}
 	labels := o.labels(local)
 	antiAffinity, err := podAntiAffinity(local, labels)
 	if err != nil {
@@ -110,14 +113,22 @@ func supported(local *corev1.Pod) error {
 	return nil
 }
 
+// marks returns the labels or the annotations of a local pod, and the keys that stay home.
+func (o PodOptions) marks(local *corev1.Pod, of string) (have map[string]string, skip []string) {
+	var patch offloadingv1beta1.OffloadingPatch
+	if o.Patch != nil {
+		patch = *o.Patch
+	}
+	if of == "labels" {
+		return local.Labels, slices.Concat(o.SkipLabels, patch.LabelsNotReflected)
+	}
+	return local.Annotations, slices.Concat(o.SkipAnnotations, patch.AnnotationsNotReflected)
+}
+
 // labels returns the labels of the ShadowPod: those of the pod, overridden by those of
 // liqod.
 func (o PodOptions) labels(local *corev1.Pod) map[string]string {
-	skip := o.SkipLabels
-	if o.Patch != nil {
-		skip = slices.Concat(skip, o.Patch.LabelsNotReflected)
-	}
-	out := without(local.Labels, skip)
+	out := without(o.marks(local, "labels"))
 	out[offloadingv1beta1.OriginLabel] = o.OriginClusterID
 	out[offloadingv1beta1.DestinationLabel] = o.DestinationClusterID
 	out[offloadingv1beta1.NodeNameLabel] = o.NodeName
@@ -126,12 +137,9 @@ func (o PodOptions) labels(local *corev1.Pod) map[string]string {
 }
 
 func (o PodOptions) annotations(local *corev1.Pod) map[string]string {
-	skip := o.SkipAnnotations
-	if o.Patch != nil {
-		skip = slices.Concat(skip, o.Patch.AnnotationsNotReflected)
-	}
-	out := without(local.Annotations, skip)
+	out := without(o.marks(local, "annotations"))
 	delete(out, offloadingv1beta1.OnProviderLossAnnotation) // about the virtual node
+	maps.Copy(out, o.copies(local))
 	if len(out) == 0 {
 		return nil
 	}
@@ -163,6 +171,7 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
+	leadToCopies(&spec, o.copies(local))
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)

@@ -179,6 +179,8 @@ func TestCarriedVolumes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, pod, "the argument is not changed")
 	v := shadow.Spec.Pod.Volumes
+	labels := before.Spec.Volumes[1].Projected.Sources[2].DownwardAPI.Items[0]
+	labels.FieldRef = &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['offloading.liqo.io/all-labels']"}
 	require.Equal(t, "kube-api-access-x7k2p", v[0].Name)
 	require.Equal(t, int32(0o644), *v[0].Projected.DefaultMode)
 	require.Equal(t, []corev1.VolumeProjection{secret(api, "token", "token"), secret(api, "ca.crt", "ca.crt"), secret(api, "namespace", "namespace")}, v[0].Projected.Sources)
@@ -186,7 +188,7 @@ func TestCarriedVolumes(t *testing.T) {
 		secret(vault, "token", "vault-token"),
 		before.Spec.Volumes[1].Projected.Sources[1],
 		fromSecret(vault, corev1.KeyToPath{Key: "namespace", Path: "ns", Mode: new(int32(0o400))}),
-		{DownwardAPI: &corev1.DownwardAPIProjection{Items: before.Spec.Volumes[1].Projected.Sources[2].DownwardAPI.Items[:1]}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{labels}}},
 	}, v[1].Projected.Sources)
 	optional := secret(api, "ca.crt", "ca.crt")
 	optional.Secret.Optional = new(true)
