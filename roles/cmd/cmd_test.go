@@ -207,7 +207,7 @@ func TestClusterThatCannotBeAsked(t *testing.T) {
 	}{
 		"away":          {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL)}, "the API server does not answer; is it the one that you mean"},
 		"refuses":       {[]string{"--kubeconfig", writeKubeconfig(t, refusing.URL)}, "does not accept the credentials"},
-		"silent":        {[]string{"--kubeconfig", writeKubeconfig(t, silent.URL), "--timeout=50ms"}, "answer"},
+		"silent":        {[]string{"--kubeconfig", writeKubeconfig(t, silent.URL), "--timeout=1s"}, "answer"},
 		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "--kubeconfig names /nowhere, which does not exist"},
 		"no context":    {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL), "--context", "paris"}, `"paris" does not exist`},
 		"nothing known": {nil, "name a kubeconfig with --kubeconfig or KUBECONFIG"},

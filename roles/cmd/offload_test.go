@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -70,17 +71,19 @@ func TestOffload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCluster()
-			c.answers(tc.answers...)
-			out, err := c.run(t, append([]string{"offload", "namespace", "shop"}, tc.args...)...)
-			require.Equal(t, tc.out, out)
-			if tc.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, tc.err)
-				require.Equal(t, ExitProblem, code(err))
-			}
-			require.NotNil(t, c.offloading(t), "what was asked for stands")
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster()
+				c.answers(tc.answers...)
+				out, err := c.run(t, append([]string{"offload", "namespace", "shop"}, tc.args...)...)
+				require.Equal(t, tc.out, out)
+				if tc.err == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, tc.err)
+					require.Equal(t, ExitProblem, code(err))
+				}
+				require.NotNil(t, c.offloading(t), "what was asked for stands")
+			})
 		})
 	}
 }
@@ -215,15 +218,17 @@ func TestUnoffload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(tc.objects...)
-			out, err := c.run(t, append([]string{"unoffload", "namespace", "shop"}, tc.args...)...)
-			require.Equal(t, tc.out, out)
-			if tc.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, tc.err)
-			}
-			require.Nil(t, c.offloading(t))
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(tc.objects...)
+				out, err := c.run(t, append([]string{"unoffload", "namespace", "shop"}, tc.args...)...)
+				require.Equal(t, tc.out, out)
+				if tc.err == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, tc.err)
+				}
+				require.Nil(t, c.offloading(t))
+			})
 		})
 	}
 }
