@@ -456,14 +456,14 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: w.name, Labels: m.twinLabels(w), Annotations: annotations,
 	}}, metav1.CreateOptions{})
+	if err == nil {
+		m.cfg.Log.Info("twin namespace created", zap.String("namespace", ns.Name), zap.String("peer", w.peer))
+	}
 	if apierrors.IsAlreadyExists(err) {
 		ns, err = m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the twin namespace %s: %w", w.name, err)
-	}
-	if m.madeFor(ns, w.key) {
-		m.cfg.Log.Info("twin namespace created", zap.String("namespace", ns.Name), zap.String("peer", w.peer))
 	}
 	return ns, nil
 }
