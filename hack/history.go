@@ -32,6 +32,7 @@ type flake struct {
 	Test   string    `json:"test"`
 	Commit string    `json:"commit"`
 	When   time.Time `json:"when"`
+	Output string    `json:"output,omitempty"` // its end
 }
 
 // readHistory reads the history, or returns an empty one.
@@ -85,7 +86,7 @@ func (h history) printFlakes() {
 	if len(h.Flakes) == 0 {
 		return
 	}
-	fmt.Println("flaky in earlier runs on this machine:")
+	fmt.Printf("flaky in earlier runs on this machine (%s has their output):\n", h.path)
 	for _, f := range slices.Backward(h.Flakes) {
 		fmt.Printf("  %s  %.12s  %s\n", f.When.Format(time.DateTime), f.Commit, f.Test)
 	}

@@ -118,14 +118,14 @@ func (r *testRun) again(ctx context.Context) {
 	}
 	for _, f := range failed {
 		fmt.Printf("\nonce more, alone: %s %s\n", f.pkg, f.test)
-		r.summary.retry(f)
+		output := r.summary.retry(f)
 		if s, ok := scenarioOf(f); ok {
 			r.scenario(ctx, s, filepath.Join(r.dir, path.Base(s.folder)+".test"))
 		} else {
 			r.goTest(ctx, againArgs(f)...)
 		}
 		if r.summary.passedAgain(f) {
-			r.history.Flakes = append(r.history.Flakes, flake{Test: f.pkg + " " + f.test, Commit: r.commit, When: time.Now().Round(time.Second)})
+			r.history.Flakes = append(r.history.Flakes, flake{Test: f.pkg + " " + f.test, Commit: r.commit, When: time.Now().Round(time.Second), Output: output})
 		}
 	}
 }

@@ -63,13 +63,14 @@ type summary struct {
 	notRun  []string // scenarios that other targets run
 	failed  []string // also subtests
 	top     map[failedTest]bool
+	said    map[string]string // output of failed tests, by package and test at the top level
 	flaky   []string
 }
 
 func newSummary(out io.Writer) *summary {
 	return &summary{
 		out: out, output: map[string][]string{}, waited: map[string]string{}, results: map[string]*result{},
-		left: map[string]bool{}, top: map[failedTest]bool{},
+		left: map[string]bool{}, top: map[failedTest]bool{}, said: map[string]string{},
 	}
 }
 
@@ -158,7 +159,9 @@ func (s *summary) testEnds(e event) {
 	case "fail":
 		s.failed = append(s.failed, key)
 		s.top[failedTest{e.Package, top}] = true
-		fmt.Fprintf(s.out, "\n=== FAILED %s\n%s", key, strings.Join(lines, ""))
+		said := fmt.Sprintf("\n=== FAILED %s\n%s", key, strings.Join(lines, ""))
+		s.said[e.Package+" "+top] += said
+		fmt.Fprint(s.out, said)
 	}
 }
 
@@ -218,10 +221,14 @@ func (s *summary) failedTests() []failedTest {
 	return slices.SortedFunc(maps.Keys(s.top), func(a, b failedTest) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-// retry forgets the result of a failed test, which runs again.
-func (s *summary) retry(f failedTest) {
+// mostSaid is the number of bytes that retry returns.
+const mostSaid = 8 << 10
+
+// retry forgets the result of a failed test, which runs again, and returns the end of its output.
+func (s *summary) retry(f failedTest) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	said := s.said[f.String()]
 	delete(s.top, f)
 	s.failed = slices.DeleteFunc(s.failed, func(key string) bool {
 		pkg, test, _ := strings.Cut(key, " ")
@@ -236,6 +243,7 @@ func (s *summary) retry(f failedTest) {
 			delete(r.ended, top)
 		}
 	}
+	return strings.ToValidUTF8(said[max(0, len(said)-mostSaid):], "")
 }
 
 // passedAgain reports whether a test that ran again passed, and notes it as flaky.

@@ -98,13 +98,13 @@ func TestRetry(t *testing.T) {
 	var out strings.Builder
 	s := newSummary(&out)
 	readEvents(t, s,
+		`{"Action":"output","Package":"p","Test":"TestA/one","Output":"want 3\n"}`,
 		`{"Action":"fail","Package":"p","Test":"TestA/one"}`, `{"Action":"fail","Package":"p","Test":"TestA"}`, `{"Action":"fail","Package":"p"}`,
 		`{"Action":"fail","Package":"q","Test":"TestB"}`, `{"Action":"pass","Package":"q","Test":"TestC"}`, `{"Action":"fail","Package":"q"}`,
 	)
 	require.Equal(t, []failedTest{{"p", "TestA"}, {"q", "TestB"}}, s.failedTests())
-	for _, f := range s.failedTests() {
-		s.retry(f)
-	}
+	require.Contains(t, s.retry(failedTest{"p", "TestA"}), "=== FAILED p TestA/one\nwant 3\n")
+	s.retry(failedTest{"q", "TestB"})
 	readEvents(t, s,
 		`{"Action":"pass","Package":"p","Test":"TestA/one"}`, `{"Action":"pass","Package":"p","Test":"TestA"}`, `{"Action":"pass","Package":"p"}`,
 		`{"Action":"fail","Package":"q","Test":"TestB"}`, `{"Action":"fail","Package":"q"}`,
