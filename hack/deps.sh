@@ -13,6 +13,8 @@ need containerd containerd
 need ctr containerd
 need runc runc
 need nft nftables
+need iptables-save iptables
+need ipset ipset
 need ip iproute2
 need conntrack conntrack
 need nsenter util-linux

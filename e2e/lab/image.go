@@ -14,13 +14,16 @@ import (
 // CoreDNSImage is the name of the image with e2e/tools/coredns.
 const CoreDNSImage = "lab.local/coredns:1"
 
+// testProgram is the file of the program of TestImage in the directory of the run.
+const testProgram = "test"
+
 // buildTestImage builds the program of TestImage and returns the path of its ociimage.
 func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 	tools, err := toolDir(ctx, "")
 	if err != nil {
 		return "", err
 	}
-	binary := filepath.Join(l.Dir(), "test")
+	binary := filepath.Join(l.Dir(), testProgram)
 	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(tools, "..", "image"), "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -70,4 +70,13 @@ ctr -n k8s.io images import "$TEST_IMAGE"
 keep kubelet "$KUBELAB" kubelet --config "$NODE_DIR/kubelet.yaml" --kubeconfig "$NODE_KUBECONFIG" --hostname-override "$NODE_NAME" \
 	--node-ip "$NODE_ADDRESS" --node-labels "$NODE_LABELS" --root-dir /var/lib/kubelet --cert-dir /var/lib/kubelet/pki &
 keep kube-proxy "$KUBELAB" proxy --config "$NODE_DIR/kube-proxy.yaml" &
+# It ends until the kubelet has made the Node, whose name it reads from NODE_NAME. It opens the
+# node ports of its own proxy on the node itself. kube-proxy needs no such ports, and servers of
+# the node may listen there: 1 and 2 stand for none.
+case $KUBE_ROUTER_MODE in
+firewall)
+	keep kube-router "$KUBE_ROUTER" --run-firewall=true --run-router=false --run-service-proxy=false \
+		--kubeconfig "$KUBE_ROUTER_KUBECONFIG" --service-cluster-ip-range "$SERVICE_RANGE" --service-node-port-range 1:2 &
+	;;
+esac
 wait

@@ -36,14 +36,15 @@ type NodeOptions struct {
 	Labels map[string]string
 }
 
-// Node is a real node: containerd, kubelet and kube-proxy on a machine of its own.
+// Node is a real node: containerd, kubelet, kube-proxy and, if asked for, kube-router on a
+// machine of its own.
 // Its methods may be called concurrently.
 type Node struct {
 	// Name of the Node.
 	Name string
 	// Machine it runs on.
 	Machine *Machine
-	// Dir holds its configuration and the logs of containerd, kubelet and kube-proxy.
+	// Dir holds its configuration and the logs of these programs.
 	Dir string
 
 	full    *Full
@@ -78,11 +79,14 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	_, router := n.full.kubeconfigs(n.cluster)
 	env := map[string]string{
 		"CGROUPS": strings.Join(groups.dirs, " "), "CGROUP_V1": strings.Join(groups.v1, " "),
 		"NETNS": n.Machine.Netns, "NODE_DIR": n.Dir, "NODE_NAME": n.Name, "NODE_ADDRESS": n.Machine.Address,
 		"NODE_LABELS": labelList(n.opts.Labels), "NODE_KUBECONFIG": filepath.Join(n.Dir, "kubeconfig"),
 		"KUBELAB": n.full.lab.Kubelab(), "TEST_IMAGE": n.full.testImage,
+		"KUBE_ROUTER": n.full.kubeRouter, "KUBE_ROUTER_MODE": string(n.full.opts.KubeRouter), "KUBE_ROUTER_KUBECONFIG": router,
+		"SERVICE_RANGE": n.cluster.Options.ServiceCIDR,
 	}
 	var list []string
 	for name, value := range env {
@@ -269,7 +273,7 @@ func (n *Node) whileRunning(ctx context.Context, cond func(context.Context) erro
 // tails are the ends of the logs: the files go with the lab.
 func (n *Node) tails() string {
 	var all strings.Builder
-	for _, name := range []string{"init", "containerd", "kubelet", "kube-proxy"} {
+	for _, name := range []string{"init", "containerd", "kubelet", "kube-proxy", "kube-router"} {
 		data, err := os.ReadFile(filepath.Join(n.Dir, name+".log"))
 		if err == nil {
 			fmt.Fprintf(&all, "\n--- the end of %s's log:\n%s", name, data[max(0, len(data)-1500):])

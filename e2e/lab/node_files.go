@@ -106,11 +106,12 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 	if err != nil {
 		return err
 	}
+	proxy, _ := n.full.kubeconfigs(n.cluster)
 	return writeFiles(map[string][]byte{
 		filepath.Join(n.Dir, "init.sh"):         []byte(nodeInit),
 		filepath.Join(n.Dir, "kubeconfig"):      identity,
 		filepath.Join(n.Dir, "kubelet.yaml"):    []byte(kubelet),
-		filepath.Join(n.Dir, "kube-proxy.yaml"): fmt.Appendf(nil, proxyConfig, n.cluster.Options.PodCIDR, n.full.proxyKubeconfig(n.cluster), n.Name),
+		filepath.Join(n.Dir, "kube-proxy.yaml"): fmt.Appendf(nil, proxyConfig, n.cluster.Options.PodCIDR, proxy, n.Name),
 		filepath.Join(n.Dir, "containerd.toml"): fmt.Appendf(nil, n.full.containerdConfig, plugins, filepath.Join(n.Dir, "cni")),
 		filepath.Join(n.Dir, "resolv.conf"):     []byte("nameserver " + n.full.network.host(wanGateway) + "\n"),
 	})

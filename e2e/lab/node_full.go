@@ -17,6 +17,8 @@ import (
 type FullOptions struct {
 	// Network says how clusters reach each other.
 	Network NetworkOptions
+	// KubeRouter says what kube-router does on the nodes of all clusters.
+	KubeRouter KubeRouterMode
 }
 
 // Full is the full tier of a lab: clusters with real nodes, each a machine on one
@@ -24,7 +26,9 @@ type FullOptions struct {
 type Full struct {
 	lab              *Lab
 	network          *Network
+	opts             FullOptions
 	testImage        string
+	kubeRouter       string // the path of the program, if there is a use for it
 	containerdConfig string
 
 	mu       sync.Mutex
@@ -32,10 +36,10 @@ type Full struct {
 }
 
 type fullCluster struct {
-	first *Machine
-	proxy string
-	made  int
-	nodes []*Node
+	first         *Machine
+	proxy, router string // the kubeconfigs of kube-proxy and kube-router
+	made          int
+	nodes         []*Node
 }
 
 // FullTierMissing says what this machine lacks for the full tier, one line for each
@@ -47,7 +51,7 @@ func FullTierMissing() []string {
 	}
 	for _, need := range [][2]string{
 		{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {"ip", "iproute2"},
-		{"nft", "nftables"}, {"nsenter", "util-linux"}, {"unshare", "util-linux"},
+		{"nft", "nftables"}, {"iptables-save", "iptables"}, {"ipset", "ipset"}, {"nsenter", "util-linux"}, {"unshare", "util-linux"},
 	} {
 		if _, err := exec.LookPath(need[0]); err != nil {
 			missing = append(missing, fmt.Sprintf("command %s: install package %s", need[0], need[1]))
@@ -82,11 +86,16 @@ func NewFull(ctx context.Context, l *Lab, opts FullOptions) (*Full, error) {
 	if err != nil {
 		return nil, err
 	}
-	network, err := l.NewNetwork(ctx, opts.Network)
-	if err != nil {
+	f := &Full{lab: l, opts: opts, testImage: image, containerdConfig: config, clusters: map[*Cluster]*fullCluster{}}
+	if opts.KubeRouter != KubeRouterOff {
+		if f.kubeRouter, err = buildKubeRouter(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	if f.network, err = l.NewNetwork(ctx, opts.Network); err != nil {
 		return nil, fmt.Errorf("making the network: %w", err)
 	}
-	return &Full{lab: l, network: network, testImage: image, containerdConfig: config, clusters: map[*Cluster]*fullCluster{}}, nil
+	return f, nil
 }
 
 const (
@@ -142,8 +151,12 @@ func (f *Full) Start(ctx context.Context, opts ClusterOptions, nodes int) (*Clus
 	if err != nil {
 		return nil, err
 	}
+	router, err := c.KubeconfigForUser("kube-router", "system:masters")
+	if err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
-	f.clusters[c] = &fullCluster{first: machine, proxy: proxy}
+	f.clusters[c] = &fullCluster{first: machine, proxy: proxy, router: router}
 	f.mu.Unlock()
 	errs := make([]error, nodes)
 	var wg sync.WaitGroup
@@ -207,10 +220,18 @@ func (f *Full) Node(c *Cluster, name string) *Node {
 	return nil
 }
 
-func (f *Full) proxyKubeconfig(c *Cluster) string {
+// kubeconfigs returns those of kube-proxy and of kube-router.
+func (f *Full) kubeconfigs(c *Cluster) (proxy, router string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.clusters[c].proxy
+	return f.clusters[c].proxy, f.clusters[c].router
+}
+
+// Serve runs the server of the test image on a machine that is no node.
+func (f *Full) Serve(m *Machine, port string) (*Process, error) {
+	return f.lab.Process(ProcessOptions{
+		Name: m.Name + "-serve-" + port, Path: filepath.Join(f.lab.Dir(), testProgram), Args: []string{"serve", port}, Netns: m.Netns,
+	})
 }
 
 // LoadImage puts an image archive on every running node of a cluster, as a registry

@@ -32,6 +32,8 @@ type World struct {
 	// Fabric gives the clusters, of real nodes, equal ranges, and connects their pods by the
 	// roles of the network: nothing but the addresses of machines is reached otherwise.
 	Fabric FabricMode
+	// KubeRouter says what kube-router does on the nodes, which are real ones.
+	KubeRouter lab.KubeRouterMode
 	// Commit whose liqod is installed; empty: the one of this tree. Only with simulated nodes.
 	// Where the repository lacks the commit the test is skipped, and in CI it fails.
 	Commit string
@@ -116,7 +118,8 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	var full *lab.Full
 	if len(w.RealNodes) > 0 {
 		var err error
-		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{Network: lab.NetworkOptions{Isolated: w.Fabric != FabricOff}}); err != nil {
+		network := lab.NetworkOptions{Isolated: w.Fabric != FabricOff}
+		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{Network: network, KubeRouter: w.KubeRouter}); err != nil {
 			return nil, err
 		}
 	}
