@@ -46,7 +46,7 @@ func scenarios() []scenario {
 		{s, "TestNamespaces", false, "shadow/namespace shadow/rules reflect/kinds reflect/replication roles/cmd"},
 		{s, "TestNegotiation", false, "peering/offer peering/link roles/cmd"},
 		{s, "TestNegotiationByHand", false, "peering/offer roles/cmd"},
-		{s, "TestNetwork", false, network},
+		{s, "TestNetwork", false, network + " shadow/namespace"},
 		{s, "TestOfferCapacity", false, "peering/offer"},
 		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
 		{s, "TestPods", true, pods + " health"},

@@ -38,7 +38,8 @@ const usage = `usage: test COMMAND
   get URL [TIMEOUT [HOST]]
                         print the body; 1 if the request fails or the status is 400 or more
   reach TARGET...       print what becomes of each, all at once: tcp://HOST:PORT/SIZE,
-                        udp://HOST:PORT/SIZE, icmp://HOST/SIZE
+                        udp://HOST:PORT/SIZE, icmp://HOST/SIZE, and connect://HOST:PORT of
+                        any server of TCP
   lookup NAME           print the addresses of NAME
   cat [FILE...]         print files, or standard input
   write FILE TEXT...    write a file

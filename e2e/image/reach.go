@@ -83,8 +83,14 @@ func askTarget(ctx context.Context, target string) (name, seen string, err error
 		return askUDP(ctx, u.Host, payload)
 	case "icmp":
 		return askICMP(ctx, u.Host, payload)
+	case "connect":
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
+		if err != nil {
+			return "", "", err
+		}
+		return "", "", conn.Close()
 	}
-	return "", "", fmt.Errorf("the scheme of %s is none of tcp, udp, icmp", target)
+	return "", "", fmt.Errorf("the scheme of %s is none of tcp, udp, icmp, connect", target)
 }
 
 // askTCP reads an answer of at least size bytes over a connection of its own.

@@ -28,6 +28,9 @@ func TestReach(t *testing.T) {
 		udp + "/3000":  {Name: host, Seen: "127.0.0.1"},
 		udp + "/many":  {Problem: "is not a number from 0"},
 		"x://h":        {Problem: "none of tcp, udp, icmp"},
+
+		"connect://" + server.Listener.Addr().String(): {},
+		"connect://127.0.0.1:1":                        {Problem: "refused"},
 	} {
 		var out bytes.Buffer
 		require.NoError(t, reach(t.Context(), []string{target}, &out))

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +43,10 @@ type networkWorld struct{ *fullWorld }
 // TestNetwork: pods of two clusters reach each other by name and by every address that the
 // API shows, whatever was restarted or broken in between; and the peering leaves nothing.
 func TestNetwork(t *testing.T) {
-	w := newNetworkWorld(t, site.FabricProcesses, nil, 2, 2)
+	w := newNetworkWorldOf(t, site.World{
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
+		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
+	})
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)
@@ -49,8 +54,8 @@ func TestNetwork(t *testing.T) {
 		name string
 		run  func(*testing.T, networkWorld)
 	}{
-		{"pods reach pods", networkReached}, {"origin's API server", networkOrigin}, {"roles restarted", networkRestarts},
-		{"repaired", networkRepairs}, {"rebooted", networkReboots},
+		{"pods reach pods", networkReached}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
+		{"roles restarted", networkRestarts}, {"repaired", networkRepairs}, {"rebooted", networkReboots},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}
@@ -530,6 +535,10 @@ func (w networkWorld) logHosts(t *testing.T) {
 		t.Logf("%s (%v):\n%s", m.Name, err, table)
 	}
 	for _, s := range []*site.Site{w.rome, w.milan} {
+		for _, node := range w.full.Nodes(s.Cluster) {
+			said, err := os.ReadFile(filepath.Join(node.Dir, "kube-router.log"))
+			t.Logf("the end of the log of kube-router on %s (%v):\n%s", node.Name, err, said[max(0, len(said)-2000):])
+		}
 		t.Logf("the end of the log of %s's gateway:\n%s", s.Name, s.Fabric.Gateway().Tail(3000))
 	}
 }
