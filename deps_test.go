@@ -30,7 +30,7 @@ const (
 var allowed = map[string][]string{
 	".":      {"roles"},
 	"roles":  {"roles", "peering", "reflect", "shadow", "netfabric", "health", "kube", "api"},
-	"health": {"health"},
+	"health": {"health", "kube/serve"},
 	"kube":   {"kube"},
 	"api":    {"api"},
 	"e2e":    {"e2e", "kube", "api", "hack", "peering/trust"},
@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/host", "kube", "api"},
 
 	// The page shows what report judges, and is told how to read the cluster.
-	"roles/cmd/dashboard": {"roles/cmd/report", "api"},
+	"roles/cmd/dashboard": {"roles/cmd/report", "kube/serve", "api"},
 
 	// Pure: testable with tables and nothing else.
 	"peering/trust":    {"api"},
@@ -343,6 +343,60 @@ func TestNoContextInStructs(t *testing.T) {
 	}
 }
 
+// TestListenersAreBounded: every server and every listener of the product is one of kube/serve,
+// which limits the connections and the time of its clients.
+func TestListenersAreBounded(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test || f.dir == "kube/serve" || under(f.dir, "e2e") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if what := listens(n); what != "" {
+				t.Errorf("%s: %s: use kube/serve", f.set.Position(n.Pos()), what)
+			}
+			return true
+		})
+	}
+}
+
+// listens returns what a node names that listens for connections, or "". Packets are no
+// connections.
+func listens(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.SelectorExpr:
+		if pkg, ok := n.X.(*ast.Ident); ok {
+			name := pkg.Name + "." + n.Sel.Name
+			if listening.MatchString(name) {
+				return name
+			}
+		}
+	case *ast.CallExpr: // of a net.ListenConfig
+		if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Listen" && len(n.Args) == 3 {
+			return sel.Sel.Name
+		}
+	}
+	return ""
+}
+
+var listening = regexp.MustCompile(`^(http\.(Server|Serve|ServeTLS|ListenAndServe|ListenAndServeTLS)|httptest\..*|net\.(Listen|ListenTCP|ListenUnix|FileListener)|tls\.(Listen|NewListener))$`)
+
+func TestListensIsFound(t *testing.T) {
+	for code, found := range map[string]bool{
+		"&http.Server{}": true, "http.ListenAndServe(a, nil)": true, `net.Listen("tcp", a)`: true, `tls.Listen("tcp", a, nil)`: true,
+		`(&net.ListenConfig{}).Listen(ctx, "tcp", a)`: true, `config.Listen(ctx, "tcp", a)`: true,
+		"serve.Listen(ctx, serve.Config{})": false, "page.Listen(ctx, cfg)": false, `net.ListenUDP("udp", a)`: false, "net.ListenConfig{}": false,
+	} {
+		expr, err := parser.ParseExpr(code)
+		require.NoError(t, err)
+		hit := false
+		ast.Inspect(expr, func(n ast.Node) bool {
+			hit = hit || listens(n) != ""
+			return true
+		})
+		require.Equal(t, found, hit, code)
+	}
+}
+
 func TestTheRulesThemselves(t *testing.T) {
 	for name, tc := range map[string]struct {
 		from, to string
@@ -358,6 +412,7 @@ func TestTheRulesThemselves(t *testing.T) {
 		"forge knows the API":          {"reflect/forge", "api/offloading/v1beta1", true},
 		"kube knows nothing of ours":   {"kube/loop", "api/core/v1beta1", false},
 		"health is told":               {"health", "kube/loop", false},
+		"health has a server":          {"health", "kube/serve", true},
 		"hosts do not negotiate":       {"netfabric/host", "netfabric/exchange", false},
 		"negotiation changes no host":  {"netfabric/exchange", "netfabric/host", false},
 		"plan imports nothing":         {"netfabric/plan", "api/core/v1beta1", false},

@@ -2,9 +2,7 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -12,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // ServerConfig configures a Server.
@@ -26,6 +26,8 @@ type ServerConfig struct {
 	Metrics prometheus.Gatherer
 	// Profiles turns /debug/pprof on.
 	Profiles bool
+	// Closed is called for each connection that is closed because there are too many.
+	Closed func()
 	// Log receives the address and the errors of the server.
 	Log *zap.Logger
 }
@@ -37,9 +39,15 @@ type Server struct {
 	cfg ServerConfig
 }
 
+// Limits of the server. The kubelet and Prometheus use one or two connections each. An answer
+// with all metrics is in memory until its client has read it.
 const (
-	readHeaderTimeout = 5 * time.Second
-	stopTimeout       = 2 * time.Second
+	connections        = 128
+	addressConnections = 16
+	headers            = 8 << 10 // bytes
+	requestTimeout     = 5 * time.Second
+	answerTimeout      = 10 * time.Second
+	grace              = 2 * time.Second
 )
 
 // NewServer returns a Server. It starts nothing.
@@ -64,32 +72,19 @@ func (s *Server) Handler() http.Handler {
 // Run listens and serves until ctx is done, then lets requests under way finish for at
 // most two seconds. It returns an error when it cannot listen or serve.
 func (s *Server) Run(ctx context.Context) error {
-	var listen net.ListenConfig
-	listener, err := listen.Listen(ctx, "tcp", s.cfg.Address)
+	// No request counts as in work: the kubelet, which has few connections, always gets an
+	// answer, and clients that do not read theirs give way.
+	server, err := serve.Listen(ctx, serve.Config{
+		Address: s.cfg.Address, Handler: s.Handler(), Connections: connections, PerAddress: addressConnections, Headers: headers,
+		Request: requestTimeout, Answer: answerTimeout, Grace: grace, Count: s.cfg.Closed, Log: s.cfg.Log,
+	})
+	if err == nil {
+		s.cfg.Log.Info("serving health and metrics", zap.Stringer("address", server.Addr()))
+		err = server.Run(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("serving health and metrics: %w", err)
 	}
-	s.cfg.Log.Info("serving health and metrics", zap.Stringer("address", listener.Addr()))
-	server := &http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: readHeaderTimeout,
-		ErrorLog:          zap.NewStdLog(s.cfg.Log),
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err = <-served:
-		return fmt.Errorf("serving health and metrics: %w", err)
-	case <-ctx.Done():
-	}
-	// A new context: the one that has ended is why we stop.
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
-		err = errors.Join(err, server.Close())
-		s.cfg.Log.Warn("health server closed with requests under way", zap.Error(err))
-	}
-	<-served
 	return nil
 }
 

@@ -23,7 +23,7 @@ func newConfig(t *testing.T) ServerConfig {
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "liqod_test_total", Help: "Test."})
 	require.NoError(t, registry.Register(counter))
-	return ServerConfig{Address: "127.0.0.1:0", Live: ok, Ready: &Checks{}, Metrics: registry, Log: zap.NewNop()}
+	return ServerConfig{Address: "127.0.0.1:0", Live: ok, Ready: &Checks{}, Metrics: registry, Closed: func() {}, Log: zap.NewNop()}
 }
 
 func TestRoutes(t *testing.T) {

@@ -58,10 +58,6 @@ func (c *controller) addAuthentication() error {
 	if err := c.env.Registry.Register(requests); err != nil {
 		return err
 	}
-	dropped := counter("liqod_authentication_connections_dropped_total", "Connections of peers closed for a limit; result is dropped for one that waited, and refused for a new one.", "result")
-	if err := c.env.Registry.Register(dropped); err != nil {
-		return err
-	}
 	outgoing, _, err := directions(c.env.Config.Peering)
 	if err != nil {
 		return err
@@ -78,10 +74,8 @@ func (c *controller) addAuthentication() error {
 		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
 		Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress, AcceptRanges: config.Prefixes(cfg.AcceptRanges),
-		Count: func(path, result string) { requests.WithLabelValues(path, result).Inc() },
-
-		CountConnection: func(result string) { dropped.WithLabelValues(result).Inc() },
-		Clock:           c.env.Clock, Log: c.env.Log,
+		Count:  func(path, result string) { requests.WithLabelValues(path, result).Inc() },
+		Closed: func() { c.env.Closed("authentication") }, Clock: c.env.Clock, Log: c.env.Log,
 	})
 	c.env.Expiries.serving("authentication", source.GetCertificate)
 	c.env.Ready.Add("authentication", func() error {

@@ -54,12 +54,12 @@ func actor(name string, run func(ctx context.Context) error) func(context.Contex
 }
 
 func testRoles() []Role {
-	return []Role{
+	return append(servers(), []Role{
 		{Name: "idle", Build: buildIdle},
 		{Name: "failing", Build: actor("bad", func(context.Context) error { return errors.New("disk on fire") })},
 		{Name: "stubborn", Build: actor("rock", func(context.Context) error { select {} })},
 		{Name: "unbuildable", Build: func(context.Context, Env) (Parts, error) { return Parts{}, errors.New("no kubeconfig") }},
-	}
+	}...)
 }
 
 // buildIdle makes a role that does a little of everything.

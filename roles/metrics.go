@@ -33,6 +33,7 @@ type metrics struct {
 	latency    *prometheus.HistogramVec
 	leading    *prometheus.GaugeVec
 	refused    *prometheus.CounterVec
+	closed     *prometheus.CounterVec
 	denied     *denials
 	expiries   *expiries
 	// loops bounds the names of loops: some have the id of a peer.
@@ -70,6 +71,7 @@ func newMetrics(registry prometheus.Registerer, version string, behind func() ma
 		latency:    histogram("liqod_client_request_seconds", "Time until an API server answered.", "server", "verb"),
 		leading:    gauge("liqod_lease_leading", "1 while this process leads.", "role"),
 		refused:    counter("liqod_peer_refused_total", "What a peer sent and was refused or cut; the reasons are in docs/threat-model.md.", "peer", "reason"),
+		closed:     counter("liqod_server_connections_closed_total", "Connections that a server closed because there were too many; they waited for their clients.", "server"),
 		denied:     newDenials(),
 		expiries:   newExpiries(),
 	}
@@ -77,7 +79,7 @@ func newMetrics(registry prometheus.Registerer, version string, behind func() ma
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, m.denied.total, m.lag, m.expiries, lateness(behind), build,
+		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, m.closed, m.denied.total, m.lag, m.expiries, lateness(behind), build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))

@@ -91,6 +91,7 @@ func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 		Denied:    p.metrics.denied.count,
 		Expiries:  p.metrics.expiries,
 		Refused:   func(peer, reason string) { p.metrics.refused.WithLabelValues(peer, reason).Inc() },
+		Closed:    func(server string) { p.metrics.closed.WithLabelValues(server).Inc() },
 		Ready:     &p.ready,
 		Clock:     clock.RealClock{},
 		Version:   version(),
@@ -121,6 +122,7 @@ func (p *process) serve(ctx context.Context, s *supervisor) (stop func()) {
 	server := health.NewServer(health.ServerConfig{
 		Address: p.cfg.Server.Address, Live: p.live, Ready: &p.ready,
 		Metrics: p.registry, Profiles: p.cfg.Server.Pprof, Log: p.log.Named("server"),
+		Closed: func() { p.metrics.closed.WithLabelValues("health").Inc() },
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	failed, done := make(chan error, 1), make(chan struct{})

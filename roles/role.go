@@ -75,6 +75,8 @@ type Env struct {
 	Expiries *expiries
 	// Refused counts what was refused of what a peer sent, and why.
 	Refused func(peer, reason string)
+	// Closed counts the connections to a server that it closed because there were too many.
+	Closed func(server string)
 	// Denied counts what a consumer tried and this cluster refused or left out, and why.
 	Denied func(consumer, reason string)
 	// Ready has the checks of /readyz.

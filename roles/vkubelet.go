@@ -181,6 +181,7 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	return kubelet.New(kubelet.Config{
 		NodeName: v.name, Address: v.env.Config.VKubelet.ListenAddress, GetCertificate: v.serving.GetCertificate,
 		Kube: v.home.plain.kube, Remote: v.remoteConfig, Pods: v.lookup(), Clock: v.env.Clock, Log: v.env.Log.Named("kubelet-api"),
+		Closed: func() { v.env.Closed("kubelet") },
 	})
 }
 

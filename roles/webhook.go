@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -24,7 +23,7 @@ import (
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
-	limit "github.com/liqod/liqod/kube/listen"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
@@ -45,25 +44,19 @@ const (
 	validateForeignClusterPath      = "/validate/foreigncluster"
 )
 
-// Timeouts of the webhook's server. An API server sends a review at once, and reuses its
-// connections. Other clients can reach the webhook too, and must not hold connections open.
-const (
-	webhookHeaderTimeout = 5 * time.Second
-	webhookReadTimeout   = 10 * time.Second
-	webhookIdleTimeout   = 2 * time.Minute
-)
-
 // Limits of the webhook's server. They are far above what API servers send, and bound the
 // memory of the process: a review takes up to three times its size.
 const (
 	webhookConnections        = 512
-	webhookAddressConnections = 128
+	webhookAddressConnections = 256
 	webhookBytes              = 40 << 20 // of all reviews in work
 	webhookSourceBytes        = 8 << 20  // of those of one source
 	webhookReviews            = 1000     // per second and source
 	webhookWait               = 2 * time.Second
 	webhookHeaders            = 16 << 10 // bytes
-	webhookUnread             = 64 << 10 // bytes of an HTTP/2 connection that wait to be read
+	webhookRequest            = 10 * time.Second
+	webhookAnswer             = 45 * time.Second // an API server waits for at most 30
+	webhookGrace              = 5 * time.Second  // the creation of a pod waits for each answer
 )
 
 func buildWebhook(_ context.Context, env Env) (Parts, error) {
@@ -125,16 +118,16 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	if err := measure(env.Registry, rules); err != nil {
 		return Parts{}, err
 	}
-	refused, err := webhookRefusals(env)
-	if err != nil {
-		return Parts{}, err
+	refused := counter("liqod_webhook_refused_total", "Reviews that the webhook refused for a limit.")
+	if err := env.Registry.Register(refused); err != nil {
+		return Parts{}, fmt.Errorf("registering the metrics of the webhook: %w", err)
 	}
 	env.Expiries.serving("webhook", source.GetCertificate)
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},
 		{Name: "witness", Leased: true, Run: witness(env, h).Run},
-		{Name: "server", Run: webhookServer(env, &source, rules, refused)},
+		{Name: "server", Run: webhookServer(env, &source, rules, refused.WithLabelValues().Inc)},
 	}}, nil
 }
 
@@ -190,48 +183,32 @@ func runFactories(factories ...factory) func(context.Context) error {
 	}
 }
 
-func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func, refused func(what string)) func(context.Context) error {
+func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func, refused func()) func(context.Context) error {
 	mux := http.NewServeMux()
 	for path, rule := range rules {
 		mux.Handle("POST "+path, admit.Handler(env.Log, rule))
 	}
 	guarded := admit.Guard(admit.GuardConfig{
 		PerSecond: webhookReviews, Bytes: webhookBytes, SourceBytes: webhookSourceBytes, Wait: webhookWait,
-		Count: func() { refused("review") }, Clock: env.Clock,
+		Count: refused, Clock: env.Clock,
 	}, mux)
 	return func(ctx context.Context) error {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", env.Config.Webhook.Address)
-		if err != nil {
-			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
-		}
-		server := &http.Server{
-			Handler: lastOf(ctx, guarded), ReadHeaderTimeout: webhookHeaderTimeout, ReadTimeout: webhookReadTimeout, IdleTimeout: webhookIdleTimeout,
-			MaxHeaderBytes: webhookHeaders, ConnContext: limit.Context, TLSConfig: webhookTLS(env.Config.Webhook, source),
-			HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerConnection: webhookUnread, MaxReceiveBufferPerStream: webhookUnread},
-			ErrorLog: zap.NewStdLog(env.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
-		}
-		limited := limit.New(limit.Config{
-			Listener: listener, Most: webhookConnections, PerAddress: webhookAddressConnections, Count: func(string) { refused("connection") },
+		server, err := serve.Listen(ctx, serve.Config{
+			Address: env.Config.Webhook.Address, Handler: lastOf(ctx, guarded), TLS: webhookTLS(env.Config.Webhook, source),
+			Connections: webhookConnections, PerAddress: webhookAddressConnections, Headers: webhookHeaders,
+			Request: webhookRequest, Answer: webhookAnswer, Grace: webhookGrace, Count: func() { env.Closed("webhook") }, Log: env.Log,
 		})
-		failed := make(chan error, 1)
-		go func() { failed <- server.ServeTLS(limited, "", "") }()
-		select {
-		case err := <-failed:
-			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
-		case <-ctx.Done():
+		if err != nil {
+			return fmt.Errorf("serving webhooks: %w", err)
 		}
 		// The nodes need a moment until they lead the API server to other replicas only.
-		select {
-		case err := <-failed:
-			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
-		case <-env.Clock.After(env.Config.Webhook.Drain):
-		}
-		// The creation of a pod waits for the answer to each request in flight.
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		err = server.Shutdown(stopping)
-		<-failed
-		return err
+		drained, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		defer context.AfterFunc(ctx, func() {
+			<-env.Clock.After(env.Config.Webhook.Drain)
+			stop()
+		})()
+		return server.Run(drained)
 	}
 }
 
@@ -245,15 +222,6 @@ func lastOf(ctx context.Context, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// webhookRefusals returns the function that counts what the server refuses for a limit.
-func webhookRefusals(env Env) (func(what string), error) {
-	refused := counter("liqod_webhook_refused_total", "What the webhook closed or refused for a limit; what is connection or review.", "what")
-	if err := env.Registry.Register(refused); err != nil {
-		return nil, fmt.Errorf("registering the metrics of the webhook: %w", err)
-	}
-	return func(what string) { refused.WithLabelValues(what).Inc() }, nil
 }
 
 // webhookTLS returns the TLS configuration of the webhook. With authorities of API servers,

@@ -59,10 +59,9 @@ func TestWebhookBoundsItsConnections(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var closed atomic.Int32
-	address, done := startWebhookWith(ctx, t, config.Webhook{}, clock.RealClock{}, func(what string) {
-		if what == "connection" {
-			closed.Add(1)
-		}
+	address, done := startWebhookWith(ctx, t, config.Webhook{}, clock.RealClock{}, func(server string) {
+		require.Equal(t, "webhook", server)
+		closed.Add(1)
 	})
 	t.Cleanup(func() {
 		cancel()
@@ -178,7 +177,7 @@ func startWebhook(ctx context.Context, t *testing.T, drain time.Duration, clk cl
 	return startWebhookWith(ctx, t, config.Webhook{Drain: drain}, clk, func(string) {})
 }
 
-func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook, clk clock.WithTicker, refused func(string)) (address string, done <-chan error) {
+func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook, clk clock.WithTicker, closed func(string)) (address string, done <-chan error) {
 	t.Helper()
 	data, _, err := certs.Ensure(nil, []string{"webhook"}, time.Now())
 	require.NoError(t, err)
@@ -193,7 +192,7 @@ func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook
 	cfg.Webhook.Address = address
 	ended := make(chan error, 1)
 	go func() {
-		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk}, source, map[string]admit.Func{mutatePodPath: namespace.PodRule{}.Decide}, refused)(ctx)
+		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk, Closed: closed}, source, map[string]admit.Func{mutatePodPath: namespace.PodRule{}.Decide}, func() {})(ctx)
 	}()
 	return address, ended
 }

@@ -15,6 +15,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // LargestReview is the largest accepted size of a review, in bytes. An API server accepts objects of
@@ -64,6 +66,7 @@ func Handler(log *zap.Logger, decide Func) http.Handler {
 			http.Error(w, err.Error(), code)
 			return
 		}
+		defer serve.Working(r.Context())()
 		log := log.With(zap.String("kind", req.Kind.Kind), zap.String("namespace", req.Namespace), zap.String("name", req.Name))
 		answer, err := answer(r.Context(), log, decide, req)
 		if err != nil {

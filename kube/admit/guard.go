@@ -12,7 +12,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/kube/listen"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 const (
@@ -48,7 +48,6 @@ type GuardConfig struct {
 func Guard(cfg GuardConfig, next http.Handler) http.Handler {
 	g := &guard{cfg: cfg, all: semaphore.NewWeighted(cfg.Bytes), each: map[netip.Prefix]*source{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer listen.Working(r.Context())()
 		free, code, why := g.enter(r)
 		if free == nil {
 			cfg.Count()
@@ -79,7 +78,7 @@ type source struct {
 // enter waits for the turn of a request, and returns the function that ends it. If the
 // request has to be refused, free is nil, and enter returns an HTTP status and the limit.
 func (g *guard) enter(r *http.Request) (free func(), code int, why string) {
-	one, leave := g.source(listen.Neighbourhood(listen.Address(r.RemoteAddr)))
+	one, leave := g.source(serve.Neighbourhood(serve.Address(r.RemoteAddr)))
 	if one == nil {
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("more than %d clients or %d reviews of one client at a time", mostSources, mostWaiting)
 	}

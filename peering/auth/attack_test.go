@@ -201,7 +201,7 @@ func TestServeCutsOffTheSlow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for timeouts: not with -short")
 	}
-	address, ca := serve(t)
+	address, ca := served(t)
 	for name, send := range map[string]string{
 		"no request":    "",
 		"half a header": "POST " + trust.EnrollPath + " HTTP/1.1\r\nHost: milan\r\n",
@@ -256,8 +256,8 @@ func isNetError(err error, into *net.Error) bool {
 	return ok
 }
 
-// serve runs the real server, and returns its address and the fingerprint of its authority.
-func serve(t *testing.T) (address, ca string) {
+// served runs the real server, and returns its address and the fingerprint of its authority.
+func served(t *testing.T) (address, ca string) {
 	t.Helper()
 	_, address, ca = serveWorld(t)
 	return address, ca
@@ -281,7 +281,7 @@ func serveWorld(t *testing.T, change ...func(*Config)) (w *world, address, ca st
 
 	w = newWorld(t)
 	cfg := Config{ClusterID: milan, Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
-		PerMinute: 1e6, PerAddress: 1e6, Connections: 1000, ConnectionsPerAddress: 1000, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}, CountConnection: func(string) {}}
+		PerMinute: 1e6, PerAddress: 1e6, Connections: 1000, ConnectionsPerAddress: 1000, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}, Closed: func() {}}
 	for _, f := range change {
 		f(&cfg)
 	}

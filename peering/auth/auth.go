@@ -121,17 +121,16 @@ type Config struct {
 	PerMinute, PerAddress int
 	// AcceptRanges has the ranges within which those of a peer have to be.
 	AcceptRanges []netip.Prefix
-	// Connections limits the open connections, ConnectionsPerAddress those of a single
-	// address.
+	// Connections limits the connections that wait for their clients, ConnectionsPerAddress
+	// those of a single address.
 	Connections, ConnectionsPerAddress int
 	// Count is called for each request with its path and its result, which is "granted" or
 	// one of the reasons of package trust.
 	Count func(path, result string)
-	// CountConnection is called for each connection that is closed for a limit, with one of
-	// the results of package listen.
-	CountConnection func(result string)
-	Clock           clock.PassiveClock
-	Log             *zap.Logger
+	// Closed is called for each connection that is closed because there are too many.
+	Closed func()
+	Clock  clock.PassiveClock
+	Log    *zap.Logger
 }
 
 // Endpoint answers the requests of peers. It is safe for concurrent use.

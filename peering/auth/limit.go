@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/liqod/liqod/kube/listen"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // mostAddresses is the number of addresses with a limit of their own. Only an attack uses
@@ -52,7 +52,7 @@ func (l *limits) client(user string, remote netip.Addr, now time.Time) bool {
 func (l *limits) address(remote netip.Addr, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := listen.Neighbourhood(remote)
+	key := serve.Neighbourhood(remote)
 	one := l.each[key]
 	if one == nil {
 		makeRoom(l.each, l.perAddress, now)

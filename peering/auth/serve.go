@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/listen"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -33,9 +32,7 @@ const (
 	// answerTimeout includes the time that a signer may take, and the wait for the
 	// controller to bind rights in a new tenant namespace.
 	answerTimeout = 45 * time.Second
-	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
-	idleTimeout   = 30 * time.Second
 	stopTimeout   = 5 * time.Second
 	mostHeaders   = 16 << 10 // bytes
 	retryAfter    = "5"      // seconds
@@ -143,7 +140,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, an
 		return
 	}
 	defer free()
-	defer listen.Working(r.Context())()
+	defer serve.Working(r.Context())()
 	out, peer, err := answer(r, body)
 	if err != nil {
 		e.refuse(w, path, remote, peer, err)
@@ -232,38 +229,22 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-func remoteAddress(r *http.Request) netip.Addr { return listen.Address(r.RemoteAddr) }
+func remoteAddress(r *http.Request) netip.Addr { return serve.Address(r.RemoteAddr) }
 
 // Serve listens on a TCP address and answers requests until ctx is done. certificate
 // returns the server's certificate with its authority in the chain, as peers identify the
 // server by the authority's fingerprint.
 func (e *Endpoint) Serve(ctx context.Context, address string, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	server, err := serve.Listen(ctx, serve.Config{
+		Address: address, Handler: e.Handler(), Connections: e.cfg.Connections, PerAddress: e.cfg.ConnectionsPerAddress, Headers: mostHeaders,
+		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: certificate},
+		Request: readTimeout, Answer: readTimeout + answerTimeout, Grace: stopTimeout, Count: e.cfg.Closed, Log: e.cfg.Log,
+	})
+	if err == nil {
+		err = server.Run(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("serving the authentication of peers at %s: %w", address, err)
 	}
-	// HTTP/1.1 only: multiplexing has no use here, and HTTP/2 adds attack surface.
-	server := &http.Server{
-		Handler: e.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout + answerTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeaders, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: certificate, NextProtos: []string{"http/1.1"}},
-		ConnContext: listen.Context,
-		ErrorLog:    zap.NewStdLog(e.cfg.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
-	}
-	failed := make(chan error, 1)
-	limited := listen.New(listen.Config{Listener: listener, Most: e.cfg.Connections, PerAddress: e.cfg.ConnectionsPerAddress, Count: e.cfg.CountConnection})
-	go func() { failed <- server.ServeTLS(limited, "", "") }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serving the authentication of peers at %s: %w", address, err)
-	case <-ctx.Done():
-	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	err = server.Shutdown(stopping)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // a client that is cut off will retry
-	}
-	<-failed
-	return err
+	return nil
 }

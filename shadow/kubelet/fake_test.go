@@ -208,26 +208,28 @@ func newRigOf(t *testing.T, provider http.Handler, change func(*Config), setup .
 	remote := &rest.Config{Host: remoteServer.URL}
 	cfg := Config{
 		NodeName:       "milan",
+		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Kube:           client,
 		Remote:         func() (*rest.Config, error) { return remote, nil },
 		Pods:           onePod(),
 		Clock:          clock.RealClock{},
+		Closed:         func() {},
 		Log:            zap.NewNop(),
 	}
 	change(&cfg)
 	server, err := New(cfg)
 	require.NoError(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := server.listen(t.Context())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- server.serve(ctx, listener) }()
+	go func() { done <- server.serve(ctx, port) }()
 	stop := sync.OnceValue(func() error { cancel(); return <-done })
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.pool()}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &rig{home: h, url: "https://" + listener.Addr().String(), client: &http.Client{Transport: transport}, ca: ca, stop: stop}
+	return &rig{home: h, url: "https://" + port.Addr().String(), client: &http.Client{Transport: transport}, ca: ca, stop: stop}
 }
 
 // do sends a request with a token, if there is one, and returns the code and the body.

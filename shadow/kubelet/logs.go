@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -11,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // logs streams a container's log as it comes: nothing is held back.
@@ -40,7 +43,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = stream.Close() }() // it was only read
 	w.Header().Set("Content-Type", "text/plain")
 	out := flushing{w, http.NewResponseController(w)}
-	if err := out.ctl.Flush(); err != nil { // a follower of a silent log learns that it is heard
+	if err := errors.Join(serve.Unbounded(w), out.ctl.Flush()); err != nil { // a follower of a silent log learns that it is heard
 		return
 	}
 	if _, err := io.Copy(out, stream); err != nil {

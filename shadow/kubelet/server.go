@@ -7,9 +7,7 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -19,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // Pods knows the pods of the node. Its methods are safe for concurrent use; what they
@@ -53,13 +53,20 @@ type Config struct {
 	Pods Pods
 	// Clock tells the time of measurements.
 	Clock clock.PassiveClock
+	// Closed is called for each connection that is closed because there are too many.
+	Closed func()
 	// Log receives refused and failed requests.
 	Log *zap.Logger
 }
 
+// Limits of the server. An API server may begin hundreds of streams at once. Once the caller is
+// authorised, a stream does not count. The headers have the command of an exec.
 const (
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 90 * time.Second
+	connections        = 1024
+	addressConnections = 512
+	headers            = 128 << 10 // bytes
+	requestTimeout     = 10 * time.Second
+	answerTimeout      = time.Minute
 	// shutdownGrace is for short requests; streams are cut when it ends.
 	shutdownGrace = 2 * time.Second
 )
@@ -128,6 +135,7 @@ func (s *Server) table() []route {
 // ServeHTTP authenticates and authorises the request before anything else looks at it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.guard.admit(w, r) {
+		defer serve.Working(r.Context())()
 		s.routes.ServeHTTP(w, r)
 	}
 }
@@ -135,69 +143,34 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Run listens and serves until ctx is done. It returns when every request has ended,
 // streams included. It fails only when it cannot listen. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", s.cfg.Address)
+	server, err := s.listen(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("listening at %s: %w", s.cfg.Address, err)
+		return fmt.Errorf("serving the kubelet API: %w", err)
 	}
-	return s.serve(ctx, listener)
+	return s.serve(ctx, server)
 }
 
-func (s *Server) serve(ctx context.Context, listener net.Listener) error {
-	// Requests outlive ctx by the grace.
-	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	var running, background sync.WaitGroup
-	server, err := s.httpServer(requests, &running)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	caCtx, stop := context.WithCancel(ctx)
-	background.Go(func() { s.guard.run(caCtx) })
-	defer background.Wait()
-	defer stop()
-
-	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(listener, "", "") }()
-	select {
-	case err = <-served:
-		err = fmt.Errorf("serving at %s: %w", listener.Addr(), err)
-	case <-ctx.Done():
-		stopping, cancel := context.WithTimeout(requests, shutdownGrace)
-		_ = server.Shutdown(stopping) // what is left is cut below
-		cancel()
-		<-served
-	}
-	cut()
-	_ = server.Close()
-	running.Wait()
-	return err
-}
-
-func (s *Server) httpServer(requests context.Context, running *sync.WaitGroup) (*http.Server, error) {
-	errorLog, err := zap.NewStdLogAt(s.cfg.Log, zap.DebugLevel)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the log: %w", err)
-	}
-	return &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			running.Add(1)
-			defer running.Done()
-			s.ServeHTTP(w, r)
-		}),
-		TLSConfig: &tls.Config{
+func (s *Server) listen(ctx context.Context) (*serve.Server, error) {
+	return serve.Listen(ctx, serve.Config{
+		Address: s.cfg.Address, Handler: s, Connections: connections, PerAddress: addressConnections, Headers: headers,
+		TLS: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			GetCertificate: s.cfg.GetCertificate,
 			// Asked for, and verified by the guard, whose CA may come and change later.
 			ClientAuth: tls.RequestClientCert,
-			NextProtos: []string{"h2", "http/1.1"},
 		},
-		BaseContext:       func(net.Listener) context.Context { return requests },
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		ErrorLog:          errorLog,
-	}, nil
+		Request: requestTimeout, Answer: answerTimeout, Grace: shutdownGrace, Count: s.cfg.Closed, Log: s.cfg.Log,
+	})
+}
+
+func (s *Server) serve(ctx context.Context, server *serve.Server) error {
+	caCtx, stop := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { s.guard.run(caCtx) })
+	defer background.Wait()
+	defer stop()
+	return server.Run(ctx)
 }

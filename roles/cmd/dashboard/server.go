@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"embed"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/kube/serve"
 )
 
 //go:embed page
@@ -37,6 +40,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // slowest is how long a browser may take to receive a state.
 const slowest = 10 * time.Second
 
+// connections is the number of connections that may wait; a browser uses a few.
+const connections = 128
+
 // Config configures a Server.
 type Config struct {
 	// Source reads the cluster.
@@ -51,50 +57,37 @@ type Config struct {
 
 // Server serves the page to this machine.
 type Server struct {
-	feed     *feed
-	token    string
-	listener net.Listener
+	feed  *feed
+	token string
+	port  *serve.Server
 }
 
 // Listen opens the port on the loopback address. Run serves it.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Port))))
-	if err != nil {
-		return nil, err
-	}
-	return &Server{feed: newFeed(cfg), token: rand.Text(), listener: listener}, nil
+	s := &Server{feed: newFeed(cfg), token: rand.Text()}
+	var err error
+	s.port, err = serve.Listen(ctx, serve.Config{
+		Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Port))), Handler: s.guard(http.HandlerFunc(s.serve)),
+		Connections: connections, PerAddress: connections, Headers: 16 << 10, Request: slowest, Answer: slowest, Count: func() {}, Log: zap.NewNop(),
+	})
+	return s, err
 }
 
 // URL is the address of the page with the token. Browsers do not send the part with the token:
 // the page reads it.
-func (s *Server) URL() string { return fmt.Sprintf("http://%s/#token=%s", s.listener.Addr(), s.token) }
+func (s *Server) URL() string { return fmt.Sprintf("http://%s/#token=%s", s.port.Addr(), s.token) }
 
 // Close closes the port of a server that does not run.
-func (s *Server) Close() error { return s.listener.Close() }
+func (s *Server) Close() error { return s.port.Close() }
 
 // Run serves until ctx is done. It closes the port, and returns after all requests have ended.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	server := &http.Server{
-		Handler: s.guard(http.HandlerFunc(s.serve)), ReadHeaderTimeout: slowest, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { s.feed.run(ctx) })
-	wg.Go(func() {
-		<-ctx.Done()
-		rest, end := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer end()
-		if server.Shutdown(rest) != nil { // streams end with ctx; a browser may hold connections that it does not use
-			_ = server.Close()
-		}
-	})
-	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving on %s: %w", s.listener.Addr(), err)
-	}
-	return nil
+	return s.port.Run(ctx)
 }
 
 // guard refuses everything that the page does not ask for. A page of another site reaches this
@@ -158,6 +151,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
+	defer serve.Working(r.Context())()
 	control := http.NewResponseController(w)
 	write := func(text string) error {
 		if err := control.SetWriteDeadline(time.Now().Add(slowest)); err != nil {

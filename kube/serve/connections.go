@@ -1,0 +1,197 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// limited is a listener with a limited number of connections that wait for their clients.
+// Beyond it, the one that has waited for longest is closed, and never a new one. A connection
+// with a request in work counts no longer, and keeps its place: the handler bounds those. It is
+// safe for concurrent use.
+type limited struct {
+	net.Listener
+	most, perAddress int
+	count            func() // called for each connection that is closed
+
+	mu      sync.Mutex
+	turn    uint64 // numbers the connections in the order in which they began to wait
+	waiting int
+	each    map[netip.Prefix][]*connection // those that wait, for longest first
+}
+
+// connection is an open connection of a client. Its listener's mutex guards the last fields.
+type connection struct {
+	net.Conn
+	all  *limited
+	from netip.Addr
+	near netip.Prefix
+
+	since    uint64
+	working  bool // a request is in work
+	answered bool // a request has been
+	closed   bool
+}
+
+// Accept implements net.Listener. It closes connections beyond the limits.
+func (l *limited) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	from := Address(conn.RemoteAddr().String())
+	next := &connection{Conn: conn, all: l, from: from, near: Neighbourhood(from)}
+	for _, one := range l.admit(next) {
+		l.count()
+		_ = one.Conn.Close() // its client is gone or will retry
+	}
+	return next, nil
+}
+
+// admit adds a new connection, and returns those that have to be closed for it.
+func (l *limited) admit(next *connection) (dropped []*connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.add(next)
+	for len(l.each[next.near]) > l.perAddress {
+		dropped = append(dropped, l.drop(oldest(l.each[next.near])))
+	}
+	for l.waiting > l.most {
+		dropped = append(dropped, l.drop(l.heaviest()))
+	}
+	return dropped
+}
+
+// heaviest returns a connection of the neighbourhood that has the most, so that a client with
+// few keeps them. Among several, it takes the one that has waited for longest.
+func (l *limited) heaviest() *connection {
+	var found []*connection
+	for _, all := range l.each {
+		if len(all) > len(found) || len(all) == len(found) && all[0].since < found[0].since {
+			found = all
+		}
+	}
+	return oldest(found)
+}
+
+// oldest returns the connection that has waited for longest after an answer, or else without
+// one. It is of the address that has the most: a probe and a client that floods may be
+// neighbours.
+func oldest(all []*connection) (found *connection) {
+	each := map[netip.Addr]int{}
+	if !all[0].near.IsSingleIP() {
+		for _, one := range all {
+			each[one.from]++
+		}
+	}
+	for _, one := range all {
+		switch {
+		case found == nil || each[one.from] > each[found.from]:
+			found = one
+		case each[one.from] == each[found.from] && one.answered && !found.answered:
+			found = one
+		}
+	}
+	return found
+}
+
+func (l *limited) add(one *connection) {
+	l.turn++
+	one.since = l.turn
+	l.each[one.near] = append(l.each[one.near], one)
+	l.waiting++
+}
+
+func (l *limited) drop(one *connection) *connection {
+	l.remove(one)
+	one.closed = true
+	return one
+}
+
+// remove takes a connection from those that wait.
+func (l *limited) remove(one *connection) {
+	all := l.each[one.near]
+	for i := range all {
+		if all[i] != one {
+			continue
+		}
+		l.waiting--
+		// A copy of the rest, so that no closed connection is kept.
+		if rest := append(append([]*connection{}, all[:i]...), all[i+1:]...); len(rest) > 0 {
+			l.each[one.near] = rest
+		} else {
+			delete(l.each, one.near)
+		}
+		return
+	}
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.all.mu.Lock()
+	c.all.remove(c)
+	c.closed = true
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// connectionKey is the key of a request's connection in its context.
+type connectionKey struct{}
+
+// withConnection adds a connection to the context of its requests.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// Working keeps the connection of a request open until done is called, whatever its client
+// does. A handler calls it as soon as it has reason to work for the client, and limits how often
+// it does. ctx is the context of the request.
+func Working(ctx context.Context) (done func()) {
+	one, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok {
+		return func() {}
+	}
+	one.set(true)
+	return func() { one.set(false) }
+}
+
+func (c *connection) set(working bool) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if c.closed || c.working == working {
+		return
+	}
+	c.working = working
+	if working {
+		c.all.remove(c)
+		return
+	}
+	c.answered = true
+	c.all.add(c)
+}
+
+// Address returns the address in a text of an address and a port, or the unspecified one.
+func Address(text string) netip.Addr {
+	address, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	return address.Addr()
+}
+
+// Neighbourhood returns the range of addresses that shares one limit: a single IPv4
+// address, or an IPv6 /64, which a single client usually has as a whole.
+func Neighbourhood(remote netip.Addr) netip.Prefix {
+	remote = remote.Unmap().WithZone("")
+	bits := remote.BitLen()
+	if remote.Is6() {
+		bits = 64
+	}
+	return netip.PrefixFrom(remote, bits).Masked()
+}
