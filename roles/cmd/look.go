@@ -179,19 +179,28 @@ func (r *reading) leases(ctx context.Context) {
 	}
 }
 
-// configuration finds out the id of this cluster.
+// configuration finds out the id of this cluster, and from whom its overlay takes packets.
 func (r *reading) configuration(ctx context.Context) {
 	cm, err := r.to.kube.CoreV1().ConfigMaps(r.snap.Namespace).Get(ctx, configurationName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return
 	}
-	var settings struct {
-		ClusterID string `json:"clusterID"`
+	var settings struct { // its keys match in any case
+		ClusterID      string
+		Gateway, Route struct{ AnyOverlaySender bool }
 	}
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data[configurationKey]), &settings)
 	}
-	r.note(report.ReadConfiguration, err, func() { r.snap.ClusterID = settings.ClusterID })
+	r.note(report.ReadConfiguration, err, func() {
+		r.snap.ClusterID = settings.ClusterID
+		if settings.Gateway.AnyOverlaySender {
+			r.snap.OpenOverlays = append(r.snap.OpenOverlays, "gateway")
+		}
+		if settings.Route.AnyOverlaySender {
+			r.snap.OpenOverlays = append(r.snap.OpenOverlays, "route")
+		}
+	})
 }
 
 func (r *reading) webhooks(ctx context.Context) {

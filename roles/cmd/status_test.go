@@ -217,3 +217,15 @@ func TestNoColoursInFiles(t *testing.T) {
 	require.NoError(t, json.NewDecoder(strings.NewReader(data)).Decode(&s))
 	require.False(t, onTerminal(io.Discard))
 }
+
+// TestCheckOfAnOpenOverlay: the settings of the roles of the network are read from the
+// configuration.
+func TestCheckOfAnOpenOverlay(t *testing.T) {
+	t.Parallel()
+	c := installation(t, "milan")
+	c.configure(t, "gateway: {anyOverlaySender: true}\nroute: {anyOverlaySender: true}\n")
+	out, err := c.run(t, "check")
+	require.Equal(t, ExitProblem, code(err), out)
+	require.Contains(t, out, "gateway.anyOverlaySender is true")
+	require.Contains(t, out, "route.anyOverlaySender is true")
+}

@@ -80,6 +80,7 @@ func (c *checker) installation() {
 	}
 	c.webhook()
 	c.images()
+	c.overlays()
 }
 
 func (c *checker) kubernetes() {

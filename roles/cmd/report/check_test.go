@@ -109,6 +109,8 @@ func TestCheck(t *testing.T) {
 			{Warning, "admission webhook virtualnode.validate.liqo.io", "has expired at 2030-05-05T12:00:00Z", "logs"}}},
 		"half upgraded": {func(s *Snapshot) { s.VKubelets[0].Spec.Template.Spec.Containers[0].Image = "liqod:0" },
 			[]says{{Warning, "versions", "the controller runs liqod:1, but liqo-tenant-milan/vk-milan runs liqod:0", "upgrade"}}},
+		"overlay open": {func(s *Snapshot) { s.OpenOverlays = []string{"gateway"} },
+			[]says{{Warning, "overlay", "gateway.anyOverlaySender is true", "config.gateway.anyOverlaySender"}}},
 		"peer away": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
 		}, []says{{Problem, "API server", "https://milan:6443: timeout (APIServerNotReady, for 12s)", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz"}}},

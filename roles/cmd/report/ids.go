@@ -21,6 +21,7 @@ const (
 	idPodsWebhook  ID = "webhook-pods"
 	idRulesWebhook ID = "webhook-rules"
 	idVersions     ID = "versions"
+	idOverlay      ID = "overlay-senders"
 )
 
 // Checks of a peering.
@@ -60,7 +61,7 @@ const (
 
 // ids are the checks of status and check, in the order of docs/checks.md.
 var ids = []ID{
-	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idPodsWebhook, idRulesWebhook, idVersions,
+	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
 	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,

@@ -12,6 +12,14 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 )
 
+// overlays warns of hosts that take packets of the overlay from every address.
+func (c *checker) overlays() {
+	for _, role := range c.OpenOverlays {
+		c.add(idOverlay, Warning, "overlay", fmt.Sprintf("%s.anyOverlaySender is true: any pod of this cluster can send packets into the fabric with an address that is not its own", role),
+			fmt.Sprintf("unset config.%s.anyOverlaySender in the values of the chart, and see whether packets still arrive: docs/networking.md#what-the-overlay-trusts", role))
+	}
+}
+
 // network tells under which ranges a peer is seen, and which of them are missing. Whether
 // packets pass is told by the conditions of its ForeignCluster.
 func (c *checker) network(id string) {

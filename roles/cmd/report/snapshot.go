@@ -66,6 +66,8 @@ type Snapshot struct {
 	Namespace string
 	// ClusterID is this cluster's id; empty if it could not be found.
 	ClusterID string
+	// OpenOverlays are the roles, sorted, whose setting anyOverlaySender is true.
+	OpenOverlays []string
 	// Kubernetes is the version of the API server.
 	Kubernetes string
 	// Kinds are the plural names of liqod's kinds that the API server has.
