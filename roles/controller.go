@@ -83,6 +83,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		c.addJoin,
 		c.addDiscovery,
 		c.addAPIServer,
+		c.addWebhookCertificates,
 		c.addMetrics,
 	} {
 		if err := add(); err != nil {

@@ -60,24 +60,12 @@ const (
 )
 
 func buildWebhook(_ context.Context, env Env) (Parts, error) {
-	cfg := env.Config.Webhook
 	h, err := newHome(env, env.Config.Namespace, "liqod-webhook")
 	if err != nil {
 		return Parts{}, err
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
-	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(cfg.SecretName))
-	configurations := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, named(cfg.ConfigurationName))
-	authority, err := admit.NewAuthority(admit.AuthorityConfig{
-		Kube: h.fenced.kube, Secrets: secrets.Core().V1().Secrets(),
-		Mutating:   configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
-		Validating: configurations.Admissionregistration().V1().ValidatingWebhookConfigurations(),
-		Namespace:  env.Config.Namespace, Secret: cfg.SecretName, Configuration: cfg.ConfigurationName,
-		Hosts: webhookHosts(env), Clock: env.Clock, Log: env.Log,
-	}, env.Observer)
-	if err != nil {
-		return Parts{}, err
-	}
+	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(env.Config.Webhook.SecretName))
 	var source certs.Source
 	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, env.Log); err != nil {
 		return Parts{}, err
@@ -124,8 +112,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}
 	env.Expiries.serving("webhook", source.GetCertificate)
 	return Parts{Leader: h.lease, Actors: []Actor{
-		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
-		{Name: "certificates", Leased: true, Run: authority.Run},
+		{Name: "caches", Run: runFactories(own, core, offloaded, secrets)},
 		{Name: "witness", Leased: true, Run: witness(env, h).Run},
 		{Name: "server", Run: webhookServer(env, &source, rules, refused.WithLabelValues().Inc)},
 	}}, nil
@@ -151,17 +138,12 @@ func named(name string) informers.SharedInformerOption {
 	})
 }
 
-func webhookHosts(env Env) []string {
-	service := env.Config.Webhook.ServiceName + "." + env.Config.Namespace + ".svc"
-	return append([]string{service, service + ".cluster.local"}, env.Config.Webhook.Hosts...)
-}
-
 // follow calls source.Set for each change of the Secret.
 func follow(secrets cache.SharedIndexInformer, source *certs.Source, log *zap.Logger) error {
 	set := func(obj any) {
 		if secret, ok := obj.(*corev1.Secret); ok {
 			if err := source.Set(secret.Data); err != nil {
-				log.Warn("certificates not usable; the leader replaces them", zap.Error(err))
+				log.Warn("certificates not usable; role controller replaces them", zap.Error(err))
 			}
 		}
 	}

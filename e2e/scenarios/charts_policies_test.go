@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -60,4 +61,25 @@ func ruleMatches(r admissionregistrationv1.RuleWithOperations, operation admissi
 	}
 	return slices.Contains(r.Operations, operation) && (slices.Contains(r.APIGroups, group) || slices.Contains(r.APIGroups, "*")) &&
 		slices.ContainsFunc(r.Resources, func(s string) bool { return slices.Contains(all, s) })
+}
+
+// chartWebhookRights checks that the role which answers anybody writes neither Secrets nor
+// webhook configurations, and that the controller writes only those of this release.
+func chartWebhookRights(t *testing.T, plain rendered) {
+	for _, obj := range plain.ofKind("ClusterRole", "Role") {
+		var role rbacv1.ClusterRole
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
+		for _, rule := range role.Rules {
+			configurations := slices.Contains(rule.APIGroups, admissionregistrationv1.GroupName)
+			written := slices.DeleteFunc(slices.Clone(rule.Verbs), func(verb string) bool { return slices.Contains([]string{"get", "list", "watch"}, verb) })
+			switch {
+			case role.Name == "liqod-webhook" && (configurations || slices.Contains(rule.Resources, "secrets")):
+				require.Empty(t, written, "%+v", rule)
+			case configurations && len(written) > 0:
+				require.Equal(t, "liqod-controller", role.Name)
+				require.Equal(t, []string{"update"}, written)
+				require.Equal(t, []string{"liqod"}, rule.ResourceNames)
+			}
+		}
+	}
 }

@@ -160,6 +160,7 @@ func TestChart(t *testing.T) {
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
+	t.Run("webhook-rights", func(t *testing.T) { chartWebhookRights(t, plain) })
 	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
 	t.Run("metadata of peers", func(t *testing.T) { chartPeerMetadata(t, plain) })
 }
@@ -303,6 +304,7 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 		"reflection": {values{"offloading": values{"reflection": values{"secret": values{"workers": 3}}}}, []string{"controller"}},
 		"vkubelets":  {values{"virtualKubelet": values{"replicas": 2}}, []string{"controller"}},
 		"webhook":    {values{"webhook": values{"port": 9555}}, []string{"webhook"}},
+		"its names":  {values{"config": values{"webhook": values{"hosts": []string{"192.0.2.1"}}}}, []string{"controller", "webhook"}},
 		"own ranges": {withRanges(nil), []string{"controller", "gateway", "ipam"}},
 		"pools":      {values{"ipam": values{"pools": []string{"10.90.0.0/16"}}}, []string{"ipam"}},
 		"gateway":    {values{"config": values{"gateway": values{"probe": values{"silence": "2s"}}}}, []string{"gateway"}},

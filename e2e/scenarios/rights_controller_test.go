@@ -32,7 +32,18 @@ func controllerRights(t *testing.T, w *world) {
 			return err
 		}
 	}
+	otherConfiguration(t, w)
 	allForbidden(t, map[string]attempt{
+		"another's webhook configuration": func(ctx context.Context) error {
+			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx,
+				&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.UpdateOptions{})
+			return err
+		},
+		"a new webhook configuration": func(ctx context.Context) error {
+			_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
+				&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, none)
+			return err
+		},
 		"cluster-admin":                cluster("liqod-evil", "cluster-admin"),
 		"a role that it does not ship": cluster("liqod-evil", "view"),
 		"a binding of another's name":  cluster("evil", "liqod-peer-cluster"),
@@ -90,16 +101,29 @@ func controllerRights(t *testing.T, w *world) {
 	})
 }
 
-// webhookRights shows that the webhook's identity writes its own configuration only.
+// otherConfiguration makes a webhook configuration that is not liqod's.
+func otherConfiguration(t *testing.T, w *world) {
+	_, err := w.rome.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
+		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// webhookRights shows that the webhook's identity, which answers anybody, writes nothing by
+// which it would get further rights.
 func webhookRights(t *testing.T, w *world) {
 	ctx := t.Context()
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-webhook"}.config(t))
-	other := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
-	_, err := w.rome.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, other, metav1.CreateOptions{})
+	own, err := w.rome.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "liqod", metav1.GetOptions{})
+	require.NoError(t, err)
+	certificates, err := w.rome.Client().CoreV1().Secrets("liqod").Get(ctx, "liqod-webhook-certs", metav1.GetOptions{})
 	require.NoError(t, err)
 	allForbidden(t, map[string]attempt{
-		"another's configuration": func(ctx context.Context) error {
-			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, other, metav1.UpdateOptions{})
+		"its own configuration": func(ctx context.Context) error {
+			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, own, metav1.UpdateOptions{})
+			return err
+		},
+		"its own certificate": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").Update(ctx, certificates, metav1.UpdateOptions{})
 			return err
 		},
 		"a new configuration": func(ctx context.Context) error {

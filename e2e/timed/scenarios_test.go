@@ -58,7 +58,7 @@ func allScenarios() []scenario {
 		{name: "Job", run: runJob},
 		{name: "namespace", run: runNamespace, outside: []string{romeController, milanController}, own: true},
 		{name: "roles start", run: runStart, outside: []string{vkubelet, romeController, milanController, romeWebhook}},
-		{name: "webhook's certificate", run: runCertificate, outside: []string{romeWebhook}},
+		{name: "webhook's certificate", run: runCertificate, outside: []string{romeController}},
 	}
 }
 
@@ -229,7 +229,7 @@ func runStart(r *podRun) {
 	r.delete(next, nil)
 }
 
-// runCertificate: the Secret with the webhook's certificate is deleted, and the webhook makes another.
+// runCertificate: the Secret with the webhook's certificate is deleted, and the controller makes another.
 func runCertificate(r *podRun) {
 	const name = "liqod-webhook-certs"
 	secrets := r.Rome.Client().CoreV1().Secrets(site.Namespace)

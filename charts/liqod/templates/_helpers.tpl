@@ -74,13 +74,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 these starts none of its pods again. Sections that are not listed count for every role. Takes a dict: root, role. */ -}}
 {{- define "liqod.checksum" -}}
 {{- $foreign := dict
-  "controller" (list "webhook" "ipam" "gateway" "route")
+  "controller" (list "ipam" "gateway" "route")
   "webhook" (list "probe" "reflection" "discovery" "peering" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
   "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
   "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
   "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
 {{- $config := include "liqod.config" .root | fromYaml -}}
 {{- range get $foreign .role }}{{ $config = omit $config . }}{{ end -}}
+{{- /* Of the webhook's settings, the controller reads the names in its certificate. */ -}}
+{{- if eq .role "controller" }}{{ $_ := set $config "webhook" (pick $config.webhook "hosts") }}{{ end -}}
 {{- toYaml $config | sha256sum -}}
 {{- end }}
 

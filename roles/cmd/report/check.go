@@ -266,7 +266,7 @@ func (c *checker) bundle(name, configuration string, bundle []byte, level Level,
 	if level != Problem {
 		id = idRulesWebhook
 	}
-	fix := fmt.Sprintf("kubectl -n %s logs deployment/%s\nshows why the leader of role webhook does not write it.", c.Namespace, LeaseName(Webhook))
+	fix := fmt.Sprintf("kubectl -n %s logs deployment/%s\nshows why the leader of role controller does not write it.", c.Namespace, LeaseName(Controller))
 	expires, err := lastDay(bundle)
 	switch {
 	case err != nil:

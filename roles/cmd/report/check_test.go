@@ -97,7 +97,7 @@ func TestCheck(t *testing.T) {
 			{Problem, "admission webhook", "no MutatingWebhookConfiguration", "chart"},
 		}},
 		"caBundle empty": {func(s *Snapshot) { s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil },
-			[]says{{Problem, "admission webhook pod.mutate.liqo.io", "the caBundle of MutatingWebhookConfiguration liqod is empty", "logs deployment/liqod-webhook"}}},
+			[]says{{Problem, "admission webhook pod.mutate.liqo.io", "the caBundle of MutatingWebhookConfiguration liqod is empty", "logs deployment/liqod-controller"}}},
 		"caBundle broken": {func(s *Snapshot) { s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = []byte("x") },
 			[]says{{Problem, "admission webhook pod.mutate.liqo.io", "holds no certificate", "logs"}}},
 		"caBundle expired": {func(s *Snapshot) {
@@ -119,7 +119,7 @@ func TestCheck(t *testing.T) {
 		}, []says{{Unknown, "API server", "not answered yet", "in a moment"}}},
 		"no rules": {func(s *Snapshot) { s.Rules = nil }, []says{{Warning, "admission webhook", "no ValidatingWebhookConfiguration", "chart"}}},
 		"rules that are not trusted": {func(s *Snapshot) { s.Rules[0].Webhooks[0].ClientConfig.CABundle = nil },
-			[]says{{Warning, "admission webhook virtualnode.validate.liqo.io", "ValidatingWebhookConfiguration liqod is empty: objects are not checked", "logs deployment/liqod-webhook"}}},
+			[]says{{Warning, "admission webhook virtualnode.validate.liqo.io", "ValidatingWebhookConfiguration liqod is empty: objects are not checked", "logs deployment/liqod-controller"}}},
 		"no identity": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
 		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create --for rome"}}},

@@ -169,7 +169,7 @@ func TestFaults(t *testing.T) {
 			for i := range s.Leases {
 				s.Leases[i].Spec.RenewTime = ptr.To(metav1.NewMicroTime(s.Taken))
 			}
-		}, Problem, "admission webhook pod.mutate.liqo.io: the caBundle has expired", "logs deployment/liqod-webhook", ""},
+		}, Problem, "admission webhook pod.mutate.liqo.io: the caBundle has expired", "logs deployment/liqod-controller", ""},
 		"rights withdrawn by the peer": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan gives this cluster no rights")
 		}, Unknown, "milan, capacity used there: milan gives this cluster no rights", "liqod unpeer milan", ""},

@@ -1,0 +1,36 @@
+package roles
+
+import (
+	"k8s.io/client-go/informers"
+
+	"github.com/liqod/liqod/kube/admit"
+)
+
+// addWebhookCertificates wires the loop that makes the webhook's certificate and writes the
+// caBundles of its configurations. Role webhook, which answers whoever reaches its port, only
+// reads the certificate: who may write a webhook configuration may read and change everything
+// that is written in the cluster.
+func (c *controller) addWebhookCertificates() error {
+	cfg, core := c.env.Config.Webhook, c.home.plain.kube
+	secrets := informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithNamespace(c.env.Config.Namespace), named(cfg.SecretName))
+	configurations := informers.NewSharedInformerFactoryWithOptions(core, 0, named(cfg.ConfigurationName))
+	authority, err := admit.NewAuthority(admit.AuthorityConfig{
+		Kube: c.home.fenced.kube, Secrets: secrets.Core().V1().Secrets(),
+		Mutating:   configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
+		Validating: configurations.Admissionregistration().V1().ValidatingWebhookConfigurations(),
+		Namespace:  c.env.Config.Namespace, Secret: cfg.SecretName, Configuration: cfg.ConfigurationName,
+		Hosts: webhookHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
+	}, c.env.Observer)
+	if err != nil {
+		return err
+	}
+	c.actors = append(c.actors, Actor{Name: "webhook-caches", Run: runFactories(secrets, configurations)})
+	c.leased("webhook-certificates", authority.Run)
+	return nil
+}
+
+// webhookHosts returns the host names and addresses of the webhook's certificate.
+func webhookHosts(env Env) []string {
+	service := env.Config.Webhook.ServiceName + "." + env.Config.Namespace + ".svc"
+	return append([]string{service, service + ".cluster.local"}, env.Config.Webhook.Hosts...)
+}
