@@ -65,7 +65,7 @@ type RightsConfig struct {
 }
 
 // Rights keeps the RBAC bindings of the controller and of each peer's user: those in the
-// tenant namespaces, and the cluster-wide ones. Its keys are cluster ids.
+// tenant namespaces, and the cluster-wide ones. It keeps the labels of tenant namespaces, too. Its keys are cluster ids.
 type Rights struct {
 	*loop.Loop
 	cfg        RightsConfig
@@ -166,7 +166,11 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	if err == nil {
 		_, tenant = peerOf(ns)
 	}
-	return r.bind(ctx, id, user, tenant && ns.DeletionTimestamp == nil)
+	if !tenant || ns.DeletionTimestamp != nil {
+		return r.bind(ctx, id, user, false)
+	}
+	// Those of earlier versions lack the pod-security level.
+	return errors.Join(r.bind(ctx, id, user, true), labelTenant(ctx, r.cfg.Kube, id, ns))
 }
 
 // bind grants and revokes the rights for one peer. It revokes first; a failed grant does

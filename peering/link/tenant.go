@@ -18,14 +18,14 @@ import (
 const tenantManager = "liqod-enroll"
 
 // Tenant creates the tenant namespace of a peer in the cluster of kube, or adds missing
-// labels to it, and returns its name. It is idempotent.
+// labels to it, and returns its name. It is idempotent. The namespace enforces the restricted
+// pod-security level, unless people have chosen another one: its only pods are vkubelets.
 func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string, error) {
 	name := corev1beta1.TenantNamespace(peer)
-	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
 	namespaces := kube.CoreV1().Namespaces()
 	have, err := namespaces.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: want}}, metav1.CreateOptions{FieldManager: tenantManager})
+		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: tenantLabels(peer, nil)}}, metav1.CreateOptions{FieldManager: tenantManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return "", fmt.Errorf("creating namespace %s: %w", name, err)
 		}
@@ -37,18 +37,37 @@ func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string
 	if have.DeletionTimestamp != nil {
 		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
 	}
-	labels := store.MapChanges(want, have.Labels, nil)
+	if err := labelTenant(ctx, kube, peer, have); err != nil {
+		return "", err
+	}
+	return name, nil
+}
+
+// tenantLabels returns the labels of a tenant namespace that has some labels already.
+func tenantLabels(peer string, have map[string]string) map[string]string {
+	want := map[string]string{
+		corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true", corev1beta1.PodSecurityLabel: corev1beta1.PodSecurityRestricted,
+	}
+	if level, chosen := have[corev1beta1.PodSecurityLabel]; chosen {
+		want[corev1beta1.PodSecurityLabel] = level
+	}
+	return want
+}
+
+// labelTenant adds the labels that the tenant namespace of a peer lacks.
+func labelTenant(ctx context.Context, kube kubernetes.Interface, peer string, have *corev1.Namespace) error {
+	labels := store.MapChanges(tenantLabels(peer, have.Labels), have.Labels, nil)
 	if len(labels) == 0 {
-		return name, nil
+		return nil
 	}
 	body, err := store.EncodePatch(store.Patch{"metadata": store.Patch{"labels": labels}}, have)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if _, err := namespaces.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: tenantManager}); err != nil {
-		return "", fmt.Errorf("labelling namespace %s: %w", name, err)
+	if _, err := kube.CoreV1().Namespaces().Patch(ctx, have.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: tenantManager}); err != nil {
+		return fmt.Errorf("labelling namespace %s: %w", have.Name, err)
 	}
-	return name, nil
+	return nil
 }
 
 // OwnedBy returns an owner reference, so that an object is deleted with the ForeignCluster

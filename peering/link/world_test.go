@@ -165,7 +165,7 @@ func milan(user string) *corev1beta1.ForeignCluster {
 
 func tenant(id string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.TenantNamespace(id),
-		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: id}}}
+		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: id, corev1beta1.PodSecurityLabel: corev1beta1.PodSecurityRestricted}}}
 }
 
 func secret(id, name, kubeconfig string) *corev1.Secret {

@@ -58,9 +58,9 @@ func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (st
 			return why, m.release(ctx, ns)
 		}
 	}
-	if ns.Labels[podSecurityEnforceLabel] == "" {
+	if ns.Labels[corev1beta1.PodSecurityLabel] == "" {
 		return fmt.Sprintf("namespace %s accepts cluster %s, whose pods would run under no pod-security level: set its label %s, for example to %s",
-			ns.Name, w.peer, podSecurityEnforceLabel, m.cfg.PodSecurityLevel), m.revoke(ctx, ns.Name, "")
+			ns.Name, w.peer, corev1beta1.PodSecurityLabel, m.cfg.PodSecurityLevel), m.revoke(ctx, ns.Name, "")
 	}
 	if _, err := offloadingv1beta1.SharesOf(ns); err != nil {
 		return err.Error(), m.revoke(ctx, ns.Name, "")

@@ -112,7 +112,7 @@ func TestAcceptanceTakenBack(t *testing.T) {
 		w.backsOff("shop", "liqo.io/accept-twin=rome")
 		w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "rome" })
 		w.accepted("shop")
-		w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, podSecurityEnforceLabel) })
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, corev1beta1.PodSecurityLabel) })
 		w.backsOff("shop", "pod-security")
 		w.eventually("its rights are gone", func() bool { return w.bound("shop", PeerTwinRole) == nil })
 	})

@@ -40,8 +40,7 @@ const (
 )
 
 const (
-	managedByNamespaceMap   = "namespacemap" // value of liqo.io/managed-by
-	podSecurityEnforceLabel = "pod-security.kubernetes.io/enforce"
+	managedByNamespaceMap = "namespacemap" // value of liqo.io/managed-by
 	// parallelTwins limits the concurrent requests for one map.
 	parallelTwins = 8
 	// mostTold is the number of entries that the condition of a map and the events of one sync
@@ -362,7 +361,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		if why, err := m.turnedDown(ctx, w, have); why != "" || err != nil {
 			return w.failed(why), err
 		}
-		delete(labels, podSecurityEnforceLabel) // the owner sets it
+		delete(labels, corev1beta1.PodSecurityLabel) // the owner sets it
 		delete(labels, offloadingv1beta1.BoundedLabel)
 		annotations[offloadingv1beta1.AcceptedForAnnotation] = w.key.String()
 	} else {
@@ -413,7 +412,7 @@ func (m *Maps) open(ctx context.Context, w wish, have *corev1.Namespace, accepte
 func (m *Maps) twinLabels(w wish) map[string]string {
 	out := map[string]string{
 		corev1beta1.RemoteClusterIDLabel: w.peer,
-		podSecurityEnforceLabel:          m.cfg.PodSecurityLevel,
+		corev1beta1.PodSecurityLabel:     m.cfg.PodSecurityLevel,
 	}
 	// The label limits the calls of the ShadowPod webhook to namespaces with a Quota.
 	if quotas, err := m.quotas.Quotas(w.key.Namespace).List(labels.Everything()); err == nil && len(quotas) > 0 {

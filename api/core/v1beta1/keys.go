@@ -13,6 +13,10 @@ const (
 	RemoteClusterIDLabel = "liqo.io/remote-cluster-id"
 	// TenantNamespaceLabel is "true" on tenant namespaces.
 	TenantNamespaceLabel = "liqo.io/tenant-namespace"
+	// PodSecurityLabel is a label of Kubernetes: the pod-security level that a namespace
+	// enforces. PodSecurityRestricted is the level of tenant namespaces.
+	PodSecurityLabel      = "pod-security.kubernetes.io/enforce"
+	PodSecurityRestricted = "restricted"
 	// IdentityTypeLabel marks a Secret that holds credentials for a peer.
 	IdentityTypeLabel = "liqo.io/identity-type"
 	// IdentityControlPlane is the IdentityTypeLabel value of the Secret whose
