@@ -39,8 +39,9 @@ func controllerPolicies(t *testing.T, w *world) {
 	require.NoError(t, err)
 	_, err = w.rome.Client().CoreV1().Secrets(tenantOfMilan).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-people"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	ofPeople(t, w)
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
-	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), {
+	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), deployments(t, w, c), offloadedOnly(t, c, plain), {
 		"a Secret of people in a tenant namespace": func(ctx context.Context) error {
 			return c.CoreV1().Secrets(tenantOfMilan).Delete(ctx, "of-people", metav1.DeleteOptions{})
 		},
@@ -147,6 +148,13 @@ func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
 		},
 		"the deletion of one that only has a tenant's name": func(ctx context.Context) error {
 			return c.CoreV1().Namespaces().Delete(ctx, noTenant, metav1.DeleteOptions{})
+		},
+		"pod security of a tenant namespace":  patch(tenantOfMilan, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
+		"the removal of a tenant namespace's": patch(tenantOfMilan, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`),
+		"a tenant namespace without it": func(ctx context.Context) error {
+			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
+				Labels: map[string]string{"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": "evil"}}}, metav1.CreateOptions{})
+			return err
 		},
 		"pod security of a namespace": patch("kube-system", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"a label's removal":           patch(plain, `{"metadata":{"labels":{"team":null}}}`),

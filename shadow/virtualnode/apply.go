@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -109,11 +110,12 @@ func (l *Lifecycle) putRoleBinding(ctx context.Context, vn *offloadingv1beta1.Vi
 		name:   "RoleBinding",
 		client: l.kube.RbacV1().RoleBindings(want.Namespace),
 		equal: func(have, want *rbacv1.RoleBinding) bool {
-			return have.RoleRef == want.RoleRef && sameSubjects(have.Subjects, want.Subjects)
+			return have.RoleRef == want.RoleRef && sameSubjects(have.Subjects, want.Subjects) && len(store.MapChanges(want.Labels, have.Labels, nil)) == 0
 		},
 		merge: func(have, want *rbacv1.RoleBinding) (*rbacv1.RoleBinding, bool) {
 			merged := have.DeepCopy()
 			merged.Subjects = want.Subjects
+			maps.Copy(merged.Labels, want.Labels) // it has those that every object of ours has
 			return merged, have.RoleRef == want.RoleRef
 		},
 	}
@@ -213,16 +215,15 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 	if err != nil {
 		return fmt.Errorf("reading the NamespaceMap of %s: %w", vn.Spec.ClusterID, err)
 	}
+	var errs []error
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
 		if namespaceGoing(err) && want.Name == namespaceBindingName(vn) {
 			continue // the mapping is removed with the namespace
 		}
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err) // one namespace does not hold up the others
 	}
-	return l.removeUnmapped(ctx, vn, offloadedNamespaces(cached))
+	return errors.Join(append(errs, l.removeUnmapped(ctx, vn, offloadedNamespaces(cached)))...)
 }
 
 func namespaceGoing(err error) bool {

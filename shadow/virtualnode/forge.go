@@ -48,7 +48,9 @@ func forgeRoleBindings(vn *offloadingv1beta1.VirtualNode, namespaces []string) [
 		roleBinding(vn, metav1.NamespaceSystem, authReaderBindingName(vn), "Role", authReaderRole),
 	}
 	for _, namespace := range namespaces {
-		bindings = append(bindings, roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole))
+		binding := roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole)
+		binding.Labels[offloadingv1beta1.NeedsOffloadingLabel] = "true"
+		bindings = append(bindings, binding)
 	}
 	return bindings
 }

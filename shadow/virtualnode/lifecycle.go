@@ -254,8 +254,5 @@ func (l *Lifecycle) apply(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 	if err := l.putClusterRoleBinding(ctx, vn); err != nil {
 		return err
 	}
-	if err := l.putBindings(ctx, vn); err != nil {
-		return err
-	}
-	return errors.Join(l.putDeployment(ctx, vn), l.putBudget(ctx, vn))
+	return errors.Join(l.putBindings(ctx, vn), l.putDeployment(ctx, vn), l.putBudget(ctx, vn))
 }

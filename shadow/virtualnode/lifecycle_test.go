@@ -263,6 +263,19 @@ func TestNamespaceOnItsWayOut(t *testing.T) {
 	require.Contains(t, writes, "create deployments liqo-tenant-milano/vk-milan", "one namespace does not hold up the node")
 }
 
+// TestNamespaceWithoutAnOffloading: the admission policy refuses the binding in one namespace. The
+// other namespaces and the node are not held up, and the loop tries again.
+func TestNamespaceWithoutAnOffloading(t *testing.T) {
+	r := newRig(t, objects(virtualNode(held), namespaceMap("bank", "shop")))
+	r.kube.PrependReactor("create", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.GetNamespace() == "bank", nil, apierrors.NewForbidden(schema.GroupResource{Resource: "rolebindings"}, "x", nil)
+	})
+	writes, _, err := r.turn(t, milan)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.Contains(t, writes, "create rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan")
+	require.Contains(t, writes, "create deployments liqo-tenant-milano/vk-milan")
+}
+
 // setDefaults sets what the API server sets in a Deployment that does not have it.
 func setDefaults(d *appsv1.Deployment) {
 	d.Annotations["deployment.kubernetes.io/revision"] = "1"
@@ -313,6 +326,13 @@ func TestDriftIsMended(t *testing.T) {
 			"delete rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 			"create rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 		}},
+		"a binding of an earlier version": {func(t *testing.T, r *rig) {
+			b, err := r.kube.RbacV1().RoleBindings("shop").Get(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milano:milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			delete(b.Labels, offloadingv1beta1.NeedsOffloadingLabel)
+			_, err = r.kube.RbacV1().RoleBindings("shop").Update(t.Context(), b, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}, []string{"update rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan"}},
 		"more extra arguments": {func(t *testing.T, r *rig) {
 			vn := r.virtualNode(t)
 			vn.Spec.VirtualKubelet.ExtraArgs = []string{"--log.level=debug"}
