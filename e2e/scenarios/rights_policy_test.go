@@ -72,6 +72,7 @@ func controllerPolicies(t *testing.T, w *world) {
 			})
 		}
 	}
+	require.NoError(t, twinOfLevel(c, map[string]string{"pod-security.kubernetes.io/enforce": "baseline"})(ctx), "its own setting")
 	// It ends peerings.
 	require.NoError(t, c.CoreV1().Namespaces().Delete(ctx, tenantOfMilan, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
 	require.NoError(t, c.CoreV1().Secrets(tenantOfMilan).Delete(ctx, "milan", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
@@ -163,7 +164,18 @@ func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
 		"the deletion of one": func(ctx context.Context) error {
 			return c.CoreV1().Namespaces().Delete(ctx, "lent", metav1.DeleteOptions{})
 		},
-		"its pod security":        patch("lent", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
-		"a namespace made a twin": patch(plain, `{"metadata":{"annotations":{"liqo.io/managed-by-namespace-map":"liqo-tenant-milan/rome"}}}`),
+		"its pod security":            patch("lent", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
+		"a twin with privileged pods": twinOfLevel(c, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}),
+		"a twin without a level":      twinOfLevel(c, nil),
+		"a namespace made a twin":     patch(plain, `{"metadata":{"annotations":{"liqo.io/managed-by-namespace-map":"liqo-tenant-milan/rome"}}}`),
+	}
+}
+
+// twinOfLevel is an attempt to make a namespace of a peer with labels for its pods.
+func twinOfLevel(c kubernetes.Interface, labels map[string]string) attempt {
+	return func(ctx context.Context) error {
+		_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "evil-milan", Labels: labels, Annotations: map[string]string{"liqo.io/managed-by-namespace-map": tenantOfMilan + "/rome"}}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
 	}
 }
