@@ -64,14 +64,14 @@ verify: ## Check formatting, modules, generated files, lint and vulnerabilities
 	go -C hack/tools mod tidy -diff
 	go -C hack/promql mod tidy -diff
 	@echo "generated files"
-	@sum() { find api charts/liqod/templates/crds charts/liqod/values.schema.json docs/values.md -type f -print0 | sort -z | xargs -0 sha256sum; }; \
+	@sum() { find api charts/liqod/templates/crds charts/liqod/values.schema.json docs/values.md docs/rights.md -type f -print0 | sort -z | xargs -0 sha256sum; }; \
 	  before=$$(sum); hack/generate.sh; after=$$(sum); \
 	  [ "$$before" = "$$after" ] || { diff <(echo "$$before") <(echo "$$after") || true; \
 	    echo "generated files were stale and have been made anew: review and commit them"; exit 1; }
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory vulns
 
-generate: ## Make deep copies, clients and CRDs anew from the API types, and the page of the chart's values
+generate: ## Make deep copies, clients and CRDs anew from the API types, and the pages about the chart
 	hack/generate.sh
 
 image: ## Write the container image as an archive, without a container engine; with its SBOM and values that pin it

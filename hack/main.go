@@ -1,6 +1,6 @@
 // Command hack is what the Makefile runs of the project's own tools: image writes the
 // container image, test runs the tests, fuzz the fuzz targets, vulns looks for known
-// vulnerabilities, values describes the values of the chart.
+// vulnerabilities, values describes the values of the chart, rights the rights of its roles.
 package main
 
 import (
@@ -16,6 +16,7 @@ const usage = `usage: go run ./hack image [flags]   build liqod and write its co
        go run ./hack fuzz [flags]    run each fuzz target for a while
        go run ./hack vulns [flags]   look for known vulnerabilities in the program
        go run ./hack values [flags]  write the chart's values into its schema and docs/values.md
+       go run ./hack rights [flags]  write docs/rights.md from the manifests of the chart
 --help after a command lists its flags.
 `
 
@@ -29,7 +30,7 @@ func main() {
 
 // run runs one command and returns the exit code.
 func run(ctx context.Context, args []string) int {
-	commands := map[string]func(context.Context, []string) int{"image": runImage, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues}
+	commands := map[string]func(context.Context, []string) int{"image": runImage, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues, "rights": runRights}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(os.Stderr, usage)
 		return 2

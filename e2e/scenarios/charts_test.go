@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/e2e/lab"
+	page "github.com/liqod/liqod/hack/rights"
 )
 
 // values are a tree of the chart's values.
@@ -161,6 +162,15 @@ func TestChart(t *testing.T) {
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
 	t.Run("webhook-rights", func(t *testing.T) { chartWebhookRights(t, plain) })
+	t.Run("rights-page", func(t *testing.T) {
+		out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: values{"discovery": values{"config": values{"clusterID": "rome"}}}})
+		require.NoError(t, err)
+		want, err := page.Page(out)
+		require.NoError(t, err)
+		have, err := os.ReadFile("../../docs/rights.md")
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(have), "make generate writes it")
+	})
 	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
 	t.Run("metadata of peers", func(t *testing.T) { chartPeerMetadata(t, plain) })
 }

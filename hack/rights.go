@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/liqod/liqod/hack/rights"
+)
+
+// runRights writes the page about the rights of the roles. It reads the manifests of the chart
+// from the standard input, and returns the exit code.
+func runRights(_ context.Context, args []string) int {
+	fs := flag.NewFlagSet("rights", flag.ContinueOnError)
+	to := fs.String("to", "docs/rights.md", "file to write")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err == nil {
+		err = writeRights(os.Stdin, *to)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rights:", err)
+		return 1
+	}
+	return 0
+}
+
+func writeRights(manifests io.Reader, to string) error {
+	text, err := io.ReadAll(manifests)
+	if err != nil {
+		return fmt.Errorf("reading the manifests: %w", err)
+	}
+	page, err := rights.Page(text)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, page, 0o644)
+}
