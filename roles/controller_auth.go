@@ -5,25 +5,19 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/auth"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
 )
 
-const (
-	// authService is the chart's Service that leads to the authentication endpoint.
-	authService = "liqod-auth"
-	// authRotation is the time between two checks of the age of its certificate.
-	authRotation = time.Hour
-)
+// authService is the chart's Service that leads to the authentication endpoint.
+const authService = "liqod-auth"
 
 // addAuthentication wires the authentication endpoint, which gives peers their identities.
 // Every replica serves it and renews its certificate, with or without the lease.
@@ -37,21 +31,10 @@ func (c *controller) addAuthentication() error {
 	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, c.env.Log); err != nil {
 		return err
 	}
-	keeper := certs.Keeper{
-		Kube: c.home.plain.kube, Secrets: secrets.Core().V1().Secrets().Lister(), Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName,
-		Hosts: authHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
-	}
-	key := loop.Key{Namespace: keeper.Namespace, Name: keeper.Name}
-	certificates := loop.New(loop.Config{
-		Name: "auth-certificates", Log: c.env.Log, Observer: c.env.Observer, Beside: func() []loop.Key { return []loop.Key{key} },
-		Sync: func(ctx context.Context, _ loop.Key) error {
-			if _, err := keeper.Keep(ctx); err != nil {
-				return err
-			}
-			return loop.After(authRotation)
-		},
-	})
-	if _, err := certificates.Watch(secrets.Core().V1().Secrets().Informer(), loop.Constant(key)); err != nil {
+	authority, err := certs.NewAuthority(certs.AuthorityConfig{Loop: "auth-certificates", Secrets: secrets.Core().V1().Secrets(), Keeper: certs.Keeper{
+		Kube: c.home.plain.kube, Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName, Hosts: authHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
+	}}, c.env.Observer)
+	if err != nil {
 		return err
 	}
 	requests := counter("liqod_authentication_requests_total", "Requests of peers; result is granted or the reason of the refusal.", "path", "result")
@@ -86,7 +69,7 @@ func (c *controller) addAuthentication() error {
 	})
 	c.actors = append(c.actors,
 		Actor{Name: "auth-caches", Run: runFactories(secrets)},
-		Actor{Name: "auth-certificates", Run: func(ctx context.Context) error { return certificates.Run(ctx, 1) }},
+		Actor{Name: "auth-certificates", Run: authority.Run},
 		Actor{Name: "auth", Run: func(ctx context.Context) error {
 			defer stopEvents()
 			return endpoint.Serve(ctx, cfg.Address, source.GetCertificate)

@@ -17,7 +17,7 @@ import (
 // Keepers may share a Secret: all but one get a conflict, and their callers retry.
 type Keeper struct {
 	Kube kubernetes.Interface
-	// Secrets may have further Secrets.
+	// Secrets may have further Secrets. An Authority sets it.
 	Secrets corelisters.SecretLister
 	// Namespace and Name are those of the Secret.
 	Namespace, Name string

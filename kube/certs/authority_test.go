@@ -1,4 +1,4 @@
-package admit
+package certs
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -32,7 +31,7 @@ func TestAuthority(t *testing.T) {
 		trusted := func() string {
 			secret, err := secrets.Get(t.Context(), "certs", metav1.GetOptions{})
 			require.NoError(t, err)
-			var source certs.Source
+			var source Source
 			require.NoError(t, source.Set(secret.Data))
 			m, err := mutating.Get(t.Context(), "liqod", metav1.GetOptions{})
 			require.NoError(t, err)
@@ -41,7 +40,7 @@ func TestAuthority(t *testing.T) {
 			for _, bundle := range [][]byte{m.Webhooks[0].ClientConfig.CABundle, m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle} {
 				require.Equal(t, source.Bundle(), bundle)
 			}
-			return string(secret.Data[certs.CertKey])
+			return string(secret.Data[CertKey])
 		}
 
 		stop := runAuthority(t, kube)
@@ -73,8 +72,8 @@ func runAuthority(t *testing.T, kube *fake.Clientset) (stop func()) {
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	configurations := factory.Admissionregistration().V1()
 	a, err := NewAuthority(AuthorityConfig{
-		Kube: kube, Secrets: factory.Core().V1().Secrets(), Mutating: configurations.MutatingWebhookConfigurations(), Validating: configurations.ValidatingWebhookConfigurations(),
-		Namespace: "liqod", Secret: "certs", Configuration: "liqod", Hosts: []string{"liqod-webhook.liqod.svc"}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
+		Keeper:  Keeper{Kube: kube, Namespace: "liqod", Name: "certs", Hosts: []string{"liqod-webhook.liqod.svc"}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)},
+		Secrets: factory.Core().V1().Secrets(), Mutating: configurations.MutatingWebhookConfigurations(), Validating: configurations.ValidatingWebhookConfigurations(), Configuration: "liqod",
 	}, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
