@@ -161,6 +161,35 @@ func TestEndpointLimitsSelfMade(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, a.Refusal)
 }
 
+// TestEndpointLimitsProofs: the limit of an address comes before its chains are verified, on one
+// connection as on many. Chains that prove an identity do not count.
+func TestEndpointLimitsProofs(t *testing.T) {
+	t.Parallel()
+	const perAddress = 5
+	w := newWorld(t, func(c *Config) { c.PerAddress = perAddress })
+	var peers []client
+	var grants []trust.Grant
+	for _, id := range []string{rome, "paris"} {
+		c := newClient(t, id, "uid-of-"+id)
+		peers, grants = append(peers, c), append(grants, w.enrolled(c))
+	}
+	w.clock.Step(time.Minute)
+	for range perAddress - 1 {
+		for i, c := range peers {
+			a := w.renew(renewal(t, []string{rome, "paris"}[i], grants[i].User, newKey(t)), c.pair(t, grants[i]), "")
+			require.Equal(t, http.StatusOK, a.status, a.Refusal)
+		}
+	}
+	cert := newCluster(t, w.clock.Now).issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: grants[0].User, Organization: []string{corev1beta1.PeersGroup}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, peers[0].key.Public())
+	before := w.proofs.Load()
+	for range 10 * perAddress {
+		a := w.renew(renewal(t, rome, grants[0].User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: peers[0].key}, "")
+		require.NotEqual(t, http.StatusOK, a.status)
+	}
+	require.LessOrEqual(t, w.proofs.Load()-before, int32(2*perAddress), "once for the address, and once for each request within its limit")
+}
+
 // TestEndpointLimitsLines: a client that sends requests without end does not fill the log.
 func TestEndpointLimitsLines(t *testing.T) {
 	t.Parallel()
@@ -179,20 +208,20 @@ func TestLimitsForgetAddresses(t *testing.T) {
 	l := newLimits(10, 2)
 	now := time.Now()
 	first := netip.MustParseAddr("192.0.2.1")
-	require.True(t, l.address(first, now))
-	require.True(t, l.address(netip.MustParseAddr("::ffff:192.0.2.1"), now))
-	require.False(t, l.address(first, now))
+	require.True(t, l.client("", first, now))
+	require.True(t, l.client("", netip.MustParseAddr("::ffff:192.0.2.1"), now))
+	require.False(t, l.client("", first, now))
 	for i := range 3 * mostAddresses {
-		require.True(t, l.address(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now))
+		require.True(t, l.client("", netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now))
 		require.LessOrEqual(t, len(l.each), mostAddresses)
 	}
-	require.True(t, l.address(first, now.Add(time.Minute)))
+	require.True(t, l.client("", first, now.Add(time.Minute)))
 
 	one, two, far := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff:2"), netip.MustParseAddr("2001:db8:0:1::1")
-	require.True(t, l.address(one, now))
-	require.True(t, l.address(two, now))
-	require.False(t, l.address(one, now), "one /64 is one party")
-	require.True(t, l.address(far, now))
+	require.True(t, l.client("", one, now))
+	require.True(t, l.client("", two, now))
+	require.False(t, l.client("", one, now), "one /64 is one party")
+	require.True(t, l.client("", far, now))
 }
 
 // TestServeCutsOffTheSlow: the real server disconnects slow clients.

@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ type cluster struct {
 	accounts map[string]string // tokens by "cluster id/account"
 	backs    map[string]string // tokens that peers sent, by cluster id
 	signings int
+	proofs   atomic.Int32 // chains that were verified
 	events   []string
 	own      []netip.Prefix
 
@@ -241,6 +243,7 @@ func (c *cluster) Authenticate(_ context.Context, token string) (string, error) 
 }
 
 func (c *cluster) ClientCAs(context.Context) (*x509.CertPool, error) {
+	c.proofs.Add(1)
 	pool := x509.NewCertPool()
 	pool.AddCert(c.ca)
 	return pool, nil

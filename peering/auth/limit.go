@@ -20,46 +20,54 @@ type limits struct {
 	lines      *rate.Limiter // log lines about refused requests
 	perAddress int           // requests per minute
 
-	mu    sync.Mutex
-	each  map[netip.Prefix]*rate.Limiter
-	users map[string]*rate.Limiter // of verified certificates; there are few
+	mu     sync.Mutex
+	each   map[netip.Prefix]*rate.Limiter
+	proofs map[netip.Prefix]*rate.Limiter // chains of certificates that proved nothing
+	users  map[string]*rate.Limiter       // of verified certificates; there are few
 }
 
 func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n) }
 
 func newLimits(all, perAddress int) *limits {
-	return &limits{all: perMinute(all), lines: perMinute(all), perAddress: perAddress, each: map[netip.Prefix]*rate.Limiter{}, users: map[string]*rate.Limiter{}}
+	return &limits{
+		all: perMinute(all), lines: perMinute(all), perAddress: perAddress,
+		each: map[netip.Prefix]*rate.Limiter{}, proofs: map[netip.Prefix]*rate.Limiter{}, users: map[string]*rate.Limiter{},
+	}
 }
 
 // client reports whether a request is within its limit, and counts it: that of the user, or
 // that of the address if user is empty.
 func (l *limits) client(user string, remote netip.Addr, now time.Time) bool {
-	if user == "" {
-		return l.address(remote, now)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.users[user]
-	if one == nil {
-		makeRoom(l.users, l.perAddress, now)
-		one = perMinute(l.perAddress)
-		l.users[user] = one
+	if user != "" {
+		return limiter(l.users, user, l.perAddress, now).AllowN(now, 1)
 	}
-	return one.AllowN(now, 1)
+	return limiter(l.each, serve.Neighbourhood(remote), l.perAddress, now).AllowN(now, 1)
 }
 
-// address reports whether a request from an address is within its limit, and counts it.
-func (l *limits) address(remote netip.Addr, now time.Time) bool {
+// proof counts a chain of certificates from an address, before it is verified. It returns nil
+// beyond the limit, and else what takes the count back. Requests without certificates do not
+// count, so that they keep no peer with the same address out.
+func (l *limits) proof(remote netip.Addr, now time.Time) (valid func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := serve.Neighbourhood(remote)
-	one := l.each[key]
-	if one == nil {
-		makeRoom(l.each, l.perAddress, now)
-		one = perMinute(l.perAddress)
-		l.each[key] = one
+	place := limiter(l.proofs, serve.Neighbourhood(remote), l.perAddress, now).ReserveN(now, 1)
+	if place.DelayFrom(now) > 0 {
+		place.CancelAt(now)
+		return nil
 	}
-	return one.AllowN(now, 1)
+	return func() { place.CancelAt(now) }
+}
+
+func limiter[K comparable](each map[K]*rate.Limiter, key K, perMin int, now time.Time) *rate.Limiter {
+	one := each[key]
+	if one == nil {
+		makeRoom(each, perMin, now)
+		one = perMinute(perMin)
+		each[key] = one
+	}
+	return one
 }
 
 // makeRoom drops the limiters of clients that have been idle long enough to have their

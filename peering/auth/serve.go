@@ -27,7 +27,7 @@ const (
 	peersAtOnce = 32
 	eachAtOnce  = 4
 	// longestChain is the number of certificates up to which a client's chain is verified
-	// before its address is counted.
+	// for a budget of its own.
 	longestChain = 4
 	// answerTimeout includes the time that a signer may take, and the wait for the
 	// controller to bind rights in a new tenant namespace.
@@ -111,20 +111,27 @@ func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string,
 }
 
 // verified returns the user of a request whose certificate proves it, or "" for all
-// others. It does not answer whether the user still has rights.
-func (e *Endpoint) verified(r *http.Request) string {
+// others, also beyond the limit of the address. It does not answer whether the user still has
+// rights.
+func (e *Endpoint) verified(r *http.Request, remote netip.Addr) string {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates) > longestChain {
+		return ""
+	}
+	valid := e.limits.proof(remote, e.cfg.Clock.Now())
+	if valid == nil {
 		return ""
 	}
 	user, err := e.user(r.Context(), proof{chain: r.TLS.PeerCertificates})
 	if err != nil || !strings.HasPrefix(user, corev1beta1.PeerUserPrefix) || !trust.InPeersGroup(r.TLS.PeerCertificates[0].Subject) {
 		return ""
 	}
+	valid()
 	return user
 }
 
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, answer func(*http.Request, []byte) (any, string, error)) {
-	remote, user := remoteAddress(r), e.verified(r)
+	remote := serve.Address(r.RemoteAddr)
+	user := e.verified(r, remote)
 	if !e.limits.client(user, remote, e.cfg.Clock.Now()) {
 		e.refuse(w, path, remote, "", tooMany())
 		return
@@ -228,8 +235,6 @@ func decode(body []byte, into any) error {
 	}
 	return nil
 }
-
-func remoteAddress(r *http.Request) netip.Addr { return serve.Address(r.RemoteAddr) }
 
 // Serve listens on a TCP address and answers requests until ctx is done. certificate
 // returns the server's certificate with its authority in the chain, as peers identify the
