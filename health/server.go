@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
 	"github.com/liqod/liqod/kube/serve"
@@ -39,8 +38,7 @@ type Server struct {
 	cfg ServerConfig
 }
 
-// Limits of the server. The kubelet and Prometheus use one or two connections each. An answer
-// with all metrics is in memory until its client has read it.
+// Limits of the server. The kubelet and Prometheus use one or two connections each.
 const (
 	connections        = 128
 	addressConnections = 16
@@ -58,7 +56,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", &pages{gatherer: s.cfg.Metrics})
 	if s.cfg.Profiles {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
