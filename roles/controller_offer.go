@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
@@ -37,7 +38,7 @@ func (c *controller) addOffers() error {
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
-		Policy: sharingPolicy(c.env.Config.Sharing), Incoming: incoming, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: incoming, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err
@@ -84,15 +85,12 @@ func (c *controller) credentials(clusterID string) (secret string, ok bool) {
 	return name, ok
 }
 
-// selectable returns the rule for labels by which peers may select nodes.
-func selectable(allowed []string) func(key string) bool {
-	return func(key string) bool { return rules.SelectorAllowed(allowed, key) }
-}
-
-func sharingPolicy(s config.Sharing) offer.Policy {
+func sharingPolicy(cfg *config.Effective, clusters corelisters.ForeignClusterLister) offer.Policy {
+	s := cfg.Sharing
 	return offer.Policy{
 		Mode: offer.Mode(s.Mode), Percentage: int64(s.Percentage), Limit: config.Amounts(s.Limits), PeerLimits: config.AmountsOfPeers(s.PeerLimits),
-		NodeSelector: config.Pairs(s.NodeSelector), SelectorLabels: s.SelectorLabels, Selectable: selectable(s.SelectorLabels), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
+		SelectorLabels: perPeer(cfg, clusters, func(cfg config.Config) []string { return cfg.Sharing.SelectorLabels }), Selectable: rules.SelectorAllowed,
+		NodeSelector: config.Pairs(s.NodeSelector), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
 		StorageClasses: s.StorageClasses, IngressClasses: s.IngressClasses, LoadBalancerClasses: s.LoadBalancerClasses,
 		Enforcement: offloadingv1beta1.LimitsEnforcement(s.LimitsEnforcement),
 	}

@@ -20,14 +20,17 @@ import (
 
 func (c *controller) addWorkload() error {
 	classes, quotas := c.own.Storage().V1().StorageClasses(), c.liqo.Offloading().V1beta1().Quotas()
-	harden := hardener{allowed: allowedToPeers(c.env.Config.Config, classes.Lister()), quotas: quotas.Lister()}
+	peers := c.liqo.Core().V1beta1().ForeignClusters()
+	harden := hardener{
+		allowed: perPeer(c.env.Config, peers.Lister(), func(cfg config.Config) rules.Allowed { return allowedToPeers(cfg, classes.Lister()) }), quotas: quotas.Lister(),
+	}
 	lease := c.env.Config.Lease
 	enforcer, err := pod.New(pod.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ShadowPods: c.liqo.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
-		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: quotas.Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: peers.Informer(), Quotas: quotas.Informer(),
 		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
-		Harden: countPods(c.env.Denied, harden.harden), Metadata: c.env.Config.Sharing.Metadata(), AlwaysPull: c.cfg.AlwaysPullImages,
+		Harden: countPods(c.env.Denied, harden.harden), Metadata: perPeer(c.env.Config, peers.Lister(), metadataOf), AlwaysPull: c.cfg.AlwaysPullImages,
 		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -69,13 +72,13 @@ func provisioned(classes storagelisters.StorageClassLister) func(string) bool {
 
 // hardener hardens the pods of each consumer.
 type hardener struct {
-	allowed rules.Allowed
+	allowed func(consumer string) rules.Allowed
 	quotas  offloadinglisters.QuotaLister
 }
 
 // harden also accepts the labels of the consumer's Quotas: it was told of these nodes.
 func (h hardener) harden(consumer string, spec *corev1.PodSpec) error {
-	allowed := h.allowed
+	allowed := h.allowed(consumer)
 	quotas, err := h.quotas.Quotas(corev1beta1.TenantNamespace(consumer)).List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("looking up the Quotas of cluster %s: %w", consumer, err)

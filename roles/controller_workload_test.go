@@ -10,9 +10,12 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // TestDefaultsHoldBetweenOrganisations: by the defaults of config.yaml an ordinary pod of a
@@ -30,7 +33,7 @@ func TestDefaultsHoldBetweenOrganisations(t *testing.T) {
 	require.NoError(t, err)
 	cfg.ClusterID, cfg.Sharing.NodeSelector = "milan", []string{"shared=yes"}
 	classes := storagelisters.NewStorageClassLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil))
-	h := hardener{allowed: allowedToPeers(cfg.Config, classes), quotas: offloadinglisters.NewQuotaLister(quotas)}
+	h := hardener{allowed: func(string) rules.Allowed { return allowedToPeers(cfg.Config, classes) }, quotas: offloadinglisters.NewQuotaLister(quotas)}
 
 	source := func(s corev1.VolumeSource) []corev1.Volume { return []corev1.Volume{{Name: "v", VolumeSource: s}} }
 	for name, tc := range map[string]struct {
@@ -71,18 +74,39 @@ func TestDefaultsHoldBetweenOrganisations(t *testing.T) {
 	}
 }
 
-// TestTrustOpensTheBundle: with sharing.trust Organisation, what the defaults refuse between
-// organisations runs, but nothing that reaches files of nodes or their own use.
+// TestTrustOpensTheBundle: from a peer that is trusted as Organisation, by the setting or by its
+// ForeignCluster, what the defaults refuse between organisations runs, but nothing that reaches
+// files of nodes or their own use. It is refused from a Strict peer of the same cluster.
 func TestTrustOpensTheBundle(t *testing.T) {
 	t.Parallel()
+	for setting, other := range map[corev1beta1.Trust]corev1beta1.Trust{
+		corev1beta1.TrustOrganisation: corev1beta1.TrustStrict, corev1beta1.TrustStrict: corev1beta1.TrustOrganisation,
+	} {
+		t.Run(string(setting), func(t *testing.T) {
+			t.Parallel()
+			peers := map[corev1beta1.Trust]string{setting: "rome", other: "oslo"}
+			apart := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+			fc := foreignCluster("oslo", "oslo")
+			fc.Spec.Trust = other
+			require.NoError(t, apart.Add(foreignCluster("rome", "rome")))
+			require.NoError(t, apart.Add(fc))
+			testBundle(t, setting, corelisters.NewForeignClusterLister(apart), peers[corev1beta1.TrustOrganisation], peers[corev1beta1.TrustStrict])
+		})
+	}
+}
+
+func testBundle(t *testing.T, setting corev1beta1.Trust, peers corelisters.ForeignClusterLister, open, strict string) {
 	text, err := os.ReadFile("../config.yaml")
 	require.NoError(t, err)
 	settings, err := config.Schema(text)
 	require.NoError(t, err)
-	cfg, err := config.Load(config.Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=Organisation"}})
+	cfg, err := config.Load(config.Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=" + string(setting)}})
 	require.NoError(t, err)
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	h := hardener{allowed: allowedToPeers(cfg.Config, storagelisters.NewStorageClassLister(index)), quotas: offloadinglisters.NewQuotaLister(index)}
+	allowed := func(cfg config.Config) rules.Allowed {
+		return allowedToPeers(cfg, storagelisters.NewStorageClassLister(index))
+	}
+	h := hardener{allowed: perPeer(cfg, peers, allowed), quotas: offloadinglisters.NewQuotaLister(index)}
 	spec := corev1.PodSpec{
 		NodeSelector: map[string]string{"example.com/vault": "yes"},
 		Volumes:      []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}},
@@ -90,15 +114,25 @@ func TestTrustOpensTheBundle(t *testing.T) {
 			{Key: "dedicated", Operator: corev1.TolerationOpExists}, {Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists},
 		},
 	}
-	require.NoError(t, h.harden("rome", &spec))
+	require.ErrorContains(t, h.harden(strict, spec.DeepCopy()), "sharing.selectorLabels")
+	require.NoError(t, h.harden(open, &spec))
 	require.Equal(t, []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}, spec.Tolerations)
 	for name, refused := range map[string]corev1.PodSpec{
 		"controller.volumeTypes": {Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}},
 		"sharing.selectorLabels": {NodeSelector: map[string]string{"alpha.eksctl.io/instance-id": "i-1"}},
 	} {
-		require.ErrorContains(t, h.harden("rome", &refused), name)
+		require.ErrorContains(t, h.harden(open, &refused), name)
 	}
-	policy := sharingPolicy(cfg.Sharing)
-	require.True(t, policy.Selectable("example.com/vault"))
-	require.False(t, policy.Selectable(corev1.LabelHostname))
+	policy := sharingPolicy(cfg, peers)
+	require.True(t, policy.Selectable(policy.SelectorLabels(open), "example.com/vault"))
+	require.False(t, policy.Selectable(policy.SelectorLabels(open), corev1.LabelHostname))
+	require.False(t, policy.Selectable(policy.SelectorLabels(strict), "example.com/vault"))
+	metadata, bounds := perPeer(cfg, peers, metadataOf), perPeer(cfg, peers, serviceBounds)
+	require.True(t, metadata(open).Annotations.Allows("cert-manager.io/cluster-issuer", "x"))
+	require.False(t, metadata(strict).Annotations.Allows("cert-manager.io/cluster-issuer", "x"))
+	require.False(t, metadata(open).Labels.Has("istio.io/rev"))
+	require.True(t, metadata(strict).Labels.Has("istio.io/rev"))
+	named := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
+	require.Empty(t, bounds(open).Refuse(named, nil))
+	require.NotEmpty(t, bounds(strict).Refuse(named, nil))
 }

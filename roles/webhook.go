@@ -101,7 +101,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}
 	rules := rulesForPeople(h.plain, own, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
-	rulesForPeers(env.Config.Sharing, core, env.Denied, rules)
+	rulesForPeers(env.Config, own.Core().V1beta1().ForeignClusters(), core, env.Denied, rules)
 	rules[validateSessionPath] = countRequests(env.Denied, deniedSession, namespace.PeerSessionRule{Pods: h.plain.kube.CoreV1()}.Decide)
 	if err := measure(env.Registry, rules); err != nil {
 		return Parts{}, err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
@@ -35,10 +36,10 @@ func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clust
 
 // rulesForPeers adds the rules for objects that peers reflect, by path. denied counts what
 // they refuse.
-func rulesForPeers(sharing config.Sharing, own informers.SharedInformerFactory, denied func(consumer, reason string), add map[string]admit.Func) {
-	ingresses, classes := own.Networking().V1().Ingresses(), own.Storage().V1().StorageClasses()
-	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}}
-	metadata := namespace.PeerMetadataRule{Metadata: sharing.Metadata()}
+func rulesForPeers(cfg *config.Effective, peers coreinformers.ForeignClusterInformer, own informers.SharedInformerFactory, denied func(consumer, reason string), add map[string]admit.Func) {
+	ingresses, classes, sharing := own.Networking().V1().Ingresses(), own.Storage().V1().StorageClasses(), cfg.Sharing
+	services := namespace.PeerServiceRule{Bounds: perPeer(cfg, peers.Lister(), serviceBounds), Synced: peers.Informer().HasSynced}
+	metadata := namespace.PeerMetadataRule{Metadata: perPeer(cfg, peers.Lister(), metadataOf), Synced: peers.Informer().HasSynced}
 	hosts := namespace.PeerIngressRule{
 		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
 	}
@@ -49,6 +50,10 @@ func rulesForPeers(sharing config.Sharing, own informers.SharedInformerFactory, 
 	add[mutateMetadataPath] = countRequests(denied, deniedAnnotations, metadata.Decide)
 	add[validateIngressPath] = countRequests(denied, deniedIngress, hosts.Decide)
 	add[validateClaimPath] = countRequests(denied, deniedClaim, claims.Decide)
+}
+
+func serviceBounds(cfg config.Config) rules.ServiceBounds {
+	return rules.ServiceBounds{Types: cfg.Sharing.ServiceTypes, Fields: cfg.Sharing.ServiceFields}
 }
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request

@@ -173,6 +173,7 @@ func TestChart(t *testing.T) {
 	})
 	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
 	t.Run("metadata of peers", func(t *testing.T) { chartPeerMetadata(t, plain) })
+	t.Run("trust in peers", func(t *testing.T) { chartTrust(t, c, plain) })
 }
 
 // chartMonitoring checks what is installed for Prometheus and Grafana; and that it is refused

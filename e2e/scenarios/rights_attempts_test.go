@@ -61,6 +61,7 @@ func forbidden(t *testing.T, p attacker) {
 	allForbidden(t, negotiationAttempts(t, p))
 	allForbidden(t, networkAttempts(t, p))
 	allForbidden(t, heartbeatAttempts(t, p))
+	allForbidden(t, trustAttempts(p))
 }
 
 // collision asks for a pod of a name that the provider's own pod has.

@@ -93,6 +93,7 @@ func TestPeerRights(t *testing.T) {
 	t.Run("forced", func(t *testing.T) { forced(t, p) })
 	t.Run("refused", func(t *testing.T) { refused(t, p, refusedSpecs()) })
 	t.Run("forbidden", func(t *testing.T) { forbidden(t, p) })
+	t.Run("trust", func(t *testing.T) { trustedApart(t, p) })
 	t.Run("without-label", func(t *testing.T) { withoutLabel(t, p) })
 	t.Run("lent", func(t *testing.T) { lent(t, w) })
 	t.Run("twins", func(t *testing.T) { otherTwins(t, w) })

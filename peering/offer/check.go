@@ -73,9 +73,10 @@ func checkRequest(r *corev1beta1.CapacityRequest) error {
 // checkSelector returns the reason for which the nodes that a request selects are not told
 // of.
 func checkSelector(f Facts, p Policy) error {
-	accepted := slices.Concat(p.SelectorLabels, slices.Sorted(maps.Keys(p.NodeSelector)))
+	listed := p.SelectorLabels(f.Consumer)
+	accepted := slices.Concat(listed, slices.Sorted(maps.Keys(p.NodeSelector)))
 	for _, key := range slices.Sorted(maps.Keys(f.Request.NodeSelector)) {
-		if !slices.Contains(accepted, key) && (p.Selectable == nil || !p.Selectable(key)) {
+		if !slices.Contains(accepted, key) && (p.Selectable == nil || !p.Selectable(listed, key)) {
 			return fmt.Errorf("nodeSelector: label %s is not accepted: cluster %s accepts from peers: %s; its administrators can allow more by the setting sharing.selectorLabels",
 				key, f.Provider, cmp.Or(strings.Join(accepted, ", "), "none"))
 		}

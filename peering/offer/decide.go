@@ -64,11 +64,11 @@ type Policy struct {
 	PeerLimits map[string]corev1.ResourceList
 	// NodeSelector selects the nodes that are shared.
 	NodeSelector map[string]string
-	// SelectorLabels are the keys of the labels by which a request may select nodes, beside
-	// those of NodeSelector. With any label, the answers would tell of single nodes.
-	SelectorLabels []string
-	// Selectable reports whether a request may select nodes by a further label; nil: by none.
-	Selectable func(key string) bool
+	// SelectorLabels returns the keys of the labels by which the request of a consumer may
+	// select nodes, beside those of NodeSelector. With any label, the answers would tell of
+	// single nodes. Selectable reports whether such a list accepts a further label; nil: none.
+	SelectorLabels func(consumer string) []string
+	Selectable     func(accepted []string, key string) bool
 	// UpdateThreshold is the change of an amount, in percent, above which an offer follows
 	// it.
 	UpdateThreshold int64

@@ -27,7 +27,7 @@ func of3(cpu, memory, pods string) list {
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func automatic() Policy {
-	return Policy{Mode: Automatic, Percentage: 100, UpdateThreshold: 10, SelectorLabels: []string{"x", "arch"}}
+	return Policy{Mode: Automatic, Percentage: 100, UpdateThreshold: 10, SelectorLabels: func(string) []string { return []string{"x", "arch"} }}
 }
 
 func node(name string, amounts list, labels ...string) Node {
@@ -280,7 +280,7 @@ func TestAnswersTellOfNoSingleNode(t *testing.T) {
 	// A further rule of the provider.
 	p.NodeSelector = nil
 	require.Equal(t, ReasonInvalidRequest, Decide(f, p).Reason)
-	p.Selectable = func(key string) bool { return key == "pool" }
+	p.Selectable = func(_ []string, key string) bool { return key == "pool" }
 	require.Equal(t, ReasonOffered, Decide(f, p).Reason)
 }
 
@@ -338,7 +338,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		p := Policy{Mode: Automatic, Percentage: int64(r.IntN(101)), UpdateThreshold: int64(r.IntN(30)), SelectorLabels: []string{"x"}}
+		p := Policy{Mode: Automatic, Percentage: int64(r.IntN(101)), UpdateThreshold: int64(r.IntN(30)), SelectorLabels: func(string) []string { return []string{"x"} }}
 		nodes := []Node{node("a", of3("10", "10Gi", "100"), "x", "1"), node("b", of3("7", "3Gi", "50"), "x", "2")}
 		offers := map[string]sharingv1alpha1.ResourceOfferSpec{}
 		for range 20 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	podrules "github.com/liqod/liqod/shadow/rules"
 )
 
@@ -68,7 +69,7 @@ var rules = map[string]kind{
 	"peering.renewAt":          fraction(0.01, 0.95),
 	"peering.acceptOffers":     oneOf("Automatic", "Manual"),
 
-	"sharing.trust":               oneOf(TrustStrict, TrustOrganisation),
+	"sharing.trust":               oneOf(string(corev1beta1.TrustStrict), string(corev1beta1.TrustOrganisation)),
 	"sharing.mode":                oneOf("Automatic", "Manual", "Never"),
 	"sharing.percentage":          integer(0, 100),
 	"sharing.limits":              list(amount()),

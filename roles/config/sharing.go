@@ -12,15 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	podrules "github.com/liqod/liqod/shadow/rules"
 )
 
 // Sharing configures the capacity that this cluster offers its peers.
 type Sharing struct {
-	// Trust is TrustStrict or TrustOrganisation.
-	Trust      string `mapstructure:"trust"`
-	Mode       string `mapstructure:"mode"`
-	Percentage int    `mapstructure:"percentage"`
+	// Trust applies to the peers whose ForeignCluster has none of its own. Under has the
+	// settings that follow it.
+	Trust      corev1beta1.Trust `mapstructure:"trust"`
+	Mode       string            `mapstructure:"mode"`
+	Percentage int               `mapstructure:"percentage"`
 	// Limits are amounts, PeerLimits such of one peer: Amounts and AmountsOfPeers read them.
 	Limits     []string `mapstructure:"limits"`
 	PeerLimits []string `mapstructure:"peerLimits"`

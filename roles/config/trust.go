@@ -3,27 +3,33 @@ package config
 import (
 	"slices"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	podrules "github.com/liqod/liqod/shadow/rules"
 )
 
-// Values of Sharing.Trust.
-const (
-	TrustStrict       = "Strict"
-	TrustOrganisation = "Organisation"
-)
+// byTrust is the origin of the values that sharing.trust gives.
+const byTrust = "sharing.trust " + string(corev1beta1.TrustOrganisation)
 
-// ofOrganisation returns the defaults of settings if sharing.trust is TrustOrganisation. A
-// setting that is not listed keeps its default of config.yaml.
-func ofOrganisation() map[string]any {
-	return map[string]any{
-		"controller.twinNames":   []string{"*"},
-		"controller.volumeTypes": volumesOfOrganisation(),
-		"controller.tolerations": []string{podrules.AllKeys},
-		"sharing.selectorLabels": []string{podrules.AllKeys},
-		"sharing.serviceTypes":   []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
-		"sharing.serviceFields":  []string{podrules.FieldNodePort},
-		"sharing.annotations":    []string{podrules.AllKeys},
-		"sharing.labelsLeftOut":  []string{},
+// followed is a setting whose default follows the trust in a peer.
+type followed struct {
+	key   string
+	field func(*Config) *[]string
+	// open is its default for peers that are trusted as TrustOrganisation. For others it has the
+	// default of config.yaml.
+	open []string
+}
+
+// following returns the settings that follow the trust in a peer.
+func following() []followed {
+	return []followed{
+		{"controller.twinNames", func(c *Config) *[]string { return &c.Controller.TwinNames }, []string{"*"}},
+		{"controller.volumeTypes", func(c *Config) *[]string { return &c.Controller.VolumeTypes }, volumesOfOrganisation()},
+		{"controller.tolerations", func(c *Config) *[]string { return &c.Controller.Tolerations }, []string{podrules.AllKeys}},
+		{"sharing.selectorLabels", func(c *Config) *[]string { return &c.Sharing.SelectorLabels }, []string{podrules.AllKeys}},
+		{"sharing.serviceTypes", func(c *Config) *[]string { return &c.Sharing.ServiceTypes }, []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}},
+		{"sharing.serviceFields", func(c *Config) *[]string { return &c.Sharing.ServiceFields }, []string{podrules.FieldNodePort}},
+		{"sharing.annotations", func(c *Config) *[]string { return &c.Sharing.Annotations }, []string{podrules.AllKeys}},
+		{"sharing.labelsLeftOut", func(c *Config) *[]string { return &c.Sharing.LabelsLeftOut }, []string{}},
 	}
 }
 
@@ -38,12 +44,36 @@ func volumesOfOrganisation() []string {
 // trust replaces the defaults of settings as sharing.trust says. A setting that any source
 // gives keeps its value.
 func (e *Effective) trust() {
-	if e.value("sharing.trust") != TrustOrganisation {
+	if e.value("sharing.trust") != string(corev1beta1.TrustOrganisation) {
 		return
 	}
-	for key, value := range ofOrganisation() {
-		if e.origin[key] == "default" {
-			e.set(key, value, "sharing.trust "+TrustOrganisation)
+	for _, s := range following() {
+		if e.origin[s.key] == "default" {
+			e.set(s.key, s.open, byTrust)
 		}
 	}
+}
+
+// Under returns the configuration for a peer that is trusted as given. A setting that any
+// source gives has the same value for all peers.
+func (e *Effective) Under(trust corev1beta1.Trust) Config {
+	out := e.Config
+	for _, s := range following() {
+		switch origin := e.origin[s.key]; {
+		case origin != "default" && origin != byTrust:
+		case trust == corev1beta1.TrustOrganisation:
+			*s.field(&out) = s.open
+		default:
+			*s.field(&out) = e.usual(s.key)
+		}
+	}
+	return out
+}
+
+// usual returns the list that config.yaml has for a setting.
+func (e *Effective) usual(key string) []string {
+	i := slices.IndexFunc(e.settings, func(s Setting) bool { return s.Key == key })
+	value, _ := rules[key].parse(e.settings[i].Default)
+	list, _ := value.([]string)
+	return list
 }

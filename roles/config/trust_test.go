@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
 func TestTrust(t *testing.T) {
@@ -16,7 +18,7 @@ func TestTrust(t *testing.T) {
 	settings := schema(t)
 	strict, err := Load(Sources{Settings: settings})
 	require.NoError(t, err)
-	require.Equal(t, TrustStrict, strict.Sharing.Trust)
+	require.Equal(t, corev1beta1.TrustStrict, strict.Sharing.Trust)
 	open, err := Load(Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=Organisation"}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"*"}, open.Controller.TwinNames)
@@ -28,11 +30,18 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, []string{"nodePort"}, open.Sharing.ServiceFields)
 	require.Equal(t, []string{"*"}, open.Sharing.Annotations)
 	require.Equal(t, "baseline", open.Controller.PodSecurityLevel)
-	for key := range ofOrganisation() {
+	for _, s := range following() {
+		key := s.key
 		require.NotEqual(t, strict.value(key), open.value(key), "%s: trust changes nothing", key)
 		require.Contains(t, settingOf(settings, "sharing.trust").Help, key, "its help names every setting")
-		_, ok := rules[key].parse(ofOrganisation()[key])
+		_, ok := rules[key].parse(s.open)
 		require.True(t, ok, key)
+		// The peers of one cluster are trusted apart, whatever the setting says.
+		for _, e := range []*Effective{strict, open} {
+			closed, wide := e.Under(corev1beta1.TrustStrict), e.Under(corev1beta1.TrustOrganisation)
+			require.Equal(t, strict.value(key), *s.field(&closed), key)
+			require.Equal(t, open.value(key), *s.field(&wide), key)
+		}
 	}
 
 	var out bytes.Buffer
@@ -53,6 +62,11 @@ func TestTrustGivesWayToSettings(t *testing.T) {
 	require.Equal(t, []string{"ClusterIP"}, e.Sharing.ServiceTypes)
 	require.Equal(t, []string{"example.com/*", "a.example.com/b"}, e.Sharing.Annotations)
 	require.Equal(t, []string{"*"}, e.Sharing.SelectorLabels)
+	for _, trust := range []corev1beta1.Trust{corev1beta1.TrustStrict, corev1beta1.TrustOrganisation} {
+		under := e.Under(trust)
+		require.Empty(t, under.Controller.TwinNames, trust)
+		require.Equal(t, []string{"ClusterIP"}, under.Sharing.ServiceTypes, trust)
+	}
 	for _, bad := range []string{
 		"--sharing.trust=organisation", "--sharing.trust=", "--sharing.annotations=exa mple.com/a", "--sharing.annotations=example.com/", "--sharing.annotations=Example.com/*", "--sharing.annotations=a*",
 		"--controller.tolerations=*:NoSchedule", "--sharing.selectorLabels=example.com/*",
@@ -72,7 +86,8 @@ func settingOf(settings []Setting, key string) (found Setting) {
 }
 
 // TestChartHasTheSameLists: the chart's admission policies and webhooks are made from the
-// lists of config.yaml, and from those of Organisation.
+// lists of config.yaml. Where these follow the trust in a peer, the webhook is called for what
+// a Strict peer may not write, and judges by the peer.
 func TestChartHasTheSameLists(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../charts/liqod/templates/_helpers.tpl")
@@ -81,22 +96,18 @@ func TestChartHasTheSameLists(t *testing.T) {
 	_, helper, found := strings.Cut(string(text), `{{- define "liqod.sharing.list" -}}`)
 	require.True(t, found)
 	helper, _, _ = strings.Cut(helper, "{{- define")
-	usual, organisation, found := strings.Cut(helper, `"Organisation"`)
-	require.True(t, found)
-	for part, trust := range map[string]string{usual: TrustStrict, organisation: TrustOrganisation} {
-		e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.trust="+trust)})
-		require.NoError(t, err)
-		lists := regexp.MustCompile(`"(\w+)" (?:\(list (.*?)\)|list\b)`).FindAllStringSubmatch(part, -1)
-		require.NotEmpty(t, lists)
-		for _, m := range lists {
-			want := []string{}
-			for _, quoted := range strings.Fields(m[2]) {
-				want = append(want, strings.Trim(quoted, `"`))
-			}
-			require.Equal(t, want, e.value("sharing."+m[1]), "sharing.%s with %s", m[1], trust)
+	e, err := Load(Sources{Settings: settings})
+	require.NoError(t, err)
+	lists := regexp.MustCompile(`"(\w+)" (?:\(list (.*?)\)|list\b)`).FindAllStringSubmatch(helper, -1)
+	require.NotEmpty(t, lists)
+	for _, m := range lists {
+		want := []string{}
+		for _, quoted := range strings.Fields(m[2]) {
+			want = append(want, strings.Trim(quoted, `"`))
 		}
+		require.Equal(t, want, e.value("sharing."+m[1]), "sharing.%s", m[1])
 	}
 	for _, key := range []string{"serviceTypes", "annotations", "labelsLeftOut"} {
-		require.Regexp(t, `"`+key+`" \(?list`, organisation)
+		require.Regexp(t, `"`+key+`" \(list`, helper)
 	}
 }

@@ -213,7 +213,7 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 // of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
 	peer := peerOf(twin)
-	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata, node: e.isNode, pod: e.podsOf(twin)}
+	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, pod: e.podsOf(twin)}
 	fc, err := store.OrNil(e.clusters.Get(peer))
 	if err != nil {
 		return addressRules{}, nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)

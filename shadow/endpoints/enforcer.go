@@ -49,8 +49,9 @@ type Config struct {
 	Pods cache.SharedIndexInformer
 	// Remap translates the consumers' addresses.
 	Remap Remapper
-	// Metadata is the rule for labels and annotations that consumers set on EndpointSlices.
-	Metadata rules.Metadata
+	// Metadata returns the rule for labels and annotations that a consumer sets on
+	// EndpointSlices. A change of its ForeignCluster may change the result.
+	Metadata func(consumer string) rules.Metadata
 	// Grace is how long endpoints keep their last readiness while the health of their
 	// cluster is Unknown.
 	Grace time.Duration

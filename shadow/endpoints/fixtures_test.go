@@ -218,3 +218,5 @@ func predecessors(s *discoveryv1.EndpointSlice) {
 	record.Shadow = "shadow-0"
 	s.Annotations[AppliedAnnotation] = record.String()
 }
+
+func noMetadata(string) rules.Metadata { return rules.Metadata{} }

@@ -78,7 +78,7 @@ func (r *rig) restart() {
 	r.events = record.NewFakeRecorder(100)
 	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
 	e, err := New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace,
+		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace, Metadata: noMetadata,
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),

@@ -140,6 +140,33 @@ func TestTwinNames(t *testing.T) {
 	})
 }
 
+// TestTwinNamesFollowTheTrust: the names that a peer may give follow its ForeignCluster, at once;
+// a twin that it has stays.
+func TestTwinNamesFollowTheTrust(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"}))
+		clusters := w.liqoInformers.Core().V1beta1().ForeignClusters().Lister()
+		w.providerWith(func(cfg *MapsConfig) {
+			cfg.TwinNames = func(peer string) []string {
+				fc, err := clusters.Get(peer)
+				require.NoError(t, err)
+				return map[corev1beta1.Trust][]string{corev1beta1.TrustOrganisation: {"*"}}[fc.Spec.Trust]
+			}
+		})
+		w.backsOff("web", "end in -rome")
+		trust := func(trust corev1beta1.Trust) {
+			fc := romeCluster(romeUser)
+			fc.Spec.Trust = trust
+			_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		trust(corev1beta1.TrustOrganisation)
+		w.accepted("web")
+		trust(corev1beta1.TrustStrict)
+		w.accepted("web")
+	})
+}
+
 // TestStaleCacheTakesNoAcceptanceBack: a stale cache shows a namespace without its
 // acceptance; the namespace stays a twin.
 func TestStaleCacheTakesNoAcceptanceBack(t *testing.T) {

@@ -43,10 +43,10 @@ type MapsConfig struct {
 	// ServiceAccount is the name of the controller's service account in OwnNamespace. Maps
 	// binds it to ControllerTwinRole in every twin namespace.
 	ServiceAccount string
-	// TwinNames are patterns, as of path.Match, of the names that peers may give to their
+	// TwinNames returns patterns, as of path.Match, of the names that a peer may give to its
 	// twins, beside those that end in - and the peer's id. A namespace that accepts a peer
-	// may have any name.
-	TwinNames []string
+	// may have any name. A change of the peer's ForeignCluster may change its result.
+	TwinNames func(peer string) []string
 	// PodSecurityLevel is the pod-security level that twin namespaces enforce: privileged,
 	// baseline or restricted.
 	PodSecurityLevel string

@@ -21,41 +21,63 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
+// ofPeer returns what a peer writes and its id, or the answer for what no peer writes, or what
+// cannot be judged before the named objects are known.
+func ofPeer[T any, P interface {
+	*T
+	metav1.Object
+}](req *admissionv1.AdmissionRequest, objects string, known func() bool) (obj, old P, peer string, answer *admit.Response) {
+	obj, old, answer = admit.Objects[T, P](req)
+	peer = corev1beta1.PeerOfUser(req.UserInfo.Username)
+	switch {
+	case answer != nil:
+	case peer == "":
+		answer = new(admit.Allow())
+	case !known():
+		answer = &admit.Response{Message: "the webhook of liqod does not know the " + objects + " of this cluster yet: try again", Code: http.StatusServiceUnavailable}
+	}
+	return obj, old, peer, answer
+}
+
 // PeerServiceRule is the webhook's rule for Services that peers write. It must be called in
 // the mutating phase, before the API server allocates addresses and ports: afterwards they
 // look like those that the peer has chosen.
-type PeerServiceRule struct{ Bounds rules.ServiceBounds }
+type PeerServiceRule struct {
+	// Bounds returns those of a peer, by its ForeignCluster. Synced reports whether the
+	// ForeignClusters are known; until then the rule refuses.
+	Bounds func(peer string) rules.ServiceBounds
+	Synced func() bool
+}
 
 // Decide refuses a Service outside of the bounds.
 func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
-	s, old, answer := admit.Objects[corev1.Service](req)
-	switch {
-	case answer != nil:
+	s, old, peer, answer := ofPeer[corev1.Service](req, "ForeignClusters", r.Synced)
+	if answer != nil {
 		return *answer
-	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
-		return admit.Allow()
 	}
-	return admit.Verdict(r.Bounds.Refuse(s, old), nil)
+	return admit.Verdict(r.Bounds(peer).Refuse(s, old), nil)
 }
 
 // PeerMetadataRule is the webhook's rule for labels and annotations of everything that peers
 // reflect.
-type PeerMetadataRule struct{ Metadata rules.Metadata }
+type PeerMetadataRule struct {
+	// Metadata returns the rule for a peer, by its ForeignCluster. Synced reports whether the
+	// ForeignClusters are known; until then the rule refuses.
+	Metadata func(peer string) rules.Metadata
+	Synced   func() bool
+}
 
 // Decide removes labels and annotations that peers may not set.
 func (r PeerMetadataRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
-	obj, old, answer := admit.Objects[metav1.PartialObjectMetadata](req)
-	switch {
-	case answer != nil:
+	obj, old, peer, answer := ofPeer[metav1.PartialObjectMetadata](req, "ForeignClusters", r.Synced)
+	if answer != nil {
 		return *answer
-	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
-		return admit.Allow()
 	}
 	var before rules.Marks
 	if old != nil {
 		before = rules.Marks{Labels: old.Labels, Annotations: old.Annotations}
 	}
-	kept, leftOut := r.Metadata.Keep(req.Kind.Kind, rules.Marks{Labels: obj.Labels, Annotations: obj.Annotations}, before)
+	kept, leftOut := r.Metadata(peer).Keep(req.Kind.Kind, rules.Marks{Labels: obj.Labels, Annotations: obj.Annotations}, before)
 	if len(leftOut) == 0 {
 		return admit.Allow()
 	}
@@ -83,15 +105,9 @@ type PeerIngressRule struct {
 
 // Decide refuses an Ingress for a host that another one uses, or that is outside of the bounds.
 func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
-	ing, _, answer := admit.Objects[networkingv1.Ingress](req)
-	peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
-	switch {
-	case answer != nil:
+	ing, _, peer, answer := ofPeer[networkingv1.Ingress](req, "Ingresses", r.Synced)
+	if answer != nil {
 		return *answer
-	case peer == "":
-		return admit.Allow()
-	case !r.Synced():
-		return admit.Response{Message: "the webhook of liqod does not know the Ingresses of this cluster yet: try again", Code: http.StatusServiceUnavailable}
 	}
 	there, err := r.Ingresses.List(labels.Everything())
 	if err != nil {
@@ -110,14 +126,9 @@ type PeerClaimRule struct {
 
 // Decide refuses a claim that would get a volume that is there already.
 func (r PeerClaimRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
-	claim, _, answer := admit.Objects[corev1.PersistentVolumeClaim](req)
-	switch {
-	case answer != nil:
+	claim, _, _, answer := ofPeer[corev1.PersistentVolumeClaim](req, "StorageClasses", r.Synced)
+	if answer != nil {
 		return *answer
-	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
-		return admit.Allow()
-	case !r.Synced():
-		return admit.Response{Message: "the webhook of liqod does not know the StorageClasses of this cluster yet: try again", Code: http.StatusServiceUnavailable}
 	}
 	return admit.Verdict(r.Bounds.Refuse(claim), nil)
 }

@@ -31,6 +31,10 @@ func written(t *testing.T, user string, obj any) *admissionv1.AdmissionRequest {
 	return req
 }
 
+func always() bool { return true }
+
+func clusterIPs(string) rules.ServiceBounds { return rules.ServiceBounds{Types: []string{"ClusterIP"}} }
+
 // TestPeerRules: the rules bind peers, whatever kind of user they have, and nobody else.
 func TestPeerRules(t *testing.T) {
 	t.Parallel()
@@ -42,7 +46,7 @@ func TestPeerRules(t *testing.T) {
 	require.NoError(t, indexer.Add(own))
 	known := true
 	ingresses := PeerIngressRule{Ingresses: networkinglisters.NewIngressLister(indexer), Synced: func() bool { return known }}
-	services := PeerServiceRule{Bounds: rules.ServiceBounds{Types: []string{"ClusterIP"}}}
+	services := PeerServiceRule{Bounds: clusterIPs, Synced: func() bool { return known }}
 	claims := PeerClaimRule{Bounds: rules.ClaimBounds{Classes: []string{"*"}, Provisioned: func(string) bool { return false }}, Synced: func() bool { return known }}
 	manual := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("manual")}}
 	external := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
@@ -60,6 +64,8 @@ func TestPeerRules(t *testing.T) {
 	known = false
 	require.Equal(t, int32(503), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", own)).Code)
 	require.True(t, ingresses.Decide(t.Context(), written(t, "kubernetes-admin", own)).Allowed)
+	require.Equal(t, int32(503), services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{})).Code)
+	require.Equal(t, int32(503), PeerMetadataRule{Synced: func() bool { return false }}.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{})).Code)
 	require.Equal(t, int32(503), claims.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", manual)).Code)
 }
 
@@ -67,7 +73,9 @@ func TestPeerRules(t *testing.T) {
 // that they write, and those of others stay.
 func TestPeersMetadata(t *testing.T) {
 	t.Parallel()
-	rule := PeerMetadataRule{Metadata: rules.Metadata{Annotations: rules.Annotations{"service.kubernetes.io/topology-mode"}, Labels: rules.LeftOutLabels{"istio.io/*", "grafana_dashboard"}}}
+	rule := PeerMetadataRule{Synced: always, Metadata: func(string) rules.Metadata {
+		return rules.Metadata{Annotations: rules.Annotations{"service.kubernetes.io/topology-mode"}, Labels: rules.LeftOutLabels{"istio.io/*", "grafana_dashboard"}}
+	}}
 	given := metav1.ObjectMeta{
 		Annotations: map[string]string{
 			"note": "a", "service.kubernetes.io/topology-mode": "Auto", "cert-manager.io/cluster-issuer": "x", "volume.kubernetes.io/selected-node": "worker-1",
@@ -126,13 +134,43 @@ func TestPeersMetadata(t *testing.T) {
 // a finalizer keeps.
 func TestPeersObjectsThatAreBeingDeleted(t *testing.T) {
 	t.Parallel()
-	services := PeerServiceRule{Bounds: rules.ServiceBounds{Types: []string{"ClusterIP"}}}
+	services := PeerServiceRule{Bounds: clusterIPs, Synced: always}
 	going := func(kind corev1.ServiceType) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}, Spec: corev1.ServiceSpec{Type: kind}}
 	}
 	answer := services.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", going(corev1.ServiceTypeExternalName), going(corev1.ServiceTypeClusterIP)))
 	require.False(t, answer.Allowed)
 	require.True(t, services.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", going(corev1.ServiceTypeClusterIP), going(corev1.ServiceTypeClusterIP))).Allowed)
+}
+
+// TestPeersAreTrustedApart: what one peer may do, another one may not, at the same time.
+func TestPeersAreTrustedApart(t *testing.T) {
+	t.Parallel()
+	trusts := map[string]bool{"rome": true}
+	services := PeerServiceRule{Synced: always, Bounds: func(peer string) rules.ServiceBounds {
+		if trusts[peer] {
+			return rules.ServiceBounds{Types: []string{"ClusterIP", "ExternalName"}}
+		}
+		return clusterIPs(peer)
+	}}
+	metadata := PeerMetadataRule{Synced: always, Metadata: func(peer string) rules.Metadata {
+		if trusts[peer] {
+			return rules.Metadata{Annotations: rules.Annotations{rules.AllKeys}}
+		}
+		return rules.Metadata{}
+	}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"example.com/a": "1"}}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
+	for _, rome := range []bool{true, false} {
+		trusts["rome"], trusts["oslo"] = rome, !rome
+		for peer, trusted := range trusts {
+			for _, user := range []string{"liqo.io:peer:" + peer + ":1", "system:serviceaccount:liqo-tenant-" + peer + ":peer-1"} {
+				req := written(t, user, service)
+				req.Kind.Kind = "Service"
+				require.Equal(t, trusted, services.Decide(t.Context(), req).Allowed, user)
+				require.Equal(t, trusted, len(metadata.Decide(t.Context(), req).Patch) == 0, user)
+			}
+		}
+	}
 }
 
 // TestPeerSessions: a peer execs, attaches and port-forwards only to pods of its own.

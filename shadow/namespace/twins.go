@@ -424,7 +424,7 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 // find returns the namespace for a wish that no twin fulfils. It creates the namespace, or
 // returns nil if it does not exist and the peer may not choose its name.
 func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
-	if mayName(w.name, w.peer, m.cfg.TwinNames) {
+	if mayName(w.name, w.peer, m.cfg.TwinNames(w.peer)) {
 		return m.create(ctx, w)
 	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})

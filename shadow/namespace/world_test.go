@@ -99,7 +99,7 @@ func (w *world) provider() *world {
 // providerAs lets peers choose the names of their twins that match the patterns.
 func (w *world) providerAs(id string, twinNames ...string) *world {
 	w.t.Helper()
-	return w.providerWith(func(cfg *MapsConfig) { cfg.ClusterID, cfg.TwinNames = id, twinNames })
+	return w.providerWith(func(cfg *MapsConfig) { cfg.ClusterID, cfg.TwinNames = id, func(string) []string { return twinNames } })
 }
 
 // providerWith starts the provider milan, where peers may choose the names of their twins,
@@ -108,7 +108,7 @@ func (w *world) providerWith(change func(*MapsConfig)) *world {
 	w.t.Helper()
 	var err error
 	cfg := MapsConfig{
-		ClusterID: "milan", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: []string{"*"}, NamespacesPerPeer: 200, Kube: w.core, Liqo: w.liqo,
+		ClusterID: "milan", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: func(string) []string { return []string{"*"} }, NamespacesPerPeer: 200, Kube: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
 		Quotas:          w.liqoInformers.Offloading().V1beta1().Quotas(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),

@@ -25,6 +25,8 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(testTime().Add(-d)
 
 func noHarden(*corev1.PodSpec) error { return nil }
 
+func noMetadata(string) rules.Metadata { return rules.Metadata{} }
+
 func noHostNetwork(s *corev1.PodSpec) error {
 	if s.HostNetwork {
 		return errors.New("host network is not accepted")

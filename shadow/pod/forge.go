@@ -50,8 +50,8 @@ func (a applied) String() string {
 	return string(text)
 }
 
-// forge returns the pod that shadow describes in the twin namespace ns. allowed is
-// Config.Metadata, and force is Config.Harden. An error is a message for the ShadowPod's author.
+// forge returns the pod that shadow describes in the twin namespace ns. allowed is what
+// Config.Metadata returned, and force is Config.Harden. An error is a message for the ShadowPod's author.
 func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed rules.Metadata, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

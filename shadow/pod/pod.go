@@ -138,7 +138,7 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
 		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
-		f.want, f.refused = forge(shadow, ns, e.cfg.Metadata, func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
+		f.want, f.refused = forge(shadow, ns, e.cfg.Metadata(consumer), func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
 	}
 	return f, nil
 }

@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
 		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
-		StorageClasses: shared.Storage().V1().StorageClasses().Informer(),
+		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
 	})
 	require.NoError(t, err)
 	require.Zero(t, len(core.Actions())+len(liqod.Actions()), "New starts nothing")
@@ -132,7 +132,7 @@ func TestRunWithAQuota(t *testing.T) {
 		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
 		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
-		StorageClasses: shared.Storage().V1().StorageClasses().Informer(),
+		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
 	})
 	require.NoError(t, err)
 	own.Start(ctx.Done())
@@ -206,7 +206,7 @@ func TestRunOfAConsumerThatFloods(t *testing.T) {
 		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
 		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
-		StorageClasses: shared.Storage().V1().StorageClasses().Informer(),
+		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
 	})
 	require.NoError(t, err)
 	own.Start(t.Context().Done())

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	nodev1informers "k8s.io/client-go/informers/node/v1"
@@ -30,7 +31,7 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// Config is the input of New. All fields are required except Metadata, HomeLost, AlwaysPull and Observer.
+// Config is the input of New. All fields are required except HomeLost, AlwaysPull and Observer.
 type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
@@ -44,6 +45,9 @@ type Config struct {
 	Pods cache.SharedIndexInformer
 	// Namespaces is the informer of at least all twin namespaces.
 	Namespaces cache.SharedIndexInformer
+	// ForeignClusters is the informer that Harden and Metadata read. A change of the trust in a
+	// consumer may change their results.
+	ForeignClusters cache.SharedIndexInformer
 	// Quotas is the informer of the Quotas in tenant namespaces. A Quota applies to the
 	// consumer of its namespace.
 	Quotas cache.SharedIndexInformer
@@ -67,8 +71,8 @@ type Config struct {
 	// error is a message for the author of a spec that cannot be made acceptable. A change of
 	// the consumer's Quotas may change its result for a spec that selects nodes.
 	Harden func(consumer string, spec *corev1.PodSpec) error
-	// Metadata is the rule for labels and annotations that consumers set on pods.
-	Metadata rules.Metadata
+	// Metadata returns the rule for labels and annotations that a consumer sets on pods.
+	Metadata func(consumer string) rules.Metadata
 	// AlwaysPull has the nodes pull the images of debug containers; Harden does so for all
 	// other containers.
 	AlwaysPull bool
@@ -149,7 +153,11 @@ func New(cfg Config) (*Enforcer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening to remote pods: %w", err)
 	}
-	e.synced = []cache.InformerSynced{reg.HasSynced, cfg.Pods.HasSynced, cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced}
+	trusts, err := loop.Changes("ForeignClusters", cfg.ForeignClusters, sameTrust, e.trustChanged)
+	if err != nil {
+		return nil, err
+	}
+	e.synced = []cache.InformerSynced{reg.HasSynced, trusts.HasSynced, cfg.Pods.HasSynced, cfg.LimitRanges.Informer().HasSynced, cfg.RuntimeClasses.Informer().HasSynced}
 	return e, nil
 }
 
@@ -301,6 +309,22 @@ func (e *Enforcer) shadowsThatSelect(obj any) []loop.Key {
 		return nil
 	}
 	return e.indexed(refusedIndex, consumer)
+}
+
+func sameTrust(a, b *corev1beta1.ForeignCluster) bool { return a.Spec.Trust == b.Spec.Trust }
+
+// trustChanged queues the ShadowPods of a consumer: pods that were refused may be accepted, and
+// the reverse.
+func (e *Enforcer) trustChanged(fc *corev1beta1.ForeignCluster) {
+	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: fc.Spec.ClusterID}))
+	if err != nil {
+		return // a lister fails only for an invalid selector
+	}
+	for _, ns := range twins {
+		for _, key := range e.shadowsIn(ns) {
+			e.loop.Wake(key)
+		}
+	}
 }
 
 // shadowsIn returns the keys of the ShadowPods in a namespace.

@@ -97,6 +97,10 @@ type ForeignClusterSpec struct {
 	// +optional
 	// +kubebuilder:default=Auto
 	IncomingPeeringEnabled PeeringEnabled `json:"incomingPeeringEnabled,omitempty"`
+	// Trust is how far this cluster trusts the peer: what the peer may do in this cluster by
+	// default. Not set: as sharing.trust says in the configuration of this cluster.
+	// +optional
+	Trust Trust `json:"trust,omitempty"`
 	// Request is what this cluster asks the peer for, where it uses its capacity.
 	// +optional
 	Request CapacityRequest `json:"request,omitempty"`
@@ -116,6 +120,18 @@ const (
 	PeeringAuto PeeringEnabled = "Auto"
 	PeeringYes  PeeringEnabled = "Yes"
 	PeeringNo   PeeringEnabled = "No"
+)
+
+// Trust says how far a cluster trusts a peer.
+// +kubebuilder:validation:Enum=Strict;Organisation
+type Trust string
+
+// Values of Trust.
+const (
+	// TrustStrict is for a peer that is another organisation.
+	TrustStrict Trust = "Strict"
+	// TrustOrganisation is for a peer that belongs to one organisation with this cluster.
+	TrustOrganisation Trust = "Organisation"
 )
 
 // SecretReference names a Secret.

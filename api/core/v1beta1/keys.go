@@ -228,6 +228,18 @@ func ValidPeerUser(clusterID, userName string) bool {
 	return ok && account != "" && !strings.HasPrefix(account, VirtualKubeletPrefix)
 }
 
+// TrustOf returns how far this cluster trusts a peer. fc is the record of the peer, or nil if
+// there is none; setting is sharing.trust of this cluster's configuration.
+func TrustOf(fc *ForeignCluster, setting Trust) Trust {
+	switch {
+	case fc == nil || fc.Spec.Trust == "":
+		return setting
+	case fc.Spec.Trust == TrustOrganisation:
+		return TrustOrganisation
+	}
+	return TrustStrict
+}
+
 // PeerOfUser returns the id of the peer whose user this is, as ValidPeerUser has it, or "".
 func PeerOfUser(userName string) string {
 	for _, prefix := range []string{PeerUserPrefix, "system:serviceaccount:" + TenantNamespacePrefix} {

@@ -372,7 +372,8 @@ request.operation == 'DELETE' && has(request.options) && ((has(request.options.p
 ({{ . }} == null || !has({{ . }}.spec.externalIPs))
 {{- end }}
 
-{{- /* A list of sharing, as JSON: the given one, or the default of config.yaml for the trust in peers. Takes a dict: root, sort. */}}
+{{- /* A list of sharing, as JSON: the given one, or the default of config.yaml, which is that for Strict peers: with any setting of
+sharing.trust a peer may be one (spec.trust of its ForeignCluster), and the webhook knows. Takes a dict: root, sort. */}}
 {{- define "liqod.sharing.list" -}}
 {{- $given := get .root.Values.config "sharing" | default dict -}}
 {{- $usual := dict
@@ -382,10 +383,6 @@ request.operation == 'DELETE' && has(request.options) && ((has(request.options.p
   "serviceTypes" (list "ClusterIP" "NodePort" "LoadBalancer")
   "annotations" (list "kubectl.kubernetes.io/*" "helm.sh/*" "meta.helm.sh/*" "batch.kubernetes.io/*" "container.apparmor.security.beta.kubernetes.io/*" "controller.kubernetes.io/pod-deletion-cost" "endpoints.kubernetes.io/last-change-trigger-time" "kubernetes.io/description" "kubernetes.io/egress-bandwidth" "kubernetes.io/ingress-bandwidth" "kubernetes.io/ingress.class" "kubernetes.io/limit-ranger" "service.kubernetes.io/topology-mode" "nginx.ingress.kubernetes.io/backend-protocol" "nginx.ingress.kubernetes.io/force-ssl-redirect" "nginx.ingress.kubernetes.io/proxy-body-size" "nginx.ingress.kubernetes.io/proxy-connect-timeout" "nginx.ingress.kubernetes.io/proxy-read-timeout" "nginx.ingress.kubernetes.io/proxy-send-timeout" "nginx.ingress.kubernetes.io/rewrite-target" "nginx.ingress.kubernetes.io/ssl-redirect" "nginx.ingress.kubernetes.io/use-regex")
   "labelsLeftOut" (list "v1.cni.cncf.io/*" "v1.multus-cni.io/*" "cni.projectcalico.org/*" "cilium.io/*" "ovn.kubernetes.io/*" "ovn.org/*" "cluster-autoscaler.kubernetes.io/*" "karpenter.sh/*" "descheduler.alpha.kubernetes.io/*" "istio.io/*" "linkerd.io/*" "kuma.io/*" "consul.hashicorp.com/*" "vault.hashicorp.com/*" "azure.workload.identity/*" "eks.amazonaws.com/*" "cloud.google.com/*" "config.openshift.io/*" "kyverno.io/*" "grafana_dashboard" "grafana_datasource" "grafana_alert" "grafana_notifier" "grafana_plugin") -}}
-{{- if eq (get $given "trust") "Organisation" }}{{ $usual = merge (dict
-  "serviceTypes" (list "ClusterIP" "NodePort" "LoadBalancer" "ExternalName")
-  "annotations" (list "*")
-  "labelsLeftOut" list) $usual }}{{ end -}}
 {{- hasKey $given .sort | ternary (get $given .sort) (get $usual .sort) | default list | toJson -}}
 {{- end }}
 

@@ -1,0 +1,142 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// trustAttempts are attempts of a peer to change how far the provider trusts a peer.
+func trustAttempts(p attacker) map[string]attempt {
+	tries, clusters := map[string]attempt{}, p.liqod.CoreV1beta1().ForeignClusters()
+	for _, peer := range []string{"rome", "paris"} {
+		for _, sub := range [][]string{nil, {"status"}} {
+			tries[fmt.Sprintf("trust in %s %v", peer, sub)] = func(ctx context.Context) error {
+				_, err := clusters.Patch(ctx, peer, types.MergePatchType, []byte(`{"spec":{"trust":"Organisation"}}`), metav1.PatchOptions{}, sub...)
+				return err
+			}
+		}
+		tries["reading the trust in "+peer] = func(ctx context.Context) error {
+			_, err := clusters.Get(ctx, peer, metav1.GetOptions{})
+			return err
+		}
+	}
+	tries["a ForeignCluster"] = func(ctx context.Context) error {
+		_, err := clusters.Create(ctx, &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1beta1.ForeignClusterSpec{
+			ClusterID: "evil", UserName: "system:serviceaccount:liqo-tenant-rome:peer-1", Trust: corev1beta1.TrustOrganisation}}, metav1.CreateOptions{})
+		return err
+	}
+	tries["removing its ForeignCluster"] = func(ctx context.Context) error {
+		return clusters.Delete(ctx, "rome", metav1.DeleteOptions{})
+	}
+	return tries
+}
+
+// chartTrust: admission policies and conditions of webhooks are the same with each value of
+// sharing.trust, because peers of both kinds may be there: the webhook decides by the peer. A list
+// that is given counts for all peers, also in them.
+func chartTrust(t *testing.T, c chart, plain rendered) {
+	kinds := []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy"}
+	sharing := func(settings values) []*unstructured.Unstructured {
+		return c.mustRender(t, values{"config": values{"sharing": settings}}).ofKind(kinds...)
+	}
+	require.NotEmpty(t, plain.ofKind(kinds...))
+	require.Equal(t, plain.ofKind(kinds...), sharing(values{"trust": "Organisation"}))
+	require.NotEqual(t, plain.ofKind(kinds...), sharing(values{"trust": "Organisation", "annotations": []string{"*"}}))
+}
+
+// trustedApart shows that the same objects are accepted from a peer with spec.trust Organisation
+// and refused from one without, at the same time and without a restart; and that the trust ends
+// when people end it.
+func trustedApart(t *testing.T, rome attacker) {
+	w, paris := rome.world, asParis(t, rome.world)
+	trust := func(peer, trust string) {
+		t.Helper()
+		_, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), peer, types.MergePatchType, []byte(`{"spec":{"trust":`+trust+`}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	trust("paris", `"Organisation"`)
+	for _, peer := range []struct {
+		attacker
+		id, twin string
+		trusted  bool
+	}{{paris, "paris", twinOfParis, true}, {rome, "rome", twinOfRome, false}} {
+		named := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "named", Labels: map[string]string{offloadingv1beta1.OriginLabel: peer.id, "grafana_dashboard": "1"},
+				Annotations: map[string]string{"example.com/note": "a"}},
+			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example.com"},
+		}
+		shadow := shadowPod("mounts")
+		shadow.Namespace, shadow.Labels[offloadingv1beta1.OriginLabel] = peer.twin, peer.id
+		shadow.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}}}
+		_, err := peer.liqod.OffloadingV1beta1().ShadowPods(peer.twin).Create(t.Context(), shadow, metav1.CreateOptions{})
+		require.NoError(t, err)
+		if !peer.trusted {
+			_, err := peer.core.CoreV1().Services(peer.twin).Create(t.Context(), named, metav1.CreateOptions{})
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+			require.ErrorContains(t, err, "sharing.serviceTypes")
+			peer.shadowSays(t, peer.twin, offloadingv1beta1.ReasonPodRefused)
+			continue
+		}
+		within(t, longest, "the webhook knows the trust in "+peer.id, func(ctx context.Context) error {
+			made, err := peer.core.CoreV1().Services(peer.twin).Create(ctx, named, metav1.CreateOptions{})
+			if err == nil && (made.Labels["grafana_dashboard"] == "" || made.Annotations["example.com/note"] == "") {
+				err = fmt.Errorf("labels %v and annotations %v", made.Labels, made.Annotations)
+			}
+			return err
+		})
+		within(t, longest, "the pod is created", func(ctx context.Context) error {
+			_, err := w.milan.Client().CoreV1().Pods(peer.twin).Get(ctx, "mounts", metav1.GetOptions{})
+			return err
+		})
+	}
+	paris.ask(t, "ledger", "ledger")
+	paris.mapped(t, "ledger", offloadingv1beta1.MappingAccepted, "")
+
+	before, err := w.milan.Client().CoreV1().Pods(twinOfParis).Get(t.Context(), "mounts", metav1.GetOptions{})
+	require.NoError(t, err)
+	trust("paris", "null")
+	paris.shadowSays(t, twinOfParis, "UpdateRefused")
+	after, err := w.milan.Client().CoreV1().Pods(twinOfParis).Get(t.Context(), "mounts", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, before.UID, after.UID, "the pod runs on")
+	paris.mapped(t, "ledger", offloadingv1beta1.MappingAccepted, "")
+
+	_, err = paris.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(t.Context(), "milan", types.MergePatchType,
+		[]byte(`{"spec":{"desiredMapping":{"ledger":null}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	for _, peer := range []struct {
+		attacker
+		twin string
+	}{{paris, twinOfParis}, {rome, twinOfRome}} {
+		require.NoError(t, peer.liqod.OffloadingV1beta1().ShadowPods(peer.twin).Delete(t.Context(), "mounts", metav1.DeleteOptions{}))
+	}
+	require.NoError(t, paris.core.CoreV1().Services(twinOfParis).Delete(t.Context(), "named", metav1.DeleteOptions{}))
+}
+
+// shadowSays waits until the ShadowPod mounts has a reason.
+func (p attacker) shadowSays(t *testing.T, namespace, reason string) {
+	t.Helper()
+	within(t, time.Minute, "the ShadowPod says "+reason, func(ctx context.Context) error {
+		s, err := p.liqod.OffloadingV1beta1().ShadowPods(namespace).Get(ctx, "mounts", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c == nil || c.Reason != reason {
+			return fmt.Errorf("conditions are %+v", s.Status.Conditions)
+		}
+		return nil
+	})
+}

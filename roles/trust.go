@@ -1,0 +1,28 @@
+package roles
+
+import (
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/rules"
+)
+
+// perPeer returns a function that returns, for the id of a peer, the result of read for the
+// settings that apply to this peer. The lister must be filled before the function is called:
+// a peer without ForeignCluster is trusted as sharing.trust says.
+func perPeer[T any](cfg *config.Effective, clusters corelisters.ForeignClusterLister, read func(config.Config) T) func(peer string) T {
+	of := map[corev1beta1.Trust]T{}
+	for _, trust := range []corev1beta1.Trust{corev1beta1.TrustStrict, corev1beta1.TrustOrganisation} {
+		of[trust] = read(cfg.Under(trust))
+	}
+	return func(peer string) T {
+		fc, err := clusters.Get(peer)
+		if err != nil {
+			fc = nil // a lister fails only for an object that it does not have
+		}
+		return of[corev1beta1.TrustOf(fc, cfg.Sharing.Trust)]
+	}
+}
+
+// metadataOf returns the rule for labels and annotations that peers set.
+func metadataOf(cfg config.Config) rules.Metadata { return cfg.Sharing.Metadata() }
