@@ -332,7 +332,7 @@ func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error 
 		if err != nil {
 			return err
 		}
-		err = e.cfg.Records.SavePeer(ctx, recorded(have, ask, user))
+		err = e.cfg.Records.SavePeer(ctx, recorded(have, ask, user, token.Trust))
 		if apierrors.IsAlreadyExists(err) && have == nil {
 			return &nameTaken{err}
 		}

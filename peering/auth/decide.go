@@ -268,9 +268,9 @@ func knownUID(fc *corev1beta1.ForeignCluster) string {
 	return fc.Annotations[corev1beta1.EnrolledUIDAnnotation]
 }
 
-// recorded returns the record of a peer that is enrolled as user. Fields that people have
-// written stay.
-func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev1beta1.ForeignCluster {
+// recorded returns the record of a peer that is enrolled as user, by a token with a trust. Fields
+// that people have written stay.
+func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string, given corev1beta1.Trust) *corev1beta1.ForeignCluster {
 	fc := &corev1beta1.ForeignCluster{}
 	if have != nil {
 		fc = have.DeepCopy()
@@ -287,6 +287,9 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev
 	fc.Annotations[corev1beta1.EnrolmentAnnotation] = e.csr.Serial
 	fc.Annotations[corev1beta1.EnrolledUIDAnnotation] = e.UID
 	fc.Spec.UserName = user
+	if fc.Spec.Trust == "" {
+		fc.Spec.Trust = given
+	}
 	if fc.Spec.ClusterName == "" && e.name != e.ID {
 		fc.Spec.ClusterName = e.name
 	}

@@ -67,6 +67,37 @@ func TestEnrollKeepsWhatPeopleWrote(t *testing.T) {
 	require.NotContains(t, fc.Annotations, corev1beta1.EnrolledRangesAnnotation)
 }
 
+// TestEnrollTrustsByTheToken: the trust in a new peer is that of its token, whatever the peer
+// sends. What people wrote stays, and a token of people does not change it.
+func TestEnrollTrustsByTheToken(t *testing.T) {
+	t.Parallel()
+	given := func(trusted corev1beta1.Trust) func(*trust.Record) {
+		return func(r *trust.Record) { r.Trust, r.ClusterID = trusted, rome }
+	}
+	for name, tc := range map[string]struct{ written, given, want corev1beta1.Trust }{
+		"nobody says":           {},
+		"the token":             {given: corev1beta1.TrustOrganisation, want: corev1beta1.TrustOrganisation},
+		"the token, Strict":     {given: corev1beta1.TrustStrict, want: corev1beta1.TrustStrict},
+		"people":                {written: corev1beta1.TrustStrict, want: corev1beta1.TrustStrict},
+		"people, then a token":  {written: corev1beta1.TrustStrict, given: corev1beta1.TrustOrganisation, want: corev1beta1.TrustStrict},
+		"people, and the token": {written: corev1beta1.TrustOrganisation, given: corev1beta1.TrustStrict, want: corev1beta1.TrustOrganisation},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if tc.written != "" {
+				w.peers[rome] = &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome, Trust: tc.written}}
+			}
+			c := newClient(t, rome, romeUID)
+			a := w.enroll(c.request(t, w.token(given(tc.given))))
+			require.Equal(t, http.StatusOK, a.status, a.Refusal)
+			require.Equal(t, tc.want, w.peers[rome].Spec.Trust)
+			require.Equal(t, http.StatusOK, w.enroll(newClient(t, rome, romeUID).request(t, w.token(given("")))).status, "another enrolment")
+			require.Equal(t, tc.want, w.peers[rome].Spec.Trust)
+		})
+	}
+}
+
 // TestEnrollLeavesOutOwnRanges: a peer cannot announce ranges that contain addresses of
 // this cluster.
 func TestEnrollLeavesOutOwnRanges(t *testing.T) {

@@ -31,6 +31,9 @@ const (
 	// ClusterIDKey has the id of the only cluster that may use the token. Default: any
 	// cluster that is not enrolled.
 	ClusterIDKey = "clusterID"
+	// TrustKey has the trust in the clusters that use the token: spec.trust of their
+	// ForeignClusters, as corev1beta1.Trust. Default: none.
+	TrustKey = "trust"
 	// redemptionsKey has a JSON list of Redemption, written by the endpoint.
 	redemptionsKey = "redemptions"
 )
@@ -53,6 +56,8 @@ type Record struct {
 	// ClusterID is the id of the only cluster that may use the token. If it is empty, any
 	// cluster that is not enrolled may.
 	ClusterID string
+	// Trust is set in the ForeignCluster of a cluster that uses the token, if that has none.
+	Trust corev1beta1.Trust
 	// Owner is the UID of the ForeignCluster that owns the Secret of a token that was sent
 	// to a peer. It is empty for a token that a person created.
 	Owner types.UID
@@ -100,6 +105,11 @@ func ReadSecret(secret *corev1.Secret) (Record, error) {
 	r.ID = secret.Name[len(corev1beta1.PeeringTokenPrefix):]
 	if r.ClusterID != "" && CheckClusterID(r.ClusterID) != nil {
 		return fail(ClusterIDKey, "the id of a cluster")
+	}
+	switch r.Trust = corev1beta1.Trust(secret.Data[TrustKey]); r.Trust {
+	case "", corev1beta1.TrustStrict, corev1beta1.TrustOrganisation:
+	default:
+		return fail(TrustKey, fmt.Sprintf("%s or %s", corev1beta1.TrustStrict, corev1beta1.TrustOrganisation))
 	}
 	for _, owner := range secret.OwnerReferences {
 		if owner.APIVersion == corev1beta1.SchemeGroupVersion.String() && owner.Kind == "ForeignCluster" {
@@ -162,6 +172,9 @@ func NewSecret(namespace string, r Record) *corev1.Secret {
 	}
 	if r.ClusterID != "" {
 		secret.Data[ClusterIDKey] = []byte(r.ClusterID)
+	}
+	if r.Trust != "" {
+		secret.Data[TrustKey] = []byte(r.Trust)
 	}
 	return secret
 }

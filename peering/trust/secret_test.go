@@ -13,7 +13,7 @@ import (
 
 func TestSecretThereAndBack(t *testing.T) {
 	t.Parallel()
-	full := Record{ID: "a1", Hash: Hash("secret"), Expiration: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Uses: 3, ClusterID: "rome"}
+	full := Record{ID: "a1", Hash: Hash("secret"), Expiration: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Uses: 3, ClusterID: "rome", Trust: corev1beta1.TrustOrganisation}
 	for name, record := range map[string]Record{"full": full, "for ever": {ID: "a1", Hash: Hash("secret")}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,6 +65,7 @@ func TestReadSecretByHand(t *testing.T) {
 		"too many":         secret(map[string]string{HashKey: hash, UsesKey: "101"}),
 		"no number at all": secret(map[string]string{HashKey: hash, UsesKey: ""}),
 		"no cluster":       secret(map[string]string{HashKey: hash, ClusterIDKey: "Rome!"}),
+		"no trust":         secret(map[string]string{HashKey: hash, TrustKey: "organisation"}),
 		"no uses":          secret(map[string]string{HashKey: hash, redemptionsKey: "{"}),
 	}
 	opaque := secret(map[string]string{HashKey: hash})

@@ -37,18 +37,29 @@ the token to an administrator of that cluster over a confidential channel, for
   %[1]s peer --token TOKEN
 
 A Secret in liqod's namespace keeps a hash of the token. A token can replace the identity of an
-existing peer only if it was made for that cluster (--for).`
+existing peer only if it was made for that cluster (--for).
+
+With --trust, the ForeignCluster of the cluster that uses the token gets this spec.trust, unless
+it has one. Organisation is for clusters of your own organisation: the command prints in three
+lines what it opens. Without the flag, the setting sharing.trust of this cluster counts.`
 
 const tokenCreateExamples = `  %[1]s token create
   %[1]s token create --for=rome --ttl=24h
   %[1]s token create --for=rome --both-ways
+  %[1]s token create --for=rome --trust=Organisation
   %[1]s token create --ttl=0 --uses=0 --url=https://milan.example:8443`
+
+// opened says what a token with --trust Organisation opens; docs/security.md has the table.
+const opened = `Trust Organisation opens these for the cluster that uses the token, where no setting of this cluster says otherwise:
+  pods with every type of volume but hostPath, flexVolume and gitRepo, with nearly every toleration, on nodes by every label that names no single node
+  namespaces of every name that is not reserved, Services with node ports and of type ExternalName, all labels and annotations`
 
 // tokenWish has the flags of token create.
 type tokenWish struct {
 	ttl                time.Duration
 	uses               int
 	forID, url, output string
+	trust              string
 	bothWays           bool
 }
 
@@ -59,6 +70,7 @@ type tokenView struct {
 	Token      string   `json:"token,omitempty"`
 	URL        string   `json:"url,omitempty"`
 	For        string   `json:"for,omitempty"`
+	Trust      string   `json:"trust,omitempty"`
 	Uses       int      `json:"uses"`
 	UsedBy     []string `json:"usedBy,omitempty"`
 	Expiration string   `json:"expiration,omitempty"`
@@ -82,6 +94,7 @@ func (c *commands) tokenCreate() *cobra.Command {
 	flags.StringVar(&w.forID, "for", "", "`id` of the cluster that alone may use it; else any that is not a peer yet")
 	flags.BoolVar(&w.bothWays, "both-ways", false, "with --for: this cluster uses that one, too, by the token that it sends in return (there: peer --both-ways)")
 	flags.StringVar(&w.url, "url", "", "https `URL` by which that cluster reaches this one's authentication (Service liqod-auth); else authentication.url of the chart, else the address of that Service's load balancer")
+	addChoice(cmd, &w.trust, "trust", "", "how far this cluster trusts a cluster that uses the token; else as the setting sharing.trust says", string(corev1beta1.TrustStrict), string(corev1beta1.TrustOrganisation))
 	addChoice(cmd, &w.output, "output", "o", "print more than the token", asYAML, asJSON)
 	conn := c.connection(flags)
 	peers := c.completer(conn, peerNames)
@@ -99,6 +112,11 @@ func (c *commands) tokenCreate() *cobra.Command {
 		view, err := w.create(cmd.Context(), to)
 		if err != nil {
 			return explain(err)
+		}
+		if w.trust == string(corev1beta1.TrustOrganisation) {
+			if err := say(cmd.ErrOrStderr(), "%s", opened); err != nil {
+				return err
+			}
 		}
 		if w.output != "" {
 			return printData(cmd.OutOrStdout(), w.output, view)
@@ -133,6 +151,9 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 	if w.forID == id {
 		return tokenView{}, fmt.Errorf("this is cluster %s: a cluster cannot be a peer of itself", id)
 	}
+	if err := w.trustable(ctx, to); err != nil {
+		return tokenView{}, err
+	}
 	url, err := authURL(ctx, to, namespace, w.url)
 	if err != nil {
 		return tokenView{}, err
@@ -150,7 +171,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 			return tokenView{}, err
 		}
 	}
-	record := trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), Uses: w.uses, ClusterID: w.forID}
+	record := trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), Uses: w.uses, ClusterID: w.forID, Trust: corev1beta1.Trust(w.trust)}
 	if w.ttl > 0 {
 		record.Expiration = to.now().Add(w.ttl)
 	}
@@ -162,6 +183,22 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 	view := viewOf(record, to.now())
 	view.Token, view.URL = token.String(), url
 	return view, nil
+}
+
+// trustable returns an error if --trust would have no effect: people have set another trust.
+func (w *tokenWish) trustable(ctx context.Context, to *clients) error {
+	if w.trust == "" || w.forID == "" {
+		return nil
+	}
+	fc, err := store.OrNil(to.liqo.CoreV1beta1().ForeignClusters().Get(ctx, w.forID, metav1.GetOptions{}))
+	if err != nil {
+		return fmt.Errorf("reading ForeignCluster %s: %w", w.forID, err)
+	}
+	if fc != nil && fc.Spec.Trust != "" && string(fc.Spec.Trust) != w.trust {
+		return fmt.Errorf("--trust=%s would have no effect: ForeignCluster %s has spec.trust %s, which no token changes; kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"trust\":\"%s\"}}' changes it",
+			w.trust, fc.Name, fc.Spec.Trust, fc.Name, w.trust)
+	}
+	return nil
 }
 
 // authURL returns the URL under which other clusters reach the endpoint. It is the URL of
@@ -235,7 +272,7 @@ func tokens(ctx context.Context, to *clients, namespace string) ([]corev1.Secret
 }
 
 func viewOf(r trust.Record, now time.Time) tokenView {
-	v := tokenView{ID: r.ID, For: r.ClusterID, Uses: r.Uses, State: "good", age: "never"}
+	v := tokenView{ID: r.ID, For: r.ClusterID, Trust: string(r.Trust), Uses: r.Uses, State: "good", age: "never"}
 	for _, use := range r.Redemptions {
 		v.UsedBy = append(v.UsedBy, use.ClusterID)
 	}
@@ -303,7 +340,7 @@ func printTokens(out io.Writer, views []tokenView) error {
 		return say(out, "no tokens")
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	if err := say(table, "ID\tFOR\tUSES\tEXPIRES\tSTATE\tUSED BY"); err != nil {
+	if err := say(table, "ID\tFOR\tTRUST\tUSES\tEXPIRES\tSTATE\tUSED BY"); err != nil {
 		return err
 	}
 	for _, v := range views {
@@ -311,10 +348,13 @@ func printTokens(out io.Writer, views []tokenView) error {
 		if v.Uses == 0 {
 			limit = "any"
 		}
+		if v.Trust == "" {
+			v.Trust = "-"
+		}
 		if who == "" {
 			who = "any"
 		}
-		if err := say(table, "%s\t%s\t%s\t%s\t%s\t%s", v.ID, who, limit, v.age, v.State, strings.Join(v.UsedBy, ",")); err != nil {
+		if err := say(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, who, v.Trust, limit, v.age, v.State, strings.Join(v.UsedBy, ",")); err != nil {
 			return err
 		}
 	}

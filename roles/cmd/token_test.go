@@ -71,6 +71,43 @@ func TestTokenCreate(t *testing.T) {
 	require.NotEmpty(t, view.Token)
 }
 
+// TestTokenTrust: the trust in a cluster that uses the token is in its Secret, and the command
+// says in three lines what Organisation opens.
+func TestTokenTrust(t *testing.T) {
+	t.Parallel()
+	c := provider(t)
+	create := func(args ...string) []string {
+		said, err := c.run(t, append([]string{"token", "create", "--url=https://milan.example:8443"}, args...)...)
+		require.NoError(t, err)
+		return strings.Split(strings.TrimSpace(said), "\n")
+	}
+	requireTrust := func(want corev1beta1.Trust, lines []string) {
+		t.Helper()
+		token, err := trust.ParseToken(lines[len(lines)-1])
+		require.NoError(t, err)
+		require.Equal(t, want, c.record(t, token.ID).Trust)
+	}
+	lines := create("--trust=Organisation")
+	require.Len(t, lines, 4)
+	for _, of := range []string{"hostPath", "toleration", "nodes by every label", "namespaces of every name", "ExternalName", "annotations"} {
+		require.Contains(t, strings.Join(lines[:3], "\n"), of)
+	}
+	requireTrust(corev1beta1.TrustOrganisation, lines)
+	for args, want := range map[string]corev1beta1.Trust{"--trust=Strict": corev1beta1.TrustStrict, "--ttl=1h": ""} {
+		lines = create(args)
+		require.Len(t, lines, 1)
+		requireTrust(want, lines)
+	}
+
+	_, err := c.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	create("--for=rome", "--trust=Strict")
+	create("--for=rome")
+	_, err = c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--trust=Organisation")
+	require.ErrorContains(t, err, "ForeignCluster rome has spec.trust Strict")
+}
+
 // Made for both ways, the other cluster is to be used as soon as it gives an identity.
 func TestTokenBothWays(t *testing.T) {
 	t.Parallel()
@@ -123,6 +160,7 @@ func TestTokenCreateRefuses(t *testing.T) {
 		"negative uses": {[]string{"--uses=-1"}, ExitUsage, "--uses"},
 		"id":            {[]string{"--for=Rome!"}, ExitUsage, "--for"},
 		"url":           {[]string{"--url=http://milan"}, ExitUsage, "--url"},
+		"trust":         {[]string{"--trust=organisation"}, ExitUsage, "Strict, Organisation"},
 		"output":        {[]string{"-o", "wide"}, ExitUsage, "yaml, json"},
 		"argument":      {[]string{"rome"}, ExitUsage, "no arguments"},
 		"for itself":    {[]string{"--for=milan", "--url=https://milan"}, ExitProblem, "itself"},
@@ -154,18 +192,18 @@ func TestTokenListAndRevoke(t *testing.T) {
 	now := time.Now()
 	put(trust.Record{ID: "a", Uses: 1, Expiration: now.Add(10*time.Minute + 30*time.Second)})
 	put(trust.Record{ID: "b"}, trust.Redemption{ClusterID: "paris"})
-	put(trust.Record{ID: "c", Uses: 1, ClusterID: "rome"}, trust.Redemption{ClusterID: "rome"})
+	put(trust.Record{ID: "c", Uses: 1, ClusterID: "rome", Trust: corev1beta1.TrustOrganisation}, trust.Redemption{ClusterID: "rome"})
 	put(trust.Record{ID: "d", Uses: 2, Expiration: now.Add(-time.Hour - time.Minute)})
 	put(trust.Record{ID: "e", Uses: 2, Expiration: now.Add(-48 * time.Hour)})
 	put(trust.Record{ID: "f", Uses: 500})
 	said, err = c.run(t, "token", "list")
 	require.NoError(t, err)
 	lines := strings.Split(said, "\n")
-	require.Equal(t, strings.Fields("ID FOR USES EXPIRES STATE USED BY"), strings.Fields(lines[0]))
-	require.Equal(t, strings.Fields("a any 1 in 10m good"), strings.Fields(lines[1]))
-	require.Equal(t, strings.Fields("b any any never good paris"), strings.Fields(lines[2]))
-	require.Equal(t, strings.Fields("c rome 1 never used rome"), strings.Fields(lines[3]))
-	require.Equal(t, "expired", strings.Fields(lines[4])[5])
+	require.Equal(t, strings.Fields("ID FOR TRUST USES EXPIRES STATE USED BY"), strings.Fields(lines[0]))
+	require.Equal(t, strings.Fields("a any - 1 in 10m good"), strings.Fields(lines[1]))
+	require.Equal(t, strings.Fields("b any - any never good paris"), strings.Fields(lines[2]))
+	require.Equal(t, strings.Fields("c rome Organisation 1 never used rome"), strings.Fields(lines[3]))
+	require.Equal(t, "expired", strings.Fields(lines[4])[6])
 	require.Contains(t, lines[6], "wrong: ")
 	said, err = c.run(t, "token", "list", "-o", "yaml")
 	require.NoError(t, err)
