@@ -179,7 +179,8 @@ func (r *reading) leases(ctx context.Context) {
 	}
 }
 
-// configuration finds out the id of this cluster, and from whom its overlay takes packets.
+// configuration finds out the id of this cluster, from whom its overlay takes packets, and how far
+// it trusts its peers.
 func (r *reading) configuration(ctx context.Context) {
 	cm, err := r.to.kube.CoreV1().ConfigMaps(r.snap.Namespace).Get(ctx, configurationName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -188,12 +189,14 @@ func (r *reading) configuration(ctx context.Context) {
 	var settings struct { // its keys match in any case
 		ClusterID      string
 		Gateway, Route struct{ AnyOverlaySender bool }
+		Sharing        struct{ Trust corev1beta1.Trust }
 	}
+	settings.Sharing.Trust = corev1beta1.TrustStrict // the default of config.yaml
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data[configurationKey]), &settings)
 	}
 	r.note(report.ReadConfiguration, err, func() {
-		r.snap.ClusterID = settings.ClusterID
+		r.snap.ClusterID, r.snap.Trust = settings.ClusterID, settings.Sharing.Trust
 		if settings.Gateway.AnyOverlaySender {
 			r.snap.OpenOverlays = append(r.snap.OpenOverlays, "gateway")
 		}

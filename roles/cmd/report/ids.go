@@ -35,6 +35,7 @@ const (
 	idIncoming       ID = "peer-capacity-here"
 	idTenant         ID = "peer-tenant-namespace"
 	idConsumerRights ID = "peer-rights"
+	idTrust          ID = "peer-trust"
 	idConsumerRanges ID = "peer-address-ranges"
 	idAddresses      ID = "peer-addresses"
 	idRange          ID = "peer-range"
@@ -62,7 +63,7 @@ const (
 // ids are the checks of status and check, in the order of docs/checks.md.
 var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
-	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights,
+	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
 	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,
 }

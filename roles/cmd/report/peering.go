@@ -89,9 +89,20 @@ func (c *checker) peering(id string) {
 	if fc != nil && consumes(role) {
 		c.consumer(fc)
 	}
+	if trust := c.trustApart(id); trust != "" {
+		c.add(idTrust, OK, "trust", fmt.Sprintf("%s, by spec.trust of ForeignCluster %s; without it sharing.trust of this cluster counts", trust, fc.Name), "")
+	}
 	if provides(role) {
 		c.provider(id)
 	}
+}
+
+// trustApart returns the trust in a peer if it is not that of the setting, else "".
+func (s *Snapshot) trustApart(id string) corev1beta1.Trust {
+	if fc := s.record(id); fc != nil && fc.Spec.Trust != s.Trust {
+		return fc.Spec.Trust
+	}
+	return ""
 }
 
 // onlyFound reports whether a peer is none yet: discovery has found it, and that is all.

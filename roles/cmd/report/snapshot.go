@@ -68,6 +68,8 @@ type Snapshot struct {
 	ClusterID string
 	// OpenOverlays are the roles, sorted, whose setting anyOverlaySender is true.
 	OpenOverlays []string
+	// Trust is the setting sharing.trust of this cluster; empty if it could not be found.
+	Trust corev1beta1.Trust
 	// Kubernetes is the version of the API server.
 	Kubernetes string
 	// Kinds are the plural names of liqod's kinds that the API server has.

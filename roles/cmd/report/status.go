@@ -62,6 +62,8 @@ type Peer struct {
 	Message string `json:"message,omitempty"`
 	// APIServer is the address of the peer's API server, if it is asked.
 	APIServer string `json:"apiServer,omitempty"`
+	// Trust in the peer, if it is not that of the setting sharing.trust.
+	Trust corev1beta1.Trust `json:"trust,omitempty"`
 	// Version of liqod in the peer, as it has said.
 	Version string `json:"version,omitempty"`
 	// Conditions of the peer's ForeignCluster, but for Ready, in the order in which they
@@ -274,7 +276,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 		out.Version = fc.Status.Version
 		out.Conditions = conditions(fc)
 	}
-	out.Offers = s.offers(id)
+	out.Offers, out.Trust = s.offers(id), s.trustApart(id)
 	for _, vn := range s.virtualNodes(id) {
 		out.VirtualNodes = append(out.VirtualNodes, virtualNode(s, vn))
 	}
@@ -366,7 +368,7 @@ func (s *Status) Key() string {
 		key += fmt.Sprintf("\n%s %s %s", f.Level, f.Name(), f.Reason)
 	}
 	for _, p := range s.Peers {
-		key += fmt.Sprintf("\n%s %s %s %v %v", p.ClusterID, p.Role, p.Health, p.Offers, p.Hosted)
+		key += fmt.Sprintf("\n%s %s %s %s %v %v", p.ClusterID, p.Role, p.Health, p.Trust, p.Offers, p.Hosted)
 		for _, n := range p.VirtualNodes {
 			key += fmt.Sprintf(" %s %s %d %d %t", n.Name, n.Health, n.Pods, n.Ready, n.Removing)
 		}

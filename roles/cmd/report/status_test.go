@@ -54,6 +54,36 @@ shop                  LocalAndRemote   Ready   milan: 2 pods
 `, status.Text(false))
 }
 
+// TestTrustApart: the trust in a peer is shown where it is not that of the setting.
+func TestTrustApart(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		setting, peer corev1beta1.Trust
+		shown         bool
+	}{
+		"nobody says":        {setting: corev1beta1.TrustOrganisation},
+		"as the setting":     {setting: corev1beta1.TrustStrict, peer: corev1beta1.TrustStrict},
+		"wider":              {setting: corev1beta1.TrustStrict, peer: corev1beta1.TrustOrganisation, shown: true},
+		"narrower":           {setting: corev1beta1.TrustOrganisation, peer: corev1beta1.TrustStrict, shown: true},
+		"of unknown setting": {peer: corev1beta1.TrustStrict, shown: true},
+	} {
+		s := healthy(t)
+		s.Trust, s.ForeignClusters[0].Spec.Trust = tc.setting, tc.peer
+		status := Summarize(s)
+		require.Equal(t, OK, status.Health, name)
+		text := "\nTrust in milan: " + string(tc.peer) + " (spec.trust of its ForeignCluster).\n"
+		if tc.shown {
+			require.Equal(t, tc.peer, status.Peers[0].Trust, name)
+			require.Contains(t, status.Text(false), text, name)
+			require.Contains(t, status.DetailText(false), "  Trust:         "+string(tc.peer)+"\n", name)
+			require.Contains(t, CheckText(Check(s)), "✔ trust: "+string(tc.peer)+", by spec.trust of ForeignCluster milan", name)
+			continue
+		}
+		require.Empty(t, status.Peers[0].Trust, name)
+		require.NotContains(t, status.DetailText(false)+CheckText(Check(s)), "rust", name)
+	}
+}
+
 func TestStatusOfOnePeer(t *testing.T) {
 	t.Parallel()
 	s := healthy(t)

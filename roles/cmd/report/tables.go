@@ -22,6 +22,11 @@ func (s *Status) peersText(b *strings.Builder, wide bool) {
 		}
 		return fmt.Sprintf("%s\t%s\t%s", p.row(), Line(cmp.Or(plainVersion(p.Version), "-")), Line(cmp.Or(p.APIServer, "-")))
 	})
+	for _, p := range s.Peers {
+		if p.Trust != "" {
+			fmt.Fprintf(b, "\nTrust in %s: %s (spec.trust of its ForeignCluster).\n", p.ClusterID, Line(string(p.Trust)))
+		}
+	}
 	if wide {
 		s.virtualNodesText(b)
 	}

@@ -229,6 +229,7 @@ func (s *Status) DetailText(wide bool) string {
 		line("Says", p.Message)
 		line("API server", p.APIServer)
 		line("Version", plainVersion(p.Version))
+		line("Trust", string(p.Trust))
 		for _, c := range p.Conditions {
 			if c.Type != corev1beta1.ConditionAPIServer || p.APIServer == "" {
 				line(c.Type, fmt.Sprintf("%s (%s): %s", c.Status, c.Reason, c.Message))
