@@ -14,12 +14,14 @@ import (
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/kernel"
+	"github.com/liqod/liqod/roles/config"
 )
 
 // fabric has the clients and caches of a host of the network fabric.
 type fabric struct {
 	home      clients
 	sources   host.Sources
+	liqo      externalversions.SharedInformerFactory
 	core      informers.SharedInformerFactory // Nodes
 	factories []factory
 }
@@ -38,12 +40,27 @@ func newFabric(env Env) (*fabric, error) {
 		return nil, err
 	}
 	return &fabric{
-		home: to, core: nodes, factories: []factory{liqo, nodes, leases},
+		home: to, liqo: liqo, core: nodes, factories: []factory{liqo, nodes, leases},
 		sources: host.Sources{
 			Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
 			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways, Client: to.liqo.NetworkingV1beta1(),
 		},
 	}, nil
+}
+
+// shares adds the informers that say which pods of a node peers reach.
+func (f *fabric) shares(node string) *host.Shares {
+	of := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
+		made := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimShared), informers.WithTweakListOptions(tweak))
+		f.factories = append(f.factories, made)
+		return made
+	}
+	return &host.Shares{
+		Pods:        of(func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName=" + node }).Core().V1().Pods(),
+		Twins:       of(func(o *metav1.ListOptions) { o.LabelSelector = host.TwinSelector }).Core().V1().Namespaces(),
+		Slices:      of(func(o *metav1.ListOptions) { o.LabelSelector = host.SliceSelector }).Discovery().V1().EndpointSlices(),
+		Offloadings: f.liqo.Offloading().V1beta1().NamespaceOffloadings(),
+	}
 }
 
 // gatewayLeases returns a factory for the Leases by which gateways announce themselves.
@@ -79,10 +96,14 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
+	var shares *host.Shares
+	if env.Config.Networking.Reach != config.ReachAll {
+		shares = f.shares(cfg.NodeName)
+	}
 	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
 	node, err := host.NewNode(host.NodeConfig{
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
-		Host: network, Sources: f.sources, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
+		Host: network, Sources: f.sources, Shares: shares, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {
 		return Parts{}, err

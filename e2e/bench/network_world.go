@@ -248,7 +248,8 @@ func (c cluster) input(other cluster) plan.Input {
 			Gateways: []plan.Remote{{
 				Number: 1, Key: other.key.Public(), Endpoint: netip.AddrPortFrom(other.public, plan.TunnelPort),
 			}},
-			Use: 1,
+			Use:   1,
+			Reach: []netip.Prefix{podRange},
 		}},
 	}
 }

@@ -43,10 +43,15 @@ func ReadGateways(leases []coordinationv1.Lease, now time.Time) (out []Announcem
 
 // Explain tells the way of a packet from a pod to an address, and that of the answer, as far
 // as the objects of this cluster say. from may be the zero value: then a pod of the first
-// node is made up. The error of an address that leads to no peer is ErrNoPeer.
-func Explain(objects Objects, to, from netip.Addr) (string, error) {
-	e := &explanation{objects: objects, to: to, from: from}
-	for _, step := range []func() error{e.prepare, e.there, e.back} {
+// node is made up. If from is an address of a peer, and to one of a pod, Explain tells the way of
+// the packet within this cluster; allPods is that of Settings. The error of an address that leads
+// to no peer is ErrNoPeer.
+func Explain(objects Objects, to, from netip.Addr, allPods bool) (string, error) {
+	e := &explanation{objects: objects, to: to, from: from, allPods: allPods}
+	for _, step := range []func() error{e.prepare, e.arrive, e.there, e.back} {
+		if e.arrived {
+			break
+		}
 		if err := step(); err != nil {
 			return e.text.String(), err
 		}
@@ -58,6 +63,9 @@ func Explain(objects Objects, to, from netip.Addr) (string, error) {
 type explanation struct {
 	objects  Objects
 	to, from netip.Addr
+	allPods  bool
+	arriving bool // from is a peer's, to one of a pod
+	arrived  bool
 	text     strings.Builder
 
 	connection *networkingv1beta1.Connection
@@ -74,7 +82,7 @@ func (e *explanation) line(format string, args ...any) { fmt.Fprintf(&e.text, fo
 
 // prepare plans the two hosts of this cluster.
 func (e *explanation) prepare() error {
-	set := Settings{Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: smallestUnderlay(usualMTU, e.objects.Gateways)}
+	set := Settings{Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: smallestUnderlay(usualMTU, e.objects.Gateways), AllPods: e.allPods}
 	i := slices.IndexFunc(e.objects.Gateways, func(g Announcement) bool { return g.Alive })
 	if i < 0 && len(e.objects.Gateways) > 0 {
 		i = 0
@@ -113,9 +121,14 @@ func (e *explanation) prepare() error {
 
 // find finds the peer of the address, and the node of the pod.
 func (e *explanation) find(in plan.Input) error {
-	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(viewsOf(p), e.to) })
+	e.arriving = contains(in.Pods, e.to) && e.from.IsValid() && !contains(in.Pods, e.from)
+	there, here := &e.to, &e.from
+	if e.arriving {
+		there, here = here, there
+	}
+	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(viewsOf(p), *there) })
 	if i < 0 {
-		return fmt.Errorf("%w: %s is %s; the peers of this cluster have %s", ErrNoPeer, e.to, whose(in, e.to), ranged(in.Peers))
+		return fmt.Errorf("%w: %s is %s; the peers of this cluster have %s", ErrNoPeer, *there, whose(in, *there), ranged(in.Peers))
 	}
 	for _, c := range e.objects.Connections {
 		if c.Spec.ClusterID == in.Peers[i].ID {
@@ -125,19 +138,19 @@ func (e *explanation) find(in plan.Input) error {
 	for _, h := range in.Nodes {
 		for _, p := range h.Pods {
 			switch {
-			case !e.from.IsValid() && p.Addr().Is4() == e.to.Is4():
+			case !here.IsValid() && p.Addr().Is4() == e.to.Is4():
 				e.from = p.Addr().Next()
 				e.line("no pod is given: %s stands for one on %s", e.from, h.Name)
 				e.node = h.Name
 				return nil
-			case p.Contains(e.from):
+			case p.Contains(*here):
 				e.node = h.Name
 				return nil
 			}
 		}
 	}
-	if e.from.IsValid() {
-		return fmt.Errorf("%s is not in the podCIDRs of a Node: the address of a pod of this cluster is accepted", e.from)
+	if here.IsValid() {
+		return fmt.Errorf("%s is not in the podCIDRs of a Node: the address of a pod of this cluster is accepted", *here)
 	}
 	return errors.New("no Node has podCIDRs of the family of the address: give the address of a pod")
 }
@@ -229,6 +242,46 @@ func (e *explanation) follow(host string, s plan.State, p plan.Packet) plan.Step
 		e.line("  %s", step)
 	}
 	return steps[len(steps)-1]
+}
+
+// arrive tells the way of a packet of a peer to a pod of this cluster.
+func (e *explanation) arrive() error {
+	if !e.arriving {
+		return nil
+	}
+	e.arrived = true
+	view, ok := e.viewOf(e.to)
+	if !ok {
+		return fmt.Errorf("peer %s was given no address of %s", e.connection.Spec.ClusterID, e.to)
+	}
+	e.line("from %s, in peer %s, to %s, which it calls %s:", e.from, e.connection.Spec.ClusterID, e.to, view)
+	p := plan.Packet{In: plan.TunnelDevice, Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: view, SrcPort: 40000, DstPort: 80}, SYN: true}
+	last := e.follow("gateway "+e.gateway, e.onGateway, p)
+	if last.Verdict != plan.Sent {
+		return e.endsHere(last)
+	}
+	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true})
+	if last.Verdict == plan.Dropped && strings.Contains(last.What, plan.DropToPod) {
+		return fmt.Errorf("%w: networking.reach is Shared, and no pod with the address %s is shared with peer %s: offload the namespace of the pod to it, create an IP for the address, or set networking.reach to All",
+			e.endsHere(last), e.to, e.connection.Spec.ClusterID)
+	}
+	if last.Verdict != plan.Handed {
+		return e.endsHere(last)
+	}
+	e.line("pod %s", e.to)
+	return nil
+}
+
+// viewOf returns the address by which the peer reaches one of this cluster.
+func (e *explanation) viewOf(own netip.Addr) (netip.Addr, bool) {
+	for _, m := range e.connection.Spec.Local {
+		if mapping, err := readMapping("local", m); err == nil {
+			if a, ok := mapping.Out(own); ok {
+				return a, true
+			}
+		}
+	}
+	return netip.Addr{}, false
 }
 
 func (e *explanation) there() error {

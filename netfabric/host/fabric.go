@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -21,7 +20,6 @@ import (
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
@@ -248,54 +246,4 @@ func underlayOf(n *corev1.Node) []netip.Addr {
 		return all
 	}
 	return internal
-}
-
-// samePod reports whether two states of a Pod have the same node and the same addresses.
-func samePod(a, b *corev1.Pod) bool {
-	return a.Spec.NodeName == b.Spec.NodeName && slices.Equal(podAddrs(a), podAddrs(b))
-}
-
-// podAddrs returns the addresses that a Pod has for itself.
-func podAddrs(p *corev1.Pod) (out []netip.Prefix) {
-	if p.Spec.HostNetwork || p.Spec.NodeName == "" || offloadingv1beta1.Ended(p.Status.Phase) {
-		return nil
-	}
-	for _, ip := range p.Status.PodIPs {
-		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Zone() == "" {
-			out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
-		}
-	}
-	return out
-}
-
-// podAddresses are the addresses of Pods, by node. Of two Pods with one address, one has
-// just gone: the address is left out until it is clear which.
-func podAddresses(pods []*corev1.Pod) map[string][]netip.Prefix {
-	count, out := map[netip.Prefix]int{}, map[string][]netip.Prefix{}
-	for _, p := range pods {
-		for _, a := range podAddrs(p) {
-			count[a]++
-		}
-	}
-	for _, p := range pods {
-		for _, a := range podAddrs(p) {
-			if count[a] == 1 {
-				out[p.Spec.NodeName] = append(out[p.Spec.NodeName], a)
-			}
-		}
-	}
-	return out
-}
-
-// TrimPod is TrimNode for Pods.
-func TrimPod(obj any) (any, error) {
-	p, ok := obj.(*corev1.Pod)
-	if !ok {
-		return obj, nil
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
-		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
-	}, nil
 }

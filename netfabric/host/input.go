@@ -29,6 +29,8 @@ type Objects struct {
 	// Pods are the addresses of the pods of nodes without podCIDRs, by node. Only a gateway
 	// needs them.
 	Pods map[string][]netip.Prefix
+	// Shared are the Pods that peers reach, and what says so. Only a node needs them.
+	Shared Shared
 }
 
 // Settings are what a host does not read from API objects.
@@ -37,6 +39,7 @@ type Settings struct {
 	Self      string // a node, or a gateway
 	Ports     plan.Ports
 	AnySender bool // the overlay's packets are taken from every address
+	AllPods   bool // peers reach all pods of this node, and not those of Objects.Shared alone
 	MTU       int  // of the underlay of this host
 	// Closed are ranges of this cluster that no gateway of a peer may be at: those of its
 	// Services, and others that its nodes reach.
@@ -71,7 +74,7 @@ func (r Refusal) String() string {
 // out alone, with a Refusal; of two that collide the older one stays. An error means that the
 // settings or this host's own objects are wrong; then there is no Input.
 func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
-	b := &builder{set: set}
+	b := &builder{set: set, shared: objects.Shared.reach()}
 	b.addGateways(objects.Gateways)
 	b.addNodes(objects.Nodes, objects.Pods)
 	if err := b.base(); err != nil {
@@ -90,6 +93,7 @@ func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
 
 type builder struct {
 	set     Settings
+	shared  map[string][]netip.Prefix // addresses of pods, by the peer that reaches them
 	refused []Refusal
 
 	replicas []plan.Replica
@@ -448,10 +452,18 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	}
 	for i, c := range peers {
 		peer := c.peer
-		peer.Gateways = b.located(c, b.around(peers, i, in))
+		peer.Gateways, peer.Reach = b.located(c, b.around(peers, i, in)), b.reach(c)
 		in.Peers = append(in.Peers, peer)
 	}
 	return in
+}
+
+// reach returns what a peer reaches of the pods of this node.
+func (b *builder) reach(c candidate) []netip.Prefix {
+	if b.set.AllPods {
+		return c.podsOf
+	}
+	return slices.DeleteFunc(slices.Clone(b.shared[c.peer.ID]), func(p netip.Prefix) bool { return !ipam.Within(c.podsOf, p) })
 }
 
 // strays adds a Refusal for each podCIDR outside of the published ranges: its pods do not reach

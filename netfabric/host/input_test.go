@@ -94,7 +94,7 @@ func TestBuildInput(t *testing.T) {
 	keys := publicKeys(t, 6)
 	settings := Settings{
 		ClusterID: "rome", Self: "gw-a", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500, Via: "gw-a",
-		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
+		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, AllPods: true, Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
 	}
 	good := func() Objects {
 		return Objects{
@@ -122,6 +122,7 @@ func TestBuildInput(t *testing.T) {
 		Theirs:   plan.Ranges{Pods: ranges("10.201.0.0/16"), External: ranges("10.101.0.0/16")},
 		Ours:     plan.Maps{{Own: ranges("10.244.0.0/16")[0], View: ranges("10.50.0.0/16")[0]}, {Own: ranges("10.70.0.0/16")[0], View: ranges("10.51.0.0/16")[0]}},
 		Gateways: []plan.Remote{{Number: 1, Key: keys[1], Endpoint: netip.MustParseAddrPort("203.0.113.7:51840")}},
+		Reach:    ranges("10.244.0.0/16"),
 	}, in.Peers[0])
 	require.Zero(t, in.Peers[1].Use, "there is no gateway 7")
 	require.Equal(t, []plan.IP{{External: netip.MustParseAddr("10.70.0.20"), Real: netip.MustParseAddr("198.51.100.9")}}, in.IPs)
@@ -302,10 +303,10 @@ func TestExplain(t *testing.T) {
 		Gateways:    []Announcement{ownGateway(keys[0])},
 	}
 	to, from := netip.MustParseAddr("10.201.3.4"), netip.MustParseAddr("10.244.2.9")
-	_, err := Explain(o, to, from)
+	_, err := Explain(o, to, from, true)
 	require.ErrorContains(t, err, `the way is planned, but Connection liqo-tenant-milan/milan is ""`)
 	c.Status.Value = networkingv1beta1.Connected
-	text, err := Explain(o, to, from)
+	text, err := Explain(o, to, from, true)
 	require.NoError(t, err, text)
 	for _, line := range []string{
 		"from 10.244.2.9 to 10.201.3.4, in peer milan:\nnode node-2\n", "sent to 192.0.2.13\ngateway gw-a\n", "[10.50.2.9 > 10.201.3.4] sent to " + keys[1],
@@ -314,14 +315,14 @@ func TestExplain(t *testing.T) {
 	} {
 		require.Contains(t, text, line)
 	}
-	text, err = Explain(o, to, netip.Addr{})
+	text, err = Explain(o, to, netip.Addr{}, true)
 	require.NoError(t, err, text)
 	require.Contains(t, text, "no pod is given: 10.244.1.1 stands for one on node-1")
 	for address, says := range map[string]string{
 		"10.244.1.9": "10.244.1.9 is one of a pod range of this cluster; the peers of this cluster have 10.201.0.0/16 (milan), 10.101.0.0/16 (milan)",
 		"8.8.8.8":    "outside of the fabric", "192.0.2.12": "that of node node-2", "10.70.0.99": "an external range",
 	} {
-		_, err = Explain(o, netip.MustParseAddr(address), from)
+		_, err = Explain(o, netip.MustParseAddr(address), from, true)
 		require.True(t, errors.Is(err, ErrNoPeer))
 		require.ErrorContains(t, err, says)
 	}
@@ -334,12 +335,12 @@ func TestExplain(t *testing.T) {
 	} {
 		ip.Spec.IP, ip.Status.IP = "198.51.100.9", "10.70.0.99"
 		o.IPs = []*ipamv1alpha1.IP{ip}
-		_, err = Explain(o, netip.MustParseAddr("10.70.0.99"), from)
+		_, err = Explain(o, netip.MustParseAddr("10.70.0.99"), from, true)
 		require.ErrorContains(t, err, says)
 	}
-	_, err = Explain(o, to, netip.MustParseAddr("10.9.9.9"))
+	_, err = Explain(o, to, netip.MustParseAddr("10.9.9.9"), true)
 	require.ErrorContains(t, err, "10.9.9.9 is not in the podCIDRs of a Node")
 	o.Gateways = nil
-	_, err = Explain(o, to, from)
+	_, err = Explain(o, to, from, true)
 	require.ErrorContains(t, err, "no gateway of this cluster has announced itself")
 }

@@ -24,6 +24,7 @@ type NodeConfig struct {
 
 	Host    Host
 	Sources Sources
+	Shares  *Shares // nil: peers reach all pods
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	// Observer may be nil.
@@ -42,7 +43,12 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	n := &Node{cfg: cfg}
 	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
-	return n, n.watch()
+	if err := n.watch(); err != nil || cfg.Shares == nil {
+		return n, err
+	}
+	synced, err := cfg.Shares.watch(n.wake)
+	n.synced = append(n.synced, synced...)
+	return n, err
 }
 
 // Run works until ctx is done. What is applied stays.
@@ -53,6 +59,11 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return n.ended(err)
 	}
+	if n.cfg.Shares != nil {
+		if objects.Shared, err = n.cfg.Shares.read(); err != nil {
+			return n.ended(err)
+		}
+	}
 	mtu, err := n.underlayMTU(objects.Nodes)
 	if err != nil {
 		return n.ended(err)
@@ -60,7 +71,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	via, again := n.choose(objects.Gateways)
 	in, refused, err := BuildInput(objects, Settings{
 		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, Via: via, MTU: smallestUnderlay(mtu, objects.Gateways),
-		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender,
+		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender, AllPods: n.cfg.Shares == nil,
 	})
 	n.logRefused(refused)
 	if err != nil {

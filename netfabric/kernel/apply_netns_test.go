@@ -205,6 +205,7 @@ func everyRule() []plan.Chain {
 			{In: plan.AllDevices, Family: plan.V4, Proto: "icmp", Do: plan.Accept},
 			{In: plan.AllDevices, Family: plan.V6, Proto: "icmp", Do: plan.Accept},
 			{In: plan.AllDevices, CT: plan.Known, Do: plan.Accept},
+			{In: plan.AllDevices, CT: plan.Answer, Do: plan.Accept},
 		}},
 		{Name: "translate_out", NAT: true, Hook: plan.HookPostrouting, Priority: plan.SNATPriority, Rules: []plan.Match{
 			{Out: plan.TunnelDevice, Family: plan.V4, Do: plan.SNATPrefix, Map: plan.Lookup{Name: "pair4", Key: plan.DstSrc}},

@@ -258,6 +258,7 @@ func (c *city) peer(other *city, ours, theirs views, endpoint netip.AddrPort) pl
 		},
 		Gateways: []plan.Remote{{Number: 1, Key: other.gateway.key.Public(), Endpoint: endpoint}},
 		Use:      1,
+		Reach:    c.in.Pods,
 	}
 }
 

@@ -88,6 +88,9 @@ func (p part) peer(i int) plan.Peer {
 		out.Gateways = append(out.Gateways, g)
 	}
 	out.Use = p.IntN(len(out.Gateways) + 1)
+	for n := range p.IntN(3) {
+		out.Reach = append(out.Reach, prefix(fmt.Sprintf("10.244.1.%d/32", 10+i+n)), prefix(fmt.Sprintf("fd00:10:244:1::%d/128", 10+i+n)))
+	}
 	return out
 }
 

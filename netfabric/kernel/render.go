@@ -163,6 +163,10 @@ func synOnly() []expr.Any {
 }
 
 func tracked(c plan.CT) []expr.Any {
+	if c == plan.Answer {
+		const reply = 1
+		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, &expr.Cmp{Register: reg, Data: []byte{reply}}}
+	}
 	bits := map[plan.CT]uint32{
 		plan.Known:   expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED,
 		plan.New:     expr.CtStateBitNEW,

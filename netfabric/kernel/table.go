@@ -177,13 +177,18 @@ func (s *session) setElements(want plan.Table, add, del []plan.Element) error {
 	if err != nil {
 		return err
 	}
-	if err := inChunks(want, del, tx.SetDeleteElements); err != nil {
-		return err
-	}
-	if err := inChunks(want, add, tx.SetAddElements); err != nil {
+	if err := queue(tx.Conn, want, add, del); err != nil {
 		return err
 	}
 	return s.write("element", tx.commit)
+}
+
+// queue adds the changes of elements to a transaction.
+func queue(tx *nftables.Conn, want plan.Table, add, del []plan.Element) error {
+	if err := inChunks(want, del, tx.SetDeleteElements); err != nil {
+		return err
+	}
+	return inChunks(want, add, tx.SetAddElements)
 }
 
 // inChunks calls f with the elements of each set of t, at most message elements at a time.

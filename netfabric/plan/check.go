@@ -182,6 +182,15 @@ func (c *checker) peer(p Peer) {
 	if _, ok := numbers[p.Use]; !ok && p.Use != 0 {
 		c.fail(at("use"), "there is no gateway %d", p.Use)
 	}
+	var reach []claim
+	for _, r := range p.Reach {
+		if !r.IsValid() || r != r.Masked() || !within(r, c.in.Pods) {
+			c.fail(at("reach"), "%s is not within the own pod ranges %s", r, c.in.Pods)
+			continue
+		}
+		reach = append(reach, claim{r, at("reach"), false})
+	}
+	c.apart(reach)
 }
 
 func checkKey(key string) error {

@@ -23,6 +23,7 @@ func cloud() Input {
 		Ours:     maps("10.0.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.71.0.0/16"),
 		Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("10.200.7.7:51840")}},
 		Use:      1,
+		Reach:    prefixes("10.0.0.0/16"),
 	}}
 	in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("10.0.4.12")}, {External: addr("10.70.0.21"), Real: addr("10.0.250.5")}}
 	in.MTU = 9001
@@ -171,6 +172,7 @@ func newer(id string, n byte) Input {
 			Ours:     maps("fd00:10:244::/56", "fd00:aa::/56", "fd00:70::/64", "fd00:ab::/64"),
 			Gateways: []Remote{{1, key(n), netip.MustParseAddrPort("[2001:db8:99::1]:51840")}},
 			Use:      1,
+			Reach:    prefixes("fd00:10:244::/56"),
 		}},
 		Ports: Ports{OverlayPort, TunnelPort},
 		MTU:   1500,

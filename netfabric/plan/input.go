@@ -48,6 +48,9 @@ type Peer struct {
 	Gateways []Remote
 	Use      int // number of the one in use; 0: none
 	MTU      int // PathMTU that it announces, in bytes; 0: not known
+	// Reach are the addresses, or ranges, of pods on the node in.Self that it opens connections
+	// to, at all ports, beside what IPs name. Only Node uses it.
+	Reach []netip.Prefix
 }
 
 // Ranges are the address ranges of a peer.

@@ -65,7 +65,8 @@ func rome() Input {
 					{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840")},
 					{2, key(12), netip.MustParseAddrPort("[2001:db8::20]:51840")},
 				},
-				Use: 1,
+				Use:   1,
+				Reach: prefixes("10.244.0.0/16", "fd00:10:244::/56"),
 			},
 			{
 				ID:       "paris",
@@ -74,6 +75,7 @@ func rome() Input {
 				Gateways: []Remote{{1, key(21), netip.AddrPort{}}},
 				Use:      1,
 				MTU:      1370,
+				Reach:    prefixes("10.244.1.10/32", "10.244.2.10/32"),
 			},
 		},
 		IPs: []IP{
@@ -109,6 +111,7 @@ func milan() Input {
 				"fd00:10:244::/56", "fd00:aa::/56", "fd00:70::/64", "fd00:ab::/64"),
 			Gateways: []Remote{{1, key(1), netip.AddrPort{}}, {2, key(2), netip.AddrPort{}}},
 			Use:      1,
+			Reach:    prefixes("10.244.0.0/16", "fd00:10:244::/56"),
 		}},
 		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
 		MTU:   1500,

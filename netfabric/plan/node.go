@@ -93,8 +93,9 @@ func (n node) table() Table {
 			both("again", 1, Prefix),    // view of an own range -> that range
 			both("keep", 1, Prefix),     // sources that nothing may change -> the same
 			both("node", 1, Address),    // destinations in the fabric -> address of this node
-			both("ports", 4, NoValue),   // range of a peer . address of this node . protocol . port
-			both("open", 2, NoValue),    // range of a peer . address of this node of which it has all ports
+			both("ports", 4, NoValue),   // range of a peer . address that an IP names . protocol . port
+			both("open", 2, NoValue),    // range of a peer . address of which it has all ports by an IP
+			both("reach", 2, NoValue),   // range of a peer . pods of this node that it reaches
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -120,14 +121,21 @@ func nodeChains(ports Ports) []Chain {
 			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "pods", Key: Dst}, Do: Accept},
 			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "pods", Key: Src}, Do: Drop, Name: DropOverlay},
 		)},
-		// Ahead of the translation of node ports, by which an address of the node leads elsewhere.
-		{Name: "local_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: slices.Concat(
-			[]Match{{In: OverlayDevice, CT: Known, Do: Accept}},
+		// Ahead of the translation of node ports, by which an address of the node leads elsewhere. It
+		// looks at each packet of a connection that a peer has opened, not at the first one alone: what
+		// is no longer shared is closed at once. What a pod or this node has opened goes on.
+		{Name: "reach_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: slices.Concat(
+			[]Match{
+				{In: OverlayDevice, CT: Answer, Do: Accept},
+				{In: OverlayDevice, CT: Related, Do: Accept},
+			},
 			each(
 				Match{In: OverlayDevice, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
 				Match{In: OverlayDevice, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
 			),
 			[]Match{{In: OverlayDevice, Stays: true, Do: Drop, Name: DropToNode}},
+			each(Match{In: OverlayDevice, Set: Lookup{Name: "reach", Key: SrcDst}, Do: Accept}),
+			[]Match{{In: OverlayDevice, Do: Drop, Name: DropToPod}},
 		)},
 		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
@@ -166,6 +174,9 @@ func (n node) elements() []Element {
 	for _, p := range n.in.Peers {
 		for _, r := range p.Theirs.all() {
 			n.exposed(&e, p, r)
+			for _, pods := range p.Reach {
+				e.pair("reach", r, pods)
+			}
 		}
 	}
 	return e
@@ -185,9 +196,12 @@ func (n node) gateways() (out []netip.Addr) {
 	return out
 }
 
-// exposed adds the addresses and ports of this node that one range of a peer reaches by IPs.
+// exposed adds the addresses and ports of this node, and of its pods, that one range of a peer
+// reaches by IPs.
 func (n node) exposed(e *elements, p Peer, theirs netip.Prefix) {
-	ips := slices.DeleteFunc(n.in.exposedTo(p), func(ip IP) bool { return !slices.Contains(n.host.Addrs, ip.Real) })
+	ips := slices.DeleteFunc(n.in.exposedTo(p), func(ip IP) bool {
+		return !slices.Contains(n.host.Addrs, ip.Real) && !within(single(ip.Real), n.host.Pods)
+	})
 	all := allPorts(ips)
 	for _, ip := range ips {
 		if all[ip.Real] {

@@ -228,14 +228,14 @@ type Match struct {
 	Local  bool   // fib daddr type local
 	Stays  bool   // fib daddr type 2-5, which is local, broadcast, anycast or multicast: the host delivers to itself
 	SYN    bool   // tcp flags & (syn | rst) == syn
-	CT     CT     // ct state
+	CT     CT     // ct state, or ct direction
 	Set    Lookup // the key is in the set
 	Do     Action
 	Map    Lookup // for SNAT, DNAT, their Prefix forms and SetSrc; a key that is not in the map leaves the rule
 	Name   string // of the counter of Drop, as a comment of the rule; rules may share a name
 }
 
-// CT is a condition on the connection tracking state.
+// CT is a condition on the state, or the direction, in connection tracking.
 type CT string
 
 // The conditions.
@@ -244,6 +244,8 @@ const (
 	New     CT = "new"
 	Related CT = "related"
 	Invalid CT = "invalid"
+	// Answer is of a connection that the destination has opened: ct direction reply.
+	Answer CT = "reply"
 )
 
 // Lookup looks up a key in a set.

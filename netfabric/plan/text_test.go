@@ -68,6 +68,7 @@ func TestTextsOfRules(t *testing.T) {
 		"meta l4proto ipv6-icmp accept":                                    {Family: V6, Proto: "icmp", Do: Accept},
 		"ct state established,related accept":                              {CT: Known, Do: Accept},
 		"ct state new counter drop":                                        {CT: New, Do: Drop},
+		"ct direction reply accept":                                        {CT: Answer, Do: Accept},
 		"ip saddr @a4 counter drop":                                        {Family: V4, Set: Lookup{Name: "a4", Key: Src}, Do: Drop},
 		"ip6 daddr != @a6 counter drop":                                    {Family: V6, Set: Lookup{Name: "a6", Key: Dst, Not: true}, Do: Drop},
 		"ip saddr . ip daddr @a4 accept":                                   {Family: V4, Set: Lookup{Name: "a4", Key: SrcDst}, Do: Accept},

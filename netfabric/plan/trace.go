@@ -328,8 +328,19 @@ func (t *tracer) matches(m Match) bool {
 		(m.Proto == "" || m.Proto == t.p.Proto) &&
 		(m.Port == 0 || m.Port == t.p.DstPort) && (m.From == 0 || m.From == t.p.SrcPort) &&
 		(!m.Local || t.isLocal(t.p.Dst)) && (!m.Stays || t.isLocal(t.p.Dst) || t.p.Dst.IsMulticast()) && (!m.SYN || t.p.SYN) &&
-		(m.CT == "" || slices.Contains(strings.Split(string(m.CT), ","), string(t.ct))) &&
+		t.tracked(m.CT) &&
 		(m.Set.Name == "" || t.in(m.Set) != m.Set.Not)
+}
+
+// tracked reports whether a condition on connection tracking holds.
+func (t *tracer) tracked(want CT) bool {
+	switch want {
+	case "":
+		return true
+	case Answer:
+		return t.back
+	}
+	return slices.Contains(strings.Split(string(want), ","), string(t.ct))
 }
 
 // device is the name of the device of departure, as far as the packet is routed.

@@ -294,7 +294,7 @@ func TestDrops(t *testing.T) {
 		"a stranger beside a gateway":  {at: "rome gw-a", packet: tcp("172.16.5.6", "10.200.1.10"), where: "forward pass", what: "@targets4"},
 		"a pod, out of the overlay":    {at: "rome rome-1", packet: over(tcp("10.244.2.20", "10.244.1.10")), where: "prerouting guard_in", what: "@fabric4"},
 		"anybody, out of the overlay":  {at: "rome rome-1", packet: over(tcp("8.8.8.8", "10.244.1.10")), where: "prerouting guard_in", what: "@fabric4"},
-		"a peer's pod, to a node":      {at: "rome rome-1", packet: over(tcp("10.200.2.20", "192.168.0.11")), where: "prerouting local_in", what: "to_node"},
+		"a peer's pod, to a node":      {at: "rome rome-1", packet: over(tcp("10.200.2.20", "192.168.0.11")), where: "prerouting reach_in", what: "to_node"},
 		"a node without a gateway": {
 			change: func(rome, _ *Input) { rome.Via = "" },
 			at:     "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"), where: "rule 91", what: "unreachable",

@@ -36,6 +36,8 @@ func TestTraceConditions(t *testing.T) {
 	settled := tcp("10.1.0.1", "10.2.0.2")
 	settled.SYN = false
 	settled.Flow = &Flow{Sent: settled.Tuple, Answer: settled.reverse()}
+	answered := settled
+	answered.Flow = &Flow{Sent: settled.reverse(), Answer: settled.Tuple}
 	fault := icmp
 	fault.Error, fault.Flow = true, &Flow{Sent: settled.reverse(), Answer: settled.Tuple}
 	invalid := icmp
@@ -79,6 +81,9 @@ func TestTraceConditions(t *testing.T) {
 		"new":                       {Match{CT: New}, tcp("10.1.0.1", "10.2.0.2"), true},
 		"not new":                   {Match{CT: New}, settled, false},
 		"known":                     {Match{CT: Known}, settled, true},
+		"no answer":                 {Match{CT: Answer}, settled, false},
+		"an answer":                 {Match{CT: Answer}, answered, true},
+		"a new one is no answer":    {Match{CT: Answer}, tcp("10.1.0.1", "10.2.0.2"), false},
 		"an error is known":         {Match{CT: Known}, fault, true},
 		"an error is related":       {Match{CT: Related}, fault, true},
 		"a packet is not related":   {Match{CT: Related}, settled, false},

@@ -20,7 +20,7 @@ func clone(in Input) Input {
 	in.Peers = slices.Clone(in.Peers)
 	for i := range in.Peers {
 		p := &in.Peers[i]
-		p.Ours, p.Gateways = slices.Clone(p.Ours), slices.Clone(p.Gateways)
+		p.Ours, p.Gateways, p.Reach = slices.Clone(p.Ours), slices.Clone(p.Gateways), slices.Clone(p.Reach)
 		p.Theirs = Ranges{slices.Clone(p.Theirs.Pods), slices.Clone(p.Theirs.External), slices.Clone(p.Theirs.Transit)}
 	}
 	return in
@@ -98,6 +98,18 @@ var mutations = []func(*tape, Input) Input{
 			p := &in.Peers[t.n(len(in.Peers))]
 			p.Ours = p.Ours[:t.n(len(p.Ours)+1)]
 		}
+		return in
+	},
+	func(t *tape, in Input) Input { // a pod becomes shared, or is no longer
+		if len(in.Peers) == 0 {
+			return in
+		}
+		p, pod := &in.Peers[t.n(len(in.Peers))], single(addr(fmt.Sprintf("10.244.1.%d", t.n(20))))
+		if i := slices.Index(p.Reach, pod); i >= 0 {
+			p.Reach = slices.Delete(p.Reach, i, i+1)
+			return in
+		}
+		p.Reach = append(p.Reach, pod)
 		return in
 	},
 	func(t *tape, in Input) Input { // an address is exposed, or no longer

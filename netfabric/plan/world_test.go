@@ -21,6 +21,7 @@ func paris() Input {
 			Ours:     maps("10.1.0.0/16", "10.1.0.0/16", "10.202.0.0/16", "10.202.0.0/16"),
 			Gateways: []Remote{{1, key(1), netip.MustParseAddrPort("203.0.113.10:51840")}},
 			Use:      1,
+			Reach:    prefixes("10.1.0.0/16"),
 		}},
 		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
 		MTU:   1450,

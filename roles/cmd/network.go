@@ -9,13 +9,18 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
 the path of the answer: each rule, route and translation on the pod's node and on the gateway.
-It computes them from the objects of this cluster. Run it in the peer for the path there.
+With an address of a peer as --from, and that of a pod of this cluster as IP, it prints how the
+packet arrives, and the setting that lets it pass if it is dropped. It computes the path from the
+objects of this cluster. Run it in the peer for the path there.
 
 The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
 
@@ -34,7 +39,7 @@ func (c *commands) explainAddress() *cobra.Command {
 	in := &explaining{}
 	cmd := &cobra.Command{
 		Use: "explain IP", Short: "Print the path of a packet to an address of a peer, and back",
-		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10"),
+		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10\n  %[1]s network explain 10.244.1.10 --from 10.80.2.20"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return Usagef("%s takes one IP address, not %d arguments", cmd.CommandPath(), len(args))
@@ -42,7 +47,7 @@ func (c *commands) explainAddress() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster; default: an invented one")
+	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster, or of a peer; default: an invented one")
 	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(cmd.Flags())
 	cmd.RunE = interruptible(limited(&in.timeout, func(cmd *cobra.Command, args []string) error {
@@ -56,23 +61,84 @@ func (c *commands) explainAddress() *cobra.Command {
 				return Usagef("--from %q is not an IP address", in.from)
 			}
 		}
-		objects, err := c.fabricObjects(cmd.Context(), in.conn)
+		objects, allPods, err := c.fabricObjects(cmd.Context(), in.conn, from.IsValid())
 		if err != nil {
 			return unknown(err)
 		}
-		text, failed := host.Explain(objects, to.Unmap(), from.Unmap())
+		text, failed := host.Explain(objects, to.Unmap(), from.Unmap(), allPods)
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return errors.Join(err, failed)
 	}))
 	return cmd
 }
 
-// fabricObjects reads the objects that the hosts of the network fabric watch.
-func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out host.Objects, err error) {
+// fabricObjects reads the objects that the hosts of the network fabric watch. withShared also
+// reads those that say which pods are shared, and whether peers reach all pods.
+func (c *commands) fabricObjects(ctx context.Context, conn *connection, withShared bool) (out host.Objects, allPods bool, err error) {
 	to, err := c.connect(conn)
 	if err != nil {
-		return out, err
+		return out, false, err
 	}
+	if out, err = hostObjects(ctx, to); err != nil || !withShared {
+		return out, false, err
+	}
+	if out.Shared, err = sharedObjects(ctx, to); err != nil {
+		return out, false, err
+	}
+	allPods, err = reachesAll(ctx, to)
+	return out, allPods, err
+}
+
+// reachShared is the value of networking.reach with which peers reach what is shared with them.
+const reachShared = "Shared"
+
+// reachesAll reports whether peers reach all pods of this cluster.
+func reachesAll(ctx context.Context, to *clients) (bool, error) {
+	_, namespace, err := manual.Installed(ctx, to.kube)
+	if err != nil {
+		return false, explain(err)
+	}
+	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
+	if err != nil {
+		return false, explain(err)
+	}
+	var given struct {
+		Networking struct {
+			Reach string `json:"reach"`
+		} `json:"networking"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data[configurationKey]), &given); err != nil {
+		return false, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	}
+	return given.Networking.Reach != reachShared, nil
+}
+
+// sharedObjects reads the objects that say which pods are shared with peers.
+func sharedObjects(ctx context.Context, to *clients) (out host.Shared, err error) {
+	pods, err := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return out, explain(err)
+	}
+	twins, err := to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: host.TwinSelector})
+	if err != nil {
+		return out, explain(err)
+	}
+	offloadings, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return out, explain(err)
+	}
+	endpoints, err := to.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: host.SliceSelector})
+	if err != nil {
+		return out, explain(err)
+	}
+	return host.Shared{
+		Pods: store.Pointers(pods.Items), Twins: store.Pointers(twins.Items),
+		Offloadings: store.Pointers(offloadings.Items), Slices: store.Pointers(endpoints.Items),
+	}, nil
+}
+
+// hostObjects reads what every host of the fabric watches.
+func hostObjects(ctx context.Context, to *clients) (out host.Objects, err error) {
 	connections, err := to.liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return out, explain(err)
@@ -89,15 +155,7 @@ func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out hos
 	if err != nil {
 		return out, explain(err)
 	}
-	for i := range connections.Items {
-		out.Connections = append(out.Connections, &connections.Items[i])
-	}
-	for i := range ips.Items {
-		out.IPs = append(out.IPs, &ips.Items[i])
-	}
-	for i := range nodes.Items {
-		out.Nodes = append(out.Nodes, &nodes.Items[i])
-	}
+	out.Connections, out.IPs, out.Nodes = store.Pointers(connections.Items), store.Pointers(ips.Items), store.Pointers(nodes.Items)
 	now := time.Now()
 	if to.now != nil {
 		now = to.now()

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
 )
 
@@ -40,10 +41,39 @@ func TestNetworkExplain(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}}},
 	}))
+	settings := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}},
+		Data:       map[string]string{"config.yaml": "clusterID: rome"},
+	}
+	require.NoError(t, c.core.Tracker().Add(settings))
 	out, err := c.run(t, "network", "explain", "10.200.1.10", "--from", "10.244.1.7")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "from 10.244.1.7 to 10.200.1.10, in peer milan:\nnode node-1\n")
 	require.Contains(t, out, "peer milan, gateway gw-m\n  it sees 10.50.1.7 > 10.200.1.10, and translates 10.200.1.10 to its own 10.244.1.10;")
+	arriving := []string{"network", "explain", "10.244.1.7", "--from", "10.200.1.10"}
+	out, err = c.run(t, arriving...)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "from 10.200.1.10, in peer milan, to 10.244.1.7, which it calls 10.50.1.7:\ngateway gw-a\n")
+	require.Contains(t, out, "\npod 10.244.1.7\n")
+	settings.Data["config.yaml"] += "\nnetworking: {reach: Shared}"
+	_, err = c.core.CoreV1().ConfigMaps("liqod").Update(t.Context(), settings, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	out, err = c.run(t, arriving...)
+	require.ErrorContains(t, err, "networking.reach is Shared, and no pod with the address 10.244.1.7 is shared with peer milan: offload the namespace of the pod to it,")
+	require.Contains(t, out, "counter drop comment \"to_pod\"")
+	require.Equal(t, ExitProblem, code(err), out)
+	require.NoError(t, c.core.Tracker().Add(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.7"}}},
+	}))
+	_, err = c.liqod.OffloadingV1beta1().NamespaceOffloadings("shop").Create(t.Context(), &offloadingv1beta1.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Name: offloadingv1beta1.NamespaceOffloadingName},
+		Status: offloadingv1beta1.NamespaceOffloadingStatus{RemoteNamespaceName: "shop-rome", RemoteNamespacesConditions: map[string][]metav1.Condition{
+			"milan": {{Type: offloadingv1beta1.RemoteNamespaceOffloadingRequired, Status: metav1.ConditionTrue}},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	out, err = c.run(t, arriving...)
+	require.NoError(t, err, out)
 	out, err = c.run(t, "network", "explain", "10.9.9.9")
 	require.ErrorContains(t, err, "the address belongs to no peer: 10.9.9.9 is outside of the fabric")
 	require.Equal(t, ExitProblem, code(err), out)

@@ -241,8 +241,8 @@ type Authentication struct {
 	AcceptRanges          []string `mapstructure:"acceptRanges"`
 }
 
-// Networking configures the network fabric of this cluster. All but Enabled are ranges, which
-// Prefixes reads.
+// Networking configures the network fabric of this cluster. All but Enabled and Reach are ranges,
+// which Prefixes reads.
 type Networking struct {
 	Enabled         bool     `mapstructure:"enabled"`
 	PodCIDRs        []string `mapstructure:"podCIDRs"`
@@ -250,6 +250,7 @@ type Networking struct {
 	ExternalCIDRs   []string `mapstructure:"externalCIDRs"`
 	NodeCIDRs       []string `mapstructure:"nodeCIDRs"`
 	ReservedSubnets []string `mapstructure:"reservedSubnets"`
+	Reach           string   `mapstructure:"reach"` // ReachShared or ReachAll
 }
 
 // IPAM configures role ipam. All are ranges, which Prefixes reads.

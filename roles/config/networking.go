@@ -7,6 +7,12 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
+// Values of Networking.Reach.
+const (
+	ReachShared = "Shared"
+	ReachAll    = "All"
+)
+
 // mostPodRanges is how many pod ranges peers accept of a cluster.
 const mostPodRanges = 8
 

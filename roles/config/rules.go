@@ -164,6 +164,7 @@ var rules = map[string]kind{
 	"networking.externalCIDRs":   list(addressRange()),
 	"networking.nodeCIDRs":       list(addressRange()),
 	"networking.reservedSubnets": list(addressRange()),
+	"networking.reach":           oneOf(ReachShared, ReachAll),
 
 	"ipam.keep":  list(addressRange()),
 	"ipam.pools": list(addressRange()),

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,13 +158,7 @@ func (e *entries) asked(provider string) (map[string]string, error) {
 	}
 	out := map[string]string{}
 	for _, nso := range all {
-		conditions := nso.Status.RemoteNamespacesConditions[provider]
-		ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
-		switch {
-		case nso.DeletionTimestamp != nil, nso.Name != offloadingv1beta1.NamespaceOffloadingName, nso.Status.RemoteNamespaceName == "":
-		case !meta.IsStatusConditionTrue(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired):
-		case ready != nil && ready.Reason == offloadingv1beta1.ReasonInvalid: // its entry was never written
-		default:
+		if slices.Contains(offloadingv1beta1.ProvidersOf(nso), provider) {
 			out[nso.Namespace] = nso.Status.RemoteNamespaceName
 		}
 	}

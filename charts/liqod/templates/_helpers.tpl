@@ -58,7 +58,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "reflection" $reflection
   "controller" $controller
   "vkubelet" (pick $vk "nodeTaint")
-  "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets")
+  "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets" "reach")
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod" "drain" "5s") -}}
@@ -79,10 +79,12 @@ these starts none of its pods again. Sections that are not listed count for ever
   "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
   "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
   "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
-{{- $config := include "liqod.config" .root | fromYaml -}}
+{{- $all := include "liqod.config" .root | fromYaml -}}
+{{- $config := $all -}}
 {{- range get $foreign .role }}{{ $config = omit $config . }}{{ end -}}
 {{- /* Of the webhook's settings, the controller reads the names in its certificate. */ -}}
 {{- if eq .role "controller" }}{{ $_ := set $config "webhook" (pick $config.webhook "hosts") }}{{ end -}}
+{{- if eq .role "route" }}{{ $_ := set $config "reach" $all.networking.reach }}{{ end -}}
 {{- toYaml $config | sha256sum -}}
 {{- end }}
 

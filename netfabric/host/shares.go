@@ -1,0 +1,185 @@
+package host
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// Selectors of the objects that say which pods are shared with whom.
+const (
+	// TwinSelector selects the twin namespaces.
+	TwinSelector = corev1beta1.RemoteClusterIDLabel
+	// SliceSelector selects the EndpointSlices that people, or their programs, have written. Those
+	// that Kubernetes makes by a selector have pods of their own namespace, those of peers none.
+	SliceSelector = discoveryv1.LabelManagedBy + " notin (endpointslice-controller.k8s.io," + offloadingv1beta1.ManagedByShadowEndpointSlice + ")"
+)
+
+// Shares are the informers by which a node finds the pods that peers reach.
+type Shares struct {
+	Pods        coreinformers.PodInformer       // of this node
+	Twins       coreinformers.NamespaceInformer // of TwinSelector
+	Offloadings offloadinginformers.NamespaceOffloadingInformer
+	Slices      discoveryinformers.EndpointSliceInformer // of SliceSelector
+}
+
+// Shared are the objects that say which pods are shared with which peers.
+type Shared struct {
+	Pods        []*corev1.Pod
+	Twins       []*corev1.Namespace
+	Offloadings []*offloadingv1beta1.NamespaceOffloading
+	Slices      []*discoveryv1.EndpointSlice
+}
+
+// watch calls changed when other pods may be shared than before.
+func (s *Shares) watch(changed func()) (synced []cache.InformerSynced, err error) {
+	pods, err := loop.Changes("Pods", s.Pods.Informer(), sameShare, func(*corev1.Pod) { changed() })
+	if err != nil {
+		return nil, err
+	}
+	twins, err := loop.Changes("Namespaces", s.Twins.Informer(), sameTwin, func(*corev1.Namespace) { changed() })
+	if err != nil {
+		return nil, err
+	}
+	offloadings, err := loop.Changes("NamespaceOffloadings", s.Offloadings.Informer(), sameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := loop.Changes("EndpointSlices", s.Slices.Informer(), sameEndpoints, func(*discoveryv1.EndpointSlice) { changed() })
+	if err != nil {
+		return nil, err
+	}
+	return []cache.InformerSynced{pods.HasSynced, twins.HasSynced, offloadings.HasSynced, endpoints.HasSynced}, nil
+}
+
+// read reads the caches.
+func (s *Shares) read() (out Shared, err error) {
+	all := labels.Everything()
+	if out.Pods, err = s.Pods.Lister().List(all); err != nil {
+		return out, fmt.Errorf("listing Pods: %w", err)
+	}
+	if out.Twins, err = s.Twins.Lister().List(all); err != nil {
+		return out, fmt.Errorf("listing Namespaces: %w", err)
+	}
+	if out.Offloadings, err = s.Offloadings.Lister().List(all); err != nil {
+		return out, fmt.Errorf("listing NamespaceOffloadings: %w", err)
+	}
+	if out.Slices, err = s.Slices.Lister().List(all); err != nil {
+		return out, fmt.Errorf("listing EndpointSlices: %w", err)
+	}
+	return out, nil
+}
+
+// reach returns the addresses of the Pods that each peer reaches: Pods that run here for it, Pods
+// of namespaces that this cluster offloads to it, and endpoints that people have written into
+// such namespaces. Labels of a Pod alone say nothing, as others than liqod may write them. The
+// address of a Pod that has just gone, and of its successor, is left out until it has one owner.
+func (s Shared) reach() map[string][]netip.Prefix {
+	consumers, providers := map[string]string{}, map[string][]string{}
+	for _, ns := range s.Twins {
+		consumers[ns.Name] = consumerOf(ns)
+	}
+	for _, o := range s.Offloadings {
+		providers[o.Namespace] = append(providers[o.Namespace], offloadingv1beta1.ProvidersOf(o)...)
+	}
+	named := map[netip.Prefix][]string{}
+	for _, slice := range s.Slices {
+		for _, a := range endpointsOf(slice) {
+			named[a] = append(named[a], providers[slice.Namespace]...)
+		}
+	}
+	out := map[string][]netip.Prefix{}
+	owners := podOwners(s.Pods)
+	for _, pod := range s.Pods {
+		for _, a := range podAddrs(pod) {
+			if owners[a] != 1 {
+				continue
+			}
+			peers := slices.Concat(providers[pod.Namespace], named[a])
+			if c := consumers[pod.Namespace]; c != "" && pod.Labels[offloadingv1beta1.OriginLabel] == c {
+				peers = append(peers, c)
+			}
+			slices.Sort(peers)
+			for _, peer := range slices.Compact(peers) {
+				out[peer] = append(out[peer], a)
+			}
+		}
+	}
+	return out
+}
+
+// consumerOf returns the peer that a namespace is a twin for, or "". The controller alone writes
+// both marks.
+func consumerOf(ns *corev1.Namespace) string {
+	if offloadingv1beta1.TwinOf(ns) == "" {
+		return ""
+	}
+	return ns.Labels[corev1beta1.RemoteClusterIDLabel]
+}
+
+// endpointsOf returns the addresses in an EndpointSlice that is reflected.
+func endpointsOf(s *discoveryv1.EndpointSlice) (out []netip.Prefix) {
+	if v, ok := s.Annotations[offloadingv1beta1.SkipReflectionAnnotation]; ok && v != "false" {
+		return nil
+	}
+	for i := range s.Endpoints {
+		for _, text := range s.Endpoints[i].Addresses {
+			if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+				out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+			}
+		}
+	}
+	return out
+}
+
+// sameShare reports whether two states of a Pod are shared alike.
+func sameShare(a, b *corev1.Pod) bool {
+	return samePod(a, b) && a.Labels[offloadingv1beta1.OriginLabel] == b.Labels[offloadingv1beta1.OriginLabel]
+}
+
+func sameTwin(a, b *corev1.Namespace) bool { return consumerOf(a) == consumerOf(b) }
+
+func sameProviders(a, b *offloadingv1beta1.NamespaceOffloading) bool {
+	return slices.Equal(offloadingv1beta1.ProvidersOf(a), offloadingv1beta1.ProvidersOf(b))
+}
+
+func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
+	return slices.Equal(endpointsOf(a), endpointsOf(b))
+}
+
+// TrimShared is TrimNode for the objects of Shared, but NamespaceOffloadings.
+func TrimShared(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return TrimPod(o)
+	case *corev1.Namespace:
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+			Labels:      only(o.Labels, corev1beta1.RemoteClusterIDLabel),
+			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.AcceptedForAnnotation),
+		}}, nil
+	case *discoveryv1.EndpointSlice:
+		out := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+			Annotations: only(o.Annotations, offloadingv1beta1.SkipReflectionAnnotation),
+		}}
+		for i := range o.Endpoints {
+			out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{Addresses: o.Endpoints[i].Addresses})
+		}
+		return out, nil
+	}
+	return obj, nil
+}

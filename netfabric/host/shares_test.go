@@ -1,0 +1,179 @@
+package host
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// podOf is a Pod of a namespace on node-1, made for the cluster origin unless that is empty.
+func podOf(namespace, origin, ip string) *corev1.Pod {
+	p := pod(ip, "node-1", ip)
+	p.Namespace, p.Status.Phase = namespace, corev1.PodRunning
+	if origin != "" {
+		p.Labels = map[string]string{offloadingv1beta1.OriginLabel: origin, "app": "web"}
+	}
+	return p
+}
+
+// offloaded is a namespace with one condition OffloadingRequired for each cluster.
+func offloaded(namespace string, to map[string]metav1.ConditionStatus) *offloadingv1beta1.NamespaceOffloading {
+	o := &offloadingv1beta1.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName},
+		Status:     offloadingv1beta1.NamespaceOffloadingStatus{RemoteNamespaceName: namespace, RemoteNamespacesConditions: map[string][]metav1.Condition{}},
+	}
+	for id, status := range to {
+		o.Status.RemoteNamespacesConditions[id] = []metav1.Condition{{Type: offloadingv1beta1.RemoteNamespaceOffloadingRequired, Status: status}}
+	}
+	return o
+}
+
+// twinOf is a namespace with the marks of a twin of a peer, made for it or accepted for it.
+func twinOf(name, peer, mark string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: peer, "team": "a"}, Annotations: map[string]string{mark: corev1beta1.TenantNamespace(peer) + "/here", "note": "x"},
+	}}
+}
+
+func sliceOf(namespace string, addresses ...string) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "by-hand", Annotations: map[string]string{}},
+		Endpoints:  []discoveryv1.Endpoint{{Addresses: addresses, NodeName: new("node-1")}},
+	}
+}
+
+// Peers reach pods that run here for them, pods of namespaces that are offloaded to them, and
+// the pods that endpoints in such namespaces name.
+func TestPodsThatAreShared(t *testing.T) {
+	t.Parallel()
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	both := podOf("shop", "", "10.244.1.4")
+	both.Status.PodIPs = append(both.Status.PodIPs, corev1.PodIP{IP: "fd00::4"})
+	ofNode, ended := podOf("shop", "", "192.0.2.11"), podOf("shop", "", "10.244.1.5")
+	ofNode.Spec.HostNetwork = true
+	ended.Status.Phase = corev1.PodSucceeded
+	leaving := podOf("shop", "", "10.244.1.6")
+	leaving.DeletionTimestamp = new(metav1.Now())
+	gone, skipped, invalid, other := offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes}), sliceOf("shop", "10.244.1.9"), offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes}), offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes})
+	gone.DeletionTimestamp = new(metav1.Now())
+	skipped.Annotations[offloadingv1beta1.SkipReflectionAnnotation] = "true"
+	invalid.Status.RemoteNamespacesConditions["milan"] = append(invalid.Status.RemoteNamespacesConditions["milan"], metav1.Condition{Type: offloadingv1beta1.RemoteNamespaceReady, Reason: offloadingv1beta1.ReasonInvalid})
+	other.Name = "mine"
+
+	for name, tc := range map[string]struct {
+		pods    []*corev1.Pod
+		twins   []*corev1.Namespace
+		to      []*offloadingv1beta1.NamespaceOffloading
+		slices  []*discoveryv1.EndpointSlice
+		reached map[string][]string
+	}{
+		"a pod that runs for a peer": {
+			pods: []*corev1.Pod{podOf("shop-rome", "rome", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("shop-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)},
+			reached: map[string][]string{"rome": {"10.244.1.1"}},
+		},
+		"one in a namespace that accepts the peer, beside one of the owner": {
+			pods: []*corev1.Pod{podOf("team", "rome", "10.244.1.1"), podOf("team", "", "10.244.1.2")}, twins: []*corev1.Namespace{twinOf("team", "rome", offloadingv1beta1.AcceptedForAnnotation)},
+			reached: map[string][]string{"rome": {"10.244.1.1"}},
+		},
+		"a pod whose label names another peer": {
+			pods: []*corev1.Pod{podOf("shop-rome", "oslo", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("shop-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)},
+		},
+		"a label outside of a twin":     {pods: []*corev1.Pod{podOf("apps", "rome", "10.244.1.1")}},
+		"a label of a tenant namespace": {pods: []*corev1.Pod{podOf("liqo-tenant-rome", "rome", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("liqo-tenant-rome", "rome", "note")}},
+		"pods of an offloaded namespace": {
+			pods: []*corev1.Pod{both, podOf("apps", "", "10.244.1.3"), ofNode, ended, leaving}, to: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes, "oslo": no, "turin": yes})},
+			reached: map[string][]string{"milan": {"10.244.1.4", "fd00::4", "10.244.1.6"}, "turin": {"10.244.1.4", "fd00::4", "10.244.1.6"}},
+		},
+		"a pod of another cluster there": {
+			pods: []*corev1.Pod{podOf("shop", "rome", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("shop", "rome", offloadingv1beta1.AcceptedForAnnotation)}, to: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"rome": yes, "milan": yes})},
+			reached: map[string][]string{"rome": {"10.244.1.1"}, "milan": {"10.244.1.1"}},
+		},
+		"offloading that ends":           {pods: []*corev1.Pod{both}, to: []*offloadingv1beta1.NamespaceOffloading{gone}},
+		"offloading that was refused":    {pods: []*corev1.Pod{both}, to: []*offloadingv1beta1.NamespaceOffloading{invalid}},
+		"an offloading of another name":  {pods: []*corev1.Pod{both}, to: []*offloadingv1beta1.NamespaceOffloading{other}},
+		"an address that two pods claim": {pods: []*corev1.Pod{podOf("shop", "", "10.244.1.1"), podOf("apps", "", "10.244.1.1")}, to: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes})}},
+		"endpoints by hand": {
+			pods: []*corev1.Pod{podOf("apps", "", "10.244.1.8"), podOf("apps", "", "10.244.1.9"), ofNode}, to: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes})},
+			slices: []*discoveryv1.EndpointSlice{sliceOf("shop", "10.244.1.8", "192.0.2.11", "a.example"), skipped, sliceOf("apps", "10.244.1.9")}, reached: map[string][]string{"milan": {"10.244.1.8"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := Shared{Twins: trimmed(t, tc.twins), Pods: trimmed(t, tc.pods), Offloadings: tc.to, Slices: trimmed(t, tc.slices)}
+			got := map[string][]string{}
+			for peer, addresses := range shared.reach() {
+				for _, a := range addresses {
+					require.True(t, a.IsSingleIP())
+					got[peer] = append(got[peer], a.Addr().String())
+				}
+			}
+			require.Len(t, got, len(tc.reached), "%v", got)
+			for peer, want := range tc.reached {
+				require.Equal(t, want, got[peer])
+			}
+		})
+	}
+}
+
+// trimmed are objects as a cache holds them.
+func trimmed[T any](t *testing.T, list []T) (out []T) {
+	t.Helper()
+	for _, o := range list {
+		short, err := TrimShared(o)
+		require.NoError(t, err)
+		out = append(out, short.(T))
+	}
+	return out
+}
+
+// The plan of a node has the pods that are shared with a peer and lie in the ranges that it was
+// given; with reach All it has these ranges.
+func TestReachOfAPeer(t *testing.T) {
+	t.Parallel()
+	keys := publicKeys(t, 3)
+	o := Objects{
+		Connections: []*networkingv1beta1.Connection{linked("milan", 1, keys[1]), linked("oslo", 2, keys[2])},
+		Nodes:       []*corev1.Node{hostNode("node-1", "192.0.2.11", "10.244.1.0/24")}, Gateways: []Announcement{ownGateway(keys[0])},
+		Shared: Shared{
+			Pods:        []*corev1.Pod{podOf("shop", "", "10.244.1.4"), podOf("shop", "", "10.9.0.1"), podOf("shop", "", "fd00::7")},
+			Offloadings: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"milan": metav1.ConditionTrue})},
+		},
+	}
+	set := Settings{ClusterID: "rome", Self: "node-1", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500}
+	for all, want := range map[bool][2][]netip.Prefix{false: {ranges("10.244.1.4/32"), nil}, true: {ranges("10.244.0.0/16"), ranges("10.244.0.0/16")}} {
+		set.AllPods = all
+		in, refused, err := BuildInput(o, set)
+		require.NoError(t, err)
+		require.Empty(t, refused)
+		require.Equal(t, want, [2][]netip.Prefix{in.Peers[0].Reach, in.Peers[1].Reach})
+		_, err = plan.Node(in)
+		require.NoError(t, err)
+	}
+}
+
+// The selector leaves out what Kubernetes and liqod make, and has what people make.
+func TestSelectorOfSlices(t *testing.T) {
+	t.Parallel()
+	selector, err := labels.Parse(SliceSelector)
+	require.NoError(t, err)
+	for by, want := range map[string]bool{
+		"": true, "me": true, "endpointslicemirroring-controller.k8s.io": true,
+		"endpointslice-controller.k8s.io": false, offloadingv1beta1.ManagedByShadowEndpointSlice: false,
+	} {
+		set := labels.Set{discoveryv1.LabelManagedBy: by}
+		if by == "" {
+			set = nil
+		}
+		require.Equal(t, want, selector.Matches(set), by)
+	}
+}

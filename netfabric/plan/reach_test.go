@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reaching is a world in which milan reaches some pods of rome.
+func reaching(t *testing.T, ips []IP, reach ...string) *world {
+	t.Helper()
+	return romeAndMilan(t, func(rome, _ *Input) {
+		rome.Peers[0].Reach, rome.IPs = prefixes(reach...), ips
+	})
+}
+
+// A peer opens connections to the pods that are shared with it, and to no others.
+func TestAPeerReachesWhatIsShared(t *testing.T) {
+	t.Parallel()
+	const pod, pod6, of = "10.244.1.10/32", "fd00:10:244:1::10/128", "10.244.2.20"
+	udp := func(src, dst string) Packet {
+		p := tcp(src, dst)
+		p.Proto, p.SYN = "udp", false
+		return p
+	}
+	named := func(peer string, ports ...Service) []IP {
+		return []IP{{External: addr("10.70.0.30"), Real: addr("10.244.1.10"), Peer: peer, Ports: ports}}
+	}
+	for name, tc := range map[string]struct {
+		reach  []string
+		ips    []IP
+		packet Packet
+		passes bool
+	}{
+		"a pod":                              {[]string{pod}, nil, tcp(of, "10.200.1.10"), true},
+		"by UDP":                             {[]string{pod}, nil, udp(of, "10.200.1.10"), true},
+		"by IPv6":                            {[]string{pod6}, nil, tcp("fd00:10:244:2::20", "fd00:ba:0:1::10"), true},
+		"from a node of the peer":            {[]string{pod}, nil, local(tcp("192.168.0.22", "10.200.1.10")), true},
+		"all pods":                           {[]string{"10.244.0.0/16"}, nil, tcp(of, "10.200.1.77"), true},
+		"nothing":                            {nil, nil, tcp(of, "10.200.1.10"), false},
+		"another pod of the node":            {[]string{pod}, nil, tcp(of, "10.200.1.11"), false},
+		"another family":                     {[]string{pod}, nil, tcp("fd00:10:244:2::20", "fd00:ba:0:1::10"), false},
+		"an address without a pod":           {[]string{pod}, nil, tcp(of, "10.200.1.0"), false},
+		"an IP, by its address":              {nil, named(""), tcp(of, "10.71.0.30"), true},
+		"an IP, by the address of the pod":   {nil, named(""), tcp(of, "10.200.1.10"), true},
+		"an IP for this peer, at its port":   {nil, named("milan", Service{"tcp", 80}), tcp(of, "10.71.0.30"), true},
+		"an IP of another pod of the node":   {nil, named(""), tcp(of, "10.200.1.11"), false},
+		"an IP of another peer":              {nil, named("paris"), tcp(of, "10.200.1.10"), false},
+		"an IP of another peer, at its port": {nil, named("paris", Service{"tcp", 80}), tcp(of, "10.200.1.10"), false},
+		"a pod that an IP names, too":        {[]string{pod}, named("paris", Service{"tcp", 443}), tcp(of, "10.200.1.10"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from := "milan milan-2"
+			at, got, _ := reaching(t, tc.ips, tc.reach...).follow(from, tc.packet)
+			require.Equal(t, "rome rome-1", at, "%v", got)
+			if tc.passes {
+				require.Equal(t, Handed, got.Verdict, "%v", got)
+				return
+			}
+			require.Equal(t, Dropped, got.Verdict, "%v", got)
+			require.Equal(t, "prerouting reach_in", got.Where)
+			require.Contains(t, got.What, DropToPod)
+		})
+	}
+}
+
+// What a pod opens to a peer is answered, whatever the peer reaches.
+func TestAnswersReachPodsThatAreNotShared(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]Packet{
+		"a pod":       tcp("10.244.1.10", "10.200.2.20"),
+		"by IPv6":     tcp("fd00:10:244:1::10", "fd00:aa:0:2::20"),
+		"the node":    local(tcp("192.168.0.11", "10.200.2.20")),
+		"another pod": tcp("10.244.1.99", "10.200.2.20"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := reaching(t, nil)
+			at, got, _ := w.follow("rome rome-1", p)
+			require.Equal(t, Handed, got.Verdict, "%v", got)
+			home, last, _ := w.follow(at, answer(got.Packet, "veth0"))
+			require.Equal(t, "rome rome-1", home, "%v", last)
+			require.NotEqual(t, Dropped, last.Verdict, "%v", last)
+		})
+	}
+}
+
+// A connection that a peer has opened ends when its pod is no longer shared.
+func TestWhatIsNoLongerSharedIsClosed(t *testing.T) {
+	t.Parallel()
+	w := reaching(t, nil, "10.244.1.10/32")
+	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.200.1.10"))
+	require.Equal(t, Handed, got.Verdict, "%v", got)
+	home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
+	require.Equal(t, "milan milan-2", home, "%v", back)
+
+	after := reaching(t, nil)
+	after.flows = w.flows
+	next := tcp("10.244.2.20", "10.200.1.10")
+	next.SYN = false
+	at, got, _ = after.follow("milan milan-2", next)
+	require.Equal(t, "rome rome-1", at)
+	require.Equal(t, Dropped, got.Verdict, "%v", got)
+	require.Contains(t, got.What, DropToPod)
+}
+
+// A pod that becomes shared, or is no longer, costs an element for each range of the peer.
+func TestSharingAPodIsLocal(t *testing.T) {
+	t.Parallel()
+	before, after := rome(), rome()
+	after.Peers[1].Reach = append(after.Peers[1].Reach, prefix("10.244.1.77/32"))
+	require.Equal(t, []string{
+		"add element inet liqod reach4 { 10.1.0.0/16 . 10.244.1.77 }", "add element inet liqod reach4 { 10.202.0.0/16 . 10.244.1.77 }",
+	}, difference(t, "rome-1", Node, before, after))
+	require.Empty(t, difference(t, "gw-a", Gateway, before, after))
+}
+
+// The addresses that a peer reaches are pods of this cluster, each once.
+func TestReachOfPodsOnly(t *testing.T) {
+	t.Parallel()
+	for name, reach := range map[string][]netip.Prefix{
+		"a node":           prefixes("192.168.0.11/32"),
+		"the peer itself":  prefixes("10.200.1.1/32"),
+		"host bits":        {netip.MustParsePrefix("10.244.1.10/24")},
+		"nothing":          {{}},
+		"a pod twice":      prefixes("10.244.1.10/32", "10.244.1.10/32"),
+		"a pod in a range": prefixes("10.244.1.10/32", "10.244.0.0/16"),
+	} {
+		in := rome()
+		in.Peers[0].Reach = reach
+		require.ErrorContains(t, in.Check(), "peers.reach", name)
+	}
+}
