@@ -1,6 +1,6 @@
 // Package health tells whether something is well: a process, from the work that its loops
 // owe (Tracker); what others serve, from single probes, in a verdict that does not flap
-// (Prober). A Server tells it to those who ask over HTTP. The package knows neither who
+// (Prober, Dwell). A Server tells it to those who ask over HTTP. The package knows neither who
 // tells it what happens nor what is probed.
 package health
 

@@ -71,12 +71,14 @@ type pulse struct {
 		probe  time.Duration // since the last probe of any kind
 		all    time.Duration // since the last sign of life of any kind
 	}
-	deaf    bool // by its last request, the other side receives nothing
-	row     int  // answers without a Silence between them
+	deaf    bool         // by its last request, the other side receives nothing
+	row     int          // answers without a Silence between them
+	down    health.Dwell // turns from Up to Down
 	rtt     time.Duration
-	server  health.Verdict // of the other side on its own API server
-	bytes   uint64         // received until the tick before
-	counted bool           // bytes is of the tick before
+	server  health.Verdict // of the other side on its own API server, as far as servers lets it pass
+	servers health.Dwell
+	bytes   uint64 // received until the tick before
+	counted bool   // bytes is of the tick before
 }
 
 func newPulse(timing EchoTiming, now time.Time) pulse {
@@ -89,7 +91,7 @@ func newPulse(timing EchoTiming, now time.Time) pulse {
 func (p *pulse) forget() {
 	p.asked.settle()
 	p.quiet.answer, p.quiet.probe, p.quiet.all = p.timing.Silence, p.timing.Silence, p.timing.Silence
-	p.waited, p.row, p.rtt, p.server, p.counted, p.deaf = 0, 0, 0, health.Unknown, false, false
+	p.waited, p.row, p.rtt, p.server, p.servers, p.counted, p.deaf = 0, 0, 0, health.Unknown, health.Dwell{}, false, false
 }
 
 // resume comes first on every event. After a pause of the process the verdict is Unknown, and
@@ -152,7 +154,7 @@ func (p *pulse) answered(in Probe, rtt time.Duration, now time.Time) bool {
 		p.rtt = rtt
 	}
 	p.rtt += (rtt - p.rtt) / 8
-	if p.verdict == health.Unknown || p.verdict == health.Down && p.row >= p.timing.Answers {
+	if p.verdict == health.Unknown || p.verdict == health.Down && p.row >= p.timing.Answers && p.down.Wait(now) == 0 {
 		p.turn(health.Up, ReasonAnswered, now)
 	}
 	return true
@@ -171,7 +173,7 @@ func (p *pulse) heard(in Probe, now time.Time) {
 	if p.ticked.IsZero() {
 		p.ticked = now
 	}
-	p.server = in.APIServer
+	p.server, _ = p.servers.Pass(in.APIServer, now)
 	p.quiet.all = -p.passed(now)
 	p.quiet.probe = p.quiet.all
 }
@@ -185,6 +187,7 @@ func (p *pulse) judge(now time.Time) {
 	}
 	switch {
 	case p.verdict == health.Up && silence >= p.timing.Silence:
+		p.down.Worse(now)
 		p.turn(health.Down, reason, now)
 	case p.verdict == health.Unknown && p.waited >= p.timing.Patience:
 		p.turn(health.Down, ReasonNotAnswered, now)

@@ -332,6 +332,59 @@ func TestPeersSayHowTheirAPIServerIs(t *testing.T) {
 	})
 }
 
+// TestAPeerThatTurnsItsVerdict: 50 probes a second, each with another verdict than the one before it,
+// change what is reported once in ten seconds at most. Each report costs a line of the log and a
+// write of the Connection.
+func TestAPeerThatTurnsItsVerdict(t *testing.T) {
+	t.Parallel()
+	for name, verdicts := range map[string][]health.Verdict{
+		"up and down": {health.Up, health.Down}, "up and none": {health.Up, health.Unknown}, "all": {health.Down, health.Unknown, health.Up},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, a, b := pair(t)
+				later(time.Second)
+				there := b.targets[romeAddr]
+				for i := range 50 * 60 {
+					v := verdicts[i%len(verdicts)]
+					b.setServer(v)
+					w.send(milanAddr, romeAddr, EncodeProbe(there.keys.Send, Probe{
+						Kind: ProbeRequest, Sender: HashCluster("milan"), Run: there.run, Sequence: 1e6 + uint64(i), APIServer: v, Hears: true,
+					}))
+					later(20 * time.Millisecond)
+				}
+				require.LessOrEqual(t, len(a.verdicts()), 1+6)
+				for i := 2; i < len(a.at); i++ {
+					require.GreaterOrEqual(t, a.at[i]-a.at[i-1], 10*time.Second)
+				}
+				b.setServer(health.Up)
+				w.send(milanAddr, romeAddr, EncodeProbe(there.keys.Send, Probe{Kind: ProbeRequest, Sender: HashCluster("milan"), Run: there.run, Sequence: 2e6, APIServer: health.Up, Hears: true}))
+				later(time.Minute)
+				require.Equal(t, "Up ProbesAnswered Up", a.verdicts()[len(a.verdicts())-1], "it counts again when it no longer turns")
+			})
+		})
+	}
+}
+
+// TestATunnelThatFlaps: a peer that answers for some seconds and is silent for some costs few reports.
+func TestATunnelThatFlaps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, a, _ := pair(t)
+		later(time.Second)
+		for range 100 {
+			w.setPass(cut(milanAddr))
+			later(1500 * time.Millisecond)
+			w.setPass(cut())
+			later(1500 * time.Millisecond)
+		}
+		require.LessOrEqual(t, len(a.verdicts()), 1+3+5*60/10)
+		later(time.Minute)
+		require.Equal(t, "Up ProbesAnswered Up", a.verdicts()[len(a.verdicts())-1])
+	})
+}
+
 func TestOneWayTunnel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -87,7 +87,8 @@ type Conditions struct {
 	sources    map[string]Source // by type of condition; read-only once Run is called
 
 	mu      sync.Mutex
-	probing map[string]*prober // by cluster id
+	probing map[string]*prober                  // by cluster id
+	dwell   map[string]map[string]*health.Dwell // by cluster id and type of condition
 }
 
 // NewConditions returns a Conditions and registers its event handlers on the informers and
@@ -99,6 +100,7 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 		nodes:      cfg.VirtualNodes.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
 		probing:    map[string]*prober{},
+		dwell:      map[string]map[string]*health.Dwell{},
 		sources:    map[string]Source{},
 	}
 	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
@@ -171,9 +173,13 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	}
 	if fc == nil {
 		c.stop(id)
+		c.mu.Lock()
+		delete(c.dwell, id)
+		c.mu.Unlock()
 		return nil
 	}
-	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
+	var held time.Duration
+	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now(), dwell: c.dwellOf(id), held: &held}
 	f.user, f.problem = userOf(fc)
 	f.unread = !c.cfg.Directory.Judged(id) // read before the endpoint, which may be set in between
 	f.endpoint, f.credentials = c.cfg.Directory.Endpoint(id)
@@ -198,7 +204,20 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 		c.forgetIdentity(id)
 		return loop.After(recheckDelay)
 	}
+	if held > 0 {
+		return loop.After(held)
+	}
 	return nil
+}
+
+// dwellOf returns how long the conditions of a peer that it can turn as it likes last.
+func (c *Conditions) dwellOf(id string) map[string]*health.Dwell {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dwell[id] == nil {
+		c.dwell[id] = map[string]*health.Dwell{corev1beta1.ConditionAPIServer: {}, corev1beta1.ConditionNetwork: {}}
+	}
+	return c.dwell[id]
 }
 
 // gather adds the facts from the caches.

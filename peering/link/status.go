@@ -36,6 +36,8 @@ type facts struct {
 	awaited          bool // the peer may use this cluster, which does not use the peer
 	tenant           bool // the tenant namespace exists
 	now              time.Time
+	dwell            map[string]*health.Dwell // by type of condition
+	held             *time.Duration           // until a condition that dwell holds is due
 }
 
 // problem is the reason for which a ForeignCluster has no effect.
@@ -67,7 +69,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 		out.ClusterUID = f.uid
 	}
 	replaced := f.uid != "" && out.ClusterUID != f.uid
-	f.put(&out.Conditions, fc, corev1beta1.ConditionAPIServer, f.server(&out, replaced))
+	f.put(&out.Conditions, fc, corev1beta1.ConditionAPIServer, f.steady(fc, corev1beta1.ConditionAPIServer, f.server(&out, replaced)))
 	for kind, told := range f.told {
 		if kind == corev1beta1.ConditionAPIServer {
 			continue // server has weighed it
@@ -77,11 +79,33 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 				"cluster %s gives this one no rights any more, and what runs there is out of reach: if its people have ended the peering, end it here, too (liqod unpeer %s); else get another identity with a token of it",
 				f.clusterID, f.clusterID)}
 		}
-		f.put(&out.Conditions, fc, kind, told)
+		f.put(&out.Conditions, fc, kind, f.steady(fc, kind, told))
 	}
 	f.put(&out.Conditions, fc, corev1beta1.ConditionUniqueID, contested(fc))
 	f.set(&out.Conditions, fc, f.ready(out.Conditions))
 	return out
+}
+
+// steady returns the condition that counts if a source has c. A peer can turn its conditions as
+// often as it likes; each turn costs writes of the ForeignCluster and of all its EndpointSlices.
+// The status Unknown is not held: it follows from what this cluster's own roles do.
+func (f facts) steady(fc *corev1beta1.ForeignCluster, kind string, c *metav1.Condition) *metav1.Condition {
+	d := f.dwell[kind]
+	if d == nil {
+		return c
+	}
+	v := health.Up
+	switch {
+	case c == nil:
+		v = health.Unknown // a peer can take its heartbeats back, and renew them again
+	case c.Status == metav1.ConditionFalse:
+		v = health.Down
+	}
+	if _, again := d.Pass(v, f.now); again > 0 {
+		*f.held = max(*f.held, again)
+		return Standing(fc, kind)
+	}
+	return c
 }
 
 // revoked reports whether the peer has revoked this cluster's rights. While the peer does

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/health"
 )
 
 func TestWell(t *testing.T) {
@@ -46,4 +47,31 @@ func TestWell(t *testing.T) {
 			require.Equal(t, tc.again, again)
 		})
 	}
+}
+
+// TestATurnOfAVerdict: a peer whose verdict turns 50 times a second costs each EndpointSlice one
+// write in ten seconds at most, and an outage is written at once.
+func TestATurnOfAVerdict(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newShadow())
+	var dwell health.Dwell
+	turn := func(v health.Verdict) []string {
+		counts, _ := dwell.Pass(v, r.clock.Now())
+		status := metav1.ConditionTrue
+		if counts == health.Down {
+			status = metav1.ConditionFalse
+		}
+		r.peer(check(corev1beta1.ConditionAPIServer, status, metav1.NewTime(r.clock.Now())))
+		return r.settle()
+	}
+	turn(health.Up)
+	require.Equal(t, []string{"update"}, turn(health.Down), "at once")
+	writes := 0
+	for i := range 50 * 60 {
+		r.clock.SetTime(r.clock.Now().Add(20 * time.Millisecond))
+		writes += len(turn([]health.Verdict{health.Up, health.Down}[i%2]))
+	}
+	require.LessOrEqual(t, writes, 6)
+	r.clock.SetTime(r.clock.Now().Add(time.Minute))
+	require.Equal(t, []string{"update"}, turn(health.Up))
 }
