@@ -55,8 +55,8 @@ var allowed = map[string][]string{
 	"reflect/forge":    {"api"},
 	"shadow/rules":     {"api"},
 	"roles/cmd/report": {"api", "shadow/rules"},
-	"netfabric/plan":   {},
-	"netfabric/ipam":   {"netfabric/plan"},
+	"netfabric/plan":   {"api/ipam"},
+	"netfabric/ipam":   {"netfabric/plan", "api/ipam"},
 	"netfabric/check":  {"netfabric/plan", "netfabric/ipam", "api"},
 
 	// The hosts of a network and the negotiation meet in API objects only.

@@ -137,7 +137,7 @@ func TestVKubeletWithoutFabric(t *testing.T) {
 	check("10.2.0.5", "")
 	check("2001:db8::5", "")
 	for addr, why := range map[string]string{
-		"127.0.0.1": "loopback", "169.254.169.254": "link-local", "64:ff9b::a9fe:a9fe": "stands for one of IPv4", "100.100.100.200": "metadata", "224.0.0.1": "multicast",
+		"127.0.0.1": "loopback", "169.254.169.254": "link-local", "64:ff9b::a9fe:a9fe": "NAT64", "100.100.100.200": "metadata", "224.0.0.1": "multicast",
 		"192.168.1.7": "this cluster's own", "10.1.0.9": "this cluster's own (10.1.0.0/24)", "10.96.0.1": "this cluster's own",
 	} {
 		check(addr, why)

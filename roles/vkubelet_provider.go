@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/auth"
 	"github.com/liqod/liqod/reflect/forge"
-	"github.com/liqod/liqod/shadow/endpoints"
 )
 
 const (
@@ -63,7 +62,7 @@ func (r *ranges) refuses(peer string, addr netip.Addr, fabric bool) string {
 	if !fabric && len(theirs) > 0 {
 		named = slices.ContainsFunc(theirs, func(p netip.Prefix) bool { return p.Contains(addr) })
 		if !named {
-			return fmt.Sprintf("%s is not in spec.addressRanges of the provider's ForeignCluster (%s)", addr, texts(theirs))
+			return fmt.Sprintf("%s is not in spec.addressRanges of the provider's ForeignCluster (%s)", addr, ipamv1alpha1.RangesText(theirs))
 		}
 	}
 	for _, p := range r.own {
@@ -73,14 +72,6 @@ func (r *ranges) refuses(peer string, addr netip.Addr, fabric bool) string {
 		}
 	}
 	return ""
-}
-
-func texts(prefixes []netip.Prefix) string {
-	out := make([]string, 0, len(prefixes))
-	for _, p := range prefixes {
-		out = append(out, p.String())
-	}
-	return strings.Join(out, ", ")
 }
 
 // keepRanges reads the ranges of this cluster until ctx is done.
@@ -139,8 +130,8 @@ var _ forge.Remapper = providerAddresses{}
 
 // Remap implements forge.Remapper. The check is that of endpoints in the other direction.
 func (p providerAddresses) Remap(addr netip.Addr) (here netip.Addr, refused string, ok bool) {
-	if why := endpoints.Special(addr); why != "" {
-		return netip.Addr{}, fmt.Sprintf("%s is %s", addr, why), false
+	if why := ipamv1alpha1.SpecialAddress(addr); why != "" {
+		return netip.Addr{}, fmt.Sprintf("%s is in %s", addr, why), false
 	}
 	here = addr
 	fabric := p.remap != nil && p.remap.Fabric(p.peer)
@@ -150,13 +141,13 @@ func (p providerAddresses) Remap(addr netip.Addr) (here netip.Addr, refused stri
 			return netip.Addr{}, "", false // not yet, or no more
 		}
 		if !slices.ContainsFunc(theirs, func(r netip.Prefix) bool { return r.Contains(addr) }) {
-			return netip.Addr{}, fmt.Sprintf("%s is not in the ranges that cluster %s has in its Connection (%s)", addr, p.peer, texts(theirs)), false
+			return netip.Addr{}, fmt.Sprintf("%s is not in the ranges that cluster %s has in its Connection (%s)", addr, p.peer, ipamv1alpha1.RangesText(theirs)), false
 		}
 		if here, ok = p.remap.Remap(p.peer, addr); !ok {
 			return netip.Addr{}, "", false
 		}
-		if why := endpoints.Special(here); why != "" {
-			return netip.Addr{}, fmt.Sprintf("%s is %s here", addr, why), false
+		if why := ipamv1alpha1.SpecialAddress(here); why != "" {
+			return netip.Addr{}, fmt.Sprintf("%s is here in %s", addr, why), false
 		}
 	}
 	if why := p.ranges.refuses(p.peer, here, fabric); why != "" {

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/ipam"
@@ -43,7 +44,7 @@ type Surroundings struct {
 }
 
 // special and metadata are ranges that no peer is seen under.
-var special, metadata = ipam.Ranges(plan.Special()), ipam.Ranges(plan.Metadata())
+var special, metadata = ipam.Ranges(ipamv1alpha1.SpecialRanges()), ipam.Ranges(ipamv1alpha1.MetadataServices())
 
 // Overlap names the first of the ranges that p overlaps, and "" if there is none.
 func Overlap(p netip.Prefix, ranges []ipam.Range) string {

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"net/netip"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -13,7 +14,7 @@ import (
 // or to a metadata service. Messages name the setting that has the ranges. The error names a
 // range that is too small.
 func External(ranges []netip.Prefix, setting string) (Config, error) {
-	cfg := Config{Pools: ranges, Setting: setting, Refused: Ranges(plan.Metadata())}
+	cfg := Config{Pools: ranges, Setting: setting, Refused: Ranges(ipamv1alpha1.MetadataServices())}
 	for _, p := range ranges {
 		if err := plan.CheckExternal(p); err != nil {
 			return Config{}, err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/liqod/liqod/netfabric/plan"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 )
 
 // Range is a range with a name for people.
@@ -81,8 +81,8 @@ func refuse(reason Reason, format string, args ...any) *Error {
 	return &Error{reason, fmt.Sprintf(format, args...)}
 }
 
-// Ranges returns named ranges of plan.
-func Ranges(named []plan.Named) []Range {
+// Ranges returns named ranges.
+func Ranges(named []ipamv1alpha1.NamedRange) []Range {
 	out := make([]Range, len(named))
 	for i, n := range named {
 		out[i] = Range(n)
@@ -99,8 +99,8 @@ func New(cfg Config) (*Space, error) {
 			}
 		}
 	}
-	special := Ranges(plan.Special())
-	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special, Ranges(plan.Metadata()))}
+	special := Ranges(ipamv1alpha1.SpecialRanges())
+	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special, Ranges(ipamv1alpha1.MetadataServices()))}
 	s.cfg.Pools, s.cfg.Keep = slices.Clone(cfg.Pools), slices.Clone(cfg.Keep)
 	s.cfg.Refused = slices.Concat(cfg.Refused, special)
 	slices.SortStableFunc(s.reserved, func(a, b Range) int { return a.Prefix.Compare(b.Prefix) })

@@ -33,7 +33,12 @@ func (e *FieldError) Error() string {
 // The narrowest external range, in bits.
 const narrowest4, narrowest6 = 27, 123
 
-func checkExternal(p netip.Prefix) error {
+// CheckExternal returns an error if p is not a range that a cluster may have for what is no
+// pod: one of its own, with room beside the addresses of gateways.
+func CheckExternal(p netip.Prefix) error {
+	if err := CheckRange(p); err != nil {
+		return err
+	}
 	if narrowest := per(family(p.Addr()), narrowest4, narrowest6); p.Bits() > narrowest {
 		return fmt.Errorf("%s is narrower than /%d: the first %d addresses of an external range are the gateways'", p, narrowest, ReservedAddresses)
 	}
@@ -83,7 +88,7 @@ func (in Input) Check() error {
 
 func (c *checker) own() {
 	for _, p := range c.in.Pods {
-		c.check(place{field: "pods"}, checkRange(p))
+		c.check(place{field: "pods"}, CheckRange(p))
 	}
 	c.external(place{field: "external"}, c.in.External)
 	for _, m := range c.in.Hairpin {
@@ -115,7 +120,7 @@ func (c *checker) hosts() {
 		c.host(place{host: h.Name, field: "nodes"}, h.Addrs, f)
 		for _, p := range h.Pods {
 			at := place{host: h.Name, field: "nodes.pods"}
-			if c.check(at, checkRange(p)) && !within(p, c.in.Pods) {
+			if c.check(at, CheckRange(p)) && !within(p, c.in.Pods) {
 				c.fail(at, "%s is not within the own pod ranges %s", p, c.in.Pods)
 			}
 		}
@@ -162,7 +167,7 @@ func (c *checker) peer(p Peer) {
 		c.fail(at("id"), "it is missing")
 	}
 	for _, r := range p.Theirs.all() {
-		c.check(at("theirs"), checkRange(r))
+		c.check(at("theirs"), CheckRange(r))
 	}
 	c.external(at("theirs.external"), p.Theirs.External)
 	for _, m := range p.Ours {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 )
 
 // Map translates the addresses of a range: Own is the range as its cluster has it, View the
@@ -24,7 +26,7 @@ func (m Map) In(a netip.Addr) (netip.Addr, bool) { return move(a, m.View, m.Own)
 // in the other.
 func (m Map) Check() error {
 	for _, p := range []netip.Prefix{m.Own, m.View} {
-		if err := checkRange(p); err != nil {
+		if err := CheckRange(p); err != nil {
 			return err
 		}
 	}
@@ -115,8 +117,9 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 // The widest range that is accepted, in bits.
 const widest4, widest6 = 8, 16
 
-// checkRange returns an error if p is not a range of hosts, written in the one way.
-func checkRange(p netip.Prefix) error {
+// CheckRange returns an error if p is not a range that a cluster may have of its own, written in
+// the one way.
+func CheckRange(p netip.Prefix) error {
 	switch {
 	case !p.IsValid():
 		return errors.New("not a prefix")
@@ -128,8 +131,10 @@ func checkRange(p netip.Prefix) error {
 	if widest := per(family(p.Addr()), widest4, widest6); p.Bits() < widest {
 		return fmt.Errorf("%s is wider than /%d", p, widest)
 	}
-	if i := slices.IndexFunc(special, func(no Named) bool { return no.Prefix.Overlaps(p) }); i >= 0 {
-		return fmt.Errorf("%s holds addresses that no host can have: %s, %s", p, special[i].Prefix, special[i].Name)
+	for _, no := range ipamv1alpha1.SpecialRanges() {
+		if no.Prefix.Overlaps(p) {
+			return fmt.Errorf("%s holds addresses that no host can have: %s, %s", p, no.Prefix, no.Name)
+		}
 	}
 	return nil
 }
@@ -142,7 +147,7 @@ func checkAddr(a netip.Addr) error {
 	case a.Zone() != "" || a.Is4In6():
 		return fmt.Errorf("%s: plain IPv4 and IPv6 addresses are accepted", a)
 	}
-	if slices.ContainsFunc(special, func(no Named) bool { return no.Prefix.Contains(a) }) {
+	if slices.ContainsFunc(ipamv1alpha1.SpecialRanges(), func(no ipamv1alpha1.NamedRange) bool { return no.Prefix.Contains(a) }) {
 		return fmt.Errorf("%s is no address of a host", a)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -106,21 +107,10 @@ func accepts(e enrolment, accepted []netip.Prefix) error {
 		r, err := netip.ParsePrefix(text)
 		if err != nil || !slices.ContainsFunc(accepted, func(p netip.Prefix) bool { return p.Bits() <= r.Bits() && p.Contains(r.Addr()) }) {
 			return refuse(trust.ReasonRefused, "addressRanges: %.60s is not accepted: cluster %s accepts ranges within %s (its setting authentication.acceptRanges)",
-				text, e.token.ClusterID, listed(accepted))
+				text, e.token.ClusterID, ipamv1alpha1.RangesText(accepted))
 		}
 	}
 	return nil
-}
-
-func listed(ranges []netip.Prefix) string {
-	if len(ranges) == 0 {
-		return "none"
-	}
-	texts := make([]string, 0, len(ranges))
-	for _, r := range ranges {
-		texts = append(texts, r.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 // checkRanges refuses ranges in which no pod of a peer can be.
@@ -133,35 +123,28 @@ func checkRanges(ranges []string) error {
 		if err != nil || r.Masked() != r || r.Bits() == 0 {
 			return refuse(trust.ReasonInvalid, "addressRanges: %.60q is not a range without host bits, as 10.42.0.0/16", text)
 		}
-		for _, special := range special() {
-			if special.Overlaps(r) {
-				return refuse(trust.ReasonInvalid, "addressRanges: %s has addresses of %s, which no pod has", text, special)
+		for _, special := range ipamv1alpha1.SpecialRanges() {
+			if special.Prefix.Overlaps(r) {
+				return refuse(trust.ReasonInvalid, "addressRanges: %s has addresses of %s, %s, which no pod has", text, special.Prefix, special.Name)
 			}
 		}
-		for _, service := range metadata() {
-			if service.Contains(r.Addr()) && service.Bits() <= r.Bits() {
-				return refuse(trust.ReasonInvalid, "addressRanges: %s is within %s, which has a metadata service of clouds", text, service)
+		for _, service := range ipamv1alpha1.MetadataServices() {
+			if around := surroundings(service.Prefix.Addr()); around.Contains(r.Addr()) && around.Bits() <= r.Bits() {
+				return refuse(trust.ReasonInvalid, "addressRanges: %s is within %s, which has %s", text, around, service.Name)
 			}
 		}
 	}
 	return nil
 }
 
-// special returns the unspecified, loopback, link-local (with the clouds' metadata
-// services) and multicast ranges, and those whose IPv6 addresses stand for IPv4 ones.
-func special() []netip.Prefix {
-	return []netip.Prefix{
-		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
-		netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
-		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
-		netip.MustParsePrefix("192.0.0.0/24"), // of protocols, among them a metadata service
-	}
-}
-
-// metadata returns the surroundings of further metadata services of clouds. A wider range
+// surroundings returns the range in which there is nothing but a metadata service. A wider range
 // may be one of pods: there, the address itself is left out of EndpointSlices.
-func metadata() []netip.Prefix {
-	return []netip.Prefix{netip.MustParsePrefix("100.100.100.0/24"), netip.MustParsePrefix("168.63.129.0/24"), netip.MustParsePrefix("fd00:ec2::/64")}
+func surroundings(service netip.Addr) netip.Prefix {
+	bits := 64
+	if service.Is4() {
+		bits = 24
+	}
+	return netip.PrefixFrom(service, bits).Masked()
 }
 
 // badToken is the refusal of every invalid token. It does not say what is wrong, so that

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -41,16 +41,6 @@ type Remapper interface {
 	Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error)
 }
 
-// metadata lists the addresses, other than link-local ones, of cloud metadata services.
-// They return credentials to any client on the node's network, so no peer may direct this
-// cluster's pods to them.
-var metadata = []netip.Addr{
-	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
-	netip.MustParseAddr("168.63.129.16"),   // Azure
-	netip.MustParseAddr("192.0.0.192"),     // Oracle Cloud
-	netip.MustParseAddr("fd00:ec2::254"),   // AWS
-}
-
 // addressRules decide which addresses of a peer's endpoints are accepted.
 type addressRules struct {
 	peer     string
@@ -75,7 +65,7 @@ func (r addressRules) translate(text string, family discoveryv1.AddressType) (ad
 		return "", refused
 	}
 	if !slices.ContainsFunc(r.ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-		return "", fmt.Sprintf("%s is not in %s (%s)", addr, r.source, join(r.ranges))
+		return "", fmt.Sprintf("%s is not in %s (%s)", addr, r.source, ipamv1alpha1.RangesText(r.ranges))
 	}
 	here, refused := r.here(addr, r.remap.Remap)
 	if refused != "" {
@@ -109,8 +99,8 @@ func (r addressRules) parse(text string, family discoveryv1.AddressType) (addr n
 	if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) {
 		return netip.Addr{}, fmt.Sprintf("%.64q is not an address of type %s", text, family)
 	}
-	if why := Special(addr); why != "" {
-		return netip.Addr{}, fmt.Sprintf("%s is %s", addr, why)
+	if why := ipamv1alpha1.SpecialAddress(addr); why != "" {
+		return netip.Addr{}, fmt.Sprintf("%s is in %s", addr, why)
 	}
 	return addr, ""
 }
@@ -122,53 +112,13 @@ func (r addressRules) here(addr netip.Addr, translate func(peer string, addr net
 	if !ok {
 		return netip.Addr{}, fmt.Sprintf("%s has no address in this cluster", addr)
 	}
-	if why := Special(here); why != "" {
-		return netip.Addr{}, fmt.Sprintf("%s is %s here", addr, why)
+	if why := ipamv1alpha1.SpecialAddress(here); why != "" {
+		return netip.Addr{}, fmt.Sprintf("%s is here in %s", addr, why)
 	}
 	if r.node(here) {
 		return netip.Addr{}, fmt.Sprintf("%s is the address of a node of this cluster", addr)
 	}
 	return here, ""
-}
-
-// translators has the ranges of IPv6 addresses that stand for IPv4 addresses. A gateway
-// (NAT64, 6to4) would lead to any IPv4 address, metadata services included.
-var translators = []netip.Prefix{
-	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
-}
-
-// Special describes an address that no pod of a peer can have, whatever the address ranges
-// are. It returns "" for an ordinary address.
-func Special(addr netip.Addr) string {
-	addr = addr.Unmap()
-	switch {
-	case addr.IsUnspecified():
-		return "the unspecified address"
-	case addr.IsLoopback():
-		return "a loopback address"
-	case addr.IsLinkLocalUnicast():
-		return "a link-local address"
-	case addr.IsMulticast():
-		return "a multicast address"
-	case !addr.IsGlobalUnicast():
-		return "a broadcast address"
-	case slices.ContainsFunc(translators, func(p netip.Prefix) bool { return p.Contains(addr) }):
-		return "an address that stands for one of IPv4"
-	case slices.Contains(metadata, addr):
-		return "the address of the metadata service of clouds"
-	}
-	return ""
-}
-
-func join(prefixes []netip.Prefix) string {
-	if len(prefixes) == 0 {
-		return "none"
-	}
-	texts := make([]string, 0, len(prefixes))
-	for _, p := range prefixes {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, ", ")
 }
 
 // parseRanges parses CIDRs. It skips an invalid one: the API server's validation leaves

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 )
 
 func TestTranslate(t *testing.T) {
@@ -23,18 +25,18 @@ func TestTranslate(t *testing.T) {
 		"in the second range":             {text: "10.9.0.1", ranges: []string{"10.100.0.0/16", "10.9.0.0/24"}, want: "10.9.0.1"},
 		"outside":                         {text: "10.9.0.1", refused: "10.9.0.1 is not in spec.addressRanges of ForeignCluster rome (10.100.0.0/16)"},
 		"no ForeignCluster":               {text: "10.100.1.5", mod: func(r *addressRules) { r.problem = "none" }, refused: "none"},
-		"metadata service":                {text: "169.254.169.254", ranges: everything, refused: "169.254.169.254 is a link-local address"},
-		"link-local IPv6":                 {text: "fe80::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fe80::1 is a link-local address"},
-		"loopback":                        {text: "127.0.0.53", ranges: everything, refused: "127.0.0.53 is a loopback address"},
-		"loopback IPv6":                   {text: "::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "::1 is a loopback address"},
-		"unspecified":                     {text: "0.0.0.0", ranges: everything, refused: "0.0.0.0 is the unspecified address"},
-		"multicast":                       {text: "224.0.0.1", ranges: everything, refused: "224.0.0.1 is a multicast address"},
-		"multicast IPv6":                  {text: "ff02::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "ff02::1 is a multicast address"},
-		"broadcast":                       {text: "255.255.255.255", ranges: everything, refused: "255.255.255.255 is a broadcast address"},
-		"metadata of a cloud":             {text: "168.63.129.16", ranges: everything, refused: "168.63.129.16 is the address of the metadata service of clouds"},
-		"metadata IPv6":                   {text: "fd00:ec2::254", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fd00:ec2::254 is the address of the metadata service of clouds"},
-		"NAT64":                           {text: "64:ff9b::a9fe:a9fe", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "64:ff9b::a9fe:a9fe is an address that stands for one of IPv4"},
-		"6to4":                            {text: "2002:a9fe:a9fe::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "2002:a9fe:a9fe::1 is an address that stands for one of IPv4"},
+		"metadata service":                {text: "169.254.169.254", ranges: everything, refused: "169.254.169.254 is in 169.254.0.0/16: link-local addresses"},
+		"link-local IPv6":                 {text: "fe80::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fe80::1 is in fe80::/10: link-local addresses"},
+		"loopback":                        {text: "127.0.0.53", ranges: everything, refused: "127.0.0.53 is in 127.0.0.0/8: loopback addresses"},
+		"loopback IPv6":                   {text: "::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "::1 is in ::/8: loopback and IPv4-mapped addresses"},
+		"unspecified":                     {text: "0.0.0.0", ranges: everything, refused: "0.0.0.0 is in 0.0.0.0/8: addresses of this host"},
+		"multicast":                       {text: "224.0.0.1", ranges: everything, refused: "224.0.0.1 is in 224.0.0.0/4: multicast addresses"},
+		"multicast IPv6":                  {text: "ff02::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "ff02::1 is in ff00::/8: multicast addresses"},
+		"broadcast":                       {text: "255.255.255.255", ranges: everything, refused: "255.255.255.255 is in 240.0.0.0/4: reserved and broadcast addresses"},
+		"metadata of a cloud":             {text: "168.63.129.16", ranges: everything, refused: "168.63.129.16 is in 168.63.129.16/32: a metadata service of a cloud"},
+		"metadata IPv6":                   {text: "fd00:ec2::254", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fd00:ec2::254 is in fd00:ec2::/64: a metadata service of a cloud"},
+		"NAT64":                           {text: "64:ff9b::a9fe:a9fe", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "64:ff9b::a9fe:a9fe is in 64:ff9b::/96: IPv4 addresses behind a NAT64"},
+		"6to4":                            {text: "2002:a9fe:a9fe::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "2002:a9fe:a9fe::1 is in 2002::/16: IPv4 addresses behind 6to4"},
 		"a node's":                        {text: "10.100.200.1", refused: "10.100.200.1 is the address of a node of this cluster"},
 		"IPv6":                            {text: "2001:db8:0:0::5", family: discoveryv1.AddressTypeIPv6, ranges: []string{"2001:db8::/64"}, want: "2001:db8::5"},
 		"IPv6 among IPv4":                 {text: "2001:db8::5", ranges: everything, refused: `"2001:db8::5" is not an address of type IPv4`},
@@ -91,7 +93,7 @@ func FuzzTranslate(f *testing.F) {
 		require.True(t, slices.ContainsFunc(r.ranges, func(p netip.Prefix) bool { return p.Contains(there) }))
 		require.Equal(t, v4, addr.Is4())
 		for _, a := range []netip.Addr{there, addr} {
-			require.Empty(t, Special(a))
+			require.Empty(t, ipamv1alpha1.SpecialAddress(a))
 		}
 		require.False(t, r.node(addr))
 	})

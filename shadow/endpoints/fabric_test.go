@@ -42,7 +42,7 @@ func TestFabricAddresses(t *testing.T) {
 		"without a Connection":                       {endpoint: at("10.244.1.5"), missing: errNoConnection, refused: errNoConnection.Error()},
 		"a pod here, without a Connection":           {endpoint: owned("10.90.1.9"), missing: errNoConnection, refused: errNoConnection.Error()},
 		"a node's, once translated":                  {endpoint: at("10.244.200.1"), refused: "10.244.200.1 is the address of a node of this cluster"},
-		"a loopback address":                         {endpoint: at("127.0.0.1"), refused: "127.0.0.1 is a loopback address"},
+		"a loopback address":                         {endpoint: at("127.0.0.1"), refused: "127.0.0.1 is in 127.0.0.0/8: loopback addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := addressRules{

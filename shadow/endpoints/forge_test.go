@@ -186,12 +186,12 @@ func TestForgeRefuses(t *testing.T) {
 		left    []string
 		refused string
 	}{
-		"one of two":            {[]discoveryv1.Endpoint{bad("254"), at("10.100.1.5")}, []string{"10.100.1.5"}, "1 of 2 endpoints are left out: 169.254.169.254 is a link-local address"},
-		"all":                   {[]discoveryv1.Endpoint{bad("1")}, nil, "1 of 1 endpoints are left out: 169.254.169.1 is a link-local address"},
-		"one of its addresses":  {[]discoveryv1.Endpoint{at("10.100.1.5", "169.254.169.1")}, nil, "1 of 1 endpoints are left out: 169.254.169.1 is a link-local address"},
+		"one of two":            {[]discoveryv1.Endpoint{bad("254"), at("10.100.1.5")}, []string{"10.100.1.5"}, "1 of 2 endpoints are left out: 169.254.169.254 is in 169.254.0.0/16: link-local addresses"},
+		"all":                   {[]discoveryv1.Endpoint{bad("1")}, nil, "1 of 1 endpoints are left out: 169.254.169.1 is in 169.254.0.0/16: link-local addresses"},
+		"one of its addresses":  {[]discoveryv1.Endpoint{at("10.100.1.5", "169.254.169.1")}, nil, "1 of 1 endpoints are left out: 169.254.169.1 is in 169.254.0.0/16: link-local addresses"},
 		"without address":       {[]discoveryv1.Endpoint{at()}, nil, "1 of 1 endpoints are left out: an endpoint has no address"},
 		"none":                  {nil, nil, ""},
-		"the first few, sorted": {[]discoveryv1.Endpoint{bad("5"), bad("4"), bad("1"), bad("1"), bad("2")}, nil, "5 of 5 endpoints are left out: 169.254.169.1 is a link-local address; 169.254.169.2 is a link-local address; 169.254.169.4 is a link-local address; and 1 more reasons"},
+		"the first few, sorted": {[]discoveryv1.Endpoint{bad("5"), bad("4"), bad("1"), bad("1"), bad("2")}, nil, "5 of 5 endpoints are left out: 169.254.169.1 is in 169.254.0.0/16: link-local addresses; 169.254.169.2 is in 169.254.0.0/16: link-local addresses; 169.254.169.4 is in 169.254.0.0/16: link-local addresses; and 1 more reasons"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			slice, refused := forge(newShadow(endpointsOf(tc.list...)), testRules(), true)

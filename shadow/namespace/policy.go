@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -26,10 +27,8 @@ type reach struct {
 var (
 	// everything is the whole address space.
 	everything = prefixesOf("0.0.0.0/0", "::/0")
-	// never are ranges without ordinary hosts: link-local and loopback addresses, metadata
-	// services of clouds, multicast, and IPv6 ranges that stand for IPv4 addresses.
-	never = prefixesOf("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
-		"::/96", "fe80::/10", "ff00::/8", "fd00:ec2::254/128", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16")
+	// never are ranges without ordinary hosts, and metadata services of clouds.
+	never = ipamv1alpha1.NeverReached()
 	// private are ranges that no host of the internet has.
 	private = prefixesOf("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "198.18.0.0/15", "fc00::/7", "fec0::/10")
 	// nodeLocalDNS is the usual address of the DNS cache of a node.

@@ -1,0 +1,94 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// NamedRange is a range of addresses with a name for people.
+//
+// +k8s:deepcopy-gen=false
+type NamedRange struct {
+	Prefix netip.Prefix
+	Name   string
+}
+
+// special are ranges that are no host's in any network, or that lead elsewhere than they
+// say (RFC 6890).
+var special = named(
+	"0.0.0.0/8", "addresses of this host",
+	"127.0.0.0/8", "loopback addresses",
+	"169.254.0.0/16", "link-local addresses",
+	"192.0.0.0/24", "addresses of IETF protocols",
+	"192.88.99.0/24", "addresses of 6to4 relays",
+	"224.0.0.0/4", "multicast addresses",
+	"240.0.0.0/4", "reserved and broadcast addresses",
+	"64:ff9b::/96", "IPv4 addresses behind a NAT64",
+	"64:ff9b:1::/48", "IPv4 addresses behind a NAT64",
+	"::/8", "loopback and IPv4-mapped addresses",
+	"100::/64", "addresses that discard packets",
+	"2001::/32", "IPv4 addresses behind Teredo",
+	"2002::/16", "IPv4 addresses behind 6to4",
+	"fe80::/10", "link-local addresses",
+	"ff00::/8", "multicast addresses",
+)
+
+// metadata are the addresses, beside those of special ranges, at which clouds hand
+// credentials to their machines.
+var metadata = named(
+	"100.100.100.200/32", "a metadata service of a cloud",
+	"168.63.129.16/32", "a metadata service of a cloud",
+	"fd00:42::42/128", "a metadata service of a cloud",
+	"fd00:ec2::/64", "a metadata service of a cloud",
+	"fd20:ce::254/128", "a metadata service of a cloud",
+)
+
+// named makes ranges of pairs of a prefix and a name.
+func named(pairs ...string) (out []NamedRange) {
+	for pair := range slices.Chunk(pairs, 2) {
+		out = append(out, NamedRange{netip.MustParsePrefix(pair[0]), pair[1]})
+	}
+	return out
+}
+
+// SpecialRanges returns the ranges that no network has, and that no range here may overlap.
+func SpecialRanges() []NamedRange { return slices.Clone(special) }
+
+// MetadataServices returns the addresses, beside those of SpecialRanges, at which clouds hand
+// credentials to their machines. They lie in ranges that a cluster may have of its own; no view
+// and no endpoint of a peer may have them.
+func MetadataServices() []NamedRange { return slices.Clone(metadata) }
+
+// NeverReached returns the prefixes of SpecialRanges and MetadataServices.
+func NeverReached() (out []netip.Prefix) {
+	for _, r := range slices.Concat(special, metadata) {
+		out = append(out, r.Prefix)
+	}
+	return out
+}
+
+// RangesText lists ranges for people; "none" if there are none.
+func RangesText(ranges []netip.Prefix) string {
+	if len(ranges) == 0 {
+		return "none"
+	}
+	texts := make([]string, 0, len(ranges))
+	for _, r := range ranges {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// SpecialAddress returns the range of SpecialRanges or MetadataServices that an address is in, as
+// "127.0.0.0/8: loopback addresses", and "" for an ordinary address.
+func SpecialAddress(addr netip.Addr) string {
+	addr = addr.Unmap()
+	for _, r := range slices.Concat(special, metadata) {
+		if r.Prefix.Contains(addr) {
+			return fmt.Sprintf("%s: %s", r.Prefix, r.Name)
+		}
+	}
+	return ""
+}
