@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -309,13 +308,8 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, creat
 	if err := j.hold(ctx, fc); err != nil {
 		return false, err
 	}
-	_, err = j.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		corev1beta1.RemoteClusterIDLabel: id, corev1beta1.TenantNamespaceLabel: "true",
-	}}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return false, fmt.Errorf("creating namespace %s: %w", name, err)
-	}
-	return false, nil // the event of the namespace makes the controller bind its rights in it
+	_, err = link.Tenant(ctx, j.cfg.Kube, id)
+	return false, err // the event of the namespace makes the controller bind its rights in it
 }
 
 // ownUID returns the UID of this cluster's kube-system namespace.
