@@ -30,7 +30,7 @@ type reflection struct {
 }
 
 func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate func() error,
-	tenant externalversions.SharedInformerFactory, recorder record.EventRecorder) (*reflection, error) {
+	tenant externalversions.SharedInformerFactory, offloaded *engine.Follower, recorder record.EventRecorder) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
 		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
@@ -48,7 +48,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	}
 	cfg := engine.Config{
 		Home: clientsOf(v.home.plain), Remote: clientsOf(provider),
-		NamespaceMaps: tenant.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: tenant.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: offloaded, VirtualNodes: tenant.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Origin: settings.ClusterID, Destination: clusterID,
 		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
 		Kinds: choices(settings.Reflection), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,

@@ -11,6 +11,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/kinds"
 )
 
@@ -40,7 +41,7 @@ func (s *storage) provisioner() *kinds.Claims {
 	return s.Claims
 }
 
-func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Check, maps externalversions.SharedInformerFactory, recorder record.EventRecorder) (*storage, error) {
+func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Check, maps externalversions.SharedInformerFactory, offloaded *engine.Follower, recorder record.EventRecorder) (*storage, error) {
 	workers := v.env.Config.Reflection.PersistentVolumeClaim.Workers
 	if workers == 0 {
 		v.env.Log.Info("volumes are not provisioned: reflection.persistentvolumeclaim.workers is 0")
@@ -52,7 +53,7 @@ func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Ch
 	var err error
 	s.Claims, err = kinds.NewClaims(kinds.ClaimsConfig{
 		Home: v.home.fenced.kube, Remote: provider.kube, Volumes: s.volumes.Core().V1().PersistentVolumes(),
-		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: offloaded, VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: clusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		Gate: check.Gate, Verify: check.Verify, Transform: client.StripManagedFields,

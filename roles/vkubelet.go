@@ -32,6 +32,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
 	"github.com/liqod/liqod/roles/config"
@@ -292,6 +293,10 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	local := v.informersWhere("spec.nodeName")
 	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithNamespace(v.namespace))
 	nodes := v.informersWhere(metav1.ObjectNameField)
+	offloaded, err := engine.NewFollower(maps.Offloading().V1beta1().NamespaceMaps(), v.namespace, vn.Spec.ClusterID)
+	if err != nil {
+		return err
+	}
 	for _, loop := range []string{"pods", kinds.TokensLoop, "claims", kinds.LossesLoop} {
 		defer v.env.Tracker.Forget(loop) // objects that an ended loop had queued do not count as late
 	}
@@ -312,13 +317,13 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	})
 	v.holdPods(local.Core().V1().Pods().Informer())
 	defer v.holdPods(nil)
-	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, recorder); err != nil {
+	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, offloaded, recorder); err != nil {
 		return err
 	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
 		Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: kinds.Remote{Kube: provider.kube, Liqo: provider.liqo},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
-		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: offloaded, VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
@@ -332,7 +337,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	}
 	v.onRemap(vn.Spec.ClusterID, pods.Resync)
 	defer v.onRemap("", nil)
-	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, recorder)
+	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, offloaded, recorder)
 	if err != nil {
 		return err
 	}
@@ -341,7 +346,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	stop, err := v.startEvents(ctx, eventsConfig{
-		destination: vn.Spec.ClusterID, provider: provider, maps: maps.Offloading().V1beta1().NamespaceMaps(), pods: pods, check: check,
+		destination: vn.Spec.ClusterID, provider: provider, namespaces: offloaded, pods: pods, check: check,
 		reflects: shared.reflects,
 	})
 	if err != nil {

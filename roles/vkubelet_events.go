@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/metadata"
 
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
 )
@@ -27,7 +27,7 @@ func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, e
 type eventsConfig struct {
 	destination string
 	provider    clients
-	maps        offloadinginformers.NamespaceMapInformer
+	namespaces  *engine.Follower
 	pods        *kinds.Pods
 	check       *link.Check
 	// reflects reports whether this replica reflects the kinds that the virtual nodes of a
@@ -53,8 +53,7 @@ func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func()
 	}
 	objects := kinds.ObjectSubjects{Home: here, Provider: there, Origin: v.env.Config.ClusterID, Destination: c.destination, Reflects: c.reflects}
 	events := kinds.NewEvents(kinds.EventsConfig{
-		Home: v.home.fenced.kube, Provider: c.provider.kube, NamespaceMaps: c.maps,
-		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: c.destination,
+		Home: v.home.fenced.kube, Provider: c.provider.kube, Namespaces: c.namespaces, Node: v.name, Origin: v.env.Config.ClusterID, Destination: c.destination,
 		Chosen: func(annotations map[string]string) bool {
 			chosen, _ := forge.Reflects(forge.Policy(setting.Type), annotations) // the reflection of the object reports a contradiction
 			return chosen

@@ -11,7 +11,7 @@ import (
 )
 
 // CatchUp is how long a cache is given to show what a live read has shown.
-const CatchUp = time.Second
+const CatchUp = 500 * time.Millisecond
 
 // Exists reports whether the API server has an object that a cache lacks. A decision that
 // takes something away does not follow from the cache alone. list reads live, is selects the

@@ -101,17 +101,6 @@ func (w *Writes[T]) Gone(obj T) {
 	}
 }
 
-// ForgetNamespace drops the records of a namespace that is no longer watched.
-func (w *Writes[T]) ForgetNamespace(namespace string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key := range w.written {
-		if key.Namespace == namespace {
-			delete(w.written, key)
-		}
-	}
-}
-
 // Latest returns the newer of the cached object under key and the last one written. found
 // is whether the cache has an object under key.
 func (w *Writes[T]) Latest(key cache.ObjectName, cached T, found bool) (T, bool) {

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -32,9 +32,10 @@ type Config struct {
 	// Home is the consumer cluster, which the Engine only reads. Remote is the provider
 	// cluster.
 	Home, Remote Clients
-	// NamespaceMaps and VirtualNodes are informers for the tenant namespace.
-	NamespaceMaps offloadinginformers.NamespaceMapInformer
-	VirtualNodes  offloadinginformers.VirtualNodeInformer
+	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
+	// tenant namespace.
+	Namespaces   *Follower
+	VirtualNodes offloadinginformers.VirtualNodeInformer
 	// TenantNamespace is the tenant namespace of the provider in the consumer cluster.
 	// Origin and Destination are the cluster ids of the consumer and the provider.
 	TenantNamespace, Origin, Destination string
@@ -66,10 +67,8 @@ type Engine struct {
 	reflectors []reflector
 	off        []string
 	sweeper    *loop.Loop
-	spaces     *spaces
+	spaces     *Spaces[*space]
 	hosted     *hosted
-
-	opening sync.Mutex
 }
 
 // SweepLoop is the name of the loop that deletes the reflected objects of kinds that are
@@ -88,7 +87,7 @@ func LoopNames(kinds []Choice) []string {
 // New returns an Engine. It starts no goroutines and sends no requests.
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, hosted: newHosted(&cfg)}
-	e.spaces = &spaces{engine: e, byLocal: map[string]*space{}}
+	e.spaces = NewSpaces(e.open, e.close)
 	for _, c := range cfg.Kinds {
 		if c.Setting.Workers == 0 {
 			e.off = append(e.off, c.Kind.resource())
@@ -103,7 +102,7 @@ func New(cfg Config) *Engine {
 // Run reflects until ctx is done, and returns when all its goroutines have returned. It
 // returns an error if an event handler cannot be registered or a loop fails.
 func (e *Engine) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), e.cfg.NamespaceMaps.Informer().HasSynced, e.cfg.VirtualNodes.Informer().HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), e.cfg.VirtualNodes.Informer().HasSynced) {
 		return nil
 	}
 	e.cfg.Log.Info("reflection begins", zap.Strings("off", e.off))
@@ -116,20 +115,30 @@ func (e *Engine) Run(ctx context.Context) error {
 		wg.Go(func() { errs <- r.run(ctx) })
 	}
 	wg.Go(func() { errs <- e.sweeper.Run(ctx, 1) })
-	defer e.closeAll(ctx)
+	stop := func() {}
+	defer func() { stop() }()
 	defer e.hosted.factory.Shutdown()
 	defer cancel()
 	if err := e.hosted.run(ctx, e.podsChanged); err != nil {
 		return fmt.Errorf("watching the pods of the provider in this cluster: %w", err)
 	}
-	remove, err := e.follow(ctx)
+	vns, err := e.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{
+		Set: func(b, a *offloadingv1beta1.VirtualNode) {
+			if b == nil || b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected) {
+				e.Resync() // skipped keys and offered classes depend on it
+			}
+		},
+		Gone: func(*offloadingv1beta1.VirtualNode, bool) { e.Resync() },
+	})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // an informer that has been stopped takes no handler
 		}
-		return err
+		return fmt.Errorf("watching VirtualNodes: %w", err)
 	}
-	defer remove()
+	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
+	defer func() { _ = e.cfg.VirtualNodes.Informer().RemoveEventHandler(vns) }()
+	stop = e.cfg.Namespaces.Follow(ctx, nil, e.spaces)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -138,41 +147,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// follow opens and closes namespaces when the NamespaceMap changes. It enqueues all
-// objects when a VirtualNode changes, because skipped keys and offered classes depend on
-// it.
-func (e *Engine) follow(ctx context.Context) (remove func(), err error) {
-	maps, err := e.cfg.NamespaceMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { e.open(ctx) },
-		UpdateFunc: func(any, any) { e.open(ctx) },
-		DeleteFunc: func(any) { e.open(ctx) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
-	}
-	vns, err := e.cfg.VirtualNodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { e.Resync() },
-		DeleteFunc: func(any) { e.Resync() },
-		UpdateFunc: func(before, after any) {
-			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
-			if b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected) {
-				e.Resync()
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching VirtualNodes: %w", err)
-	}
-	return func() {
-		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-		_ = e.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
-		_ = e.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
-	}, nil
-}
-
 // podsChanged enqueues the objects of a namespace whose kinds depend on Scope.Hosted.
 func (e *Engine) podsChanged(namespace string) {
-	if e.spaces.get(namespace) == nil {
+	if e.spaces.Get(namespace) == nil {
 		return
 	}
 	for _, r := range e.reflectors {
@@ -187,7 +164,7 @@ func (e *Engine) Resync() {
 	for _, r := range e.reflectors {
 		r.enqueue(everywhere)
 	}
-	for _, local := range e.spaces.locals() {
+	for local := range e.spaces.Each(everywhere) {
 		e.sweepLater(local)
 	}
 }
@@ -196,41 +173,6 @@ func (e *Engine) sweepLater(namespace string) {
 	if len(e.off) > 0 {
 		e.sweeper.Add(loop.Key{Name: namespace})
 	}
-}
-
-func (e *Engine) open(ctx context.Context) {
-	e.opening.Lock() // the latest state of the NamespaceMap is applied last
-	defer e.opening.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	m, err := e.cfg.NamespaceMaps.Lister().NamespaceMaps(e.cfg.TenantNamespace).Get(e.cfg.Destination)
-	if err != nil {
-		m = nil // a lister returns no other error than NotFound
-	}
-	e.spaces.set(ctx, Mapped(m))
-}
-
-func (e *Engine) closeAll(ctx context.Context) {
-	e.opening.Lock()
-	defer e.opening.Unlock()
-	e.spaces.set(ctx, nil)
-}
-
-// Mapped returns the twin namespace of each offloaded namespace that the provider has
-// accepted, by the local name. m may be nil.
-func Mapped(m *offloadingv1beta1.NamespaceMap) map[string]string {
-	twins := map[string]string{}
-	if m == nil {
-		return twins
-	}
-	for local, desired := range m.Spec.DesiredMapping {
-		// While the provider is unreachable, its status can still refer to a previous spec.
-		if s := m.Status.CurrentMapping[local]; s.Phase == offloadingv1beta1.MappingAccepted && s.RemoteNamespace == desired {
-			twins[local] = desired
-		}
-	}
-	return twins
 }
 
 func (e *Engine) selector() string {
@@ -300,72 +242,24 @@ type space struct {
 	stop  func()
 }
 
-// spaces starts the informers of each mapped namespace and stops them when it is
-// unmapped. Informers are per namespace because the rights are. After an unmapping the
-// provider deletes the twin namespace, and with it the reflected objects.
-type spaces struct {
-	engine *Engine
-
-	mu      sync.RWMutex
-	byLocal map[string]*space
-}
-
-func (t *spaces) get(local string) *space {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.byLocal[local]
-}
-
-func (t *spaces) locals() []string {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return slices.Sorted(maps.Keys(t.byLocal))
-}
-
-// set starts and stops informers until they match want, which maps local to remote
-// namespaces. It does not wait for the initial lists.
-func (t *spaces) set(ctx context.Context, want map[string]string) {
-	var closing []*space
-	t.mu.Lock()
-	for local, have := range t.byLocal {
-		if want[local] != have.remote {
-			closing = append(closing, have)
-			delete(t.byLocal, local)
-		}
-	}
-	t.mu.Unlock()
-	for _, c := range closing { // before a namespace is opened again with another twin
-		for _, r := range t.engine.reflectors {
-			r.closeSpace(c)
-		}
-		c.stop()
-		t.engine.cfg.Log.Info("reflection of a namespace ended", zap.String("namespace", c.local), zap.String("remoteNamespace", c.remote))
-	}
-	for local, remote := range want {
-		if t.get(local) == nil {
-			t.open(ctx, local, remote)
-		}
-	}
-}
-
-func (t *spaces) open(ctx context.Context, local, remote string) {
+// open starts the informers of an offloaded namespace. Informers are per namespace because the
+// rights are. After the end of the offloading the provider deletes the twin namespace, and with
+// it the reflected objects.
+func (e *Engine) open(ctx context.Context, local, remote string) *space {
 	ctx, cancel := context.WithCancel(ctx)
-	s := t.newSpace(local, remote)
+	s := e.newSpace(local, remote)
 	var wg sync.WaitGroup
 	s.stop = func() {
 		cancel()
 		wg.Wait()
 		s.shutdown()
 	}
-	t.mu.Lock()
-	t.byLocal[local] = s
-	t.mu.Unlock()
-	for _, r := range t.engine.reflectors {
+	for _, r := range e.reflectors {
 		synced, err := r.open(s)
 		if err != nil {
 			// Handlers can be added to any informer that has not been stopped. If one fails
 			// nevertheless, the kind is not reflected in this namespace.
-			t.engine.cfg.Log.Error("a kind is not reflected", zap.String("loop", r.name()), zap.String("namespace", local), zap.Error(err))
+			e.cfg.Log.Error("a kind is not reflected", zap.String("loop", r.name()), zap.String("namespace", local), zap.Error(err))
 			continue
 		}
 		wg.Go(func() {
@@ -375,15 +269,24 @@ func (t *spaces) open(ctx context.Context, local, remote string) {
 		})
 	}
 	s.start(ctx)
-	t.engine.sweepLater(local)
-	t.engine.cfg.Log.Info("reflection of a namespace began", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+	e.sweepLater(local)
+	e.cfg.Log.Info("reflection of a namespace began", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+	return s
 }
 
-func (t *spaces) newSpace(local, remote string) *space {
-	cfg := t.engine.cfg
+func (e *Engine) close(s *space) {
+	for _, r := range e.reflectors {
+		r.closeSpace(s)
+	}
+	s.stop()
+	e.cfg.Log.Info("reflection of a namespace ended", zap.String("namespace", s.local), zap.String("remoteNamespace", s.remote))
+}
+
+func (e *Engine) newSpace(local, remote string) *space {
+	cfg := e.cfg
 	// Only reflected objects are watched, to save memory. A collision with another object
 	// shows as AlreadyExists.
-	ours := func(o *metav1.ListOptions) { o.LabelSelector = t.engine.selector() }
+	ours := func(o *metav1.ListOptions) { o.LabelSelector = e.selector() }
 	s := &space{
 		local: local, remote: remote,
 		home: Factories{

@@ -20,6 +20,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -39,15 +40,6 @@ func TestLife(t *testing.T) {
 	r.requireWrites(t, "create configmaps shop-rome/late")
 	r.silent(t, "at rest")
 	require.Empty(t, r.events.Events)
-}
-
-// TestChangeIsToldOnce requires one call per update, because an idle worker would sync
-// the object twice.
-func TestChangeIsToldOnce(t *testing.T) {
-	var told []string
-	h := changes(func(name string, _ any) { told = append(told, name) }, nil)
-	h.OnUpdate(local("app"), local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
-	require.Equal(t, []string{"app"}, told)
 }
 
 // TestWhole covers updates with a resource version: a concurrent change by another client
@@ -125,7 +117,7 @@ func TestShownDeletionIsOfOneObject(t *testing.T) {
 	k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
 	key := loop.Key{Namespace: "shop", Name: "app"}
 	eventually(t, func() bool {
-		cm := get[*corev1.ConfigMap](k.storesOf("shop").local, key)
+		cm := store.Cached[*corev1.ConfigMap](k.storesOf("shop").local, key)
 		return cm != nil && len(cm.Annotations) > 0
 	}, "the successor is there")
 	k.sawLeave(key) // late
@@ -446,7 +438,7 @@ func TestUnmappedIsLeftToTheProvider(t *testing.T) {
 	r.start(t)
 	r.requireWrites(t, "create configmaps shop-rome/app")
 	r.offload(t, "bank")
-	eventually(t, func() bool { return r.engine.spaces.get("shop") == nil }, "closed")
+	eventually(t, func() bool { return r.engine.spaces.Get("shop") == nil }, "closed")
 	r.deleteHome(t, "app")
 	r.createHome(t, local("more"))
 	r.silent(t, "the provider deletes the twin namespace")
@@ -480,10 +472,9 @@ func TestClosedIsForgotten(t *testing.T) {
 			close(closed)
 			r.requireWrites(t, "create configmaps shop-rome/app")
 			require.Never(t, func() bool {
-				_, written := k.written.Latest(loop.Key{Namespace: "shop-rome", Name: "app"}, nil, false)
 				k.mu.RLock()
 				defer k.mu.RUnlock()
-				return written || len(k.sent) > 0 || len(k.told) > 0
+				return len(k.sent) > 0 || len(k.told) > 0
 			}, 250*time.Millisecond, 10*time.Millisecond, "nothing is remembered")
 			require.Empty(t, r.events.Events)
 			k.sawLeave(loop.Key{Namespace: "shop", Name: "app"})

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // hosted watches the pods that the provider, in the role of a consumer, has offloaded to
@@ -51,21 +51,15 @@ func (h *hosted) has(ref *corev1.ObjectReference) bool {
 // pod that was created, deleted or replaced by another of the same name. run returns when
 // the initial list was processed.
 func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
-	tell := func(obj any) {
-		if pod, ok := loop.Object[*corev1.Pod](obj); ok {
-			changed(pod.Namespace)
-		}
-	}
-	reg, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: tell, DeleteFunc: tell,
-		UpdateFunc: func(before, after any) {
+	reg, err := h.informer.AddEventHandler(store.Handler[*corev1.Pod]{
+		Set: func(before, after *corev1.Pod) {
 			// After a gap in the watch, the update can be from one pod to another of the
 			// same name.
-			b, ok := before.(*corev1.Pod)
-			if a, is := after.(*corev1.Pod); ok && is && b.UID != a.UID {
-				tell(after)
+			if before == nil || before.UID != after.UID {
+				changed(after.Namespace)
 			}
 		},
+		Gone: func(last *corev1.Pod, _ bool) { changed(last.Namespace) },
 	})
 	if err != nil {
 		return err

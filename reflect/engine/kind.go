@@ -57,26 +57,19 @@ func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client 
 	})
 }
 
-// LiqoInformer is CoreInformer for the kinds of liqod.
+// LiqoInformer is KubeInformer for the kinds of liqod.
 func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) store.Client[L]) cache.SharedIndexInformer {
 	return f.Liqo.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return store.NewInformer(c, client(c), example, f.Tweak)
 	})
 }
 
-// Reader is the part of a typed client with which the engine confirms the content of a
-// cache.
-type Reader[T any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
-}
-
 // Writer is the part of a typed client with which the engine writes.
 type Writer[T any] interface {
-	Reader[T]
+	store.API[T]
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
 	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
 // Scope is the context of one object: a namespace, the provider and its VirtualNodes. The
@@ -107,7 +100,7 @@ type Kind[L, R Object] struct {
 
 	// Local is the informer of the kind in the consumer, Reader its client.
 	Local  func(Factories) cache.SharedIndexInformer
-	Reader func(c Clients, namespace string) Reader[L]
+	Reader func(c Clients, namespace string) store.Getter[L]
 	// Remote is the informer of the kind in the provider, Writer its client, and List
 	// lists it.
 	Remote func(Factories) cache.SharedIndexInformer

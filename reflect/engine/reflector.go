@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -27,11 +29,9 @@ type kindLoop[L, R Object] struct {
 	setting Setting
 	loop    *loop.Loop
 	log     *zap.Logger
-	// written overlays the cache with recent writes until the watch reports them.
-	written *store.Writes[R]
 
 	mu     sync.RWMutex
-	stores map[string]*stores // by local namespace
+	stores map[string]*stores[R] // by local namespace
 	// told is the last event that was recorded about each object.
 	told map[loop.Key]note
 	// sent is the last write of each object in the provider, by verb.
@@ -42,10 +42,11 @@ type kindLoop[L, R Object] struct {
 }
 
 // stores are the caches of one kind for one offloaded namespace.
-type stores struct {
-	space         *space
-	local, remote cache.Store
-	synced        func() bool
+type stores[R Object] struct {
+	space  *space
+	local  cache.Store
+	remote *store.Store[R]
+	synced func() bool
 }
 
 type note struct {
@@ -57,7 +58,7 @@ type note struct {
 func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
-		written: store.NewWrites[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
+		stores: map[string]*stores[R]{}, told: map[loop.Key]note{},
 		sent: map[asked]sent{}, left: map[loop.Key]struct{}{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
@@ -78,53 +79,40 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	if err := local.AddIndexers(r.Indexers); err != nil {
 		return nil, fmt.Errorf("indexing for %s: %w", r.name(), err)
 	}
-	st := &stores{space: s, local: local.GetStore(), remote: remote.GetStore()}
-	synced := []cache.InformerSynced{}
-	watch := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
-		reg, err := inf.AddEventHandler(h)
-		if err != nil {
-			return fmt.Errorf("watching for %s: %w", r.name(), err)
-		}
-		synced = append(synced, reg.HasSynced)
-		return nil
+	clients := r.engine.cfg.Remote
+	st := &stores[R]{space: s, local: local.GetStore(), remote: store.New(r.Resource, remote, r.engine.cfg.Clock,
+		func(namespace string) store.API[R] { return r.Writer(clients, namespace) })}
+	var registered []cache.ResourceEventHandlerRegistration
+	var errs []error
+	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
+		registered, errs = append(registered, reg), append(errs, err)
 	}
-	here := func(name string, _ any) { r.add(s.local, name) }
-	leaves := func(obj any, shown bool) {
-		if o, ok := obj.(L); ok && shown {
-			r.sawLeave(loop.Key{Namespace: s.local, Name: o.GetName()})
-		}
-	}
-	if err := watch(local, changes(here, leaves)); err != nil {
-		return nil, err
-	}
-	gone := func(obj any, _ bool) {
-		if o, ok := obj.(R); ok {
-			r.written.Gone(o)
-		}
-	}
-	there := func(name string, _ any) { r.add(s.local, r.localName(name, s.scope.ObjectOptions)) }
-	if err := watch(remote, changes(there, gone)); err != nil {
-		return nil, err
-	}
+	// An update enqueues its key once, because the name and the affected keys of an object are
+	// constant. With two calls an idle worker could sync the object twice.
+	watch(local.AddEventHandler(store.Handler[L]{
+		Set: func(_, o L) { r.add(s.local, o.GetName()) },
+		Gone: func(o L, missed bool) {
+			if !missed {
+				r.sawLeave(loop.Key{Namespace: s.local, Name: o.GetName()})
+			}
+			r.add(s.local, o.GetName())
+		},
+	}))
+	watch(st.remote.On(store.Each(func(o R) { r.add(s.local, r.localName(o.GetName(), s.scope.ObjectOptions)) })))
 	for _, related := range r.Related {
-		concerned := func(_ string, obj any) {
+		watch(related.Informer(s.home).AddEventHandler(store.Each(func(obj any) {
 			for _, key := range related.Keys(obj, local.GetIndexer()) {
 				if _, name, err := cache.SplitMetaNamespaceKey(key); err == nil {
 					r.add(s.local, name)
 				}
 			}
-		}
-		if err := watch(related.Informer(s.home), changes(concerned, nil)); err != nil {
-			return nil, err
-		}
+		})))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("watching for %s: %w", r.name(), err)
 	}
 	st.synced = func() bool {
-		for _, f := range synced {
-			if !f() {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(registered, func(reg cache.ResourceEventHandlerRegistration) bool { return !reg.HasSynced() })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,35 +120,10 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	return st.synced, nil
 }
 
-// changes returns a handler that calls changed for each added, updated and deleted
-// object. For a deleted object it calls gone before. shown is true if the watch reported
-// the deletion, and false if the deletion was found by a new list.
-func changes(changed func(name string, obj any), gone func(obj any, shown bool)) cache.ResourceEventHandler {
-	call := func(obj any) {
-		if m, err := meta.Accessor(obj); err == nil {
-			changed(m.GetName(), obj)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: call,
-		// An update enqueues its key once, because the name and the affected keys of an
-		// object are constant. With two calls an idle worker could sync the object twice.
-		UpdateFunc: func(_, after any) { call(after) },
-		DeleteFunc: func(obj any) {
-			obj, missed := loop.Deleted(obj)
-			if gone != nil {
-				gone(obj, !missed)
-			}
-			call(obj)
-		},
-	}
-}
-
 func (r *kindLoop[L, R]) closeSpace(s *space) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stores, s.local)
-	r.written.ForgetNamespace(s.remote)
 	ofSpace := func(key loop.Key) bool { return key.Namespace == s.local }
 	maps.DeleteFunc(r.told, func(key loop.Key, _ note) bool { return ofSpace(key) })
 	maps.DeleteFunc(r.sent, func(a asked, _ sent) bool { return ofSpace(a.key) })
@@ -196,26 +159,18 @@ func (r *kindLoop[L, R]) enqueue(namespace string) {
 		if namespace != everywhere && namespace != local {
 			continue
 		}
-		for _, name := range names(st.local) {
-			r.add(local, name)
+		for _, obj := range st.local.List() {
+			if o, ok := obj.(L); ok {
+				r.add(local, o.GetName())
+			}
 		}
-		for _, name := range names(st.remote) { // objects without a local object have no other trigger
-			r.add(local, r.localName(name, st.space.scope.ObjectOptions))
+		for _, o := range st.remote.List() { // objects without a local object have no other trigger
+			r.add(local, r.localName(o.GetName(), st.space.scope.ObjectOptions))
 		}
 	}
 }
 
-func names(store cache.Store) []string {
-	var out []string
-	for _, obj := range store.List() {
-		if m, err := meta.Accessor(obj); err == nil {
-			out = append(out, m.GetName())
-		}
-	}
-	return out
-}
-
-func (r *kindLoop[L, R]) storesOf(namespace string) *stores {
+func (r *kindLoop[L, R]) storesOf(namespace string) *stores[R] {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.stores[namespace]
@@ -226,7 +181,7 @@ type view[L, R Object] struct {
 	key loop.Key
 	// stores are the namespace's stores when the sync began. Once the namespace has been
 	// closed or opened again, results of this sync must not be remembered.
-	stores *stores
+	stores *stores[R]
 	scope  Scope
 	local  L
 	have   R
@@ -247,31 +202,20 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 		return nil // the VirtualNodes are being deleted, and without them the skipped keys are unknown
 	}
 	left := r.hasLeft(key) // read before the cache, which is updated before the handler is called
-	v := view[L, R]{key: key, stores: st, scope: scope, local: get[L](st.local, key)}
+	v := view[L, R]{key: key, stores: st, scope: scope, local: store.Cached[L](st.local, key)}
 	var gone L
 	v.left = left && v.local == gone
 	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
 	// The object of this name in the provider may belong to another local object. Then the
 	// sync of that one decides about it.
 	if r.localName(there.Name, scope.ObjectOptions) == key.Name {
-		var none R
-		cached := get[R](st.remote, there)
-		v.have, _ = r.written.Latest(there, cached, cached != none)
+		v.have = st.remote.Get(there)
 	}
 	w, err := r.wishFor(v.local, scope)
 	if err != nil {
 		return err
 	}
 	return r.apply(ctx, v, w)
-}
-
-func get[T Object](store cache.Store, key loop.Key) T {
-	var none T
-	obj, found, err := store.GetByKey(key.String())
-	if o, ok := obj.(T); ok && found && err == nil {
-		return o
-	}
-	return none // an error means an invalid key, which cannot occur
 }
 
 // closed reports whether the namespace was closed since the view was taken. The caller
@@ -281,7 +225,7 @@ func (r *kindLoop[L, R]) closed(v view[L, R]) bool { return r.stores[v.key.Names
 // apply executes the plan for one object.
 func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
 	var none R
-	if v.have != none && r.written.WasDeleted(v.have.GetUID()) {
+	if v.have != none && v.stores.remote.WasDeleted(v.have.GetUID()) {
 		// The watch will report the end of the deletion and enqueue the key. If no watch
 		// has ever reported the object, the record of the deletion expires instead.
 		return loop.After(forgotten)
@@ -325,11 +269,7 @@ func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, 
 }
 
 func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {
-	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), store.DeleteUID(obj))
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting what is left of %s: %w", k.Resource, err)
-	}
-	return nil
+	return store.Delete(ctx, "what is left of "+k.Resource, k.Writer(c, obj.GetNamespace()), obj)
 }
 
 // ours reports whether an object in the provider was reflected by this consumer.

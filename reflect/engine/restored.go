@@ -54,7 +54,7 @@ func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 	case err != nil:
 		return fmt.Errorf("marking an object that is not known here: %w", err)
 	}
-	r.wrote(v, written)
+	v.stores.remote.Wrote(written)
 	r.log.Warn("object kept in the provider: it is unknown here, but the state of this cluster went back", zap.Stringer("key", v.key))
 	return nil
 }

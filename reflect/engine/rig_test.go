@@ -44,7 +44,7 @@ func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
 	}
 	return Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
 		Resource: "configmap", Local: watch, Remote: watch,
-		Reader: func(c Clients, namespace string) Reader[*corev1.ConfigMap] {
+		Reader: func(c Clients, namespace string) store.Getter[*corev1.ConfigMap] {
 			return c.Kube.CoreV1().ConfigMaps(namespace)
 		},
 		Writer: func(c Clients, namespace string) Writer[*corev1.ConfigMap] {
@@ -183,9 +183,11 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	own := externalversions.NewSharedInformerFactory(r.homeLiqod, 0)
 	kind := configMaps()
 	kind.Whole, kind.Derived = r.whole, r.derived
+	namespaces, err := NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
+	require.NoError(t, err)
 	r.engine = New(Config{
 		Home: Clients{r.home, r.homeLiqod}, Remote: Clients{r.remote, r.remoteLiqod},
-		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Origin: "rome", Destination: "milan", SkipLabels: r.skipLabels,
 		Kinds: []Choice{{kind, r.setting}},
 		Gate: func() error {
@@ -200,7 +202,6 @@ func (r *rig) start(t *testing.T) (stop func()) {
 		Recorder:  r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	own.Offloading().V1beta1().NamespaceMaps().Informer()
 	own.Offloading().V1beta1().VirtualNodes().Informer()
 	own.Start(ctx.Done())
 	done := make(chan error, 1)
@@ -237,7 +238,7 @@ func eventually(t *testing.T, cond func() bool, what string) {
 func (r *rig) idle(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, func() bool {
-		if r.engine.spaces.get(namespace) == nil || r.engine.sweeper.Len() > 0 {
+		if r.engine.spaces.Get(namespace) == nil || r.engine.sweeper.Len() > 0 {
 			return false
 		}
 		for _, any := range r.engine.reflectors {

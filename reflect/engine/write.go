@@ -56,7 +56,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	written, err := r.writer(v.scope).Create(ctx, w.want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		r.wrote(v, written)
+		v.stores.remote.Wrote(written)
 		r.remember(v, create, last.again(c, now))
 		r.tellWritten(v, w, written)
 		return r.made(v, w, written)
@@ -67,15 +67,6 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 		return loop.After(staleRetry)
 	default:
 		return r.refused(v, err)
-	}
-}
-
-// wrote records the API server's answer until the watch reports it.
-func (r *kindLoop[L, R]) wrote(v view[L, R], written R) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if !r.closed(v) {
-		r.written.Wrote(written)
 	}
 }
 
@@ -131,7 +122,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	written, err := r.send(ctx, v, merged, patch)
 	switch {
 	case err == nil:
-		r.wrote(v, written)
+		v.stores.remote.Wrote(written)
 		next := last.again(c, r.engine.cfg.Clock.Now())
 		next.answer = written.GetResourceVersion()
 		r.remember(v, update, next)
@@ -196,7 +187,7 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	if !v.left && live == none && (isKept(v.have) || r.engine.lostSince(v.have)) {
 		return r.keep(ctx, v)
 	}
-	err := r.deleteRemote(ctx, v.scope, v.have)
+	err := v.stores.remote.Delete(ctx, v.have)
 	switch {
 	case err == nil:
 		r.forgetSent(v.key, create, update, replace) // the object may be wanted again before its deletion ends
@@ -210,11 +201,8 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 // not reflected.
 func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, yes bool, err error) {
 	var none L
-	live, err = r.Reader(r.engine.cfg.Home, v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		live = none
-	case err != nil:
+	live, err = store.Live(ctx, r.Resource, r.Reader(r.engine.cfg.Home, v.key.Namespace), v.key.Name)
+	if err != nil {
 		return none, false, err
 	}
 	w, err := r.wishFor(live, v.scope)
@@ -229,18 +217,9 @@ func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, ye
 	return live, yes, err
 }
 
-func (r *kindLoop[L, R]) deleteRemote(ctx context.Context, s Scope, have R) error {
-	err := r.writer(s).Delete(ctx, have.GetName(), store.DeleteUID(have))
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting from the provider: %w", err)
-	}
-	r.written.Deleted(have.GetUID())
-	return nil
-}
-
 // sweep deletes the reflected objects of kinds that are off, in one namespace.
 func (e *Engine) sweep(ctx context.Context, key loop.Key) error {
-	s := e.spaces.get(key.Name)
+	s := e.spaces.Get(key.Name)
 	if s == nil || e.cfg.Gate() != nil || s.swept.Load() {
 		return nil
 	}
@@ -373,7 +352,7 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 		return loop.After(wait)
 	}
 	r.log.Info("object created again: the changed field is immutable", zap.Stringer("key", v.key))
-	if err := r.deleteRemote(ctx, v.scope, v.have); err != nil {
+	if err := v.stores.remote.Delete(ctx, v.have); err != nil {
 		return err
 	}
 	r.remember(v, replace, last.again(c, now))

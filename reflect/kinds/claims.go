@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -28,11 +28,11 @@ type ClaimsConfig struct {
 	// Home is a client for the consumer, Remote for the provider.
 	Home, Remote kubernetes.Interface
 	// Volumes is an informer for the PersistentVolumes of the consumer whose data is in
-	// the provider (label liqo.io/remote-cluster-id). NamespaceMaps and VirtualNodes are
-	// informers for the tenant namespace.
-	Volumes       coreinformers.PersistentVolumeInformer
-	NamespaceMaps offloadinginformers.NamespaceMapInformer
-	VirtualNodes  offloadinginformers.VirtualNodeInformer
+	// the provider (label liqo.io/remote-cluster-id). Namespaces follows the NamespaceMap of the
+	// provider. VirtualNodes is an informer for the tenant namespace.
+	Volumes      coreinformers.PersistentVolumeInformer
+	Namespaces   *engine.Follower
+	VirtualNodes offloadinginformers.VirtualNodeInformer
 	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
 	// cluster ids of the consumer and the provider.
 	TenantNamespace, Node, Origin, Destination string
@@ -66,14 +66,10 @@ type Claims struct {
 	cfg  ClaimsConfig
 	loop *loop.Loop
 
-	// These overlay the caches with recent writes until the watches report them.
-	locals, remotes *store.Writes[*corev1.PersistentVolumeClaim]
-	volumes         *store.Writes[*corev1.PersistentVolume]
+	volumes *store.Store[*corev1.PersistentVolume]
+	twins   *engine.Spaces[*claimTwin]
 
-	opening sync.Mutex
-
-	mu    sync.Mutex
-	twins map[string]*claimTwin // by local namespace
+	mu sync.Mutex
 	// told is the last event that was recorded about each claim, by its UID.
 	told map[types.UID]string
 }
@@ -82,11 +78,10 @@ type Claims struct {
 // goroutines. It returns an error if an informer has been stopped.
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	c := &Claims{
-		cfg: cfg, twins: map[string]*claimTwin{}, told: map[types.UID]string{},
-		locals:  store.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
-		remotes: store.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
-		volumes: store.NewWrites[*corev1.PersistentVolume](cfg.Clock),
+		cfg: cfg, told: map[types.UID]string{},
+		volumes: store.New("PersistentVolume", cfg.Volumes.Informer(), cfg.Clock, func(string) store.API[*corev1.PersistentVolume] { return cfg.Home.CoreV1().PersistentVolumes() }),
 	}
+	c.twins = engine.NewSpaces(c.open, func(t *claimTwin) { t.stop() })
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
 		// The twin namespaces may be synced before the loop runs.
@@ -95,10 +90,8 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	if _, err := c.loop.Watch(cfg.Volumes.Informer(), claimOf); err != nil {
 		return nil, err
 	}
-	for _, inf := range []cache.SharedIndexInformer{cfg.NamespaceMaps.Informer(), cfg.VirtualNodes.Informer()} {
-		if _, err := c.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
-			return nil, err // needed for its initial list only; the handlers are registered in Run
-		}
+	if _, err := c.loop.Watch(cfg.VirtualNodes.Informer(), func(any) []loop.Key { return nil }); err != nil {
+		return nil, err // needed for its initial list only; the handlers are registered in Run
 	}
 	return c, nil
 }
@@ -113,37 +106,21 @@ func claimOf(obj any) []loop.Key {
 
 // Run provisions volumes until ctx is done. It may be called again after it has returned.
 func (c *Claims) Run(ctx context.Context) error {
-	defer c.closeTwins()
-	again := func() { c.openTwins(ctx) }
-	maps, err := c.cfg.NamespaceMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { again() }, UpdateFunc: func(any, any) { again() }, DeleteFunc: func(any) { again() },
-	})
-	if err != nil {
-		return fmt.Errorf("watching NamespaceMaps: %w", err)
-	}
-	vns, err := c.cfg.VirtualNodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { c.Resync() },
-		UpdateFunc: func(before, after any) {
-			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
-			if b.Generation != a.Generation || (b.DeletionTimestamp == nil) != (a.DeletionTimestamp == nil) ||
+	vns, err := c.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{
+		Set: func(b, a *offloadingv1beta1.VirtualNode) {
+			if b == nil || b.Generation != a.Generation || (b.DeletionTimestamp == nil) != (a.DeletionTimestamp == nil) ||
 				!equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected) {
 				c.Resync()
 			}
 		},
-		DeleteFunc: func(any) { c.Resync() },
+		Gone: func(*offloadingv1beta1.VirtualNode, bool) { c.Resync() },
 	})
 	if err != nil {
 		return fmt.Errorf("watching the VirtualNode: %w", err)
 	}
-	defer func() {
-		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-		_ = c.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
-		_ = c.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
-	}()
-	if !cache.WaitForCacheSync(ctx.Done(), c.cfg.NamespaceMaps.Informer().HasSynced, c.cfg.Volumes.Informer().HasSynced) {
-		return nil
-	}
-	c.openTwins(ctx)
+	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
+	defer func() { _ = c.cfg.VirtualNodes.Informer().RemoveEventHandler(vns) }()
+	defer c.cfg.Namespaces.Follow(ctx, nil, c.twins)()
 	return c.loop.Run(ctx, c.cfg.Workers)
 }
 
@@ -162,7 +139,7 @@ type claimView struct {
 }
 
 func (c *Claims) sync(ctx context.Context, key loop.Key) error {
-	v := claimView{key: key, twin: c.twin(key.Namespace)}
+	v := claimView{key: key, twin: c.twins.Get(key.Namespace)}
 	if v.twin == nil {
 		c.lookVolumes(&v)
 		return c.releaseUnmapped(ctx, v)
@@ -188,20 +165,15 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 }
 
 func (c *Claims) look(v *claimView) {
-	local, err := v.twin.home.Get(v.key.Name)
-	if err == nil {
-		v.local, _ = c.locals.Latest(v.key, local, true)
+	if cached := v.twin.home.Cached(v.key); cached != nil {
+		v.local, _ = v.twin.home.Latest(v.key, cached, true)
 	}
-	remote, err := v.twin.there.Get(v.key.Name)
-	if have, found := c.remotes.Latest(loop.Key{Namespace: v.twin.remote, Name: v.key.Name}, remote, err == nil); found {
-		v.remote = have
-	}
+	v.remote = v.twin.there.Get(v.inProvider())
 	c.lookVolumes(v)
 }
 
 func (c *Claims) lookVolumes(v *claimView) {
-	all, _ := c.cfg.Volumes.Lister().List(labels.Everything()) // listing fails only for a broken index
-	for _, volume := range all {
+	for _, volume := range c.volumes.List() {
 		keys := claimOf(volume)
 		if len(keys) == 0 || keys[0] != v.key || (v.local != nil && volume.Spec.ClaimRef.UID == v.local.UID) {
 			continue
@@ -212,11 +184,7 @@ func (c *Claims) lookVolumes(v *claimView) {
 	if v.local == nil {
 		return
 	}
-	name := forge.VolumeName(v.local)
-	cached, err := c.cfg.Volumes.Lister().Get(name)
-	if have, found := c.volumes.Latest(loop.Key{Name: name}, cached, err == nil); found {
-		v.volume = have
-	}
+	v.volume = c.volumes.Get(loop.Key{Name: forge.VolumeName(v.local)})
 }
 
 // Annotations that the scheduler and the volume controller write for provisioners, and

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -41,17 +43,14 @@ func (c *Claims) ephemeral(ctx context.Context, pod *corev1.Pod) ([]string, erro
 // or nil. A bound claim is taken from the cache. Otherwise it is read live, because the
 // cache of claims can lag behind that of pods.
 func (c *Claims) claimFor(ctx context.Context, pod *corev1.Pod, name string) (*corev1.PersistentVolumeClaim, error) {
-	if tw := c.twin(pod.Namespace); tw != nil {
-		if claim, err := tw.home.Get(name); err == nil && claim.Spec.VolumeName != "" && metav1.IsControlledBy(claim, pod) {
+	if tw := c.twins.Get(pod.Namespace); tw != nil {
+		if claim := tw.home.Cached(loop.Key{Namespace: tw.local, Name: name}); claim != nil && claim.Spec.VolumeName != "" && metav1.IsControlledBy(claim, pod) {
 			return claim, nil
 		}
 	}
-	claim, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && !metav1.IsControlledBy(claim, pod)) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the claim of an ephemeral volume: %w", err)
+	claim, err := store.Live(ctx, "PersistentVolumeClaim", c.cfg.Home.CoreV1().PersistentVolumeClaims(pod.Namespace), name)
+	if err != nil || claim == nil || !metav1.IsControlledBy(claim, pod) {
+		return nil, err
 	}
 	return claim, nil
 }
@@ -91,16 +90,16 @@ func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (
 // under this name, or the claim's own data. If it returns false, live reads must decide,
 // because the caches can lag behind.
 func (c *Claims) known(namespace, remote, name string) bool {
-	tw := c.twin(namespace)
+	tw := c.twins.Get(namespace)
 	if tw == nil || tw.remote != remote || !tw.synced() {
 		return false
 	}
-	there, err := tw.there.Get(name)
-	if err != nil {
-		return true // a lister returns no other error than NotFound
+	there := tw.there.Cached(loop.Key{Namespace: remote, Name: name})
+	if there == nil {
+		return true
 	}
-	here, err := tw.home.Get(name)
-	return err == nil && hasDataOf(here, there)
+	here := tw.home.Cached(loop.Key{Namespace: namespace, Name: name})
+	return here != nil && hasDataOf(here, there)
 }
 
 // hasDataOf reports whether the local claim may use the data of the provider's claim.

@@ -63,7 +63,10 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	return c.volumeHome(ctx, v)
 }
 
-func (v claimView) there() string { return v.twin.remote + "/" + v.key.Name }
+func (v claimView) there() string { return v.inProvider().String() }
+
+// inProvider returns the key of the claim in the provider.
+func (v claimView) inProvider() loop.Key { return loop.Key{Namespace: v.twin.remote, Name: v.key.Name} }
 
 func localClaimUID(remote *corev1.PersistentVolumeClaim) string {
 	return remote.Labels[offloadingv1beta1.LocalClaimUIDLabel]
@@ -140,7 +143,7 @@ func (c *Claims) reschedule(ctx context.Context, v claimView, why string) error 
 	if err != nil {
 		return fmt.Errorf("giving the claim back to the scheduler: %w", err)
 	}
-	c.locals.Wrote(written)
+	v.twin.home.Wrote(written)
 	c.tell(v.local, corev1.EventTypeWarning, reasonReschedulingRequired, why)
 	return nil
 }
@@ -150,7 +153,7 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		c.remotes.Wrote(written)
+		v.twin.there.Wrote(written)
 		return written, nil
 	case apierrors.IsAlreadyExists(err):
 		return nil, c.taken(ctx, v)
@@ -205,7 +208,7 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		c.remotes.Wrote(written)
+		v.twin.there.Wrote(written)
 		return written, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name
@@ -245,12 +248,8 @@ func (c *Claims) refused(v claimView, doing string, err error) error {
 // lost handles a claim whose data was in the provider and whose claim there is gone. No
 // empty claim is created instead, because pods would mistake it for their data.
 func (c *Claims) lost(ctx context.Context, v claimView) error {
-	_, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err == nil {
-		return loop.After(staleRetry)
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("confirming that the PersistentVolumeClaim is gone: %w", err)
+	if err := v.twin.there.ConfirmGone(ctx, v.inProvider()); err != nil {
+		return err
 	}
 	if err := c.cfg.Verify(ctx); err != nil {
 		return fmt.Errorf("verifying the provider before believing that the volume is lost: %w", err)
@@ -329,7 +328,7 @@ func (c *Claims) showSize(ctx context.Context, v claimView) error {
 	if err != nil {
 		return fmt.Errorf("writing the size of the PersistentVolumeClaim: %w", err)
 	}
-	c.locals.Wrote(written)
+	v.twin.home.Wrote(written)
 	return nil
 }
 

@@ -82,14 +82,8 @@ func (c *Claims) deletedByName(ctx context.Context, v claimView, volume *corev1.
 	if v.twin == nil {
 		return false, nil // the decision waits until the namespace is offloaded again
 	}
-	claim, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && claim.UID != volume.Spec.ClaimRef.UID:
-		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("confirming that the claim is gone: %w", err)
-	}
-	return false, loop.After(staleRetry)
+	err := v.twin.home.ConfirmNone(ctx, v.key, func(claim *corev1.PersistentVolumeClaim) bool { return claim.UID == volume.Spec.ClaimRef.UID })
+	return err == nil, err
 }
 
 // keep marks a volume whose data stays in the provider, and records an event.
@@ -122,55 +116,40 @@ func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.Persis
 	if err := c.cfg.Verify(ctx); err != nil {
 		return false, fmt.Errorf("verifying the provider before deleting there: %w", err)
 	}
-	claims := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote)
-	remote, err := claims.Get(ctx, v.key.Name, metav1.GetOptions{})
+	remote, err := v.twin.there.Live(ctx, v.inProvider())
 	switch {
-	case err != nil && !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("looking for the PersistentVolumeClaim in the provider: %w", err)
-	case err == nil && c.reflected(remote) && localClaimUID(remote) == string(volume.Spec.ClaimRef.UID):
+	case err != nil:
+		return false, err
+	case remote != nil && c.reflected(remote) && localClaimUID(remote) == string(volume.Spec.ClaimRef.UID):
 		if remote.DeletionTimestamp != nil {
 			return false, nil // the end of the deletion triggers a new sync
 		}
-		if err := store.IgnoreGone(claims.Delete(ctx, v.key.Name, store.DeleteUID(remote))); err != nil {
-			return false, fmt.Errorf("deleting the PersistentVolumeClaim in the provider: %w", err)
+		if err := v.twin.there.Delete(ctx, remote); err != nil {
+			return false, err
 		}
 		c.cfg.Log.Info("claim deleted in the provider, as it was here", zap.Stringer("key", v.key))
 		return false, loop.After(staleRetry)
 	}
-	if err := store.IgnoreGone(c.cfg.Home.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, store.DeleteUID(volume))); err != nil {
-		return false, fmt.Errorf("deleting the PersistentVolume: %w", err)
-	}
-	c.volumes.Deleted(volume.UID)
-	return true, nil
+	err = c.volumes.Delete(ctx, volume)
+	return err == nil, err
 }
 
 // tidy deletes a claim of the provider that belongs to no local claim and to no volume.
 // It does so only if the claim has never been bound to a volume, so that it cannot have
 // data.
 func (c *Claims) tidy(ctx context.Context, v claimView) error {
-	if v.remote == nil || v.remote.Spec.VolumeName != "" || v.remote.DeletionTimestamp != nil || c.remotes.WasDeleted(v.remote.UID) {
+	if v.remote == nil || v.remote.Spec.VolumeName != "" || v.remote.DeletionTimestamp != nil || v.twin.there.WasDeleted(v.remote.UID) {
 		return nil
 	}
-	local, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("confirming that the claim is gone: %w", err)
-	}
-	if err == nil && string(local.UID) == localClaimUID(v.remote) && (c.isOurs(local) || c.isNeighbours(local)) {
-		return loop.After(staleRetry)
-	}
-	claims := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote)
-	remote, err := claims.Get(ctx, v.key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && (remote.UID != v.remote.UID || remote.Spec.VolumeName != "")) {
-		return nil
-	}
+	err := v.twin.home.ConfirmNone(ctx, v.key, func(local *corev1.PersistentVolumeClaim) bool {
+		return string(local.UID) == localClaimUID(v.remote) && (c.isOurs(local) || c.isNeighbours(local))
+	})
 	if err != nil {
-		return fmt.Errorf("confirming that the PersistentVolumeClaim has no volume: %w", err)
+		return err
 	}
-	options := store.DeleteUID(remote)
-	options.Preconditions.ResourceVersion = &remote.ResourceVersion
-	if err := store.IgnoreGone(claims.Delete(ctx, v.key.Name, options)); err != nil {
-		return fmt.Errorf("deleting an unused PersistentVolumeClaim in the provider: %w", err)
+	remote, err := v.twin.there.Live(ctx, v.inProvider())
+	if err != nil || remote == nil || remote.UID != v.remote.UID || remote.Spec.VolumeName != "" {
+		return err
 	}
-	c.remotes.Deleted(remote.UID)
-	return nil
+	return v.twin.there.Delete(ctx, remote, store.Unchanged(remote))
 }

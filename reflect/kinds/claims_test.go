@@ -25,6 +25,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -73,7 +74,7 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 		f.Start(ctx.Done())
 	}
 	eventually(t, func() bool {
-		return claims.cfg.Volumes.Informer().HasSynced() && claims.cfg.NamespaceMaps.Informer().HasSynced()
+		return claims.cfg.Volumes.Informer().HasSynced()
 	}, "what every namespace needs is known")
 	done := make(chan error, 1)
 	go func() { done <- claims.Run(ctx) }()
@@ -87,7 +88,7 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 	}
 	t.Cleanup(stop)
 	eventually(t, func() bool {
-		tw := claims.twin("shop")
+		tw := claims.twins.Get("shop")
 		return !mapped || (tw != nil && tw.synced() && watches(s.home) && watches(s.remote))
 	}, "the claims are known")
 	if !watched.Swap(true) {
@@ -103,9 +104,11 @@ func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{
 		o.LabelSelector = corev1beta1.RemoteClusterIDLabel + "=milan"
 	}))
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
+	require.NoError(t, err)
 	claims, err := NewClaims(ClaimsConfig{
 		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
-		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		Gate: gate, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 2,
@@ -277,7 +280,7 @@ func TestClaimsThatAreKnownFirstAreProvisioned(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 	eventually(t, func() bool {
-		tw := claims.twin("shop")
+		tw := claims.twins.Get("shop")
 		return tw != nil && tw.synced()
 	}, "the claims are known")
 	require.Never(t, func() bool { return s.claimThere(t) != nil }, 300*time.Millisecond, 10*time.Millisecond)

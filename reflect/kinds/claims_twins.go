@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -18,101 +17,43 @@ import (
 	"github.com/liqod/liqod/reflect/engine"
 )
 
-// claimTwin is an offloaded namespace with the informers for its claims in both clusters.
+// claimTwin is an offloaded namespace with its claims in both clusters.
 type claimTwin struct {
 	opened
-	home, there corelisters.PersistentVolumeClaimNamespaceLister
-}
-
-// openTwins starts and stops informers until they match the mapped namespaces. It does
-// not wait for the initial lists.
-func (c *Claims) openTwins(ctx context.Context) {
-	c.opening.Lock() // the latest state of the NamespaceMap is applied last
-	defer c.opening.Unlock()
-	want := map[string]string{}
-	if m, err := c.cfg.NamespaceMaps.Lister().NamespaceMaps(c.cfg.TenantNamespace).Get(c.cfg.Destination); err == nil && ctx.Err() == nil {
-		want = engine.Mapped(m)
-	}
-	c.mu.Lock()
-	closing := follow(c.twins, want, func(have *claimTwin) string { return have.remote }, func(local, remote string) *claimTwin { return c.open(ctx, local, remote) })
-	c.mu.Unlock()
-	for _, t := range closing {
-		t.stop()
-		c.remotes.ForgetNamespace(t.remote)
-		c.locals.ForgetNamespace(t.local)
-	}
+	home, there *store.Store[*corev1.PersistentVolumeClaim]
 }
 
 func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
-	home, homeSynced := c.watchClaims(c.cfg.Home, local, "", func(claim *corev1.PersistentVolumeClaim) {
-		c.locals.Gone(claim)
-		c.forget(claim.UID)
-	})
+	homeClaims, home := c.claims(c.cfg.Home, local, "")
 	// Only reflected claims are watched, to save memory. A collision with another claim
 	// shows as AlreadyExists.
 	ours := labels.Set{offloadingv1beta1.OriginLabel: c.cfg.Origin, offloadingv1beta1.DestinationLabel: c.cfg.Destination}
-	there, thereSynced := c.watchClaims(c.cfg.Remote, remote, ours.String(), c.remotes.Gone, func(k loop.Key) loop.Key {
-		return loop.Key{Namespace: local, Name: k.Name}
-	})
-	t := &claimTwin{
-		opened: opened{local: local, remote: remote},
-		home:   home.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(local),
-		there:  there.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(remote),
+	thereClaims, there := c.claims(c.cfg.Remote, remote, ours.String())
+	t := &claimTwin{opened: opened{local: local, remote: remote}, home: homeClaims, there: thereClaims}
+	wake := func(claim *corev1.PersistentVolumeClaim) { c.loop.Wake(loop.Key{Namespace: local, Name: claim.Name}) }
+	atHome := store.Each(wake)
+	atHome.Gone = func(claim *corev1.PersistentVolumeClaim, _ bool) {
+		c.forget(claim.UID)
+		wake(claim)
 	}
 	t.run(ctx, func() {
 		c.cfg.Log.Debug("claims of a namespace are known", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 		c.enqueue(local)
-	}, []cache.InformerSynced{homeSynced, thereSynced}, home, there)
+	}, []cache.InformerSynced{handled(t.home.On(atHome)), handled(t.there.On(store.Each(wake)))}, home, there)
 	return t
 }
 
-// watchClaims registers a handler for the claims of one namespace. rename translates the
-// key of a provider's claim into that of the local claim.
-func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.InformerSynced) {
+// claims returns the claims of one namespace that a selector chooses, and the factory of their
+// informer.
+func (c *Claims) claims(client kubernetes.Interface, namespace, selector string) (*store.Store[*corev1.PersistentVolumeClaim], informers.SharedInformerFactory) {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
-	claims := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
+	informer := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
 		func(k kubernetes.Interface) store.Client[*corev1.PersistentVolumeClaimList] {
 			return k.CoreV1().PersistentVolumeClaims(namespace)
 		})
-	wake := func(obj any) {
-		claim, ok := obj.(*corev1.PersistentVolumeClaim)
-		if !ok {
-			return
-		}
-		key := cache.MetaObjectToName(claim)
-		for _, r := range rename {
-			key = r(key)
-		}
-		c.loop.Wake(key)
-	}
-	return f, handled(claims, cache.ResourceEventHandlerFuncs{
-		AddFunc:    wake,
-		UpdateFunc: func(_, obj any) { wake(obj) },
-		DeleteFunc: func(obj any) {
-			if claim, ok := loop.Object[*corev1.PersistentVolumeClaim](obj); ok {
-				gone(claim)
-				wake(claim)
-			}
-		},
-	})
-}
-
-func (c *Claims) twin(namespace string) *claimTwin {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.twins[namespace]
-}
-
-func (c *Claims) closeTwins() {
-	c.opening.Lock()
-	defer c.opening.Unlock()
-	c.mu.Lock()
-	all := c.twins
-	c.twins = map[string]*claimTwin{}
-	c.mu.Unlock()
-	for _, t := range all {
-		t.stop()
-	}
+	return store.New("PersistentVolumeClaim", informer, c.cfg.Clock, func(ns string) store.API[*corev1.PersistentVolumeClaim] {
+		return client.CoreV1().PersistentVolumeClaims(ns)
+	}), f
 }
 
 // enqueue enqueues all claims of a namespace, or of all namespaces.
@@ -125,21 +66,12 @@ func (c *Claims) enqueue(namespace string) {
 // keys returns the keys of all claims and volumes that the caches have of a namespace, or
 // of all namespaces.
 func (c *Claims) keys(namespace string) (keys []loop.Key) {
-	c.mu.Lock()
-	for local, t := range c.twins {
-		if namespace != corev1.NamespaceAll && namespace != local {
-			continue
-		}
-		for _, lister := range []corelisters.PersistentVolumeClaimNamespaceLister{t.home, t.there} {
-			claims, _ := lister.List(labels.Everything()) // listing fails only for a broken index
-			for _, claim := range claims {
-				keys = append(keys, loop.Key{Namespace: local, Name: claim.Name})
-			}
+	for local, t := range c.twins.Each(namespace) {
+		for _, claim := range append(t.home.List(), t.there.List()...) {
+			keys = append(keys, loop.Key{Namespace: local, Name: claim.Name})
 		}
 	}
-	c.mu.Unlock()
-	volumes, _ := c.cfg.Volumes.Lister().List(labels.Everything())
-	for _, v := range volumes {
+	for _, v := range c.volumes.List() {
 		for _, key := range claimOf(v) {
 			if namespace == corev1.NamespaceAll || namespace == key.Namespace {
 				keys = append(keys, key)

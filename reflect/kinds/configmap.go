@@ -25,7 +25,7 @@ func ConfigMaps() engine.Description {
 		Resource: "configmap",
 		Local:    watch,
 		Remote:   watch,
-		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.ConfigMap] {
+		Reader: func(c engine.Clients, namespace string) store.Getter[*corev1.ConfigMap] {
 			return c.Kube.CoreV1().ConfigMaps(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.ConfigMap] {

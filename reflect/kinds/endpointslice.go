@@ -36,7 +36,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 				return c.OffloadingV1beta1().ShadowEndpointSlices(f.Namespace)
 			})
 		},
-		Reader: func(c engine.Clients, namespace string) engine.Reader[*discoveryv1.EndpointSlice] {
+		Reader: func(c engine.Clients, namespace string) store.Getter[*discoveryv1.EndpointSlice] {
 			return c.Kube.DiscoveryV1().EndpointSlices(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*offloadingv1beta1.ShadowEndpointSlice] {

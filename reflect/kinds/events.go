@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/lru"
 
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/engine"
@@ -68,11 +67,11 @@ type Subject func(ctx context.Context, namespace string, remote corev1.ObjectRef
 type EventsConfig struct {
 	// Home is the client that writes the events, Provider the one that reads them.
 	Home, Provider kubernetes.Interface
-	// NamespaceMaps is an informer for the tenant namespace.
-	NamespaceMaps offloadinginformers.NamespaceMapInformer
-	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
-	// cluster ids of the consumer and the provider.
-	TenantNamespace, Node, Origin, Destination string
+	// Namespaces follows the NamespaceMap of the provider.
+	Namespaces *engine.Follower
+	// Node is the name of the virtual node. Origin and Destination are the cluster ids of the
+	// consumer and the provider.
+	Node, Origin, Destination string
 	// Pods is the Subject for events about Pods and ShadowPods, Objects for those about
 	// other kinds.
 	Pods, Objects Subject
@@ -105,41 +104,28 @@ type Events struct {
 	// refusing is true if the last write was rejected and a log line says so.
 	refusing atomic.Bool
 
-	mu   sync.Mutex
-	open map[string]*eventWatch // by local namespace
-}
+	watches *engine.Spaces[func()] // each ends the watch in a twin namespace
 
-// eventWatch is the watch in one twin namespace.
-type eventWatch struct {
-	remote string
-	stop   func()
+	affording sync.Mutex // guards the counts of free
 }
 
 // NewEvents returns an Events. It starts no goroutines.
 func NewEvents(cfg EventsConfig) *Events {
-	return &Events{
-		cfg: cfg, open: map[string]*eventWatch{},
+	e := &Events{
+		cfg:     cfg,
 		backlog: newBacklog(backlogConfig{limit: eventsWaiting, kept: eventsKept, stays: eventsStay, interval: eventInterval, tooOld: eventTooOld, dropped: cfg.Dropped}),
 		limiter: flowcontrol.NewTokenBucketRateLimiter(eventsPerSec, eventsBurst),
 		lasting: flowcontrol.NewTokenBucketRateLimiter(eventsEver, eventsMore), free: lru.New(eventsKept),
 	}
+	e.watches = engine.NewSpaces(e.watch, func(stop func()) { stop() })
+	return e
 }
 
 // Run copies events until ctx is done. It may be called once.
 func (e *Events) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer e.set(ctx, nil)
-	informer := e.cfg.NamespaceMaps.Informer()
-	follow := func(any) { e.follow(ctx) }
-	reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: follow, UpdateFunc: func(_, after any) { follow(after) }, DeleteFunc: follow,
-	})
-	if err != nil {
-		return fmt.Errorf("watching NamespaceMaps: %w", err)
-	}
-	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-	defer func() { _ = informer.RemoveEventHandler(reg) }()
+	defer e.cfg.Namespaces.Follow(ctx, nil, e.watches)()
 	jobs := make(chan job)
 	for range max(e.cfg.Workers, 1) {
 		wg.Go(func() {
@@ -153,40 +139,9 @@ func (e *Events) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow opens the watches of the namespaces that have a twin according to the
-// NamespaceMap.
-func (e *Events) follow(ctx context.Context) {
-	m, err := e.cfg.NamespaceMaps.Lister().NamespaceMaps(e.cfg.TenantNamespace).Get(e.cfg.Destination)
-	if err != nil {
-		m = nil // a lister returns no other error than NotFound
-	}
-	if ctx.Err() == nil {
-		e.set(ctx, engine.Mapped(m))
-	}
-}
-
-// set opens and closes watches until they match want, which maps local to remote
-// namespaces.
-func (e *Events) set(ctx context.Context, want map[string]string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for local, have := range e.open {
-		if ctx.Err() != nil || want[local] != have.remote {
-			have.stop()
-			e.backlog.forget(local)
-			delete(e.open, local)
-		}
-	}
-	for local, remote := range want {
-		if e.open[local] == nil && ctx.Err() == nil {
-			e.open[local] = e.watch(ctx, local, remote)
-		}
-	}
-}
-
 // watch watches the events of a twin namespace, after it has listed those that the
-// consumer already has.
-func (e *Events) watch(ctx context.Context, local, remote string) *eventWatch {
+// consumer already has. The returned function ends it.
+func (e *Events) watch(ctx context.Context, local, remote string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -195,10 +150,11 @@ func (e *Events) watch(ctx context.Context, local, remote string) *eventWatch {
 			e.reflector(local, remote).RunWithContext(ctx)
 		}
 	}()
-	return &eventWatch{remote: remote, stop: func() {
+	return func() {
 		cancel()
 		<-done
-	}}
+		e.backlog.forget(local)
+	}
 }
 
 func (e *Events) reflector(local, remote string) *cache.Reflector {
@@ -376,8 +332,8 @@ func (e *Events) pace(ctx context.Context) error {
 // a new event, which the provider does not choose; it is empty for an event that has occurred again.
 func (e *Events) afford(about types.UID) bool {
 	if about != "" {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		e.affording.Lock()
+		defer e.affording.Unlock()
 		have, _ := e.free.Get(about)
 		n, _ := have.(int)
 		if n < eventsOfOne {

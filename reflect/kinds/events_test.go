@@ -26,6 +26,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/engine"
 )
 
 // stream is a fake consumer, a fake provider and an Events between them. It must be
@@ -76,9 +77,11 @@ func (s *stream) mapped(namespaces ...string) {
 func (s *stream) run(t *testing.T) (stop func()) {
 	t.Helper()
 	factory := externalversions.NewSharedInformerFactory(s.liqod, 0)
+	namespaces, err := engine.NewFollower(factory.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
+	require.NoError(t, err)
 	e := NewEvents(EventsConfig{
-		Home: s.home, Provider: s.provider, NamespaceMaps: factory.Offloading().V1beta1().NamespaceMaps(),
-		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan", Pods: s.find, Objects: s.find,
+		Home: s.home, Provider: s.provider, Namespaces: namespaces,
+		Node: "milan", Origin: "rome", Destination: "milan", Pods: s.find, Objects: s.find,
 		Gate: func() error { return locked(s, &s.gate) }, Busy: func() bool { return locked(s, &s.busy) },
 		Dropped: func(reason string) {
 			s.mu.Lock()
@@ -90,7 +93,6 @@ func (s *stream) run(t *testing.T) (stop func()) {
 	if s.tune != nil {
 		s.tune(e)
 	}
-	factory.Offloading().V1beta1().NamespaceMaps().Informer()
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	done := make(chan error, 1)

@@ -21,7 +21,7 @@ func (p *Pods) Waiting() bool { return p.loop.Len() > 0 }
 // Subject is the Subject for events about Pods and ShadowPods. It finds only pods of this
 // virtual node, by the label with the UID of the local pod.
 func (p *Pods) Subject(_ context.Context, namespace string, remote corev1.ObjectReference) (corev1.ObjectReference, bool, error) {
-	tw := p.twins.get(namespace)
+	tw := p.twins.Get(namespace)
 	if tw == nil || !tw.synced() || !p.cfg.Pods.Informer().HasSynced() {
 		return corev1.ObjectReference{}, false, errNotSynced
 	}
@@ -41,13 +41,13 @@ func (p *Pods) Subject(_ context.Context, namespace string, remote corev1.Object
 func (p *Pods) localUID(local *corev1.Pod, tw *twin, remote corev1.ObjectReference) (types.UID, bool) {
 	var candidates []metav1.Object
 	if remote.Kind == "Pod" {
-		if pod, err := tw.pods.Get(remote.Name); err == nil {
+		if pod := tw.pods.Cached(tw.key(remote.Name)); pod != nil {
 			candidates = append(candidates, pod)
 		}
 		if pod := p.lastSeen(local.UID); pod != nil {
 			candidates = append(candidates, pod)
 		}
-	} else if shadow, err := tw.shadows.Get(remote.Name); err == nil {
+	} else if shadow := tw.shadows.Cached(tw.key(remote.Name)); shadow != nil {
 		candidates = append(candidates, shadow)
 	}
 	for _, c := range candidates {

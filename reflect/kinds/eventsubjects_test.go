@@ -65,8 +65,8 @@ func TestSubjectsOfPods(t *testing.T) {
 	// Its last events come when the pod has gone already.
 	require.NoError(t, s.remote.CoreV1().Pods("shop-rome").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		_, err := s.pods.twins.get("shop").pods.Get("web")
-		return apierrors.IsNotFound(err)
+		tw := s.pods.twins.Get("shop")
+		return tw.pods.Cached(tw.key("web")) == nil
 	}, time.Minute, 10*time.Millisecond)
 	got, ours, err := s.pods.Subject(t.Context(), "shop", about("Pod", "web", remote.UID))
 	require.NoError(t, err)

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -23,12 +21,8 @@ func (p *Pods) admit(ctx context.Context, v view) (bool, error) {
 	if err != nil || taken == nil {
 		return err == nil, err
 	}
-	_, err = p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err == nil {
-		return false, loop.After(staleRetry) // it was admitted before, and the cache is behind
-	}
-	if !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("confirming that there is no ShadowPod: %w", err)
+	if err := v.twin.shadows.ConfirmGone(ctx, v.there()); err != nil {
+		return false, err // it may have been admitted before
 	}
 	why := fmt.Sprintf("Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: hostPort %d/%s", taken.HostPort, protocol(*taken))
 	want := *v.local.Status.DeepCopy()
@@ -91,15 +85,15 @@ func (p *Pods) occupies(cached *corev1.Pod) (bool, error) {
 	if p.wasAdmitted(pod) || started(pod) {
 		return true, nil
 	}
-	tw := p.twins.get(key.Namespace)
+	tw := p.twins.Get(key.Namespace)
 	if tw == nil {
 		return false, nil
 	}
 	if !tw.synced() {
 		return false, loop.After(staleRetry)
 	}
-	shadow, err := tw.shadows.Get(key.Name)
-	return err == nil && !foreign(shadow, pod), nil
+	shadow := tw.shadows.Cached(tw.key(key.Name))
+	return shadow != nil && !foreign(shadow, pod), nil
 }
 
 // hostPorts returns the ports of the host that a pod uses as long as it runs. A pod with

@@ -25,7 +25,7 @@ func Ingresses() engine.Description {
 		Resource: "ingress",
 		Local:    watch,
 		Remote:   watch,
-		Reader: func(c engine.Clients, namespace string) engine.Reader[*networkingv1.Ingress] {
+		Reader: func(c engine.Clients, namespace string) store.Getter[*networkingv1.Ingress] {
 			return c.Kube.NetworkingV1().Ingresses(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*networkingv1.Ingress] {

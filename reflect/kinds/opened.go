@@ -46,31 +46,11 @@ func (o *opened) run(ctx context.Context, ready func(), handlers []cache.Informe
 	}
 }
 
-// handled adds a handler to an informer and returns its HasSynced. Handlers can be added to
-// any informer that has not been stopped. If one fails nevertheless, it never counts as
-// synced.
-func handled(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) cache.InformerSynced {
-	reg, err := inf.AddEventHandler(h)
+// handled returns the HasSynced of a handler. Handlers can be added to any informer that has not
+// been stopped. If one fails nevertheless, it never counts as synced.
+func handled(reg cache.ResourceEventHandlerRegistration, err error) cache.InformerSynced {
 	if err != nil {
 		return func() bool { return false }
 	}
 	return reg.HasSynced
-}
-
-// follow updates the map open (by local namespace) to match want, which maps local to
-// remote namespaces. It removes and returns entries that are unwanted or have another
-// remote namespace, which the caller must close. It starts missing entries.
-func follow[T any](open map[string]T, want map[string]string, remoteOf func(T) string, start func(local, remote string) T) (closing []T) {
-	for local, have := range open {
-		if want[local] != remoteOf(have) {
-			closing = append(closing, have)
-			delete(open, local)
-		}
-	}
-	for local, remote := range want {
-		if _, ok := open[local]; !ok {
-			open[local] = start(local, remote)
-		}
-	}
-	return closing
 }

@@ -34,7 +34,7 @@ func TestWhatHasNoLocalPodIsWithdrawnThoughItWasKnownFirst(t *testing.T) {
 	})
 	s.start(t)
 	eventually(t, func() bool {
-		tw := s.pods.twins.get("shop")
+		tw := s.pods.twins.Get("shop")
 		return tw != nil && tw.synced()
 	}, "the provider is known before the consumer")
 	require.Never(t, func() bool { return s.shadow(t) == nil }, 100*time.Millisecond, 10*time.Millisecond)

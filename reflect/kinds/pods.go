@@ -41,11 +41,12 @@ type PodsConfig struct {
 	// Remote has the clients for the provider.
 	Remote Remote
 	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.
-	// NamespaceMaps and VirtualNodes are informers for the tenant namespace.
-	Pods          coreinformers.PodInformer
-	Nodes         coreinformers.NodeInformer
-	NamespaceMaps offloadinginformers.NamespaceMapInformer
-	VirtualNodes  offloadinginformers.VirtualNodeInformer
+	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
+	// tenant namespace.
+	Pods         coreinformers.PodInformer
+	Nodes        coreinformers.NodeInformer
+	Namespaces   *engine.Follower
+	VirtualNodes offloadinginformers.VirtualNodeInformer
 	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
 	// cluster ids of the consumer and the provider.
 	TenantNamespace, Node, Origin, Destination string
@@ -101,12 +102,8 @@ type Pods struct {
 	twins  *twins
 	tokens *tokens
 
-	// These overlay the caches with recent writes until the watches report them.
-	locals  *store.Writes[*corev1.Pod]
-	shadows *store.Writes[*offloadingv1beta1.ShadowPod]
-	remotes *store.Writes[*corev1.Pod]
+	locals *store.Store[*corev1.Pod]
 
-	opening sync.Mutex
 	// admitting is locked while the host ports of a pod are compared with those in use.
 	admitting sync.Mutex
 
@@ -124,25 +121,17 @@ type Pods struct {
 	// spent limits the bytes that all statuses write after what is free for each pod.
 	spent   spent
 	refused map[types.UID]map[string]bool
-	// left has the UIDs of pods whose deletion the watch in the consumer has reported
-	// while the provider still had a ShadowPod.
-	left map[types.UID]bool
 	// admitted has the UIDs of pods that have got their host ports.
 	admitted map[types.UID]bool
-	// doubted has the time since when a ShadowPod seems to belong to a pod that was lost
-	// by a restored backup, by the UID of the local pod.
-	doubted map[types.UID]time.Time
 }
 
 // NewPods returns a Pods and registers its handlers with the informers; it starts no
 // goroutines. It returns an error if an informer has been stopped.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
+		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{},
 		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{}, admitted: map[types.UID]bool{},
-		locals:  store.NewWrites[*corev1.Pod](cfg.Clock),
-		shadows: store.NewWrites[*offloadingv1beta1.ShadowPod](cfg.Clock),
-		remotes: store.NewWrites[*corev1.Pod](cfg.Clock),
+		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
 	}
 	p.loop = loop.New(loop.Config{
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
@@ -150,16 +139,15 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
 	})
 	p.twins = &twins{
-		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, log: cfg.Log, byLocal: map[string]*twin{},
-		changed:    func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
-		gonePod:    p.remember,
-		goneShadow: p.shadowGone,
-		closed:     p.shadows.ForgetNamespace,
+		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, clock: cfg.Clock, log: cfg.Log,
+		changed: func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
+		gonePod: p.remember,
 		ready: func(namespace string) {
 			p.enqueueNamespace(namespace)
 			p.tokens.wakeNamespace(namespace)
 		},
 	}
+	p.twins.Spaces = engine.NewSpaces(p.twins.open, p.twins.close)
 	var err error
 	if p.tokens, err = newTokens(p); err != nil {
 		return nil, err
@@ -168,7 +156,7 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
 		return nil, err
 	}
-	for _, inf := range []cache.SharedIndexInformer{cfg.NamespaceMaps.Informer(), cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
+	for _, inf := range []cache.SharedIndexInformer{cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
 		if _, err := p.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
 			return nil, err // needed for its initial list only; the handlers are registered in Run
 		}
@@ -180,17 +168,16 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 func (p *Pods) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer p.tokens.set(ctx, nil)
-	defer p.twins.set(ctx, nil)
-	remove, err := p.follow(ctx)
+	remove, err := p.follow()
 	if err != nil {
 		return unlessOver(ctx, err)
 	}
 	defer remove()
-	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.NamespaceMaps.Informer().HasSynced, p.cfg.Pods.Informer().HasSynced) {
+	// This is before the first sync, for which a namespace without a twin is not offloaded.
+	defer p.cfg.Namespaces.Follow(ctx, p.enqueueNamespace, p.twins.Spaces, p.tokens.spaces)()
+	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
 		return nil
 	}
-	p.openTwins(ctx) // before the first sync, for which a namespace without a twin is not offloaded
 	wg.Go(func() { p.refreshHostIPs(ctx) })
 	tokens := make(chan error, 1)
 	wg.Go(func() { tokens <- p.tokens.run(ctx) })
@@ -206,59 +193,38 @@ func unlessOver(ctx context.Context, err error) error {
 	return err
 }
 
-// follow opens and closes twin namespaces when the NamespaceMap changes. It enqueues all
-// pods when the readiness or the network of the Node or the patch of the VirtualNode
+// follow enqueues all pods when the readiness or the network of the Node or the patch of the VirtualNode
 // changes.
-func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
-	maps, err := p.cfg.NamespaceMaps.Informer().AddEventHandler(p.mapHandler(ctx))
-	if err != nil {
-		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
-	}
-	pods, err := p.cfg.Pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		obj, missed := loop.Deleted(obj)
-		if pod, ok := obj.(*corev1.Pod); ok {
-			p.locals.Gone(pod)
-			p.forget(pod.UID)
-			if !missed {
-				p.sawLeave(pod)
-			}
+func (p *Pods) follow() (remove func(), err error) {
+	pods, err := p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
+		p.forget(pod.UID)
+		if !missed {
+			p.sawLeave(pod)
 		}
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
-	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		// A deleted Node was created again: while it did not exist, no pod was reported as
-		// ready.
-		AddFunc: func(obj any) {
-			if n, ok := obj.(*corev1.Node); ok && n.Name == p.cfg.Node {
-				p.enqueueAll()
-			}
-		},
-		UpdateFunc: func(before, after any) {
-			b, a := before.(*corev1.Node), after.(*corev1.Node)
-			if b.Name == p.cfg.Node && (readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
-				p.enqueueAll()
-			}
-		},
-	})
+	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
+		// If b is nil, a deleted Node was created again: while it did not exist, no pod was
+		// reported as ready.
+		if a.Name == p.cfg.Node && (b == nil || readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
+			p.enqueueAll()
+		}
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("watching the Node: %w", err)
 	}
-	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) {
-			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
-			if b.Name == p.cfg.Node && (b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected)) {
-				p.enqueueAll()
-			}
-		},
-	})
+	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
+		if b != nil && a.Name == p.cfg.Node && (b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected)) {
+			p.enqueueAll()
+		}
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("watching the VirtualNode: %w", err)
 	}
 	return func() {
 		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-		_ = p.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
 		_ = p.cfg.Pods.Informer().RemoveEventHandler(pods)
 		_ = p.cfg.Nodes.Informer().RemoveEventHandler(nodes)
 		_ = p.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
@@ -269,25 +235,6 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 func (p *Pods) Resync() {
 	p.enqueueAll()
 	p.tokens.resync()
-}
-
-func (p *Pods) openTwins(ctx context.Context) {
-	p.opening.Lock() // the latest state of the NamespaceMap is applied last
-	defer p.opening.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	want := engine.Mapped(p.namespaceMap())
-	p.twins.set(ctx, want)
-	p.tokens.set(ctx, want)
-}
-
-func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {
-	m, err := p.cfg.NamespaceMaps.Lister().NamespaceMaps(p.cfg.TenantNamespace).Get(p.cfg.Destination)
-	if err != nil {
-		return nil // a lister returns no other error than NotFound
-	}
-	return m
 }
 
 func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
@@ -336,7 +283,6 @@ type departed struct {
 // remember keeps the last state of a deleted remote pod as long as its local pod exists.
 // missed is true if the watch did not report the deletion and a new list lacked the pod.
 func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
-	p.remotes.Gone(pod)
 	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
 	if err != nil || string(local.UID) != pod.Labels[offloadingv1beta1.LocalPodUIDLabel] {
 		return
@@ -350,12 +296,12 @@ func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
 // withdrawn reports whether the provider has no ShadowPod of this name, or this process
 // has deleted it and the watch has not reported that yet.
 func (p *Pods) withdrawn(namespace, name string) bool {
-	tw := p.twins.get(namespace)
+	tw := p.twins.Get(namespace)
 	if tw == nil {
 		return false
 	}
-	shadow, err := tw.shadows.Get(name)
-	return err != nil || p.shadows.WasDeleted(shadow.UID)
+	shadow := tw.shadows.Cached(tw.key(name))
+	return shadow == nil || tw.shadows.WasDeleted(shadow.UID)
 }
 
 func (p *Pods) lastSeen(uid types.UID) *corev1.Pod {
@@ -390,8 +336,11 @@ type view struct {
 	remote *corev1.Pod
 }
 
+// there returns the key of the objects in the provider.
+func (v view) there() loop.Key { return v.twin.key(v.key.Name) }
+
 func (p *Pods) sync(ctx context.Context, key loop.Key) error {
-	v := view{key: key, local: p.localPod(key), twin: p.twins.get(key.Namespace)}
+	v := view{key: key, local: p.localPod(key), twin: p.twins.Get(key.Namespace)}
 	if v.twin == nil {
 		return p.notOffloaded(ctx, v.local)
 	}
@@ -425,9 +374,8 @@ func (p *Pods) syncOpen(ctx context.Context, v view) error {
 // localPod returns the pod from the cache or from a more recent write, or nil if it does
 // not exist.
 func (p *Pods) localPod(key loop.Key) *corev1.Pod {
-	// A lister returns no other error than NotFound.
-	cached, err := p.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name)
-	if err != nil || ended(cached) {
+	cached := p.locals.Cached(key)
+	if cached == nil || ended(cached) {
 		return cached
 	}
 	local, _ := p.locals.Latest(key, cached, true)
@@ -436,12 +384,7 @@ func (p *Pods) localPod(key loop.Key) *corev1.Pod {
 
 // look adds the ShadowPod and the remote pod to the view.
 func (p *Pods) look(v *view) {
-	there := loop.Key{Namespace: v.twin.remote, Name: v.key.Name}
-	shadow, err := v.twin.shadows.Get(v.key.Name)
-	v.shadow, _ = p.shadows.Latest(there, shadow, err == nil)
-	if v.remote, err = v.twin.pods.Get(v.key.Name); err != nil {
-		v.remote = nil
-	}
+	v.shadow, v.remote = v.twin.shadows.Get(v.there()), v.twin.pods.Get(v.there())
 	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreignPod(v.remote, v.local) {
 		v.remote = nil // the provider will replace the pod of a predecessor by that of this one
 	}

@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -37,34 +36,28 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 		return nil // the end of the deletion triggers a new sync
 	}
 	if !p.wentWithLocal(v.local.UID) {
-		if there, err := p.stillThere(ctx, v); err != nil || there {
+		if err := p.confirmNothingThere(ctx, v); err != nil {
 			return err
 		}
 	}
 	return p.release(ctx, v.local, p.lastSeen(v.local.UID))
 }
 
-// stillThere confirms by live reads that the provider has neither the ShadowPod nor the
-// pod. If it has one of them, the caches lag behind, and the error requeues the key.
-func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
+// confirmNothingThere confirms by live reads that the provider has neither the ShadowPod nor the
+// pod.
+func (p *Pods) confirmNothingThere(ctx context.Context, v view) error {
 	if err := p.cfg.Verify(ctx); err != nil {
-		return true, fmt.Errorf("verifying the provider before believing that the pod is gone: %w", err)
+		return fmt.Errorf("verifying the provider before believing that the pod is gone: %w", err)
 	}
-	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err == nil {
-		return true, loop.After(staleRetry)
+	if err := v.twin.shadows.ConfirmGone(ctx, v.there()); err != nil {
+		return err
 	}
-	if !apierrors.IsNotFound(err) {
-		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
-	}
-	pod, err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err == nil && pod.Labels[offloadingv1beta1.LocalPodUIDLabel] == string(v.local.UID) {
-		return true, loop.After(staleRetry)
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return true, fmt.Errorf("confirming that the provider's pod is gone: %w", err)
-	}
-	return false, nil
+	return v.twin.pods.ConfirmNone(ctx, v.there(), func(pod *corev1.Pod) bool { return localUID(pod) == v.local.UID })
+}
+
+// within sets the grace period of a deletion, in seconds; nil: that of the pod.
+func within(grace *int64) func(*metav1.DeleteOptions) {
+	return func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = grace }
 }
 
 // release writes the final status and deletes the local pod without a grace period.
@@ -77,12 +70,9 @@ func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
 	if p.locals.WasDeleted(local.UID) {
 		return nil
 	}
-	err := p.cfg.Home.CoreV1().Pods(local.Namespace).Delete(ctx, local.Name,
-		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(local.UID))})
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("releasing the pod: %w", err)
+	if err := p.locals.Delete(ctx, local, within(ptr.To[int64](0))); err != nil {
+		return err
 	}
-	p.locals.Deleted(local.UID)
 	p.forget(local.UID)
 	return nil
 }
@@ -98,7 +88,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	case wanted && !ended(local) && mayBeThere(local):
 		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
-		if p.namespaceMap() == nil {
+		if p.cfg.Namespaces.Map() == nil {
 			return loop.After(namespaceRetry) // the NamespaceMap will be created again, and decides
 		}
 		return p.release(ctx, local, p.lastSeen(local.UID))
@@ -120,7 +110,7 @@ func mayBeThere(local *corev1.Pod) bool {
 // not touched. It counts as running unless the provider reports that the twin is being
 // deleted.
 func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) error {
-	m := p.namespaceMap()
+	m := p.cfg.Namespaces.Map()
 	if local.DeletionTimestamp != nil {
 		want := forge.UnreadyStatus(local, p.now())
 		want.Reason, want.Message = "TwinNamespaceNotReady", "the pod ends when its twin namespace can be reached: "+why
@@ -135,7 +125,7 @@ func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) e
 // wanted reports whether a namespace should be offloaded, and the reason why it is not
 // yet.
 func (p *Pods) wanted(namespace string) (bool, string) {
-	m := p.namespaceMap()
+	m := p.cfg.Namespaces.Map()
 	if m == nil || m.Spec.DesiredMapping[namespace] == "" {
 		return false, fmt.Sprintf("namespace %s is not offloaded to cluster %s: create a NamespaceOffloading that selects it, or keep the pod off virtual nodes", namespace, p.cfg.Destination)
 	}
@@ -150,12 +140,9 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 // the user's request. A missing NamespaceMap is not such a request, because the
 // controller creates it again.
 func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
-	m, err := p.cfg.HomeLiqo.OffloadingV1beta1().NamespaceMaps(p.cfg.TenantNamespace).Get(ctx, p.cfg.Destination, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("confirming that namespace %s is no longer offloaded: %w", local.Namespace, err)
+	m, err := store.Live(ctx, "NamespaceMap", p.cfg.HomeLiqo.OffloadingV1beta1().NamespaceMaps(p.cfg.TenantNamespace), p.cfg.Destination)
+	if err != nil || m == nil {
+		return err
 	}
 	if _, wanted := m.Spec.DesiredMapping[local.Namespace]; wanted {
 		return loop.After(staleRetry)
@@ -186,12 +173,8 @@ func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.Po
 // offloadAgain handles a pod that has run and whose ShadowPod is gone: a client in the
 // provider deleted it, or its namespace.
 func (p *Pods) offloadAgain(ctx context.Context, v view) error {
-	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err == nil {
-		return loop.After(staleRetry)
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
+	if err := v.twin.shadows.ConfirmGone(ctx, v.there()); err != nil {
+		return err
 	}
 	if err := p.cfg.Verify(ctx); err != nil {
 		return fmt.Errorf("verifying the provider before believing that the pod is lost: %w", err)
@@ -227,32 +210,20 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	if live != nil && live.UID == uid {
 		return loop.After(staleRetry) // the cache is behind
 	}
-	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v.shadow, revision) {
-		if p.inDoubt(v.shadow) {
+	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v, revision) {
+		if v.twin.inDoubt(uid, p.cfg.Clock.Now()) {
 			return loop.After(staleRetry)
 		}
 		return p.keep(ctx, v)
 	}
 	if v.shadow == nil && v.remote.DeletionTimestamp == nil {
-		if asked, err := p.askedFor(ctx, v, uid); err != nil || asked {
+		// If a ShadowPod exists for it, that one decides about the pod.
+		err := v.twin.shadows.ConfirmNone(ctx, v.there(), func(s *offloadingv1beta1.ShadowPod) bool { return localUID(s) == uid })
+		if err != nil {
 			return err
 		}
 	}
 	return p.withdraw(ctx, v, uid, nil)
-}
-
-// askedFor reports, by a live read, whether a ShadowPod exists for the remote pod. If it
-// does, the cache lags behind, and the error requeues the key: the ShadowPod decides
-// about the remote pod.
-func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
-	shadow, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) || (err == nil && localUID(shadow) != local):
-		return false, nil
-	case err != nil:
-		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
-	}
-	return true, loop.After(staleRetry)
 }
 
 func localUID(obj metav1.Object) types.UID {
@@ -263,24 +234,15 @@ func localUID(obj metav1.Object) types.UID {
 // each with its own UID as a precondition. grace is the grace period of the pod in
 // seconds; nil means its own.
 func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
-	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
-		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
-		if store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting the ShadowPod: %w", err)
+	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !v.twin.shadows.WasDeleted(v.shadow.UID) {
+		if err := v.twin.shadows.Delete(ctx, v.shadow); err != nil {
+			return err
 		}
-		p.shadows.Deleted(v.shadow.UID)
 	}
-	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
+	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && v.twin.pods.WasDeleted(v.remote.UID)) {
 		return nil
 	}
-	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting the pod in the provider: %w", err)
-	}
-	p.remotes.Deleted(v.remote.UID)
-	return nil
+	return v.twin.pods.Delete(ctx, v.remote, within(grace))
 }
 
 // shortens reports whether a deletion with this grace period would end the pod earlier

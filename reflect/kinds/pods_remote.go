@@ -49,7 +49,7 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("updating the ShadowPod: %w", err)
 	}
-	p.shadows.Wrote(written)
+	v.twin.shadows.Wrote(written)
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		p.shadows.Wrote(written)
+		v.twin.shadows.Wrote(written)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return p.taken(ctx, v)
@@ -182,12 +182,12 @@ func (p *Pods) create(ctx context.Context, v view) error {
 // taken reads the ShadowPod that occupies the name. If it belongs to this virtual node,
 // the watch will report it. If it belongs to another one, the status says so.
 func (p *Pods) taken(ctx context.Context, v view) error {
-	have, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node) {
+	have, err := v.twin.shadows.Live(ctx, v.there())
+	switch {
+	case err != nil:
+		return err
+	case have == nil || have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node:
 		return loop.After(staleRetry)
-	}
-	if err != nil {
-		return fmt.Errorf("looking at the ShadowPod that has the name: %w", err)
 	}
 	return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "ShadowPodTaken", fmt.Sprintf(
 		"a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",

@@ -33,6 +33,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -149,11 +150,12 @@ func (s *site) start(t *testing.T) (stop func()) {
 	if s.watched != nil {
 		locals = s.watched(locals)
 	}
-	var err error
+	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
+	require.NoError(t, err)
 	s.pods, err = NewPods(PodsConfig{
 		Home: s.home, HomeLiqo: s.homeLiqod, Remote: Remote{Kube: s.remote, Liqo: s.remoteLiqod},
 		Pods: locals, Nodes: core.Core().V1().Nodes(),
-		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
@@ -266,7 +268,7 @@ func eventually(t *testing.T, cond func() bool, what string) {
 func (s *site) idle(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, func() bool {
-		tw := s.pods.twins.get(namespace)
+		tw := s.pods.twins.Get(namespace)
 		return tw != nil && tw.synced() && s.pods.loop.Len() == 0
 	}, "the reflector is idle")
 }
@@ -652,7 +654,7 @@ func TestTombstonesAreRemembered(t *testing.T) {
 	remote := localPod(running, func(p *corev1.Pod) {
 		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
 	})
-	s.pods.twins.handler("shop").OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
+	s.pods.twins.onPod("shop").OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
 	require.NotNil(t, s.pods.lastSeen("local-1"))
 }
 
@@ -681,12 +683,12 @@ func TestAbsenceIsNoEnd(t *testing.T) {
 			local := func() *corev1.Pod { return s.pods.localPod(cache.MetaObjectToName(goes)) }
 			eventually(t, func() bool { return local() != nil }, "it is known")
 			if c.before != nil {
-				s.pods.twins.handler("shop").OnDelete(c.before)
+				s.pods.twins.onPod("shop").OnDelete(c.before)
 			}
 			require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), goes, "shop"))
 			eventually(t, func() bool { return local().DeletionTimestamp != nil }, "it is seen")
 			if c.after != nil {
-				s.pods.twins.handler("shop").OnDelete(c.after)
+				s.pods.twins.onPod("shop").OnDelete(c.after)
 			}
 			released := func() bool { return slices.Contains(writes(s.home.Actions()), "delete pods") }
 			if !c.sure {
@@ -709,12 +711,13 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	s.start(t)
 	s.idle(t, "shop")
 	s.known(t)
-	remote, err := s.pods.twins.get("shop").pods.Get("web")
-	require.NoError(t, err)
-	s.pods.twins.handler("shop").OnDelete(remote)
+	tw := s.pods.twins.Get("shop")
+	remote := tw.pods.Cached(tw.key("web"))
+	require.NotNil(t, remote)
+	s.pods.twins.onPod("shop").OnDelete(remote)
 	require.NotNil(t, s.pods.lastSeen("local-1"))
 	require.False(t, s.pods.wentWithLocal("local-1"))
-	s.pods.shadows.Deleted("shadow-local-1")
-	s.pods.twins.handler("shop").OnDelete(remote)
+	tw.shadows.Deleted("shadow-local-1")
+	s.pods.twins.onPod("shop").OnDelete(remote)
 	require.True(t, s.pods.wentWithLocal("local-1"))
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -29,17 +30,14 @@ import (
 // clockSkew is the tolerated difference by which the provider's clock is ahead.
 const clockSkew = 5 * time.Minute
 
-// forgotten reports whether the local pod of a ShadowPod may be missing because of a
+// forgotten reports whether the local pod of the ShadowPod may be missing because of a
 // restore. now is the current resource version of this cluster.
-func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
-	p.mu.Lock()
-	left := p.left[localUID(shadow)]
-	p.mu.Unlock()
-	if left {
+func (p *Pods) forgotten(v view, now string) bool {
+	if v.twin.hasLeft(localUID(v.shadow)) {
 		return false
 	}
 	if p.cfg.HomeLost != nil {
-		if lost := p.cfg.HomeLost(); !lost.IsZero() && shadow.CreationTimestamp.Time.Before(lost.Add(clockSkew)) {
+		if lost := p.cfg.HomeLost(); !lost.IsZero() && v.shadow.CreationTimestamp.Time.Before(lost.Add(clockSkew)) {
 			return true
 		}
 	}
@@ -49,38 +47,51 @@ func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
 // sawLeave records that the watch in the consumer has reported the deletion of a pod that
 // the provider still has.
 func (p *Pods) sawLeave(pod *corev1.Pod) {
-	tw := p.twins.get(pod.Namespace)
+	tw := p.twins.Get(pod.Namespace)
 	if tw == nil {
 		return
 	}
-	shadow, err := tw.shadows.Get(pod.Name)
-	if err != nil || localUID(shadow) != pod.UID {
-		return
+	tw.mu.Lock() // forget follows the deletion of a ShadowPod that the cache still has now
+	defer tw.mu.Unlock()
+	if shadow := tw.shadows.Cached(tw.key(pod.Name)); shadow != nil && localUID(shadow) == pod.UID {
+		tw.left[pod.UID] = true
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.left[pod.UID] = true
 }
 
-func (p *Pods) shadowGone(shadow *offloadingv1beta1.ShadowPod) {
-	p.shadows.Gone(shadow)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.left, localUID(shadow))
-	delete(p.doubted, localUID(shadow))
+func (t *twin) hasLeft(local types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.left[local]
+}
+
+// saw notes from which state of the consumer a ShadowPod was made.
+func (t *twin) saw(shadow *offloadingv1beta1.ShadowPod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have := shadow.Spec.LocalResourceVersion; t.newest == "" || store.OlderVersion(t.newest, have) {
+		t.newest = have
+	}
+}
+
+// forget drops what is remembered of the ShadowPod of a local pod.
+func (t *twin) forget(local types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.left, local)
+	delete(t.doubted, local)
 }
 
 // inDoubt reports whether a pod has seemed lost only for a moment. Its deletion may not
 // be recorded yet, because the delete handler and the worker run concurrently.
-func (p *Pods) inDoubt(shadow *offloadingv1beta1.ShadowPod) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	since, known := p.doubted[localUID(shadow)]
+func (t *twin) inDoubt(local types.UID, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, known := t.doubted[local]
 	if !known {
-		since = p.cfg.Clock.Now()
-		p.doubted[localUID(shadow)] = since
+		since = now
+		t.doubted[local] = since
 	}
-	return p.cfg.Clock.Now().Before(since.Add(staleRetry))
+	return now.Before(since.Add(staleRetry))
 }
 
 func isKept(shadow *offloadingv1beta1.ShadowPod) bool {
@@ -115,7 +126,7 @@ func (p *Pods) keep(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
 	}
-	p.shadows.Wrote(written)
+	v.twin.shadows.Wrote(written)
 	p.cfg.Log.Warn("remote pod kept: its local pod is unknown, but the state of this cluster went back", zap.Stringer("key", v.key))
 	if n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node); err == nil {
 		p.cfg.Recorder.Event(n, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodKept, fmt.Sprintf(

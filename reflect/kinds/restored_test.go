@@ -1,6 +1,8 @@
 package kinds
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -11,7 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/engine"
 )
 
 // at makes the consumer answer lists of pods with this resource version.
@@ -165,4 +170,50 @@ func contains(all []string, one string) bool {
 		}
 	}
 	return false
+}
+
+// TestNothingIsRememberedOfAClosedNamespace closes a namespace without a deletion of what is in
+// it, as the informers that end with it report none.
+func TestNothingIsRememberedOfAClosedNamespace(t *testing.T) {
+	s := newSite()
+	s.gate = errors.New("nothing is withdrawn")
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running))
+	s.there(localPod(), true, running)
+	s.start(t)
+	s.idle(t, "shop")
+	require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	first := s.pods.twins.Get("shop")
+	eventually(t, func() bool { return first.hasLeft("local-1") }, "it is seen to leave")
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
+	eventually(t, func() bool { return s.pods.twins.Get("shop") == nil }, "the namespace is closed")
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { m.Spec.DesiredMapping["shop"] = "shop-rome" })
+	s.idle(t, "shop")
+	require.False(t, s.pods.twins.Get("shop").hasLeft("local-1"))
+}
+
+// TestNewestListsNothing: the ShadowPods of all namespaces are not listed for each of those that
+// have no local pod any more. The twins of the test have no cache.
+func TestNewestListsNothing(t *testing.T) {
+	twins := &twins{}
+	twins.Spaces = engine.NewSpaces(func(_ context.Context, local, _ string) *twin {
+		tw := &twin{opened: opened{local: local}}
+		for _, version := range []string{"7", "300", "40"} {
+			tw.saw(&offloadingv1beta1.ShadowPod{Spec: offloadingv1beta1.ShadowPodSpec{LocalResourceVersion: version + local}})
+		}
+		return tw
+	}, nil)
+	require.Empty(t, twins.newest())
+	maps := externalversions.NewSharedInformerFactory(liqodfake.NewSimpleClientset(&offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"1": "a", "2": "b"}},
+		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+			"1": {RemoteNamespace: "a", Phase: offloadingv1beta1.MappingAccepted}, "2": {RemoteNamespace: "b", Phase: offloadingv1beta1.MappingAccepted},
+		}},
+	}), 0)
+	f, err := engine.NewFollower(maps.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
+	require.NoError(t, err)
+	maps.Start(t.Context().Done())
+	f.Follow(t.Context(), nil, twins.Spaces)
+	require.Equal(t, "3002", twins.newest())
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -22,7 +23,7 @@ func Secrets() engine.Description {
 		Resource: "secret",
 		Local:    watch,
 		Remote:   watch,
-		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.Secret] {
+		Reader: func(c engine.Clients, namespace string) store.Getter[*corev1.Secret] {
 			return c.Kube.CoreV1().Secrets(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.Secret] {

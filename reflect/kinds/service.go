@@ -26,7 +26,7 @@ func Services() engine.Description {
 		Resource: "service",
 		Local:    serviceInformer,
 		Remote:   serviceInformer,
-		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.Service] {
+		Reader: func(c engine.Clients, namespace string) store.Getter[*corev1.Service] {
 			return c.Kube.CoreV1().Services(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.Service] {

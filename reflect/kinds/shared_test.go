@@ -67,9 +67,11 @@ func (s *shared) start(t *testing.T) (stop func()) {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	deny := engine.Setting{Policy: forge.DenyList, Workers: 2}
+	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
+	require.NoError(t, err)
 	s.engine = engine.New(engine.Config{
 		Home: engine.Clients{Kube: s.home, Liqo: s.homeLiqod}, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
-		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
 		Kinds: []engine.Choice{
 			{Kind: ConfigMaps(), Setting: deny}, {Kind: Secrets(), Setting: deny}, {Kind: Services(), Setting: s.services},

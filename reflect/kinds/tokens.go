@@ -21,6 +21,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -52,11 +53,9 @@ type tokens struct {
 	pods *Pods
 	loop *loop.Loop
 
-	// These overlay the caches with recent writes until the watches report them.
-	bindings, secrets *store.Writes[*corev1.Secret]
+	spaces *engine.Spaces[*tokenSpace]
 
-	mu     sync.Mutex
-	spaces map[string]*tokenSpace
+	mu sync.Mutex
 	// unused has the time since when a token has no pods.
 	unused map[loop.Key]time.Time
 	// users has the name of a pod that was seen to use a token.
@@ -75,10 +74,9 @@ type try struct {
 
 func newTokens(p *Pods) (*tokens, error) {
 	t := &tokens{
-		pods:     p,
-		bindings: store.NewWrites[*corev1.Secret](p.cfg.Clock), secrets: store.NewWrites[*corev1.Secret](p.cfg.Clock),
-		spaces: map[string]*tokenSpace{}, unused: map[loop.Key]time.Time{}, users: map[loop.Key]string{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
+		pods: p, unused: map[loop.Key]time.Time{}, users: map[loop.Key]string{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
 	}
+	t.spaces = engine.NewSpaces(t.open, t.close)
 	t.loop = loop.New(loop.Config{
 		Name: TokensLoop, Sync: t.sync, Log: p.cfg.Log, Observer: p.cfg.Observer,
 		// The namespaces may be synced before the loop runs.
@@ -103,7 +101,7 @@ func newTokens(p *Pods) (*tokens, error) {
 
 // run maintains the tokens until ctx is done.
 func (t *tokens) run(ctx context.Context) error {
-	reg, err := t.pods.cfg.Pods.Informer().AddEventHandler(t.podHandler())
+	reg, err := t.pods.cfg.Pods.Informer().AddEventHandler(t.onPod())
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
@@ -149,15 +147,12 @@ type tokenView struct {
 }
 
 func (t *tokens) sync(ctx context.Context, key loop.Key) error {
-	v := tokenView{key: key, space: t.space(key.Namespace)}
-	tw := t.pods.twins.get(key.Namespace)
+	v := tokenView{key: key, space: t.spaces.Get(key.Namespace)}
+	tw := t.pods.twins.Get(key.Namespace)
 	if v.space == nil || tw == nil || !v.space.synced() || !tw.synced() {
 		return nil // wakeNamespace follows when the caches have synced
 	}
-	binding, err := v.space.bindings.Get(key.Name)
-	v.binding, _ = t.bindings.Latest(key, binding, err == nil)
-	secret, err := v.space.secrets.Get(key.Name)
-	v.secret, _ = t.secrets.Latest(loop.Key{Namespace: v.space.remote, Name: key.Name}, secret, err == nil)
+	v.binding, v.secret = v.space.bindings.Get(key), v.space.secrets.Get(loop.Key{Namespace: v.space.remote, Name: key.Name})
 
 	v.users = t.usersOf(tw, v)
 	// One user is enough. A token can have thousands of pods, each of which triggers a
@@ -217,7 +212,7 @@ func (t *tokens) uses(tw *twin, pod *corev1.Pod, name string, exists bool) bool 
 	if shadow := t.shadow(tw, pod); shadow != nil {
 		return forge.MountsSecret(&shadow.Spec.Pod, name)
 	}
-	if remote, err := tw.pods.Get(pod.Name); err == nil && localUID(remote) == pod.UID {
+	if remote := tw.pods.Cached(tw.key(pod.Name)); remote != nil && localUID(remote) == pod.UID {
 		return exists // the pod may need it until its end, and its ShadowPod can no longer show which one
 	}
 	return pod.DeletionTimestamp == nil && !t.leaving() && slices.ContainsFunc(t.pods.tokensOf(pod), named(name))
@@ -225,9 +220,8 @@ func (t *tokens) uses(tw *twin, pod *corev1.Pod, name string, exists bool) bool 
 
 // shadow returns the ShadowPod of a pod, or nil.
 func (t *tokens) shadow(tw *twin, pod *corev1.Pod) *offloadingv1beta1.ShadowPod {
-	cached, err := tw.shadows.Get(pod.Name)
-	shadow, found := t.pods.shadows.Latest(loop.Key{Namespace: tw.remote, Name: pod.Name}, cached, err == nil)
-	if !found || localUID(shadow) != pod.UID {
+	shadow := tw.shadows.Get(tw.key(pod.Name))
+	if shadow == nil || localUID(shadow) != pod.UID {
 		return nil
 	}
 	return shadow
@@ -299,7 +293,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 	made, err := core.CoreV1().Secrets(v.key.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		t.bindings.Wrote(made)
+		v.space.bindings.Wrote(made)
 		return made, nil
 	case apierrors.IsAlreadyExists(err):
 		have, err := core.CoreV1().Secrets(v.key.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
@@ -400,18 +394,16 @@ func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 	if used {
 		return loop.After(staleRetry) // the cache is behind
 	}
-	if b := v.binding; b != nil && b.DeletionTimestamp == nil && !t.bindings.WasDeleted(b.UID) {
-		err := t.pods.cfg.Home.CoreV1().Secrets(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
-		if store.IgnoreGone(err) != nil {
-			return fmt.Errorf("revoking a token: %w", err)
+	if b := v.binding; b != nil && b.DeletionTimestamp == nil && !v.space.bindings.WasDeleted(b.UID) {
+		if err := v.space.bindings.Delete(ctx, b); err != nil {
+			return err
 		}
-		t.bindings.Gone(b)
-		t.bindings.Deleted(b.UID)
+		v.space.bindings.Gone(b)
 	}
 	if v.secret == nil || t.pods.cfg.Gate() != nil {
 		return nil // Resync follows
 	}
-	return t.remove(ctx, v.secret)
+	return t.remove(ctx, v)
 }
 
 // usedLive reports, by a live read, whether any pod uses the token.

@@ -24,7 +24,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 		return t.patch(ctx, v, want)
 	}
 	if v.secret != nil {
-		if err := t.remove(ctx, v.secret); err != nil {
+		if err := t.remove(ctx, v); err != nil {
 			return err
 		}
 	}
@@ -32,7 +32,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 	made, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		t.secrets.Wrote(made)
+		v.space.secrets.Wrote(made)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
@@ -80,21 +80,18 @@ func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) er
 	if err != nil {
 		return t.notWritten(v, err)
 	}
-	t.secrets.Wrote(written)
+	v.space.secrets.Wrote(written)
 	return nil
 }
 
 // remove deletes the Secret with a token in the provider.
-func (t *tokens) remove(ctx context.Context, have *corev1.Secret) error {
-	if have.DeletionTimestamp != nil || t.secrets.WasDeleted(have.UID) || !t.ours(have) {
+func (t *tokens) remove(ctx context.Context, v tokenView) error {
+	if v.secret.DeletionTimestamp != nil || v.space.secrets.WasDeleted(v.secret.UID) || !t.ours(v.secret) {
 		return nil
 	}
-	err := t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace).Delete(ctx, have.Name,
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))})
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("removing a token from the provider: %w", err)
+	if err := v.space.secrets.Delete(ctx, v.secret); err != nil {
+		return err
 	}
-	t.secrets.Gone(have)
-	t.secrets.Deleted(have.UID)
+	v.space.secrets.Gone(v.secret)
 	return nil
 }

@@ -421,7 +421,7 @@ func TestTokensOfAClosedNamespaceAreForgotten(t *testing.T) {
 		require.Equal(t, []int{1, 1}, []int{tries, unused})
 		s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
 		s.settle(time.Second)
-		require.Nil(t, s.pods.tokens.space("shop"))
+		require.Nil(t, s.pods.tokens.spaces.Get("shop"))
 		tries, unused = known()
 		require.Equal(t, []int{0, 0}, []int{tries, unused})
 	})

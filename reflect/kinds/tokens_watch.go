@@ -27,25 +27,12 @@ import (
 type tokenSpace struct {
 	opened
 	accounts          corelisters.ServiceAccountNamespaceLister
-	bindings, secrets corelisters.SecretNamespaceLister
+	bindings, secrets *store.Store[*corev1.Secret]
 }
 
-// set starts and stops informers until they match want, which maps local to remote
-// namespaces.
-func (t *tokens) set(ctx context.Context, want map[string]string) {
-	t.mu.Lock()
-	closing := follow(t.spaces, want, func(have *tokenSpace) string { return have.remote }, func(local, remote string) *tokenSpace { return t.open(ctx, local, remote) })
-	t.mu.Unlock()
-	for _, c := range closing {
-		c.stop()
-		t.forgetNamespace(c)
-	}
-}
-
-// forgetNamespace deletes the records about the tokens of a namespace that was closed.
-func (t *tokens) forgetNamespace(s *tokenSpace) {
-	t.bindings.ForgetNamespace(s.local)
-	t.secrets.ForgetNamespace(s.remote)
+// close deletes the records about the tokens of a namespace that was closed.
+func (t *tokens) close(s *tokenSpace) {
+	s.stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.tries, func(key loop.Key, _ try) bool { return key.Namespace == s.local })
@@ -53,108 +40,81 @@ func (t *tokens) forgetNamespace(s *tokenSpace) {
 	maps.DeleteFunc(t.unused, func(key loop.Key, _ time.Time) bool { return key.Namespace == s.local })
 }
 
-func (t *tokens) space(namespace string) *tokenSpace {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.spaces[namespace]
-}
-
 func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	cfg := t.pods.cfg
 	of := labels.Set(forge.TokenLabels(cfg.Node)).String()
-	// Another cluster that shares the namespace writes its own tokens there.
-	made := func(o *metav1.ListOptions) { o.LabelSelector = of + ",!" + offloadingv1beta1.OriginLabel }
-	sent := func(o *metav1.ListOptions) {
-		o.LabelSelector = of + "," + offloadingv1beta1.OriginLabel + "=" + cfg.Origin
-	}
-	factory := func(c kubernetes.Interface) informers.SharedInformerFactory {
-		return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(cfg.Transform))
-	}
-	home, there := factory(cfg.Home), factory(cfg.Remote.Kube)
+	home, there := t.factory(cfg.Home), t.factory(cfg.Remote.Kube)
 	accounts := engine.KubeInformer(engine.Factories{Kube: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) store.Client[*corev1.ServiceAccountList] {
 		return c.CoreV1().ServiceAccounts(local)
 	})
-	bindings := engine.KubeInformer(engine.Factories{Kube: home, Tweak: made}, &corev1.Secret{}, secretsOf(local))
-	secrets := engine.KubeInformer(engine.Factories{Kube: there, Tweak: sent}, &corev1.Secret{}, secretsOf(remote))
 	s := &tokenSpace{
 		opened:   opened{local: local, remote: remote},
 		accounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()).ServiceAccounts(local),
-		bindings: corelisters.NewSecretLister(bindings.GetIndexer()).Secrets(local), secrets: corelisters.NewSecretLister(secrets.GetIndexer()).Secrets(remote),
+		// Another cluster that shares the namespace writes its own tokens there.
+		bindings: t.tokenSecrets(cfg.Home, home, local, of+",!"+offloadingv1beta1.OriginLabel),
+		secrets:  t.tokenSecrets(cfg.Remote.Kube, there, remote, of+","+offloadingv1beta1.OriginLabel+"="+cfg.Origin),
 	}
+	// The two Secrets of a token have the same name.
+	wake := store.Each(func(secret *corev1.Secret) { t.loop.Wake(loop.Key{Namespace: local, Name: secret.Name}) })
 	s.run(ctx, func() {
 		t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
 		t.wakeNamespace(local)
 	}, []cache.InformerSynced{
-		handled(accounts, t.accountHandler(s)), handled(bindings, t.secretHandler(local, t.bindings)), handled(secrets, t.secretHandler(local, t.secrets)),
+		handled(accounts.AddEventHandler(t.onAccount(s))), handled(s.bindings.On(wake)), handled(s.secrets.On(wake)),
 	}, home, there)
 	return s
+}
+
+func (t *tokens) factory(c kubernetes.Interface) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(t.pods.cfg.Transform))
+}
+
+// tokenSecrets returns the Secrets of a namespace that a selector chooses. f is a factory of the client.
+func (t *tokens) tokenSecrets(client kubernetes.Interface, f informers.SharedInformerFactory, namespace, selector string) *store.Store[*corev1.Secret] {
+	informer := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.Secret{},
+		secretsOf(namespace))
+	return store.New("Secret", informer, t.pods.cfg.Clock, func(ns string) store.API[*corev1.Secret] { return client.CoreV1().Secrets(ns) })
 }
 
 func secretsOf(namespace string) func(kubernetes.Interface) store.Client[*corev1.SecretList] {
 	return func(c kubernetes.Interface) store.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) }
 }
 
-// accountHandler enqueues the tokens of a namespace when a service account is created,
-// deleted or replaced by another of the same name.
-func (t *tokens) accountHandler(s *tokenSpace) cache.ResourceEventHandler {
+// onAccount enqueues the tokens of a namespace when a service account is created, deleted or
+// replaced by another of the same name.
+func (t *tokens) onAccount(s *tokenSpace) store.Handler[*corev1.ServiceAccount] {
 	changed := func() {
 		if s.synced() {
 			t.wakeNamespace(s.local)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		DeleteFunc: func(any) { changed() },
-		UpdateFunc: func(before, after any) {
-			if before.(*corev1.ServiceAccount).UID != after.(*corev1.ServiceAccount).UID {
+	return store.Handler[*corev1.ServiceAccount]{
+		Set: func(before, after *corev1.ServiceAccount) {
+			if before == nil || before.UID != after.UID {
 				changed()
 			}
 		},
+		Gone: func(*corev1.ServiceAccount, bool) { changed() },
 	}
 }
 
-// secretHandler is the handler for the Secrets in both clusters, because the two Secrets
-// of a token have the same name. own has the recent writes in the cluster of the
-// informer.
-func (t *tokens) secretHandler(namespace string, own *store.Writes[*corev1.Secret]) cache.ResourceEventHandler {
-	wake := func(obj any) {
-		if s, ok := obj.(*corev1.Secret); ok {
-			t.loop.Wake(loop.Key{Namespace: namespace, Name: s.Name})
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: wake, UpdateFunc: func(_, obj any) { wake(obj) },
-		DeleteFunc: func(obj any) {
-			if s, ok := loop.Object[*corev1.Secret](obj); ok {
-				own.Gone(s)
-				wake(s)
+// onPod enqueues the tokens of pods that are created or deleted, have ended, or no longer need
+// their tokens in the provider.
+func (t *tokens) onPod() store.Handler[*corev1.Pod] {
+	return store.Handler[*corev1.Pod]{
+		Set: func(before, after *corev1.Pod) {
+			switch {
+			case before == nil:
+			case before.UID != after.UID || ended(before) != ended(after) || t.pods.carries(before) != t.pods.carries(after):
+				t.wakePod(before)
+			default:
+				return
 			}
+			t.wakePod(after)
 		},
-	}
-}
-
-// podHandler enqueues the tokens of pods that are created or deleted, have ended, or no
-// longer need their tokens in the provider.
-func (t *tokens) podHandler() cache.ResourceEventHandler {
-	wake := func(obj any) {
-		if pod, ok := loop.Object[*corev1.Pod](obj); ok {
+		Gone: func(pod *corev1.Pod, _ bool) {
 			t.wakePod(pod)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: wake,
-		UpdateFunc: func(before, after any) {
-			b, a := before.(*corev1.Pod), after.(*corev1.Pod)
-			if b.UID != a.UID || ended(b) != ended(a) || t.pods.carries(b) != t.pods.carries(a) {
-				wake(b)
-				wake(a)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			wake(obj)
-			if pod, ok := loop.Object[*corev1.Pod](obj); ok {
-				t.forget(pod.UID)
-			}
+			t.forget(pod.UID)
 		},
 	}
 }
@@ -173,7 +133,7 @@ func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
 	for _, token := range t.pods.tokensOf(pod) {
 		out = append(out, loop.Key{Namespace: pod.Namespace, Name: token.Name})
 	}
-	space, tw := t.space(pod.Namespace), t.pods.twins.get(pod.Namespace)
+	space, tw := t.spaces.Get(pod.Namespace), t.pods.twins.Get(pod.Namespace)
 	if space == nil || tw == nil {
 		return out // wakeNamespace follows when the caches have synced
 	}
@@ -188,9 +148,7 @@ func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
 
 // has reports whether one of the two Secrets of a token is in the caches.
 func (s *tokenSpace) has(name string) bool {
-	_, noBinding := s.bindings.Get(name)
-	_, noSecret := s.secrets.Get(name)
-	return noBinding == nil || noSecret == nil
+	return s.bindings.Cached(loop.Key{Namespace: s.local, Name: name}) != nil || s.secrets.Cached(loop.Key{Namespace: s.remote, Name: name}) != nil
 }
 
 // wakeName enqueues the tokens of the pod of this name, after its ShadowPod has appeared.
@@ -214,27 +172,9 @@ func (t *tokens) keys(namespace string) []loop.Key {
 	for _, pod := range t.pods.localPods(namespace) {
 		out = append(out, t.keysOf(pod)...)
 	}
-	for _, s := range t.known(namespace) {
-		for _, lister := range []corelisters.SecretNamespaceLister{s.bindings, s.secrets} {
-			found, err := lister.List(labels.Everything())
-			if err != nil {
-				continue // listing fails only for a broken index
-			}
-			for _, secret := range found {
-				out = append(out, loop.Key{Namespace: s.local, Name: secret.Name})
-			}
-		}
-	}
-	return out
-}
-
-func (t *tokens) known(namespace string) []*tokenSpace {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var out []*tokenSpace
-	for local, s := range t.spaces {
-		if namespace == corev1.NamespaceAll || namespace == local {
-			out = append(out, s)
+	for local, s := range t.spaces.Each(namespace) {
+		for _, secret := range append(s.bindings.List(), s.secrets.List()...) {
+			out = append(out, loop.Key{Namespace: local, Name: secret.Name})
 		}
 	}
 	return out

@@ -5,19 +5,20 @@ package kinds
 import (
 	"context"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -32,97 +33,80 @@ type Remote struct {
 	Liqo versioned.Interface
 }
 
-// twin is an offloaded namespace with its informers in the provider.
+// twin is an offloaded namespace with what is in it in the provider. It ends with all that is
+// remembered of it when the namespace is closed.
 type twin struct {
 	opened
-	shadows offloadinglisters.ShadowPodNamespaceLister
-	pods    corelisters.PodNamespaceLister
+	shadows *store.Store[*offloadingv1beta1.ShadowPod]
+	pods    *store.Store[*corev1.Pod]
+
+	mu sync.Mutex
+	// left has the UIDs of local pods whose deletion the watch in the consumer has reported
+	// while the provider still had a ShadowPod.
+	left map[types.UID]bool
+	// doubted has the time since when a ShadowPod seems to belong to a pod that was lost by a
+	// restored backup, by the UID of the local pod.
+	doubted map[types.UID]time.Time
+	// newest is the highest resource version of the consumer that a ShadowPod has had.
+	newest string
 }
 
-// twins runs informers for ShadowPods and Pods in each mapped twin namespace, and stops
-// them when it is unmapped. Informers are per namespace because the rights are.
+// key returns the key in the provider of an object of this name.
+func (t *twin) key(name string) loop.Key { return loop.Key{Namespace: t.remote, Name: name} }
+
+// twins runs informers for ShadowPods and Pods in each open namespace. Informers are per
+// namespace because the rights are.
 type twins struct {
+	*engine.Spaces[*twin]
+
 	remote    Remote
 	node      string
 	transform cache.TransformFunc
+	clock     clock.PassiveClock
 	log       *zap.Logger
 	// changed is called with the namespace and name of the local pod of an object in the
-	// provider that has changed. gonePod (with the local namespace) and goneShadow are
-	// called when an object was deleted there; missed is true if the watch did not report
-	// the deletion and a new list lacks the object. ready is called with the local
-	// namespace when the caches of a twin have synced, and when it was closed.
-	changed    func(namespace, name string)
-	gonePod    func(namespace string, pod *corev1.Pod, missed bool)
-	goneShadow func(*offloadingv1beta1.ShadowPod)
-	ready      func(namespace string)
+	// provider that has changed. gonePod is called with the local namespace when a pod was
+	// deleted there; missed is true if the watch did not report the deletion and a new list
+	// lacks the object. ready is called with the local namespace when the caches of a twin
+	// have synced, and when it was closed.
+	changed func(namespace, name string)
+	gonePod func(namespace string, pod *corev1.Pod, missed bool)
+	ready   func(namespace string)
 	// newShadow is called like changed, for a new ShadowPod.
 	newShadow func(namespace, name string)
-	// closed is called with the name of a twin namespace whose informers have stopped.
-	closed func(remote string)
-
-	mu      sync.RWMutex
-	byLocal map[string]*twin
-}
-
-// get returns the open twin of a local namespace, or nil.
-func (t *twins) get(namespace string) *twin {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.byLocal[namespace]
 }
 
 // keys returns the local names of all objects in the twin of a local namespace, or in all
 // twins.
 func (t *twins) keys(namespace string) []loop.Key {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
 	var found []loop.Key
-	for local, tw := range t.byLocal {
-		if namespace != corev1.NamespaceAll && namespace != local {
-			continue
-		}
-		// Listing fails only for a broken index.
-		shadows, _ := tw.shadows.List(labels.Everything())
-		for _, s := range shadows {
+	for local, tw := range t.Each(namespace) {
+		for _, s := range tw.shadows.List() {
 			found = append(found, loop.Key{Namespace: local, Name: s.Name})
 		}
-		pods, _ := tw.pods.List(labels.Everything())
-		for _, pod := range pods {
+		for _, pod := range tw.pods.List() {
 			found = append(found, loop.Key{Namespace: local, Name: pod.Name})
 		}
 	}
 	return found
 }
 
-// newest returns the highest resource version of the consumer that any ShadowPod
-// contains.
+// newest returns the highest resource version of the consumer that any ShadowPod contains.
 func (t *twins) newest() (version string) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	for _, tw := range t.byLocal {
-		// Listing fails only for a broken index.
-		shadows, _ := tw.shadows.List(labels.Everything())
-		for _, s := range shadows {
-			if have := s.Spec.LocalResourceVersion; version == "" || store.OlderVersion(version, have) {
-				version = have
-			}
+	for _, tw := range t.Each(corev1.NamespaceAll) {
+		tw.mu.Lock()
+		if version == "" || store.OlderVersion(version, tw.newest) {
+			version = tw.newest
 		}
+		tw.mu.Unlock()
 	}
 	return version
 }
 
-// set starts and stops informers until they match want, which maps local to remote
-// namespaces. It does not wait for the initial lists.
-func (t *twins) set(ctx context.Context, want map[string]string) {
-	t.mu.Lock()
-	closing := follow(t.byLocal, want, func(have *twin) string { return have.remote }, func(local, remote string) *twin { return t.open(ctx, local, remote) })
-	t.mu.Unlock()
-	for _, c := range closing {
-		c.stop()
-		t.log.Info("twin namespace closed", zap.String("namespace", c.local), zap.String("remoteNamespace", c.remote))
-		t.closed(c.remote)
-		t.ready(c.local)
-	}
+func (t *twins) close(tw *twin) {
+	tw.stop()
+	t.log.Info("twin namespace closed", zap.String("namespace", tw.local), zap.String("remoteNamespace", tw.remote))
+	t.ready(tw.local)
 }
 
 func (t *twins) open(ctx context.Context, local, remote string) *twin {
@@ -133,15 +117,18 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqo, 0,
 		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
 	watches := engine.Factories{Kube: core, Liqo: own, Namespace: remote, Tweak: tweak}
-	// The listers below find these informers in the factories.
-	podsInformer := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) store.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
-	shadowsInformer := engine.LiqoInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) store.Client[*offloadingv1beta1.ShadowPodList] {
+	pods := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) store.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
+	shadows := engine.LiqoInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) store.Client[*offloadingv1beta1.ShadowPodList] {
 		return c.OffloadingV1beta1().ShadowPods(remote)
 	})
-	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()
-
-	tw := &twin{opened: opened{local: local, remote: remote}, shadows: shadows.Lister().ShadowPods(remote), pods: pods.Lister().Pods(remote)}
-	handlers := []cache.InformerSynced{handled(podsInformer, t.handler(local)), handled(shadowsInformer, t.handler(local))}
+	tw := &twin{
+		opened: opened{local: local, remote: remote}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
+		shadows: store.New("ShadowPod", shadows, t.clock, func(ns string) store.API[*offloadingv1beta1.ShadowPod] {
+			return t.remote.Liqo.OffloadingV1beta1().ShadowPods(ns)
+		}),
+		pods: store.New("the provider's pod", pods, t.clock, func(ns string) store.API[*corev1.Pod] { return t.remote.Kube.CoreV1().Pods(ns) }),
+	}
+	handlers := []cache.InformerSynced{handled(tw.pods.On(t.onPod(local))), handled(tw.shadows.On(t.onShadow(tw)))}
 	tw.run(ctx, func() {
 		t.log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 		t.ready(local)
@@ -169,29 +156,28 @@ func slimContainers(all []corev1.Container) []corev1.Container {
 	return slim
 }
 
-func (t *twins) handler(local string) cache.ResourceEventHandler {
-	enqueue := func(obj any) {
-		if m, ok := obj.(metav1.Object); ok {
-			t.changed(local, m.GetName())
-		}
+func (t *twins) onPod(local string) store.Handler[*corev1.Pod] {
+	return store.Handler[*corev1.Pod]{
+		Set: func(_, pod *corev1.Pod) { t.changed(local, pod.Name) },
+		Gone: func(pod *corev1.Pod, missed bool) {
+			t.gonePod(local, pod, missed)
+			t.changed(local, pod.Name)
+		},
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			enqueue(obj)
-			if s, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
-				t.newShadow(local, s.Name)
+}
+
+func (t *twins) onShadow(tw *twin) store.Handler[*offloadingv1beta1.ShadowPod] {
+	return store.Handler[*offloadingv1beta1.ShadowPod]{
+		Set: func(before, shadow *offloadingv1beta1.ShadowPod) {
+			tw.saw(shadow)
+			t.changed(tw.local, shadow.Name)
+			if before == nil {
+				t.newShadow(tw.local, shadow.Name)
 			}
 		},
-		UpdateFunc: func(_, obj any) { enqueue(obj) },
-		DeleteFunc: func(obj any) {
-			obj, missed := loop.Deleted(obj)
-			switch o := obj.(type) {
-			case *corev1.Pod:
-				t.gonePod(local, o, missed)
-			case *offloadingv1beta1.ShadowPod:
-				t.goneShadow(o)
-			}
-			enqueue(obj)
+		Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) {
+			tw.forget(localUID(shadow))
+			t.changed(tw.local, shadow.Name)
 		},
 	}
 }

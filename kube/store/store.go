@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// Object is a pointer to an object of Kubernetes; nil: none.
+type Object interface {
+	comparable
+	metav1.Object
+}
+
+// Getter is the part of a typed client that reads one object live.
+type Getter[T any] interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+}
+
+// Deleter is the part of a typed client that deletes one object.
+type Deleter interface {
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// API is the part of a typed client that a Store uses.
+type API[T any] interface {
+	Getter[T]
+	Deleter
+}
+
+// Store has the objects of one kind in one API server: a cache, the process's own writes until
+// the cache shows them, and the API server behind both. A component that stops the informer
+// of a Store drops the Store with it, and so all records of writes. It is safe for concurrent use.
+type Store[T Object] struct {
+	*Writes[T]
+
+	kind     string
+	informer cache.SharedIndexInformer
+	api      func(namespace string) API[T]
+}
+
+// New returns the Store of the objects that an informer caches. kind names them in errors. api
+// returns the client of a namespace; "": that of a kind without namespaces.
+func New[T Object](kind string, informer cache.SharedIndexInformer, c clock.PassiveClock, api func(namespace string) API[T]) *Store[T] {
+	return &Store[T]{Writes: NewWrites[T](c), kind: kind, informer: informer, api: api}
+}
+
+// Cached returns the object that the cache has under key, or nil.
+func (s *Store[T]) Cached(key cache.ObjectName) T { return Cached[T](s.informer.GetStore(), key) }
+
+// Cached returns the object that a cache has under key, or nil.
+func Cached[T Object](objects cache.Store, key cache.ObjectName) T {
+	var none T
+	obj, found, err := objects.GetByKey(key.String())
+	if o, ok := obj.(T); ok && found && err == nil { // an error means an invalid key, which cannot occur
+		return o
+	}
+	return none
+}
+
+// Get returns the newest state known of an object: that of the cache, or that of a later write
+// of this process. It returns nil if neither has the object.
+func (s *Store[T]) Get(key cache.ObjectName) T {
+	var none T
+	have := s.Cached(key)
+	latest, found := s.Latest(key, have, have != none)
+	if !found {
+		return none
+	}
+	return latest
+}
+
+// List returns all objects of the cache.
+func (s *Store[T]) List() []T { return typed[T](s.informer.GetStore().List()) }
+
+// ByIndex returns the objects of the cache under a value of one of its indexes, which exists.
+func (s *Store[T]) ByIndex(index, value string) []T {
+	found, _ := s.informer.GetIndexer().ByIndex(index, value) // it fails only for an index that does not exist
+	return typed[T](found)
+}
+
+func typed[T any](all []any) []T {
+	out := make([]T, 0, len(all))
+	for _, obj := range all {
+		if o, ok := obj.(T); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// On registers a handler, which is called after the Store has noticed a deletion itself.
+func (s *Store[T]) On(h Handler[T]) (cache.ResourceEventHandlerRegistration, error) {
+	gone := h.Gone
+	h.Gone = func(last T, missed bool) {
+		s.Gone(last)
+		if gone != nil {
+			gone(last, missed)
+		}
+	}
+	return s.informer.AddEventHandler(h)
+}
+
+// Live reads an object from the API server; nil: there is none.
+func (s *Store[T]) Live(ctx context.Context, key cache.ObjectName) (T, error) {
+	return Live(ctx, s.kind, s.api(key.Namespace), key.Name)
+}
+
+// Live reads an object from the API server; nil: there is none. kind names it in the error.
+func Live[T Object](ctx context.Context, kind string, client Getter[T], name string) (T, error) {
+	var none T
+	obj, err := client.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %s %s: %w", kind, name, err)
+	}
+	return obj, nil
+}
+
+// ConfirmGone confirms by a live read that an object which the cache lacks does not exist. Its
+// error requeues the key: the API server did not answer, or the cache is behind.
+func (s *Store[T]) ConfirmGone(ctx context.Context, key cache.ObjectName) error {
+	return s.ConfirmNone(ctx, key, func(T) bool { return true })
+}
+
+// ConfirmNone is ConfirmGone for those objects of that name which are selected.
+func (s *Store[T]) ConfirmNone(ctx context.Context, key cache.ObjectName, is func(T) bool) error {
+	return ConfirmNone(ctx, s.kind, s.api(key.Namespace), key.Name, is)
+}
+
+// ConfirmNone is Store.ConfirmNone for an object that is in no Store.
+func ConfirmNone[T Object](ctx context.Context, kind string, client Getter[T], name string, is func(T) bool) error {
+	obj, err := client.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !is(obj):
+		return nil
+	case err != nil:
+		return fmt.Errorf("confirming that %s %s is gone: %w", kind, name, err)
+	}
+	return loop.After(CatchUp)
+}
+
+// Delete deletes an object by its UID, and records that. An object that is gone or replaced by a
+// newer one is no error. Options change the request.
+func (s *Store[T]) Delete(ctx context.Context, obj T, options ...func(*metav1.DeleteOptions)) error {
+	if err := Delete(ctx, s.kind, s.api(obj.GetNamespace()), obj, options...); err != nil {
+		return err
+	}
+	s.Deleted(obj.GetUID())
+	return nil
+}
+
+// Delete is Store.Delete for an object that is in no Store.
+func Delete(ctx context.Context, kind string, client Deleter, obj metav1.Object, options ...func(*metav1.DeleteOptions)) error {
+	request := DeleteUID(obj)
+	for _, change := range options {
+		change(&request)
+	}
+	if err := IgnoreGone(client.Delete(ctx, obj.GetName(), request)); err != nil {
+		return fmt.Errorf("deleting %s %s: %w", kind, cache.MetaObjectToName(obj), err)
+	}
+	return nil
+}
+
+// Unchanged is an option of Delete: the deletion fails if the object has changed since it was read.
+func Unchanged(obj metav1.Object) func(*metav1.DeleteOptions) {
+	version := obj.GetResourceVersion()
+	return func(o *metav1.DeleteOptions) { o.Preconditions.ResourceVersion = &version }
+}
+
+// Handler is an event handler for objects of one type. Functions may be nil.
+type Handler[T any] struct {
+	// Set is called with an object that has appeared or changed, and with its state before, which
+	// is nil for one that has appeared.
+	Set func(before, after T)
+	// Gone is called with the last known state of an object that was deleted. missed: the watch
+	// did not report the deletion, and a new list lacks the object.
+	Gone func(last T, missed bool)
+}
+
+var _ cache.ResourceEventHandler = Handler[any]{}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (h Handler[T]) OnAdd(obj any, _ bool) { h.OnUpdate(nil, obj) }
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (h Handler[T]) OnUpdate(before, after any) {
+	was, _ := before.(T) // nil if it is new
+	if is, ok := after.(T); ok && h.Set != nil {
+		h.Set(was, is)
+	}
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (h Handler[T]) OnDelete(obj any) {
+	obj, missed := loop.Deleted(obj)
+	if last, ok := obj.(T); ok && h.Gone != nil {
+		h.Gone(last, missed)
+	}
+}
+
+// Each returns a Handler that calls changed with each object that appears, changes or is
+// deleted.
+func Each[T any](changed func(T)) Handler[T] {
+	return Handler[T]{Set: func(_, after T) { changed(after) }, Gone: func(last T, _ bool) { changed(last) }}
+}
