@@ -9,14 +9,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -161,19 +159,16 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 
 // rules returns the rules for the addresses of a twin namespace's peer, and the conditions
 // of the peer's ForeignCluster.
-func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
+func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition) {
 	peer := peerOf(twin)
 	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, pod: e.podsOf(twin)}
-	fc, err := store.OrNil(e.clusters.Get(peer))
-	if err != nil {
-		return addressRules{}, nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
-	}
+	fc := e.clusters.Cached(loop.Key{Name: peer})
 	if fc == nil || fc.DeletionTimestamp != nil {
 		r.problem = fmt.Sprintf("there is no ForeignCluster %s, whose spec.addressRanges says which addresses are accepted", peer)
-		return r, nil, nil
+		return r, nil
 	}
 	r.from(fc)
-	return r, fc.Status.Conditions, nil
+	return r, fc.Status.Conditions
 }
 
 // from sets the ranges of the peer's own addresses. With the network fabric, people do not
@@ -191,18 +186,11 @@ func (r *addressRules) from(fc *corev1beta1.ForeignCluster) {
 }
 
 // shadowsIn returns the keys of the shadows in a namespace.
-func (e *Enforcer) shadowsIn(obj any) []loop.Key {
-	ns, ok := obj.(*corev1.Namespace)
-	if !ok {
-		return nil
-	}
-	shadows, err := e.shadows.ShadowEndpointSlices(ns.Name).List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	keys := make([]loop.Key, 0, len(shadows))
-	for _, s := range shadows {
-		keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+func (e *Enforcer) shadowsIn(obj any) (keys []loop.Key) {
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		for _, shadow := range e.shadows.ByIndex(cache.NamespaceIndex, ns.Name) {
+			keys = append(keys, cache.MetaObjectToName(shadow))
+		}
 	}
 	return keys
 }
@@ -217,12 +205,10 @@ func (e *Enforcer) shadowsOf(obj any) []loop.Key {
 }
 
 func (e *Enforcer) shadowsOfPeer(peer string) (keys []loop.Key) {
-	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: peer}))
-	if err != nil {
-		return nil
-	}
-	for _, ns := range twins {
-		keys = append(keys, e.shadowsIn(ns)...)
+	for _, ns := range e.namespaces.List() {
+		if peerOf(ns) == peer {
+			keys = append(keys, e.shadowsIn(ns)...)
+		}
 	}
 	return keys
 }
@@ -242,17 +228,16 @@ func (e *Enforcer) nodeChanged(before, after any) {
 	if slices.Equal(old, now) {
 		return
 	}
-	for _, obj := range e.cfg.Slices.GetStore().List() {
-		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && holds(slice, now) {
-			e.loop.Wake(loop.Key{Namespace: slice.Namespace, Name: slice.Name})
+	for _, slice := range e.slices.List() {
+		if holds(slice, now) {
+			e.wake(slice)
 		}
 	}
 	// Refused addresses are not stored. The condition Enforced marks the shadows that may
 	// have some.
-	for _, obj := range e.cfg.Shadows.GetStore().List() {
-		shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
-		if ok && meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced) != nil {
-			e.loop.Wake(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name})
+	for _, shadow := range e.shadows.List() {
+		if meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced) != nil {
+			e.wake(shadow)
 		}
 	}
 }

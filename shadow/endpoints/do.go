@@ -110,7 +110,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 
 // wrote remembers how the API server answered a write, and concludes.
 func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discoveryv1.EndpointSlice) error {
-	e.ownSlices.Wrote(made)
+	e.slices.Wrote(made)
 	e.memory.refusals.Forget(f.shadow.UID)
 	if err := e.memory.sending(f.want, f.now); err != nil {
 		return err
@@ -133,11 +133,9 @@ func (e *Enforcer) refused(ctx context.Context, f facts, err error) error {
 }
 
 func (e *Enforcer) deleteSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	err := e.cfg.Kube.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting EndpointSlice %s/%s: %w", slice.Namespace, slice.Name, err)
+	if err := e.slices.Delete(ctx, slice); err != nil {
+		return err
 	}
-	e.ownSlices.Deleted(slice.UID)
 	e.cfg.Log.Debug("EndpointSlice deleted", zap.String("key", slice.Namespace+"/"+slice.Name))
 	return nil
 }
@@ -154,7 +152,7 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 	if want == nil {
 		meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced)
 	} else {
-		meta.SetStatusCondition(&next.Status.Conditions, *want)
+		store.SetCondition(&next.Status.Conditions, *want)
 	}
 	// The update fails with a conflict if the shadow has changed since. The next sync then
 	// decides anew.
@@ -165,7 +163,7 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 	if err != nil {
 		return fmt.Errorf("writing the status of ShadowEndpointSlice %s/%s: %w", next.Namespace, next.Name, err)
 	}
-	e.ownShadows.Wrote(written)
+	e.shadows.Wrote(written)
 	if want == nil || have != nil && have.Reason == want.Reason && have.Message == want.Message {
 		return nil
 	}

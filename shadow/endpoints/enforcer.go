@@ -2,23 +2,21 @@ package endpoints
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	corev1listers "k8s.io/client-go/listers/core/v1"
-	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	corev1beta1listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -71,28 +69,28 @@ type Enforcer struct {
 	cfg        Config
 	loop       *loop.Loop
 	memory     *memory
-	shadows    offloadingv1beta1listers.ShadowEndpointSliceLister
-	slices     discoverylisters.EndpointSliceLister
-	namespaces corev1listers.NamespaceLister
-	clusters   corev1beta1listers.ForeignClusterLister
+	shadows    *store.Store[*offloadingv1beta1.ShadowEndpointSlice]
+	slices     *store.Store[*discoveryv1.EndpointSlice]
+	namespaces *store.Store[*corev1.Namespace]
+	clusters   *store.Store[*corev1beta1.ForeignCluster]
 	synced     []cache.InformerSynced
-
-	ownSlices  *store.Writes[*discoveryv1.EndpointSlice]
-	ownShadows *store.Writes[*offloadingv1beta1.ShadowEndpointSlice]
 }
 
 // New returns an Enforcer and registers its event handlers on the informers. It starts
 // nothing.
 func New(cfg Config) (*Enforcer, error) {
 	e := &Enforcer{
-		cfg:        cfg,
-		memory:     newMemory(),
-		shadows:    offloadingv1beta1listers.NewShadowEndpointSliceLister(cfg.Shadows.GetIndexer()),
-		slices:     discoverylisters.NewEndpointSliceLister(cfg.Slices.GetIndexer()),
-		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
-		clusters:   corev1beta1listers.NewForeignClusterLister(cfg.ForeignClusters.GetIndexer()),
-		ownSlices:  store.NewWrites[*discoveryv1.EndpointSlice](cfg.Clock),
-		ownShadows: store.NewWrites[*offloadingv1beta1.ShadowEndpointSlice](cfg.Clock),
+		cfg: cfg, memory: newMemory(),
+		shadows: store.New("ShadowEndpointSlice", cfg.Shadows, cfg.Clock, func(ns string) store.API[*offloadingv1beta1.ShadowEndpointSlice] {
+			return cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(ns)
+		}),
+		slices: store.New("EndpointSlice", cfg.Slices, cfg.Clock, func(ns string) store.API[*discoveryv1.EndpointSlice] {
+			return cfg.Kube.DiscoveryV1().EndpointSlices(ns)
+		}),
+		namespaces: store.New("namespace", cfg.Namespaces, cfg.Clock, func(string) store.API[*corev1.Namespace] { return cfg.Kube.CoreV1().Namespaces() }),
+		clusters: store.New("ForeignCluster", cfg.ForeignClusters, cfg.Clock, func(string) store.API[*corev1beta1.ForeignCluster] {
+			return cfg.Liqo.CoreV1beta1().ForeignClusters()
+		}),
 	}
 	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
 		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
@@ -122,24 +120,22 @@ func (e *Enforcer) listen() error {
 	// loop.Watch does not suffice: memory must record the deletion of a shadow or an
 	// EndpointSlice before the key is queued, and most updates of Nodes and Pods change
 	// nothing of interest.
-	for _, l := range []struct {
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
-	}{
-		{e.cfg.Shadows, cache.ResourceEventHandlerFuncs{
-			AddFunc: e.wake, UpdateFunc: func(_, after any) { e.wake(after) }, DeleteFunc: e.shadowGone,
-		}},
-		{e.cfg.Slices, cache.ResourceEventHandlerFuncs{
-			AddFunc: e.wake, UpdateFunc: func(_, after any) { e.wake(after) }, DeleteFunc: e.sliceGone,
-		}},
-		{e.cfg.Nodes, onChange(e.nodeChanged)},
-		{e.cfg.Pods, onChange(e.podChanged)},
-	} {
-		reg, err := l.informer.AddEventHandler(l.handler)
-		if err != nil {
-			return fmt.Errorf("listening for shadowendpointslice: %w", err)
+	var errs []error
+	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
+		if errs = append(errs, err); err == nil {
+			e.synced = append(e.synced, reg.HasSynced)
 		}
-		e.synced = append(e.synced, reg.HasSynced)
+	}
+	watch(e.shadows.On(store.Handler[*offloadingv1beta1.ShadowEndpointSlice]{
+		Set: func(_, shadow *offloadingv1beta1.ShadowEndpointSlice) { e.wake(shadow) }, Gone: e.shadowGone,
+	}))
+	watch(e.slices.On(store.Handler[*discoveryv1.EndpointSlice]{
+		Set: func(_, slice *discoveryv1.EndpointSlice) { e.wake(slice) }, Gone: e.sliceGone,
+	}))
+	watch(e.cfg.Nodes.AddEventHandler(onChange(e.nodeChanged)))
+	watch(e.cfg.Pods.AddEventHandler(onChange(e.podChanged)))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("listening for shadowendpointslice: %w", err)
 	}
 	synced, err := e.cfg.Remap.Subscribe(e.remapped)
 	if err != nil {
@@ -181,42 +177,30 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 // a shadow is queued by no other event.
 func (e *Enforcer) known() []loop.Key {
 	var keys []loop.Key
-	for _, informer := range []cache.SharedIndexInformer{e.cfg.Shadows, e.cfg.Slices} {
-		for _, obj := range informer.GetStore().List() {
-			keys = append(keys, loop.Self(obj)...)
-		}
+	for _, shadow := range e.shadows.List() {
+		keys = append(keys, cache.MetaObjectToName(shadow))
+	}
+	for _, slice := range e.slices.List() {
+		keys = append(keys, cache.MetaObjectToName(slice))
 	}
 	return keys
 }
 
-func (e *Enforcer) wake(obj any) {
-	for _, key := range loop.Self(obj) {
-		e.loop.Wake(key)
-	}
-}
+func (e *Enforcer) wake(obj metav1.Object) { e.loop.Wake(cache.MetaObjectToName(obj)) }
 
-func (e *Enforcer) shadowGone(obj any) {
-	obj, missed := loop.Deleted(obj)
-	shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
-	if !ok {
-		return
-	}
-	e.ownShadows.Gone(shadow)
-	key := loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}
+func (e *Enforcer) shadowGone(shadow *offloadingv1beta1.ShadowEndpointSlice, missed bool) {
+	key := cache.MetaObjectToName(shadow)
 	e.memory.refusals.Forget(shadow.UID)
 	e.memory.forgetSent(key)
-	if slice, err := e.cachedSlice(key); err == nil && !missed && madeFor(slice) == shadow.UID {
+	if !missed && madeFor(e.cachedSlice(key)) == shadow.UID {
 		e.memory.sawLeave(shadow.UID)
 	}
 	e.loop.Wake(key)
 }
 
-func (e *Enforcer) sliceGone(obj any) {
-	if slice, ok := loop.Object[*discoveryv1.EndpointSlice](obj); ok {
-		e.ownSlices.Gone(slice)
-		e.memory.forget(slice.UID, madeFor(slice))
-		e.wake(slice)
-	}
+func (e *Enforcer) sliceGone(slice *discoveryv1.EndpointSlice, _ bool) {
+	e.memory.forget(slice.UID, madeFor(slice))
+	e.wake(slice)
 }
 
 // consumer returns the consumer that a key is worked on for: the one of its twin namespace,
@@ -225,10 +209,10 @@ func (e *Enforcer) consumer(key loop.Key) string {
 	if key == namespaceKey(key.Name) {
 		key = loop.Key{Namespace: key.Name}
 	}
-	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
+	if ns := e.namespaces.Cached(loop.Key{Name: key.Namespace}); ns != nil {
 		return peerOf(ns)
 	}
-	if shadow, err := e.shadows.ShadowEndpointSlices(key.Namespace).Get(key.Name); err == nil {
+	if shadow := e.shadows.Cached(key); shadow != nil {
 		return shadow.Labels[offloadingv1beta1.OriginLabel]
 	}
 	return ""
@@ -236,16 +220,15 @@ func (e *Enforcer) consumer(key loop.Key) string {
 
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	if key == namespaceKey(key.Name) {
-		return e.podsChanged(key.Name)
+		e.podsChanged(key.Name)
+		return nil
 	}
 	f, err := e.cached(key)
 	if err != nil {
 		return err
 	}
-	if behind, err := e.behind(ctx, f); err != nil {
+	if err := e.confirmAbsences(ctx, f); err != nil {
 		return err
-	} else if behind {
-		return loop.After(store.CatchUp)
 	}
 	a := decide(f)
 	if a.confirm {
@@ -260,20 +243,13 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 // cached gathers the facts about key from the caches, and from writes of this process that
 // the caches do not show yet.
 func (e *Enforcer) cached(key loop.Key) (facts, error) {
-	shadow, err := e.shadows.ShadowEndpointSlices(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up ShadowEndpointSlice %s: %w", key, err)
-	}
-	if err == nil {
-		shadow, _ = e.ownShadows.Latest(key, shadow, true)
+	shadow := e.shadows.Cached(key)
+	if shadow != nil {
+		shadow, _ = e.shadows.Latest(key, shadow, true)
 	} else {
-		shadow = nil
 		e.memory.forgetSent(key) // the shadow may have been deleted during the write
 	}
-	slice, err := e.cachedSlice(key)
-	if err != nil {
-		return facts{}, err
-	}
+	slice := e.cachedSlice(key)
 	f, err := e.gather(key, shadow, slice)
 	f.left = shadow == nil && e.memory.hasLeft(madeFor(slice))
 	return f, err
@@ -281,27 +257,23 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 
 // cachedSlice returns the EndpointSlice of that name. It returns nil if there is none or if
 // this process has deleted it.
-func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error) {
-	slice, err := e.slices.EndpointSlices(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("looking up EndpointSlice %s: %w", key, err)
+func (e *Enforcer) cachedSlice(key loop.Key) *discoveryv1.EndpointSlice {
+	slice := e.slices.Get(key)
+	if slice == nil || e.slices.WasDeleted(slice.UID) {
+		return nil
 	}
-	slice, found := e.ownSlices.Latest(key, slice, err == nil)
-	if !found || e.ownSlices.WasDeleted(slice.UID) {
-		return nil, nil
-	}
-	return slice, nil
+	return slice
 }
 
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	shadow, err := store.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	shadow, err := e.shadows.Live(ctx, key)
 	if err != nil {
-		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
+		return facts{}, err
 	}
-	slice, err := store.OrNil(e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	slice, err := e.slices.Live(ctx, key)
 	if err != nil {
-		return facts{}, fmt.Errorf("reading EndpointSlice %s: %w", key, err)
+		return facts{}, err
 	}
 	f, err := e.gather(key, shadow, slice)
 	f.live = true
@@ -309,14 +281,7 @@ func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 }
 
 func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice) (facts, error) {
-	f := facts{shadow: shadow, slice: slice, now: e.cfg.Clock.Now()}
-	ns, err := e.namespaces.Get(key.Namespace)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
-	}
-	if err == nil {
-		f.namespace = ns
-	}
+	f := facts{shadow: shadow, slice: slice, namespace: e.namespaces.Cached(loop.Key{Name: key.Namespace}), now: e.cfg.Clock.Now()}
 	if shadow == nil || f.namespace == nil {
 		return f, nil
 	}
@@ -326,10 +291,7 @@ func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpoint
 
 // forge adds the wanted EndpointSlice to the facts.
 func (e *Enforcer) forge(f *facts) error {
-	r, conditions, err := e.rules(f.namespace)
-	if err != nil {
-		return err
-	}
+	r, conditions := e.rules(f.namespace)
 	conditions = e.memory.sighted(r.peer, conditions, f.now)
 	ready, again := well(conditions, e.lastWell(r.peer, f.slice), e.cfg.Grace, f.now)
 	f.again = again
@@ -339,6 +301,7 @@ func (e *Enforcer) forge(f *facts) error {
 	if f.want, f.refused = forge(f.shadow, r, ready); f.want == nil {
 		return nil
 	}
+	var err error
 	if f.undone, err = e.memory.due(f.want, f.now); err != nil || f.slice == nil {
 		return err
 	}
@@ -362,33 +325,19 @@ func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
 	return string(data), err
 }
 
-// behind reports whether the API server has the namespace, or the ForeignCluster of its peer,
-// that the caches lack: without them the EndpointSlice of a shadow would lose its endpoints.
-func (e *Enforcer) behind(ctx context.Context, f facts) (bool, error) {
+// confirmAbsences confirms that the API server has neither the namespace nor the ForeignCluster of
+// its peer, if the caches lack one of them: without it the EndpointSlice of a shadow would lose
+// its endpoints.
+func (e *Enforcer) confirmAbsences(ctx context.Context, f facts) error {
 	if f.shadow == nil || f.slice == nil {
-		return false, nil // there is nothing to lose
+		return nil // there is nothing to lose
 	}
 	if f.namespace == nil {
-		_, err := e.cfg.Kube.CoreV1().Namespaces().Get(ctx, f.shadow.Namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("confirming that namespace %s is gone: %w", f.shadow.Namespace, err)
-		}
-		return true, nil
+		return e.namespaces.ConfirmGone(ctx, loop.Key{Name: f.shadow.Namespace})
 	}
-	peer := peerOf(f.namespace)
-	if peer == "" {
-		return false, nil
+	peer := loop.Key{Name: peerOf(f.namespace)}
+	if peer.Name == "" || e.clusters.Cached(peer) != nil {
+		return nil
 	}
-	cached, err := store.OrNil(e.clusters.Get(peer))
-	if err != nil || cached != nil {
-		return false, err
-	}
-	live, err := store.OrNil(e.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
-	if err != nil {
-		return false, fmt.Errorf("confirming that ForeignCluster %s is gone: %w", peer, err)
-	}
-	return live != nil && live.DeletionTimestamp == nil, nil
+	return e.clusters.ConfirmNone(ctx, peer, func(fc *corev1beta1.ForeignCluster) bool { return fc.DeletionTimestamp == nil })
 }

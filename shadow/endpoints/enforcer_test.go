@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -117,7 +116,7 @@ func TestMissedDeletionIsConfirmed(t *testing.T) {
 	r := newRig(t, shadow, sliceOf(shadow))
 	r.deleteShadow()
 	require.NoError(t, r.e.cfg.Shadows.GetIndexer().Replace(nil, ""))
-	r.e.shadowGone(cache.DeletedFinalStateUnknown{Key: r.key().String(), Obj: shadow})
+	r.e.shadowGone(shadow, true)
 	require.Equal(t, []string{"delete"}, r.settle())
 	require.Equal(t, 2, r.reads)
 }

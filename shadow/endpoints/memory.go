@@ -11,7 +11,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -181,11 +180,10 @@ func (e *Enforcer) lastWell(peer string, slice *discoveryv1.EndpointSlice) bool 
 	if ready, known := e.memory.wasWell(peer); known {
 		return ready
 	}
-	others, err := e.slices.List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.OriginLabel: peer}))
-	if err != nil {
-		return false
-	}
-	i := slices.IndexFunc(others, func(s *discoveryv1.EndpointSlice) bool { return ofAnyShadow(s) && madeFor(s) != "" })
+	others := e.slices.List()
+	i := slices.IndexFunc(others, func(s *discoveryv1.EndpointSlice) bool {
+		return s.Labels[offloadingv1beta1.OriginLabel] == peer && ofAnyShadow(s) && madeFor(s) != ""
+	})
 	return i >= 0 && readApplied(others[i]).Well
 }
 

@@ -1,7 +1,6 @@
 package endpoints
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -119,13 +118,8 @@ func (e *Enforcer) podChanged(before, after any) {
 func namespaceKey(namespace string) loop.Key { return loop.Key{Name: namespace} }
 
 // podsChanged queues the shadows of a namespace that its pods are endpoints of.
-func (e *Enforcer) podsChanged(namespace string) error {
-	shadows, err := e.cfg.Shadows.GetIndexer().ByIndex(ownPodsIndex, namespace)
-	if err != nil {
-		return fmt.Errorf("looking up the ShadowEndpointSlices of namespace %s: %w", namespace, err)
-	}
-	for _, shadow := range shadows {
+func (e *Enforcer) podsChanged(namespace string) {
+	for _, shadow := range e.shadows.ByIndex(ownPodsIndex, namespace) {
 		e.wake(shadow)
 	}
-	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -123,19 +122,21 @@ func (r *rig) refreshShadow() {
 		require.NoError(r.t, r.e.cfg.Shadows.GetIndexer().Add(s))
 		return
 	}
-	for _, obj := range r.e.cfg.Shadows.GetIndexer().List() {
-		require.NoError(r.t, r.e.cfg.Shadows.GetIndexer().Delete(obj))
-		r.e.shadowGone(obj)
+	for _, shadow := range r.e.shadows.List() {
+		require.NoError(r.t, r.e.cfg.Shadows.GetIndexer().Delete(shadow))
+		r.e.shadows.Gone(shadow)
+		r.e.shadowGone(shadow, false)
 	}
 }
 
 func (r *rig) refreshSlice() {
 	have := r.slice()
 	shown := have != nil && have.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice
-	for _, obj := range r.e.cfg.Slices.GetIndexer().List() {
-		if !shown || have.UID != obj.(*discoveryv1.EndpointSlice).UID {
-			require.NoError(r.t, r.e.cfg.Slices.GetIndexer().Delete(obj))
-			r.e.sliceGone(cache.DeletedFinalStateUnknown{Key: r.key().String(), Obj: obj})
+	for _, slice := range r.e.slices.List() {
+		if !shown || have.UID != slice.UID {
+			require.NoError(r.t, r.e.cfg.Slices.GetIndexer().Delete(slice))
+			r.e.slices.Gone(slice)
+			r.e.sliceGone(slice, true)
 		}
 	}
 	if shown {
