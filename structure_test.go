@@ -17,7 +17,7 @@ import (
 // Bounds of the product: Go outside of api, e2e and hack, without tests. A change that makes
 // the product smaller lowers them.
 const (
-	mostLines    = 80_500 // to become 75,000 without the features of the wall
+	mostLines    = 79_900 // to become 75,000 without the features of the wall
 	mostPackages = 45     // with those of api; to become 42
 )
 
@@ -90,7 +90,7 @@ func TestPathsAreTrue(t *testing.T) {
 const mostBackArrows = 25
 
 var moreBackArrows = map[string]int{
-	"reflect/kinds": 30, "roles": 50, "roles/cmd": 50, "roles/cmd/report": 35,
+	"roles": 50, "roles/cmd": 50, "roles/cmd/report": 35,
 }
 
 // TestBackArrows counts them. An arrow leads from a file to another of its package that alone
