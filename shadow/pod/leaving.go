@@ -84,9 +84,8 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 }
 
 func (e *Enforcer) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting pod %s/%s, which no ShadowPod asks for: %w", pod.Namespace, pod.Name, err)
+	if err := e.pods.Delete(ctx, pod); err != nil {
+		return err
 	}
 	e.cfg.Log.Info("remote pod without ShadowPod deleted", zap.String("key", pod.Namespace+"/"+pod.Name))
 	return nil

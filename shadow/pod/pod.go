@@ -22,10 +22,7 @@ import (
 // decides again from live reads if the action needs that. A pod that waits for room in its
 // consumer's Quotas costs no read.
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
-	f, err := e.cached(key)
-	if err != nil {
-		return err
-	}
+	f := e.cached(key)
 	a := decide(f)
 	if a.confirm && a.verb == createPod {
 		if room, err := e.reserve(ctx, f); err != nil || !room.OK() {
@@ -33,6 +30,7 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 		}
 	}
 	if a.confirm {
+		var err error
 		if f, err = e.live(ctx, key); err != nil {
 			return err
 		}
@@ -81,52 +79,38 @@ type facts struct {
 }
 
 // cached gathers the facts about key from the caches.
-func (e *Enforcer) cached(key loop.Key) (facts, error) {
+func (e *Enforcer) cached(key loop.Key) facts {
 	known := e.memory.of(key)
-	shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up ShadowPod %s: %w", key, err)
-	}
-	pod, err := e.pods.Pods(key.Namespace).Get(key.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up pod %s: %w", key, err)
-	}
-	return e.gather(key, known, shadow, pod)
+	return e.gather(key, known, e.shadows.Cached(key), e.pods.Cached(key))
 }
 
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
-	shadow, err := store.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	shadow, err := e.shadows.Live(ctx, key)
 	if err != nil {
-		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
+		return facts{}, err
 	}
-	pod, err := store.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
+	pod, err := e.pods.Live(ctx, key)
 	if err != nil {
-		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
+		return facts{}, err
 	}
-	f, err := e.gather(key, known, shadow, pod)
+	f := e.gather(key, known, shadow, pod)
 	f.live = true
-	return f, err
+	return f, nil
 }
 
-func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
-	f := facts{shadow: shadow, pod: pod, now: e.cfg.Clock.Now()}
+func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) facts {
+	ns := e.namespaces.Cached(loop.Key{Name: key.Namespace})
+	f := facts{shadow: shadow, pod: pod, namespace: ns, now: e.cfg.Clock.Now()}
 	if since := e.since.Load(); since != nil {
 		f.leadingSince = *since
-	}
-	ns, err := e.namespaces.Get(key.Namespace)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
-	}
-	if err == nil {
-		f.namespace = ns
 	}
 	if pod != nil {
 		f.leavingSince = e.memory.leavingSince(pod.UID)
 	}
 	if shadow == nil {
-		return f, nil
+		return f
 	}
 	if head := e.head.Load(); head != nil {
 		f.newer = store.OlderVersion(*head, shadow.ResourceVersion)
@@ -140,7 +124,7 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
 		f.want, f.refused = forge(shadow, ns, e.cfg.Metadata(consumer), func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
 	}
-	return f, nil
+	return f
 }
 
 type verb string

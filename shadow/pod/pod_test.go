@@ -335,9 +335,9 @@ func TestALabelTornOffIsNotALoss(t *testing.T) {
 		r.change(func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) })
 		// An informer with a label selector reports an object whose label was removed as
 		// deleted.
-		for _, obj := range r.pods.GetIndexer().List() {
-			require.NoError(t, r.pods.GetIndexer().Delete(obj))
-			r.e.podGone(obj)
+		for _, pod := range r.e.pods.List() {
+			require.NoError(t, r.pods.GetIndexer().Delete(pod))
+			r.e.podGone(pod)
 		}
 		r.settle()
 		require.Equal(t, uid, r.pod().UID)

@@ -147,23 +147,23 @@ func (r *rig) refreshShadow() {
 		require.NoError(r.t, r.shadows.GetIndexer().Add(s))
 		return
 	}
-	for _, obj := range r.shadows.GetIndexer().List() {
-		require.NoError(r.t, r.shadows.GetIndexer().Delete(obj))
-		r.e.shadowGone(obj)
+	for _, shadow := range r.e.shadows.List() {
+		require.NoError(r.t, r.shadows.GetIndexer().Delete(shadow))
+		r.e.shadowGone(shadow)
 	}
 }
 
 func (r *rig) refreshPod() {
 	have := r.pod()
-	for _, obj := range r.pods.GetIndexer().List() {
-		if have == nil || have.UID != obj.(*corev1.Pod).UID {
-			require.NoError(r.t, r.pods.GetIndexer().Delete(obj))
-			r.e.podGone(cache.DeletedFinalStateUnknown{Key: r.key().String(), Obj: obj})
+	for _, pod := range r.e.pods.List() {
+		if have == nil || have.UID != pod.UID {
+			require.NoError(r.t, r.pods.GetIndexer().Delete(pod))
+			r.e.podGone(pod)
 		}
 	}
 	if have != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
 		require.NoError(r.t, r.pods.GetIndexer().Add(have))
-		r.e.podSeen(have)
+		r.e.podChanged(nil, have)
 	}
 }
 

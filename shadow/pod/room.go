@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/store"
 )
 
 // giveBack releases the room reserved for a key whose ShadowPod needs no new pod now.
@@ -24,12 +23,12 @@ func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts) error {
 	if left := e.cfg.Settle - e.cfg.Clock.Since(sent); left > 0 {
 		return loop.After(left)
 	}
-	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	switch {
-	case err == nil:
+	pod, err := e.pods.Live(ctx, key)
+	if err != nil {
+		return err
+	}
+	if pod != nil {
 		e.quota.Seen(pod)
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("reading pod %s: %w", key, err)
 	}
 	e.quota.Absent(key)
 	return nil
@@ -57,9 +56,9 @@ func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) 
 	if !hasFinalizer(pod) {
 		return nil
 	}
-	live, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if err != nil || live.UID != pod.UID {
-		return store.IgnoreNotFound(err)
+	live, err := e.pods.Live(ctx, key)
+	if err != nil || live == nil || live.UID != pod.UID {
+		return err
 	}
 	return e.release(ctx, live)
 }

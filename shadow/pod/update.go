@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -122,6 +123,6 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch store.Patch
 
 // has reports whether the pod still exists. If so, a "not found" concerned its subresource.
 func (e *Enforcer) has(ctx context.Context, pod *corev1.Pod) bool {
-	live, err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-	return err == nil && live.UID == pod.UID
+	live, err := e.pods.Live(ctx, cache.MetaObjectToName(pod))
+	return err == nil && live != nil && live.UID == pod.UID
 }

@@ -12,21 +12,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	nodev1informers "k8s.io/client-go/informers/node/v1"
 	"k8s.io/client-go/kubernetes"
-	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/quota"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -92,9 +90,9 @@ type Enforcer struct {
 	cfg        Config
 	loop       *loop.Loop
 	memory     *memory
-	shadows    offloadingv1beta1listers.ShadowPodLister
-	pods       corev1listers.PodLister
-	namespaces corev1listers.NamespaceLister
+	shadows    *store.Store[*offloadingv1beta1.ShadowPod]
+	pods       *store.Store[*corev1.Pod]
+	namespaces *store.Store[*corev1.Namespace]
 	synced     []cache.InformerSynced
 	quota      *quota.Ledger
 	// since is when the current Run began.
@@ -107,11 +105,12 @@ type Enforcer struct {
 // nothing.
 func New(cfg Config) (*Enforcer, error) {
 	e := &Enforcer{
-		cfg:        cfg,
-		memory:     newMemory(),
-		shadows:    offloadingv1beta1listers.NewShadowPodLister(cfg.ShadowPods.GetIndexer()),
-		pods:       corev1listers.NewPodLister(cfg.Pods.GetIndexer()),
-		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
+		cfg: cfg, memory: newMemory(),
+		shadows: store.New("ShadowPod", cfg.ShadowPods, cfg.Clock, func(ns string) store.API[*offloadingv1beta1.ShadowPod] {
+			return cfg.Liqo.OffloadingV1beta1().ShadowPods(ns)
+		}),
+		pods:       store.New("pod", cfg.Pods, cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Kube.CoreV1().Pods(ns) }),
+		namespaces: store.New("namespace", cfg.Namespaces, cfg.Clock, func(string) store.API[*corev1.Namespace] { return cfg.Kube.CoreV1().Namespaces() }),
 	}
 	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: refusals}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowPods: %w", err)
@@ -140,16 +139,12 @@ func New(cfg Config) (*Enforcer, error) {
 			return nil, err
 		}
 	}
-	if _, err := cfg.ShadowPods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}); err != nil {
+	if _, err := e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) { e.shadowGone(shadow) }}); err != nil {
 		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
 	}
 	// loop.Watch does not suffice: memory must hold the last state of the pod before the
 	// key is queued.
-	reg, err := cfg.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    e.podSeen,
-		UpdateFunc: e.podChanged,
-		DeleteFunc: e.podGone,
-	})
+	reg, err := e.pods.On(store.Handler[*corev1.Pod]{Set: e.podChanged, Gone: func(pod *corev1.Pod, _ bool) { e.podGone(pod) }})
 	if err != nil {
 		return nil, fmt.Errorf("listening to remote pods: %w", err)
 	}
@@ -175,10 +170,8 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	defer room.Wait()
 	room.Go(func() { e.quota.Run(ctx) })
 	// A pod without a ShadowPod is queued by no other event. Each term queues all of them.
-	for _, obj := range e.cfg.Pods.GetIndexer().List() {
-		for _, key := range loop.Self(obj) {
-			e.loop.Add(key)
-		}
+	for _, pod := range e.pods.List() {
+		e.loop.Add(cache.MetaObjectToName(pod))
 	}
 	return e.loop.Run(ctx, workers)
 }
@@ -206,36 +199,24 @@ func (e *Enforcer) again(pod *corev1.Pod) bool {
 	return !endedItself(pod) && offloadingv1beta1.MayRunAgain(pod) && e.wanted(pod)
 }
 
-func (e *Enforcer) podSeen(obj any) {
-	if pod, ok := obj.(*corev1.Pod); ok {
-		e.quota.Seen(pod)
-		e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
-	}
-}
-
-// podChanged handles an update event. After an interrupted watch, the two objects may be
-// different pods of the same name.
-func (e *Enforcer) podChanged(before, after any) {
-	was, ok1 := before.(*corev1.Pod)
-	is, ok2 := after.(*corev1.Pod)
-	if ok1 && ok2 && was.UID != is.UID {
+// podChanged handles a pod that has appeared (was is nil) or changed. After an interrupted watch,
+// the two may be different pods of the same name.
+func (e *Enforcer) podChanged(was, is *corev1.Pod) {
+	if was != nil && was.UID != is.UID {
 		e.keepLost(was)
 		e.quota.Gone(was, "")
 	}
-	e.podSeen(after)
+	e.quota.Seen(is)
+	e.loop.Wake(cache.MetaObjectToName(is))
 }
 
-func (e *Enforcer) podGone(obj any) {
-	pod, ok := loop.Object[*corev1.Pod](obj)
-	if !ok {
-		return
-	}
+func (e *Enforcer) podGone(pod *corev1.Pod) {
 	successor := types.UID("")
 	if e.keepLost(pod) && offloadingv1beta1.MayRunAgain(pod) {
 		successor = shadowOf(pod)
 	}
 	e.quota.Gone(pod, successor)
-	e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+	e.loop.Wake(cache.MetaObjectToName(pod))
 }
 
 // keepLost keeps the last state of a pod that is gone, and reports whether it did. Only that
@@ -243,21 +224,19 @@ func (e *Enforcer) podGone(obj any) {
 func (e *Enforcer) keepLost(pod *corev1.Pod) bool {
 	lost := !e.memory.arrived(pod.UID) && e.wanted(pod)
 	if lost {
-		e.memory.lose(loop.Key{Namespace: pod.Namespace, Name: pod.Name}, pod)
+		e.memory.lose(cache.MetaObjectToName(pod), pod)
 	}
 	return lost
 }
 
 // wanted reports whether the ShadowPod of pod exists and its end is not recorded.
 func (e *Enforcer) wanted(pod *corev1.Pod) bool {
-	shadow, err := e.shadows.ShadowPods(pod.Namespace).Get(pod.Name)
-	return err == nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == ""
+	shadow := e.shadows.Cached(cache.MetaObjectToName(pod))
+	return shadow != nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == ""
 }
 
-func (e *Enforcer) shadowGone(obj any) {
-	if shadow, ok := loop.Object[*offloadingv1beta1.ShadowPod](obj); ok {
-		e.memory.forgetAll(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
-	}
+func (e *Enforcer) shadowGone(shadow *offloadingv1beta1.ShadowPod) {
+	e.memory.forgetAll(cache.MetaObjectToName(shadow), shadow.UID)
 }
 
 const (
@@ -285,14 +264,9 @@ func refusals(obj any) (values []string, err error) {
 }
 
 // indexed returns the keys of the ShadowPods under a value of an index.
-func (e *Enforcer) indexed(index, value string) []loop.Key {
-	found, err := e.cfg.ShadowPods.GetIndexer().ByIndex(index, value)
-	if err != nil {
-		return nil // it fails only for an index that does not exist
-	}
-	var keys []loop.Key
-	for _, obj := range found {
-		keys = append(keys, loop.Self(obj)...)
+func (e *Enforcer) indexed(index, value string) (keys []loop.Key) {
+	for _, shadow := range e.shadows.ByIndex(index, value) {
+		keys = append(keys, cache.MetaObjectToName(shadow))
 	}
 	return keys
 }
@@ -316,13 +290,11 @@ func sameTrust(a, b *corev1beta1.ForeignCluster) bool { return a.Spec.Trust == b
 // trustChanged queues the ShadowPods of a consumer: pods that were refused may be accepted, and
 // the reverse.
 func (e *Enforcer) trustChanged(fc *corev1beta1.ForeignCluster) {
-	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: fc.Spec.ClusterID}))
-	if err != nil {
-		return // a lister fails only for an invalid selector
-	}
-	for _, ns := range twins {
-		for _, key := range e.shadowsIn(ns) {
-			e.loop.Wake(key)
+	for _, ns := range e.namespaces.List() {
+		if ns.Labels[corev1beta1.RemoteClusterIDLabel] == fc.Spec.ClusterID {
+			for _, key := range e.shadowsIn(ns) {
+				e.loop.Wake(key)
+			}
 		}
 	}
 }
@@ -339,10 +311,10 @@ func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 // consumer returns the consumer that a key is worked on for: the one of its twin namespace,
 // or of its ShadowPod while no cache has the namespace.
 func (e *Enforcer) consumer(key loop.Key) string {
-	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
+	if ns := e.namespaces.Cached(loop.Key{Name: key.Namespace}); ns != nil {
 		return ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	}
-	if shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name); err == nil {
+	if shadow := e.shadows.Cached(key); shadow != nil {
 		return shadow.Labels[offloadingv1beta1.OriginLabel]
 	}
 	return ""
