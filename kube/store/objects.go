@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,15 +23,34 @@ const longestMessage = 32768
 // transition time is kept. Otherwise the transition time is that of cond, or now if cond
 // has none. A message longer than 32768 bytes, the maximum of the API, is truncated.
 func SetCondition(conds *[]metav1.Condition, cond metav1.Condition) bool {
-	if len(cond.Message) > longestMessage {
-		cut := longestMessage
-		for !utf8.RuneStart(cond.Message[cut]) {
-			cut--
-		}
-		cond.Message = cond.Message[:cut]
-	}
-	cond.Message = strings.ToValidUTF8(cond.Message, "?")
+	cond.Message = Clip(cond.Message, longestMessage)
 	return meta.SetStatusCondition(conds, cond)
+}
+
+// SetPodCondition adds a condition to the status of a pod or replaces the one of its type, and
+// keeps the transition time while the status of the condition stays the same.
+func SetPodCondition(s *corev1.PodStatus, c corev1.PodCondition) {
+	i := slices.IndexFunc(s.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	if s.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	}
+	s.Conditions[i] = c
+}
+
+// Clip returns at most so many bytes of a text, cut between two runes. What is not UTF-8, which
+// the API does not accept, becomes a question mark.
+func Clip(text string, most int) string {
+	if len(text) > most {
+		for most > 0 && !utf8.RuneStart(text[most]) {
+			most--
+		}
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "?")
 }
 
 const (

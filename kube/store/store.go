@@ -128,7 +128,12 @@ func Live[T Object](ctx context.Context, kind string, client Getter[T], name str
 // ConfirmGone confirms by a live read that an object which the cache lacks does not exist. Its
 // error requeues the key: the API server did not answer, or the cache is behind.
 func (s *Store[T]) ConfirmGone(ctx context.Context, key cache.ObjectName) error {
-	return s.ConfirmNone(ctx, key, func(T) bool { return true })
+	return ConfirmGone(ctx, s.kind, s.api(key.Namespace), key.Name)
+}
+
+// ConfirmGone is Store.ConfirmGone for an object that is in no Store.
+func ConfirmGone[T Object](ctx context.Context, kind string, client Getter[T], name string) error {
+	return ConfirmNone(ctx, kind, client, name, func(T) bool { return true })
 }
 
 // ConfirmNone is ConfirmGone for those objects of that name which are selected.

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -27,10 +28,10 @@ func started(pod *corev1.Pod) bool {
 func lost(in forge.StatusInput, destination string) corev1.PodStatus {
 	s := failed(in, offloadingv1beta1.ReasonRemotePodLost,
 		fmt.Sprintf("the pod was lost in cluster %s and may not run again under its restart policy", destination))
-	setPodCondition(&s, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-		Reason: offloadingv1beta1.ReasonRemotePodLost, Message: s.Message,
-	}, in.Local.Generation, in.Now)
+	store.SetPodCondition(&s, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: offloadingv1beta1.ReasonRemotePodLost, Message: s.Message,
+		ObservedGeneration: in.Local.Generation, LastTransitionTime: in.Now,
+	})
 	return s
 }
 
@@ -39,22 +40,6 @@ func failed(in forge.StatusInput, reason, message string) corev1.PodStatus {
 	s := forge.FinalStatus(in)
 	s.Phase, s.Reason, s.Message = corev1.PodFailed, reason, message
 	return s
-}
-
-func setPodCondition(s *corev1.PodStatus, c corev1.PodCondition, generation int64, now metav1.Time) {
-	c.ObservedGeneration, c.LastTransitionTime = generation, now
-	for i := range s.Conditions {
-		have := &s.Conditions[i]
-		if have.Type != c.Type {
-			continue
-		}
-		if have.Status == c.Status {
-			c.LastTransitionTime = have.LastTransitionTime
-		}
-		*have = c
-		return
-	}
-	s.Conditions = append(s.Conditions, c)
 }
 
 // symptom returns the reason why a pod does not run, if an event should report it, or "".

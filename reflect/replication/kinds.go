@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +17,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // pushed describes a kind whose objects are requests to a peer. The spec is copied to the
@@ -167,7 +167,7 @@ func acceptable(peers []metav1.Condition, generation int64) (out []metav1.Condit
 		}
 		c.Message, c.ObservedGeneration = bounded(c.Message), generation
 		if len(validation.ValidateCondition(c, nil)) == 0 {
-			meta.SetStatusCondition(&out, c)
+			store.SetCondition(&out, c)
 		}
 	}
 	return out
@@ -179,16 +179,11 @@ const maxConditions = 16
 // maxMessage is the maximum length of a peer's message, in bytes.
 const maxMessage = 2048
 
-func bounded(message string) string {
-	if len(message) > maxMessage {
-		message = message[:maxMessage]
-	}
-	return strings.ToValidUTF8(message, "")
-}
+func bounded(message string) string { return store.Clip(message, maxMessage) }
 
 func failNamespaceMap(message string, now time.Time, home *offloadingv1beta1.NamespaceMap) {
 	home.Status.Conditions = slices.Clone(home.Status.Conditions)
-	meta.SetStatusCondition(&home.Status.Conditions, metav1.Condition{
+	store.SetCondition(&home.Status.Conditions, metav1.Condition{
 		Type: offloadingv1beta1.RemoteNamespaceReady, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed,
 		Message: bounded(message), ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
 	})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -17,6 +16,7 @@ import (
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 type configuration = *networkingv1beta1.Configuration
@@ -59,7 +59,7 @@ func configurationsOut(clusterID string, published func(ctx context.Context, pee
 		pull: answerConfiguration,
 		fail: func(message string, now time.Time, home configuration) {
 			home.Status.Conditions = slices.Clone(home.Status.Conditions)
-			meta.SetStatusCondition(&home.Status.Conditions, metav1.Condition{
+			store.SetCondition(&home.Status.Conditions, metav1.Condition{
 				Type: networkingv1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: networkingv1beta1.ReasonReplicationFailed,
 				Message: bounded(message), ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
 			})
@@ -90,7 +90,7 @@ func configurationsIn(clusterID, peer string, held func() bool) pulled[configura
 		refuse: func(remote configuration, why error) {
 			remote.Status.ObservedGeneration = remote.Generation
 			remote.Status.Conditions = slices.Clone(remote.Status.Conditions)
-			meta.SetStatusCondition(&remote.Status.Conditions, metav1.Condition{
+			store.SetCondition(&remote.Status.Conditions, metav1.Condition{
 				Type: networkingv1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: networkingv1beta1.ReasonInvalid,
 				Message: bounded(fmt.Sprintf("cluster %s does not use it: %s", clusterID, why)), ObservedGeneration: remote.Generation,
 			})

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // moment is how long a home object must be gone before its copy is deleted, while the
@@ -26,12 +27,9 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	if remote == none || remote.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	live, err := p.here().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case err == nil && live.GetDeletionTimestamp() == nil && p.kind.ours(live):
-		return loop.After(cacheDelay)
-	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("confirming that %s %s is gone: %w", p.kind.name, name, err)
+	err := store.ConfirmNone(ctx, p.kind.name, p.here(), name, func(live T) bool { return live.GetDeletionTimestamp() == nil && p.kind.ours(live) })
+	if err != nil {
+		return err
 	}
 	final, err := p.final(ctx, remote)
 	if err != nil {
@@ -48,12 +46,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
-	err = p.there().Delete(ctx, remote.GetName(),
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(remote.GetUID()))})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, name, err)
-	}
-	return nil
+	return store.Delete(ctx, "the copy of "+p.kind.name, p.there(), remote)
 }
 
 // final reports, by live reads, whether the home object will not be created again. That

@@ -318,12 +318,8 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	if err != nil || len(twins) == 0 {
 		return err
 	}
-	_, err = m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return loop.After(cacheDelay)
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("confirming that the NamespaceMap is gone: %w", err)
+	if err := store.ConfirmGone(ctx, "NamespaceMap", m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(key.Namespace), key.Name); err != nil {
+		return err
 	}
 	keeps := false
 	for _, ns := range twins {
@@ -407,7 +403,7 @@ func (m *Maps) hold(ctx context.Context, nm *offloadingv1beta1.NamespaceMap) (*o
 
 func (m *Maps) ready(status *offloadingv1beta1.NamespaceMapStatus, nm *offloadingv1beta1.NamespaceMap, reason, message string) {
 	status.Conditions = slices.Clone(status.Conditions)
-	meta.SetStatusCondition(&status.Conditions, condition(offloadingv1beta1.RemoteNamespaceReady,
+	store.SetCondition(&status.Conditions, condition(offloadingv1beta1.RemoteNamespaceReady,
 		reason == offloadingv1beta1.ReasonNamespaceCreated, reason, message, nm.Generation, m.cfg.Clock.Now()))
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // outcome is the state of a namespace with respect to one cluster.
@@ -145,21 +146,14 @@ func orElse(s, other string) string {
 	return s
 }
 
-// maxMessage is the maximum length in bytes of a condition's message in the schema of
-// metav1.Condition. Parts of messages come from peers and may be long.
-const maxMessage = 32768
-
 func (s summary) set(conditions *[]metav1.Condition, nso *offloadingv1beta1.NamespaceOffloading, kind string, ok bool, reason, message string) {
-	meta.SetStatusCondition(conditions, condition(kind, ok, reason, message, nso.Generation, s.now))
+	store.SetCondition(conditions, condition(kind, ok, reason, message, nso.Generation, s.now))
 }
 
 func condition(kind string, ok bool, reason, message string, generation int64, now time.Time) metav1.Condition {
 	status := metav1.ConditionFalse
 	if ok {
 		status = metav1.ConditionTrue
-	}
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now)}

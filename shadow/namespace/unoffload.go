@@ -16,6 +16,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // markAnnotation on a namespace records that Offloading has set the scheduling label, and
@@ -90,12 +91,9 @@ func (o *Offloading) sweep(ctx context.Context, namespace string) error {
 	if len(providers) == 0 && !marked {
 		return nil
 	}
-	_, err = o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return loop.After(cacheDelay)
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("confirming that the NamespaceOffloading is gone: %w", err)
+	offloadings := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
+	if err := store.ConfirmGone(ctx, "NamespaceOffloading", offloadings, offloadingv1beta1.NamespaceOffloadingName); err != nil {
+		return err
 	}
 	if err := o.unmark(ctx, namespace); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 const (
@@ -85,10 +86,12 @@ func lostStatus(pod *corev1.Pod, now time.Time) *corev1.PodStatus {
 	s.Phase = corev1.PodFailed
 	s.Reason = offloadingv1beta1.ReasonRemotePodLost
 	s.Message = fmt.Sprintf("the remote pod was deleted while it ran, and restart policy %s does not let it run again", offloadingv1beta1.RestartPolicy(&pod.Spec))
-	at := metav1.NewTime(now)
-	setPodCondition(s, corev1.DisruptionTarget, corev1.ConditionTrue, at, s.Reason, s.Message)
-	setPodCondition(s, corev1.PodReady, corev1.ConditionFalse, at, s.Reason, s.Message)
-	setPodCondition(s, corev1.ContainersReady, corev1.ConditionFalse, at, s.Reason, s.Message)
+	for _, c := range []corev1.PodCondition{
+		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse}, {Type: corev1.ContainersReady, Status: corev1.ConditionFalse},
+	} {
+		c.LastTransitionTime, c.Reason, c.Message = metav1.NewTime(now), s.Reason, s.Message
+		store.SetPodCondition(s, c)
+	}
 	terminate(s.ContainerStatuses)
 	terminate(s.InitContainerStatuses)
 	return s
@@ -112,19 +115,6 @@ func terminate(statuses []corev1.ContainerStatus) {
 		}
 		c.State = corev1.ContainerState{Terminated: end}
 	}
-}
-
-func setPodCondition(s *corev1.PodStatus, kind corev1.PodConditionType, status corev1.ConditionStatus, at metav1.Time, reason, message string) {
-	c := corev1.PodCondition{Type: kind, Status: status, LastTransitionTime: at, Reason: reason, Message: message}
-	i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
-	if i < 0 {
-		s.Conditions = append(s.Conditions, c)
-		return
-	}
-	if s.Conditions[i].Status == status {
-		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
-	}
-	s.Conditions[i] = c
 }
 
 // addRestarts returns the restart counts that the next pod of a ShadowPod starts from:

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // refusedConditions returns the conditions of a VirtualNode that gets no vkubelet. The
@@ -108,7 +109,7 @@ func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.Virtu
 		if have := meta.FindStatusCondition(vn.Status.Conditions, c.Type); have != nil && have.Status == c.Status {
 			c.LastTransitionTime = have.LastTransitionTime
 		}
-		meta.SetStatusCondition(&want.Status.Conditions, c)
+		store.SetCondition(&want.Status.Conditions, c)
 	}
 	if apiequality.Semantic.DeepEqual(vn.Status, want.Status) {
 		return nil
