@@ -69,7 +69,7 @@ func TestApplication(t *testing.T) {
 		run  func(*testing.T, storeWorld)
 	}{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"Ingress", storeIngress}, {"events", storeEvents},
-		{"Job", storeJob}, {"requests", storeRequests}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
+		{"Job", storeJob}, {"requests", storeRequests}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
 		{"killed", storeKilled}, {"deleted", storeDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
@@ -364,6 +364,11 @@ func storeEvents(t *testing.T, w storeWorld) {
 	for line := range strings.Lines(w.kubectl(t, "get", "events", "-o", "wide", "--field-selector", "involvedObject.name="+w.pod(t, "catalog", "rome").Name)) {
 		require.NotContains(t, line, "(remote)")
 	}
+}
+
+// storeHostilePeer: with the defaults of the chart, nothing but pods of milan answers rome.
+func storeHostilePeer(t *testing.T, w storeWorld) {
+	hostilePeer(t, w.fullWorld, storeNamespace+"/"+w.pod(t, "customers", "rome").Name, w.gatewayPod)
 }
 
 // storeConfiguration: what is changed at home in ConfigMaps and Secrets comes to the pods

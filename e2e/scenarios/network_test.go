@@ -45,7 +45,8 @@ type networkWorld struct{ *fullWorld }
 func TestNetwork(t *testing.T) {
 	w := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
-		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
+		Settings: []map[string]any{{"sharing": map[string]any{"trust": "Organisation"}}}, // TestApplication has the default
+		Adjust:   func(o *lab.ClusterOptions) { o.Audit = false },
 	})
 	before := w.rest(t)
 	w.peer(t)
@@ -54,7 +55,7 @@ func TestNetwork(t *testing.T) {
 		name string
 		run  func(*testing.T, networkWorld)
 	}{
-		{"pods reach pods", networkReached}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
+		{"pods reach pods", networkReached}, {"hostile peer", networkHostilePeer}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
 		{"roles restarted", networkRestarts}, {"repaired", networkRepairs}, {"rebooted", networkReboots},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
@@ -233,6 +234,18 @@ func netTargets(pods map[string]netPod, in string) (targets []string, answers ma
 	}
 	add("tcp://each:8080/0", all...)
 	return targets, answers
+}
+
+// networkHostilePeer: also for peers of one organisation nothing but pods of milan answers rome.
+func networkHostilePeer(t *testing.T, w networkWorld) {
+	pods, err := w.netPods(t.Context())
+	require.NoError(t, err)
+	for _, p := range pods {
+		if p.in == "rome" {
+			hostilePeer(t, w.fullWorld, netNamespace+"/"+p.name, w.rome.Fabric.Machine.Command)
+			return
+		}
+	}
 }
 
 // arrival is what e2e/image prints of a target.
