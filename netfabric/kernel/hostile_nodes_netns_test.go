@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,4 +214,59 @@ func raw(t *testing.T, from *space, s segment) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	require.NoError(t, unix.Sendto(fd, s.packet(), 0, &unix.SockaddrInet4{Addr: addr(s.to).As4()}))
+}
+
+// A pod that may send any packet does not reach gateways, and sends to peers neither in the
+// name of another peer nor of a pod on another node. A host in the network of the nodes does not
+// pass the gateway. What is open: it passes a node, as which the peer sees it.
+func TestNetnsHostilePodAndHost(t *testing.T) {
+	t.Parallel()
+	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
+	newLab(t, rome, milan, romeSeen, milanSeen)
+	pod, node := rome.pods[1], rome.nodes[1]
+	node.run(t, "sh", "-c", "echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter; echo 0 > /proc/sys/net/ipv4/conf/pod/rp_filter") // nor does the CNI check sources
+	for name, tc := range map[string]struct {
+		counter string
+		packet  segment
+	}{
+		"source of a peer":             {plan.DropFromNode, datagram("10.200.1.10", "10.200.2.10", echoPort, hostile)},
+		"gateway":                      {plan.DropToGateway, datagram("10.244.2.10", "10.70.0.1", 22, hostile)},
+		"its tunnel":                   {plan.DropToGateway, datagram("10.244.2.10", "10.70.0.2", plan.TunnelPort, hostile)},
+		"connection to a gateway":      {plan.DropToGateway, tcpSegment("10.244.2.10", "10.70.0.2", 8080, 0x02, "")},
+		"VXLAN to a gateway":           {plan.DropOverlay, datagram("10.244.2.10", "10.70.0.1", plan.OverlayPort, hostile)},
+		"address that no peer has":     {plan.DropFromNode, datagram("10.244.2.10", "10.70.0.99", echoPort, hostile)},
+		"error about another's packet": {plan.DropInvalid, fault("10.244.2.10", "10.70.0.1", 3, 4, 600, datagram("192.168.0.13", "203.0.113.9", plan.TunnelPort, "?"))},
+	} {
+		before := rome.counters(t)[tc.counter]
+		raw(t, pod, tc.packet)
+		require.Eventually(t, func() bool { return rome.counters(t)[tc.counter] > before }, 10*time.Second, 10*time.Millisecond, "%s: %s does not count", name, tc.counter)
+	}
+
+	gateway := moved(plan.GatewayAddr(rome.in.External[0]), romeSeen.ext4).String()
+	sources := make(chan string, 100)
+	sniff(t, milan.pods[0], func(packet []byte) { // behind an Ethernet header of 14 bytes
+		if strings.Contains(string(packet), welcome) {
+			sources <- net.IP(packet[14+12 : 14+16]).String()
+		}
+	})
+	arrived := func() string {
+		select {
+		case source := <-sources:
+			return source
+		case <-time.After(time.Minute):
+			return "nobody"
+		}
+	}
+	raw(t, pod, datagram("10.244.1.10", "10.200.1.10", echoPort, welcome))
+	require.Equal(t, gateway, arrived(), "a pod in the name of one on another node")
+
+	stranger := newSpace(t)
+	rome.plug(t, "stranger", stranger, "192.168.0.99/24")
+	stranger.run(t, "ip", "route", "add", "10.200.0.0/16", "via", "192.168.0.13")
+	before := rome.counters(t)[plan.DropFromOutside]
+	raw(t, stranger, datagram("192.168.0.99", "10.200.1.10", echoPort, hostile))
+	require.Eventually(t, func() bool { return rome.counters(t)[plan.DropFromOutside] > before }, 10*time.Second, 10*time.Millisecond)
+	stranger.run(t, "ip", "route", "replace", "10.200.0.0/16", "via", "192.168.0.12")
+	raw(t, stranger, datagram("192.168.0.99", "10.200.1.10", echoPort, welcome))
+	require.Equal(t, gateway, arrived(), "a host by way of a node")
 }
