@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/auth"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
@@ -26,12 +26,12 @@ func (c *controller) addAuthentication() error {
 	if cfg.Address == "" {
 		return nil
 	}
-	var source certs.Source
+	var source serve.Certificate
 	secrets := informers.NewSharedInformerFactoryWithOptions(c.home.plain.kube, 0, informers.WithNamespace(c.env.Config.Namespace), named(corev1beta1.AuthCertificatesName))
 	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, c.env.Log); err != nil {
 		return err
 	}
-	authority, err := certs.NewAuthority(certs.AuthorityConfig{Loop: "auth-certificates", Secrets: secrets.Core().V1().Secrets(), Keeper: certs.Keeper{
+	authority, err := serve.NewAuthority(serve.AuthorityConfig{Loop: "auth-certificates", Secrets: secrets.Core().V1().Secrets(), Keeper: serve.CertificateKeeper{
 		Kube: c.home.plain.kube, Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName, Hosts: authHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
 	}}, c.env.Observer)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *controller) addAuthentication() error {
 	c.env.Expiries.serving("authentication", source.GetCertificate)
 	c.env.Ready.Add("authentication", func() error {
 		if !source.Ready() {
-			return certs.ErrNoCertificate
+			return serve.ErrNoCertificate
 		}
 		return nil
 	})

@@ -3,7 +3,7 @@ package roles
 import (
 	"k8s.io/client-go/informers"
 
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // addWebhookCertificates wires the loop that makes the webhook's certificate and writes the
@@ -14,11 +14,11 @@ func (c *controller) addWebhookCertificates() error {
 	cfg, core := c.env.Config.Webhook, c.home.plain.kube
 	secrets := informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithNamespace(c.env.Config.Namespace), named(cfg.SecretName))
 	configurations := informers.NewSharedInformerFactoryWithOptions(core, 0, named(cfg.ConfigurationName))
-	authority, err := certs.NewAuthority(certs.AuthorityConfig{
+	authority, err := serve.NewAuthority(serve.AuthorityConfig{
 		Loop: "webhook-certificates", Secrets: secrets.Core().V1().Secrets(), Configuration: cfg.ConfigurationName,
 		Mutating:   configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
 		Validating: configurations.Admissionregistration().V1().ValidatingWebhookConfigurations(),
-		Keeper: certs.Keeper{
+		Keeper: serve.CertificateKeeper{
 			Kube: c.home.fenced.kube, Namespace: c.env.Config.Namespace, Name: cfg.SecretName, Hosts: webhookHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
 		},
 	}, c.env.Observer)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -80,8 +80,8 @@ func countPods(denied func(consumer, reason string), harden func(string, *corev1
 }
 
 // countRequests counts the requests of peers that decide refuses, and those that it changes.
-func countRequests(denied func(consumer, reason string), reason string, decide admit.Func) admit.Func {
-	return func(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func countRequests(denied func(consumer, reason string), reason string, decide serve.Rule) serve.Rule {
+	return func(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 		answer := decide(ctx, req)
 		peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
 		switch {

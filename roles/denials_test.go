@@ -13,7 +13,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -48,10 +48,10 @@ func TestDenialsAreCounted(t *testing.T) {
 	for _, name := range []string{"refused", "refused", "failed", ""} {
 		require.Equal(t, name == "", pods("rome", &corev1.PodSpec{NodeName: name}) == nil)
 	}
-	for _, answer := range []admit.Response{
-		admit.Deny("no"), {Code: 400}, {Code: 404}, {Code: 503}, admit.Allow(), admit.Allow(admit.Operation{Op: "replace"}),
+	for _, answer := range []serve.Decision{
+		serve.Deny("no"), {Code: 400}, {Code: 404}, {Code: 503}, serve.Allow(), serve.Allow(serve.Operation{Op: "replace"}),
 	} {
-		decide := countRequests(d.count, deniedService, func(context.Context, *admissionv1.AdmissionRequest) admit.Response { return answer })
+		decide := countRequests(d.count, deniedService, func(context.Context, *admissionv1.AdmissionRequest) serve.Decision { return answer })
 		for _, user := range []string{"liqo.io:peer:rome:1", "system:serviceaccount:liqo-tenant-oslo:peer-1", "kubernetes-admin"} {
 			require.Equal(t, answer, decide(t.Context(), &admissionv1.AdmissionRequest{UserInfo: authenticationv1.UserInfo{Username: user}}))
 		}

@@ -26,8 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/liqod/liqod/kube/admit"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/auth"
 	page "github.com/liqod/liqod/roles/cmd/dashboard"
 	"github.com/liqod/liqod/shadow/kubelet"
@@ -43,11 +42,11 @@ const (
 // webhook.address, with limits as in the role that has it.
 func servers() []Role {
 	return []Role{
-		{Name: "webhook-server", Build: buildServer(func(env Env, source *certs.Source) func(context.Context) error {
-			allow := func(context.Context, *admissionv1.AdmissionRequest) admit.Response { return admit.Allow() }
-			return webhookServer(env, source, map[string]admit.Func{mutatePodPath: allow}, func() {})
+		{Name: "webhook-server", Build: buildServer(func(env Env, source *serve.Certificate) func(context.Context) error {
+			allow := func(context.Context, *admissionv1.AdmissionRequest) serve.Decision { return serve.Allow() }
+			return webhookServer(env, source, map[string]serve.Rule{mutatePodPath: allow}, func() {})
 		})},
-		{Name: "authentication-server", Build: buildServer(func(env Env, source *certs.Source) func(context.Context) error {
+		{Name: "authentication-server", Build: buildServer(func(env Env, source *serve.Certificate) func(context.Context) error {
 			cfg := env.Config.Authentication
 			endpoint := auth.New(auth.Config{
 				PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress, Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress,
@@ -57,7 +56,7 @@ func servers() []Role {
 				return endpoint.Serve(ctx, env.Config.Webhook.Address, source.GetCertificate)
 			}
 		})},
-		{Name: "kubelet-server", Build: buildServer(func(env Env, source *certs.Source) func(context.Context) error {
+		{Name: "kubelet-server", Build: buildServer(func(env Env, source *serve.Certificate) func(context.Context) error {
 			server, err := kubelet.New(kubelet.Config{
 				NodeName: "milan", Address: env.Config.Webhook.Address, GetCertificate: source.GetCertificate, Kube: fake.NewClientset(),
 				Remote: func() (*rest.Config, error) { return nil, errors.New("no provider") }, Closed: func() {}, Clock: env.Clock, Log: env.Log,
@@ -67,7 +66,7 @@ func servers() []Role {
 			}
 			return server.Run
 		})},
-		{Name: "dashboard-server", Build: buildServer(func(env Env, _ *certs.Source) func(context.Context) error {
+		{Name: "dashboard-server", Build: buildServer(func(env Env, _ *serve.Certificate) func(context.Context) error {
 			return func(ctx context.Context) error {
 				port := netip.MustParseAddrPort(env.Config.Webhook.Address).Port()
 				server, err := page.Listen(ctx, page.Config{Port: port, Every: time.Hour, Timeout: time.Minute})
@@ -80,13 +79,13 @@ func servers() []Role {
 	}
 }
 
-func buildServer(run func(Env, *certs.Source) func(context.Context) error) func(context.Context, Env) (Parts, error) {
+func buildServer(run func(Env, *serve.Certificate) func(context.Context) error) func(context.Context, Env) (Parts, error) {
 	return func(_ context.Context, env Env) (Parts, error) {
-		data, _, err := certs.Ensure(nil, []string{"localhost"}, time.Now())
+		data, _, err := serve.EnsureCertificates(nil, []string{"localhost"}, time.Now())
 		if err != nil {
 			return Parts{}, err
 		}
-		source := &certs.Source{}
+		source := &serve.Certificate{}
 		if err := source.Set(data); err != nil {
 			return Parts{}, err
 		}

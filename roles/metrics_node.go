@@ -17,7 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // nodeMetrics collects the capacity and the pods of a virtual node from the caches of its
@@ -47,7 +47,7 @@ func (v *vkubelet) addMetrics() error {
 	}
 	v.env.Expiries.serving("kubelet", func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if !v.serving.Issued() {
-			return nil, certs.ErrNoCertificate // but a self-signed one
+			return nil, serve.ErrNoCertificate // but a self-signed one
 		}
 		return v.serving.GetCertificate(hello)
 	})

@@ -32,10 +32,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/admit"
-	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/pod"
 )
 
@@ -272,7 +271,7 @@ func TestExpiries(t *testing.T) {
 			{certificate: "identity", peer: "oslo"},
 		}
 	})
-	e.serving("webhook", func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, certs.ErrNoCertificate })
+	e.serving("webhook", func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, serve.ErrNoCertificate })
 	e.serving("kubelet", func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return &tls.Certificate{Leaf: &x509.Certificate{NotBefore: from, NotAfter: until}}, nil
 	})
@@ -285,11 +284,11 @@ func TestExpiries(t *testing.T) {
 func TestWebhookMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	rules := map[string]admit.Func{}
-	for path, answer := range map[string]admit.Response{
-		"/a": admit.Allow(), "/b": admit.Allow(admit.Operation{Op: "add"}), "/c": admit.Deny("no"),
+	rules := map[string]serve.Rule{}
+	for path, answer := range map[string]serve.Decision{
+		"/a": serve.Allow(), "/b": serve.Allow(serve.Operation{Op: "add"}), "/c": serve.Deny("no"),
 	} {
-		rules[path] = func(context.Context, *admissionv1.AdmissionRequest) admit.Response { return answer }
+		rules[path] = func(context.Context, *admissionv1.AdmissionRequest) serve.Decision { return answer }
 	}
 	require.NoError(t, measure(registry, rules))
 	for _, decide := range rules {

@@ -70,7 +70,7 @@ func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signa
 		}
 	}
 	p.log.Info("started", zap.Strings("roles", roleNames(roles)), zap.String("version", version()))
-	stopServing := p.serve(ctx, s)
+	stopServing := p.serveHealth(ctx, s)
 	defer stopServing()
 	return p.wait(ctx, cancel, s, signals)
 }
@@ -112,10 +112,10 @@ func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 	})
 }
 
-// serve starts the health server, if the configuration has an address, and adds an actor
+// serveHealth starts the health server, if the configuration has an address, and adds an actor
 // that fails if the server fails. The returned function stops the server. It is called
 // after the actors have stopped, so that /readyz reports the shutdown.
-func (p *process) serve(ctx context.Context, s *supervisor) (stop func()) {
+func (p *process) serveHealth(ctx context.Context, s *supervisor) (stop func()) {
 	if p.cfg.Server.Address == "" {
 		return func() {}
 	}

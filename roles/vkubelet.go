@@ -27,8 +27,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
@@ -61,7 +61,7 @@ type vkubelet struct {
 	ranges      ranges
 	credentials *link.Credentials
 	keeper      *node.Keeper
-	serving     *certs.KubeletServing
+	serving     *serve.KubeletCertificate
 
 	eventsDropped *prometheus.CounterVec
 
@@ -171,7 +171,7 @@ func (v *vkubelet) watch() error {
 
 func (v *vkubelet) server() (*kubelet.Server, error) {
 	var err error
-	v.serving, err = certs.NewKubeletServing(certs.KubeletConfig{
+	v.serving, err = serve.NewKubeletCertificate(serve.KubeletCertificateConfig{
 		Client: v.home.plain.kube.CertificatesV1(), NodeName: v.name,
 		DNSNames: []string{v.name}, Addresses: v.addresses,
 		Directory: v.env.Config.VKubelet.CertificateDirectory, Log: v.env.Log,

@@ -20,8 +20,6 @@ import (
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
-	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/link"
@@ -66,7 +64,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(env.Config.Webhook.SecretName))
-	var source certs.Source
+	var source serve.Certificate
 	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, env.Log); err != nil {
 		return Parts{}, err
 	}
@@ -85,7 +83,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}
 	env.Ready.Add("webhook", func() error {
 		if !source.Ready() {
-			return certs.ErrNoCertificate
+			return serve.ErrNoCertificate
 		}
 		for kind, known := range caches {
 			if !known() {
@@ -139,7 +137,7 @@ func named(name string) informers.SharedInformerOption {
 }
 
 // follow calls source.Set for each change of the Secret.
-func follow(secrets cache.SharedIndexInformer, source *certs.Source, log *zap.Logger) error {
+func follow(secrets cache.SharedIndexInformer, source *serve.Certificate, log *zap.Logger) error {
 	set := func(obj any) {
 		if secret, ok := obj.(*corev1.Secret); ok {
 			if err := source.Set(secret.Data); err != nil {
@@ -165,12 +163,12 @@ func runFactories(factories ...factory) func(context.Context) error {
 	}
 }
 
-func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func, refused func()) func(context.Context) error {
+func webhookServer(env Env, source *serve.Certificate, rules map[string]serve.Rule, refused func()) func(context.Context) error {
 	mux := http.NewServeMux()
 	for path, rule := range rules {
-		mux.Handle("POST "+path, admit.Handler(env.Log, rule))
+		mux.Handle("POST "+path, serve.Reviews(env.Log, rule))
 	}
-	guarded := admit.Guard(admit.GuardConfig{
+	guarded := serve.Guard(serve.GuardConfig{
 		PerSecond: webhookReviews, Bytes: webhookBytes, SourceBytes: webhookSourceBytes, Wait: webhookWait,
 		Count: refused, Clock: env.Clock,
 	}, mux)
@@ -208,7 +206,7 @@ func lastOf(ctx context.Context, next http.Handler) http.Handler {
 
 // webhookTLS returns the TLS configuration of the webhook. With authorities of API servers,
 // a client without a certificate of them does not get beyond the handshake.
-func webhookTLS(cfg config.Webhook, source *certs.Source) *tls.Config {
+func webhookTLS(cfg config.Webhook, source *serve.Certificate) *tls.Config {
 	out := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: source.GetCertificate}
 	if cfg.ClientCA == "" {
 		return out

@@ -11,7 +11,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
@@ -20,14 +20,14 @@ import (
 )
 
 // rulesForPeople returns the rules for objects that people write, by path.
-func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clusterID, ownNamespace string) map[string]admit.Func {
+func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clusterID, ownNamespace string) map[string]serve.Rule {
 	virtualNodes, peers := own.Offloading().V1beta1().VirtualNodes(), own.Core().V1beta1().ForeignClusters()
 	offloadings := namespace.OffloadingRule{
 		VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube, ClusterID: clusterID, OwnNamespace: ownNamespace,
 	}
 	nodes := virtualnode.Rule{VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube, Liqo: c.liqo}
 	clusters := link.Rule{ForeignClusters: peers.Lister(), Synced: peers.Informer().HasSynced, ClusterID: clusterID}
-	return map[string]admit.Func{
+	return map[string]serve.Rule{
 		validateNamespaceOffloadingPath: lenient(offloadings.Decide),
 		validateVirtualNodePath:         lenient(nodes.Decide),
 		validateForeignClusterPath:      lenient(clusters.Decide),
@@ -36,7 +36,7 @@ func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clust
 
 // rulesForPeers adds the rules for objects that peers reflect, by path. denied counts what
 // they refuse.
-func rulesForPeers(cfg *config.Effective, peers coreinformers.ForeignClusterInformer, own informers.SharedInformerFactory, denied func(consumer, reason string), add map[string]admit.Func) {
+func rulesForPeers(cfg *config.Effective, peers coreinformers.ForeignClusterInformer, own informers.SharedInformerFactory, denied func(consumer, reason string), add map[string]serve.Rule) {
 	ingresses, classes, sharing := own.Networking().V1().Ingresses(), own.Storage().V1().StorageClasses(), cfg.Sharing
 	services := namespace.PeerServiceRule{Bounds: perPeer(cfg, peers.Lister(), serviceBounds), Synced: peers.Informer().HasSynced}
 	metadata := namespace.PeerMetadataRule{Metadata: perPeer(cfg, peers.Lister(), metadataOf), Synced: peers.Informer().HasSynced}
@@ -58,24 +58,24 @@ func serviceBounds(cfg config.Config) rules.ServiceBounds {
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request
 // would be accepted as well, and role controller checks the objects again.
-func lenient(decide func(context.Context, *admissionv1.AdmissionRequest) (admit.Response, error)) admit.Func {
-	return func(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func lenient(decide func(context.Context, *admissionv1.AdmissionRequest) (serve.Decision, error)) serve.Rule {
+	return func(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 		answer, err := decide(ctx, req)
 		if err != nil {
-			return admit.Response{Allowed: true, Warnings: []string{fmt.Sprintf("the webhook of liqod could not check this: %v; the object's conditions show the result of liqod's own check", err)}}
+			return serve.Decision{Allowed: true, Warnings: []string{fmt.Sprintf("the webhook of liqod could not check this: %v; the object's conditions show the result of liqod's own check", err)}}
 		}
 		return answer
 	}
 }
 
 // measure has the duration and the result of each decision counted.
-func measure(registry prometheus.Registerer, rules map[string]admit.Func) error {
+func measure(registry prometheus.Registerer, rules map[string]serve.Rule) error {
 	durations := histogram("liqod_webhook_seconds", "Time until the webhook decided; webhook is the path of the rule, result is allowed, changed or denied.", "webhook", "result")
 	if err := registry.Register(durations); err != nil {
 		return fmt.Errorf("registering the metrics of the webhook: %w", err)
 	}
 	for path, decide := range rules {
-		rules[path] = func(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+		rules[path] = func(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 			start := time.Now()
 			answer := decide(ctx, req)
 			durations.WithLabelValues(path, decisionOf(answer)).Observe(time.Since(start).Seconds())
@@ -85,7 +85,7 @@ func measure(registry prometheus.Registerer, rules map[string]admit.Func) error 
 	return nil
 }
 
-func decisionOf(answer admit.Response) string {
+func decisionOf(answer serve.Decision) string {
 	switch {
 	case !answer.Allowed:
 		return "denied"

@@ -20,7 +20,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.AdmissionRequest {
@@ -37,7 +37,7 @@ func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.A
 }
 
 // newRules returns the rules with filled caches, and clients that keep what they are asked.
-func newRules(t testing.TB, core []runtime.Object, liqo ...runtime.Object) (map[string]admit.Func, *fake.Clientset, *liqofake.Clientset) {
+func newRules(t testing.TB, core []runtime.Object, liqo ...runtime.Object) (map[string]serve.Rule, *fake.Clientset, *liqofake.Clientset) {
 	t.Helper()
 	kube, ours := fake.NewClientset(core...), liqofake.NewSimpleClientset(liqo...)
 	own := externalversions.NewSharedInformerFactory(ours, 0)

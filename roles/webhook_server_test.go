@@ -25,8 +25,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/liqod/liqod/kube/admit"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
 )
@@ -179,9 +178,9 @@ func startWebhook(ctx context.Context, t *testing.T, drain time.Duration, clk cl
 
 func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook, clk clock.WithTicker, closed func(string)) (address string, done <-chan error) {
 	t.Helper()
-	data, _, err := certs.Ensure(nil, []string{"webhook"}, time.Now())
+	data, _, err := serve.EnsureCertificates(nil, []string{"webhook"}, time.Now())
 	require.NoError(t, err)
-	source := &certs.Source{}
+	source := &serve.Certificate{}
 	require.NoError(t, source.Set(data))
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -192,7 +191,7 @@ func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook
 	cfg.Webhook.Address = address
 	ended := make(chan error, 1)
 	go func() {
-		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk, Closed: closed}, source, map[string]admit.Func{mutatePodPath: namespace.PodRule{}.Decide}, func() {})(ctx)
+		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk, Closed: closed}, source, map[string]serve.Rule{mutatePodPath: namespace.PodRule{}.Decide}, func() {})(ctx)
 	}()
 	return address, ended
 }

@@ -1,5 +1,8 @@
 // Package serve is the server of every role that clients reach. It limits their connections,
-// the time that each of them may take, and the size of headers.
+// the time that each of them may take, and the size of headers. It also creates and renews
+// serving certificates: those of a webhook come from an authority in a Secret, and those of a
+// kubelet's server from the cluster's signer. For a webhook, it decodes reviews, calls a pure
+// function, and encodes its answer. The package has no liqod types.
 package serve
 
 import (

@@ -25,8 +25,8 @@ import (
 // within is a deadline for what comes at once, or at a timeout of the server.
 const within = time.Minute
 
-// run starts a server with the limits of a test, and returns its address.
-func run(t *testing.T, change func(*Config)) string {
+// started runs a server with the limits of a test, and returns its address.
+func started(t *testing.T, change func(*Config)) string {
 	t.Helper()
 	cfg := Config{
 		Address: "127.0.0.1:0", Connections: 100, PerAddress: 100, Headers: 1 << 10, Request: time.Hour, Answer: time.Hour,
@@ -91,13 +91,13 @@ func TestClientsThatStall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requireCut(t, send(t, run(t, short), text))
+			requireCut(t, send(t, started(t, short), text))
 		})
 	}
 	for name, text := range map[string]string{"no handshake": "", "half a handshake": "\x16\x03\x01\x02\x00\x01"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requireCut(t, send(t, run(t, func(c *Config) {
+			requireCut(t, send(t, started(t, func(c *Config) {
 				short(c)
 				c.TLS = certificate(t)
 			}), text))
@@ -106,7 +106,7 @@ func TestClientsThatStall(t *testing.T) {
 	t.Run("an answer that nobody reads", func(t *testing.T) {
 		t.Parallel()
 		ended := make(chan error, 1)
-		send(t, run(t, func(c *Config) {
+		send(t, started(t, func(c *Config) {
 			c.Answer = 50 * time.Millisecond
 			c.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { ended <- endless(w) })
 		}), get)
@@ -130,7 +130,7 @@ func TestUnbounded(t *testing.T) {
 	t.Parallel()
 	const limit = 100 * time.Millisecond
 	ended := make(chan error, 1)
-	address := run(t, func(c *Config) {
+	address := started(t, func(c *Config) {
 		c.Request, c.Answer = limit, limit
 		c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/endless" {
@@ -162,7 +162,7 @@ func TestUnbounded(t *testing.T) {
 // TestLargeHeaders: the server reads a little more than the limit, and no further.
 func TestLargeHeaders(t *testing.T) {
 	t.Parallel()
-	address := run(t, func(*Config) {})
+	address := started(t, func(*Config) {})
 	answer, err := http.ReadResponse(bufio.NewReader(send(t, address, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("a", 8<<10))), nil)
 	if err == nil { // else the connection was closed with what it had not read
 		require.NoError(t, answer.Body.Close())
@@ -173,7 +173,7 @@ func TestLargeHeaders(t *testing.T) {
 // TestOneRequestPerConnection: a client that offers HTTP/2 gets HTTP/1.1.
 func TestOneRequestPerConnection(t *testing.T) {
 	t.Parallel()
-	address := run(t, func(c *Config) { c.TLS = certificate(t) })
+	address := started(t, func(c *Config) { c.TLS = certificate(t) })
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}}).DialContext(t.Context(), "tcp", address) //nolint:gosec // a test
 	require.NoError(t, err)
 	defer conn.Close()
@@ -224,7 +224,7 @@ func TestServerUnderIdleConnections(t *testing.T) {
 	t.Parallel()
 	const most, flood = 10, 200
 	var closed atomic.Int32
-	address := run(t, func(c *Config) {
+	address := started(t, func(c *Config) {
 		c.Connections, c.PerAddress, c.Count = most, most, func() { closed.Add(1) }
 	})
 	var idle []net.Conn

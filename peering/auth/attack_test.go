@@ -24,7 +24,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -296,9 +296,9 @@ func served(t *testing.T) (address, ca string) {
 func serveWorld(t *testing.T, change ...func(*Config)) (w *world, address, ca string) {
 	t.Helper()
 	now := time.Now()
-	data, _, err := certs.Ensure(nil, []string{"milan"}, now)
+	data, _, err := serve.EnsureCertificates(nil, []string{"milan"}, now)
 	require.NoError(t, err)
-	var source certs.Source
+	var source serve.Certificate
 	require.NoError(t, source.Set(data))
 	block, _ := pem.Decode(source.Bundle())
 	authority, err := x509.ParseCertificate(block.Bytes)

@@ -14,8 +14,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -28,7 +28,7 @@ func offering(fc *corev1beta1.ForeignCluster) {
 func newOffering(t *testing.T, change ...func(*corev1beta1.ForeignCluster)) *rig {
 	t.Helper()
 	r := newRig(t, append([]func(*corev1beta1.ForeignCluster){offering}, change...)...)
-	data, _, err := certs.Ensure(nil, []string{"rome"}, time.Now())
+	data, _, err := serve.EnsureCertificates(nil, []string{"rome"}, time.Now())
 	require.NoError(t, err)
 	_, err = r.core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -30,8 +30,8 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -45,8 +45,8 @@ const (
 type provider struct {
 	t      *testing.T
 	server *httptest.Server
-	ca     *certs.Pair // of the endpoint
-	signer *certs.Pair // of client certificates
+	ca     *serve.Pair // of the endpoint
+	signer *serve.Pair // of client certificates
 	token  trust.Token
 	now    func() time.Time
 
@@ -69,11 +69,11 @@ func newProvider(t *testing.T, now func() time.Time) *provider {
 	t.Helper()
 	p := &provider{t: t, now: now, keys: map[string]bool{}, users: map[string]bool{}}
 	var err error
-	p.ca, err = certs.NewCA("endpoint", time.Now(), 24*time.Hour)
+	p.ca, err = serve.NewCA("endpoint", time.Now(), 24*time.Hour)
 	require.NoError(t, err)
-	p.signer, err = certs.NewCA("cluster", time.Now(), 24*time.Hour)
+	p.signer, err = serve.NewCA("cluster", time.Now(), 24*time.Hour)
 	require.NoError(t, err)
-	serving, err := certs.NewServing(p.ca, []string{"127.0.0.1"}, time.Now(), time.Hour)
+	serving, err := serve.NewCertificate(p.ca, []string{"127.0.0.1"}, time.Now(), time.Hour)
 	require.NoError(t, err)
 	certificate := serving.TLS()
 	certificate.Certificate = append(certificate.Certificate, p.ca.Cert.Raw)

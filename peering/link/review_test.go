@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 func TestReview(t *testing.T) {
 	t.Parallel()
-	data, _, err := certs.Ensure(nil, []string{"milan.example"}, time.Now())
+	data, _, err := serve.EnsureCertificates(nil, []string{"milan.example"}, time.Now())
 	require.NoError(t, err)
-	ca := string(data[certs.BundleKey])
+	ca := string(data[serve.BundleKey])
 	turin := milan("")
 	turin.Name, turin.Spec.ClusterID, turin.Spec.AddressRanges = "turin", "turin", []string{"10.43.0.0/16"}
 	type change = func(*corev1beta1.ForeignCluster)

@@ -10,7 +10,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // Rule is the webhook's rule for ForeignClusters.
@@ -23,19 +23,19 @@ type Rule struct {
 }
 
 // Decide judges what is written. An error says that the cache could not be read.
-func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
-	obj, old, answer := admit.Objects[corev1beta1.ForeignCluster](req)
+func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
+	obj, old, answer := serve.Objects[corev1beta1.ForeignCluster](req)
 	switch {
 	case answer != nil:
 		return *answer, nil
 	case obj.DeletionTimestamp != nil:
-		return admit.Allow(), nil
+		return serve.Allow(), nil
 	case !r.Synced():
-		return admit.Response{}, errors.New("the ForeignClusters are not read yet")
+		return serve.Decision{}, errors.New("the ForeignClusters are not read yet")
 	}
 	all, err := r.ForeignClusters.List(labels.Everything())
 	if err != nil {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	review := Review{New: obj, Old: old, ClusterID: r.ClusterID}
 	for _, fc := range all {
@@ -43,5 +43,5 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admi
 			review.Others = append(review.Others, fc)
 		}
 	}
-	return admit.Verdict(review.Judge()), nil
+	return serve.Verdict(review.Judge()), nil
 }

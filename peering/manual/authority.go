@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -25,9 +25,9 @@ func Authority(ctx context.Context, kube kubernetes.Interface, namespace string)
 	if err != nil {
 		return "", fmt.Errorf("reading secret %s/%s: %w", namespace, corev1beta1.AuthCertificatesName, err)
 	}
-	block, _ := pem.Decode(secret.Data[certs.BundleKey])
+	block, _ := pem.Decode(secret.Data[serve.BundleKey])
 	if block == nil {
-		return "", fmt.Errorf("secret %s/%s has no certificate in %s", namespace, secret.Name, certs.BundleKey)
+		return "", fmt.Errorf("secret %s/%s has no certificate in %s", namespace, secret.Name, serve.BundleKey)
 	}
 	ca, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {

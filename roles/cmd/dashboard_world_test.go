@@ -26,7 +26,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -88,7 +88,7 @@ func (p *painted) ago(d time.Duration) metav1.Time { return metav1.NewTime(p.now
 
 func (p *painted) installation(t *testing.T) {
 	t.Helper()
-	ca, err := certs.NewCA("test", p.now, 24*time.Hour)
+	ca, err := serve.NewCA("test", p.now, 24*time.Hour)
 	require.NoError(t, err)
 	labels := map[string]string{"app.kubernetes.io/name": "liqod"}
 	p.core = append(p.core,

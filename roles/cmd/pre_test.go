@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -332,9 +332,9 @@ func TestCheckTokenAndTheCluster(t *testing.T) {
 // fingerprint of that.
 func serveTLS(t *testing.T, server *httptest.Server) string {
 	t.Helper()
-	ca, err := certs.NewCA("authentication", time.Now(), time.Hour)
+	ca, err := serve.NewCA("authentication", time.Now(), time.Hour)
 	require.NoError(t, err)
-	serving, err := certs.NewServing(ca, []string{"milan.example"}, time.Now(), time.Hour)
+	serving, err := serve.NewCertificate(ca, []string{"milan.example"}, time.Now(), time.Hour)
 	require.NoError(t, err)
 	certificate := serving.TLS()
 	certificate.Certificate = append(certificate.Certificate[:1:1], ca.Cert.Raw)

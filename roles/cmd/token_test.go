@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -19,7 +19,7 @@ import (
 func provider(t *testing.T) *cluster {
 	t.Helper()
 	c := installation(t, "milan")
-	data, _, err := certs.Ensure(nil, []string{"milan"}, time.Now())
+	data, _, err := serve.EnsureCertificates(nil, []string{"milan"}, time.Now())
 	require.NoError(t, err)
 	_, err = c.core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data}, metav1.CreateOptions{})
 	require.NoError(t, err)

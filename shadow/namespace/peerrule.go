@@ -17,7 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -26,15 +26,15 @@ import (
 func ofPeer[T any, P interface {
 	*T
 	metav1.Object
-}](req *admissionv1.AdmissionRequest, objects string, known func() bool) (obj, old P, peer string, answer *admit.Response) {
-	obj, old, answer = admit.Objects[T, P](req)
+}](req *admissionv1.AdmissionRequest, objects string, known func() bool) (obj, old P, peer string, answer *serve.Decision) {
+	obj, old, answer = serve.Objects[T, P](req)
 	peer = corev1beta1.PeerOfUser(req.UserInfo.Username)
 	switch {
 	case answer != nil:
 	case peer == "":
-		answer = new(admit.Allow())
+		answer = new(serve.Allow())
 	case !known():
-		answer = &admit.Response{Message: "the webhook of liqod does not know the " + objects + " of this cluster yet: try again", Code: http.StatusServiceUnavailable}
+		answer = &serve.Decision{Message: "the webhook of liqod does not know the " + objects + " of this cluster yet: try again", Code: http.StatusServiceUnavailable}
 	}
 	return obj, old, peer, answer
 }
@@ -50,12 +50,12 @@ type PeerServiceRule struct {
 }
 
 // Decide refuses a Service outside of the bounds.
-func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	s, old, peer, answer := ofPeer[corev1.Service](req, "ForeignClusters", r.Synced)
 	if answer != nil {
 		return *answer
 	}
-	return admit.Verdict(r.Bounds(peer).Refuse(s, old), nil)
+	return serve.Verdict(r.Bounds(peer).Refuse(s, old), nil)
 }
 
 // PeerMetadataRule is the webhook's rule for labels and annotations of everything that peers
@@ -68,7 +68,7 @@ type PeerMetadataRule struct {
 }
 
 // Decide removes labels and annotations that peers may not set.
-func (r PeerMetadataRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PeerMetadataRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	obj, old, peer, answer := ofPeer[metav1.PartialObjectMetadata](req, "ForeignClusters", r.Synced)
 	if answer != nil {
 		return *answer
@@ -79,16 +79,16 @@ func (r PeerMetadataRule) Decide(_ context.Context, req *admissionv1.AdmissionRe
 	}
 	kept, leftOut := r.Metadata(peer).Keep(req.Kind.Kind, rules.Marks{Labels: obj.Labels, Annotations: obj.Annotations}, before)
 	if len(leftOut) == 0 {
-		return admit.Allow()
+		return serve.Allow()
 	}
-	var patch []admit.Operation
+	var patch []serve.Operation
 	if !maps.Equal(kept.Annotations, obj.Annotations) {
-		patch = append(patch, admit.Operation{Op: "replace", Path: "/metadata/annotations", Value: kept.Annotations})
+		patch = append(patch, serve.Operation{Op: "replace", Path: "/metadata/annotations", Value: kept.Annotations})
 	}
 	if !maps.Equal(kept.Labels, obj.Labels) {
-		patch = append(patch, admit.Operation{Op: "replace", Path: "/metadata/labels", Value: kept.Labels})
+		patch = append(patch, serve.Operation{Op: "replace", Path: "/metadata/labels", Value: kept.Labels})
 	}
-	answer = new(admit.Allow(patch...))
+	answer = new(serve.Allow(patch...))
 	answer.Warnings = []string{fmt.Sprintf("labels and annotations left out: %s: this cluster accepts from peers the annotations of its setting %s, and no label of %s",
 		rules.NamedKeys(leftOut), rules.AnnotationsSetting, rules.LabelsSetting)}
 	return *answer
@@ -104,16 +104,16 @@ type PeerIngressRule struct {
 }
 
 // Decide refuses an Ingress for a host that another one uses, or that is outside of the bounds.
-func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	ing, _, peer, answer := ofPeer[networkingv1.Ingress](req, "Ingresses", r.Synced)
 	if answer != nil {
 		return *answer
 	}
 	there, err := r.Ingresses.List(labels.Everything())
 	if err != nil {
-		return admit.Response{Message: "listing Ingresses: " + err.Error(), Code: http.StatusServiceUnavailable}
+		return serve.Decision{Message: "listing Ingresses: " + err.Error(), Code: http.StatusServiceUnavailable}
 	}
-	return admit.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
+	return serve.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
 }
 
 // PeerClaimRule is the webhook's rule for PersistentVolumeClaims that peers create. A policy
@@ -125,12 +125,12 @@ type PeerClaimRule struct {
 }
 
 // Decide refuses a claim that would get a volume that is there already.
-func (r PeerClaimRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PeerClaimRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	claim, _, _, answer := ofPeer[corev1.PersistentVolumeClaim](req, "StorageClasses", r.Synced)
 	if answer != nil {
 		return *answer
 	}
-	return admit.Verdict(r.Bounds.Refuse(claim), nil)
+	return serve.Verdict(r.Bounds.Refuse(claim), nil)
 }
 
 // PeerSessionRule is the webhook's rule for exec, attach and port-forward by peers. RBAC gives
@@ -141,19 +141,19 @@ type PeerSessionRule struct {
 }
 
 // Decide refuses a session with a pod that was not made for a ShadowPod.
-func (r PeerSessionRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PeerSessionRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	if corev1beta1.PeerOfUser(req.UserInfo.Username) == "" {
-		return admit.Allow()
+		return serve.Allow()
 	}
 	pod, err := r.Pods.Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return admit.Response{Message: fmt.Sprintf("pod %s/%s does not exist", req.Namespace, req.Name), Code: http.StatusNotFound}
+		return serve.Decision{Message: fmt.Sprintf("pod %s/%s does not exist", req.Namespace, req.Name), Code: http.StatusNotFound}
 	}
 	if err != nil {
-		return admit.Response{Message: fmt.Sprintf("reading pod %s/%s: %v", req.Namespace, req.Name, err), Code: http.StatusServiceUnavailable}
+		return serve.Decision{Message: fmt.Sprintf("reading pod %s/%s: %v", req.Namespace, req.Name, err), Code: http.StatusServiceUnavailable}
 	}
 	if pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod && pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] != "" {
-		return admit.Allow()
+		return serve.Allow()
 	}
-	return admit.Deny(fmt.Sprintf("pod %s/%s was not made for a ShadowPod: a peer may exec, attach and port-forward only to pods that its ShadowPods ask for, and no setting allows more", req.Namespace, req.Name))
+	return serve.Deny(fmt.Sprintf("pod %s/%s was not made for a ShadowPod: a peer may exec, attach and port-forward only to pods that its ShadowPods ask for, and no setting allows more", req.Namespace, req.Name))
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -111,7 +111,7 @@ func TestPeersMetadata(t *testing.T) {
 		} {
 			answer := rule.Decide(t.Context(), tc.req)
 			require.True(t, answer.Allowed, name)
-			require.Equal(t, []admit.Operation{
+			require.Equal(t, []serve.Operation{
 				{Op: "replace", Path: "/metadata/annotations", Value: tc.annotations}, {Op: "replace", Path: "/metadata/labels", Value: tc.labels},
 			}, answer.Patch, "%s %s", kind, name)
 			require.Len(t, answer.Warnings, 1, name)
@@ -124,7 +124,7 @@ func TestPeersMetadata(t *testing.T) {
 			"nothing to leave out": of(metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"note": "a"}}, peer),
 			"as it was":            of(old, peer, old),
 		} {
-			require.Equal(t, admit.Allow(), rule.Decide(t.Context(), req), "%s %s", kind, name)
+			require.Equal(t, serve.Allow(), rule.Decide(t.Context(), req), "%s %s", kind, name)
 		}
 	}
 	require.Equal(t, int32(400), rule.Decide(t.Context(), written(t, peer, "text")).Code)
@@ -188,11 +188,11 @@ func TestPeerSessions(t *testing.T) {
 	}
 	kube := fake.NewClientset(pod("own", offloadingv1beta1.ManagedByShadowPod, "uid"), pod("guest", "", ""), pod("other", "somebody", "uid"), pod("half", offloadingv1beta1.ManagedByShadowPod, ""))
 	sessions := PeerSessionRule{Pods: kube.CoreV1()}
-	ask := func(user, name string) admit.Response {
+	ask := func(user, name string) serve.Decision {
 		return sessions.Decide(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Connect, Namespace: "shop-rome", Name: name, UserInfo: authenticationv1.UserInfo{Username: user}})
 	}
 	for _, user := range []string{"liqo.io:peer:rome:1", "system:serviceaccount:liqo-tenant-rome:peer-1"} {
-		require.Equal(t, admit.Allow(), ask(user, "own"), user)
+		require.Equal(t, serve.Allow(), ask(user, "own"), user)
 		for _, name := range []string{"guest", "other", "half"} {
 			answer := ask(user, name)
 			require.False(t, answer.Allowed, name)
@@ -203,7 +203,7 @@ func TestPeerSessions(t *testing.T) {
 	}
 	kube.ClearActions()
 	for _, user := range []string{"kubernetes-admin", "system:serviceaccount:liqo-tenant-rome:vk-rome"} {
-		require.Equal(t, admit.Allow(), ask(user, "guest"), user)
+		require.Equal(t, serve.Allow(), ask(user, "guest"), user)
 	}
 	require.Empty(t, kube.Actions(), "sessions of others cost nothing")
 	kube.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("down") })

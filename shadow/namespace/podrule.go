@@ -16,7 +16,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -34,44 +34,44 @@ type PodRule struct {
 
 // Decide changes the creation of a pod as its namespace's offloading says. In an update of a
 // pod it keeps the toleration that the creation has added.
-func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	switch {
 	case req.Namespace == r.OwnNamespace:
-		return admit.Allow()
+		return serve.Allow()
 	case req.Operation == admissionv1.Create:
 		return r.create(ctx, req)
 	case req.Operation == admissionv1.Update && req.SubResource == "":
 		return update(req)
 	default:
-		return admit.Allow()
+		return serve.Allow()
 	}
 }
 
 // update depends on the pod alone: the pod keeps its toleration also where the namespace is
 // offloaded in another way by now.
-func update(req *admissionv1.AdmissionRequest) admit.Response {
+func update(req *admissionv1.AdmissionRequest) serve.Decision {
 	var old, pod corev1.Pod
 	if err := json.Unmarshal(req.OldObject.Raw, &old); err != nil {
-		return admit.Response{Message: "reading the pod as it was: " + err.Error(), Code: http.StatusBadRequest}
+		return serve.Decision{Message: "reading the pod as it was: " + err.Error(), Code: http.StatusBadRequest}
 	}
 	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
-		return admit.Response{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
+		return serve.Decision{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
 	}
 	patch, err := operations(&pod, rules.KeepToleration(&old, &pod))
 	if err != nil {
-		return admit.Response{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
+		return serve.Decision{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
 	}
-	return admit.Allow(patch...)
+	return serve.Allow(patch...)
 }
 
-func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	var pod corev1.Pod
 	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
-		return admit.Response{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
+		return serve.Decision{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
 	}
 	offloading, err := r.offloading(ctx, req.Namespace)
 	if err != nil {
-		return admit.Response{Message: err.Error(), Code: http.StatusServiceUnavailable}
+		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	spec := offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}
 	if offloading != nil {
@@ -79,15 +79,15 @@ func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	}
 	want, err := rules.Offload(&pod, spec.PodOffloadingStrategy, spec.ClusterSelector)
 	if err != nil {
-		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
+		return serve.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
 	}
 	annotations, err := r.annotations(ctx, req.Namespace)
 	if err != nil {
-		return admit.Response{Message: err.Error(), Code: http.StatusServiceUnavailable}
+		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	keep, err := offloadingv1beta1.KeptOnProviderLoss(annotations)
 	if err != nil {
-		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
+		return serve.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
 	}
 	// A pod that may land on a node of this cluster gets it from the vkubelet, once it is on a
 	// virtual node.
@@ -96,17 +96,17 @@ func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	}
 	patch, err := operations(&pod, want)
 	if err != nil {
-		return admit.Response{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
+		return serve.Decision{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
 	}
-	return admit.Allow(patch...)
+	return serve.Allow(patch...)
 }
 
-func operations(have, want *corev1.Pod) ([]admit.Operation, error) {
+func operations(have, want *corev1.Pod) ([]serve.Operation, error) {
 	patch, err := rules.OffloadPatch(have, want)
 	if err != nil || len(patch) == 0 {
 		return nil, err
 	}
-	var steps []admit.Operation
+	var steps []serve.Operation
 	return steps, json.Unmarshal(patch, &steps)
 }
 

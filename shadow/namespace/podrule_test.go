@@ -17,7 +17,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // TestPodRuleOnProviderLoss: the annotation of the namespace decides, also where only the
@@ -78,16 +78,16 @@ func TestPodRuleAtUpdate(t *testing.T) {
 	ours := corev1.Toleration{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}
 	own, other := corev1.Toleration{Key: "team", Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "more", Value: "x"}
 	narrow := corev1.Toleration{Key: ours.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
-	add := func(path string, value any) []admit.Operation {
+	add := func(path string, value any) []serve.Operation {
 		raw, err := json.Marshal(value)
 		require.NoError(t, err)
-		return []admit.Operation{{Op: "add", Path: path, Value: json.RawMessage(raw)}}
+		return []serve.Operation{{Op: "add", Path: path, Value: json.RawMessage(raw)}}
 	}
 	type list = []corev1.Toleration
 	for name, tc := range map[string]struct {
 		old, written list
 		change       func(*admissionv1.AdmissionRequest)
-		patch        []admit.Operation
+		patch        []serve.Operation
 	}{
 		"its own list":                  {old: list{own, ours}, written: list{own, other}, patch: add("/spec/tolerations/-", ours)},
 		"no list":                       {old: list{ours}, patch: add("/spec/tolerations", list{ours})},

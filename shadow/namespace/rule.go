@@ -12,7 +12,7 @@ import (
 
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // OffloadingRule is the webhook's rule for NamespaceOffloadings.
@@ -28,24 +28,24 @@ type OffloadingRule struct {
 }
 
 // Decide judges what is written. An error says that the API server could not be asked.
-func (r OffloadingRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
-	obj, old, answer := admit.Objects[offloadingv1beta1.NamespaceOffloading](req)
+func (r OffloadingRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
+	obj, old, answer := serve.Objects[offloadingv1beta1.NamespaceOffloading](req)
 	switch {
 	case answer != nil:
 		return *answer, nil
 	case obj.DeletionTimestamp != nil:
-		return admit.Allow(), nil
+		return serve.Allow(), nil
 	case !r.Synced():
-		return admit.Response{}, errors.New("the VirtualNodes are not read yet")
+		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
 	}
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})
 	if err != nil {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	nodes, err := r.VirtualNodes.List(labels.Everything())
 	if err != nil {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	review := Review{New: obj, Old: old, Namespace: ns, VirtualNodes: nodes, OwnNamespace: r.OwnNamespace, ClusterID: r.ClusterID}
-	return admit.Verdict(review.Judge()), nil
+	return serve.Verdict(review.Judge()), nil
 }

@@ -13,7 +13,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -29,28 +29,28 @@ type Rule struct {
 // Decide judges a creation by a peer, under the Quotas of that peer. The labels of the
 // ShadowPod do not count: by the answers, a peer would read the Quotas of another one. An
 // error says that the caches could not be read.
-func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
+func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
 	peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
 	if req.Operation != admissionv1.Create || req.SubResource != "" || peer == "" {
-		return admit.Allow(), nil
+		return serve.Allow(), nil
 	}
 	for _, synced := range r.Synced {
 		if !synced() {
-			return admit.Allow(), nil
+			return serve.Allow(), nil
 		}
 	}
 	var shadow offloadingv1beta1.ShadowPod
 	if err := json.Unmarshal(req.Object.Raw, &shadow); err != nil {
-		return admit.Response{Message: "reading the ShadowPod: " + err.Error(), Code: http.StatusBadRequest}, nil
+		return serve.Decision{Message: "reading the ShadowPod: " + err.Error(), Code: http.StatusBadRequest}, nil
 	}
 	quotas, err := r.Quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
 	if err != nil {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	ranges, err := r.LimitRanges.LimitRanges(req.Namespace).List(labels.Everything())
 	if err != nil {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	refused := rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}.Judge()
-	return admit.Verdict(refused, nil), nil
+	return serve.Verdict(refused, nil), nil
 }

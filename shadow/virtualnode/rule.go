@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // Rule is the webhook's rule for VirtualNodes.
@@ -29,19 +29,19 @@ type Rule struct {
 }
 
 // Decide judges what is written. An error says that the API server could not be asked.
-func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
-	obj, old, answer := admit.Objects[offloadingv1beta1.VirtualNode](req)
+func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
+	obj, old, answer := serve.Objects[offloadingv1beta1.VirtualNode](req)
 	switch {
 	case answer != nil:
 		return *answer, nil
 	case obj.DeletionTimestamp != nil:
-		return admit.Allow(), nil
+		return serve.Allow(), nil
 	case !r.Synced():
-		return admit.Response{}, errors.New("the VirtualNodes are not read yet")
+		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
 	}
 	all, err := r.VirtualNodes.List(labels.Everything())
 	if err != nil {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	review := Review{New: obj, Old: old}
 	for _, vn := range all {
@@ -54,12 +54,12 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (ad
 	case err == nil:
 		review.Node = node
 	case !apierrors.IsNotFound(err):
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	_, err = r.Liqo.SharingV1alpha1().ResourceOffers(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return admit.Response{}, err
+		return serve.Decision{}, err
 	}
 	review.Offer = err == nil
-	return admit.Verdict(review.Judge()), nil
+	return serve.Verdict(review.Judge()), nil
 }

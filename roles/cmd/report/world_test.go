@@ -16,7 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/serve"
 )
 
 var now = time.Date(2030, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -34,7 +34,7 @@ func well(kind, message string) []metav1.Condition {
 // healthy is rome, which uses milan and lets it use rome too; everything is well.
 func healthy(t *testing.T) *Snapshot {
 	t.Helper()
-	ca, err := certs.NewCA("test", now, 24*time.Hour)
+	ca, err := serve.NewCA("test", now, 24*time.Hour)
 	require.NoError(t, err)
 	s := &Snapshot{
 		Taken: now, Program: "liqod", Namespace: "liqod", ClusterID: "rome", Kubernetes: "v1.36.3", Kinds: kinds, Unread: map[string]error{},

@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"crypto/tls"
@@ -18,7 +18,7 @@ const keptFile = "kubelet-server.pem"
 
 // restore uses the certificate that an earlier process has stored, if it is valid for the
 // current names and addresses of the server.
-func (k *KubeletServing) restore(now time.Time) {
+func (k *KubeletCertificate) restore(now time.Time) {
 	if k.cfg.Directory == "" {
 		return
 	}
@@ -31,7 +31,7 @@ func (k *KubeletServing) restore(now time.Time) {
 	k.issued.Store(true)
 }
 
-func (k *KubeletServing) kept(now time.Time) (*tls.Certificate, error) {
+func (k *KubeletCertificate) kept(now time.Time) (*tls.Certificate, error) {
 	data, err := os.ReadFile(k.keptPath())
 	if err != nil {
 		return nil, fmt.Errorf("reading the stored certificate: %w", err)
@@ -60,7 +60,7 @@ func (k *KubeletServing) kept(now time.Time) (*tls.Certificate, error) {
 
 // keep stores the certificate for the next process in this place. Without it, that process
 // requests another one.
-func (k *KubeletServing) keep(cert *tls.Certificate) {
+func (k *KubeletCertificate) keep(cert *tls.Certificate) {
 	if k.cfg.Directory == "" {
 		return
 	}
@@ -69,7 +69,7 @@ func (k *KubeletServing) keep(cert *tls.Certificate) {
 	}
 }
 
-func (k *KubeletServing) write(cert *tls.Certificate) error {
+func (k *KubeletCertificate) write(cert *tls.Certificate) error {
 	var data []byte
 	for _, der := range cert.Certificate {
 		data = append(data, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
@@ -99,4 +99,4 @@ func (k *KubeletServing) write(cert *tls.Certificate) error {
 	return nil
 }
 
-func (k *KubeletServing) keptPath() string { return filepath.Join(k.cfg.Directory, keptFile) }
+func (k *KubeletCertificate) keptPath() string { return filepath.Join(k.cfg.Directory, keptFile) }

@@ -1,4 +1,4 @@
-package admit
+package serve
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
-
-	"github.com/liqod/liqod/kube/serve"
 )
 
 const (
@@ -78,7 +76,7 @@ type source struct {
 // enter waits for the turn of a request, and returns the function that ends it. If the
 // request has to be refused, free is nil, and enter returns an HTTP status and the limit.
 func (g *guard) enter(r *http.Request) (free func(), code int, why string) {
-	one, leave := g.source(serve.Neighbourhood(serve.Address(r.RemoteAddr)))
+	one, leave := g.source(Neighbourhood(Address(r.RemoteAddr)))
 	if one == nil {
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("more than %d clients or %d reviews of one client at a time", mostSources, mostWaiting)
 	}

@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Keys of the Secret of Ensure.
+// Keys of the Secret of EnsureCertificates.
 const (
 	// BundleKey holds the authorities that clients must trust, as in the caBundle of a
 	// webhook configuration. The signing authority is the first one.
@@ -30,13 +30,13 @@ const (
 	caName    = "serving-ca"
 )
 
-// Ensure returns the wanted data of a Secret for its current data, and whether they differ.
-// The data has an authority (10 years) and a serving certificate for hosts (1 year). Ensure
+// EnsureCertificates returns the wanted data of a Secret for its current data, and whether they differ.
+// The data has an authority (10 years) and a serving certificate for hosts (1 year). EnsureCertificates
 // renews each after two thirds of its life. A new authority is in the bundle for a day
 // before it signs. An old one stays in the bundle until the certificates that it signed
-// have expired. Ensure replaces values that it cannot decode, and keeps other keys of the
+// have expired. EnsureCertificates replaces values that it cannot decode, and keeps other keys of the
 // data. Callers call it at least daily. It does no I/O.
-func Ensure(have map[string][]byte, hosts []string, now time.Time) (map[string][]byte, bool, error) {
+func EnsureCertificates(have map[string][]byte, hosts []string, now time.Time) (map[string][]byte, bool, error) {
 	s := parseState(have, now)
 	if err := s.advance(hosts, now); err != nil {
 		return nil, false, err
@@ -97,7 +97,7 @@ func (s *state) advance(hosts []string, now time.Time) error {
 	if s.servingIsGood(hosts, now) {
 		return nil
 	}
-	s.serving, err = NewServing(s.ca, hosts, now, servingLifetime)
+	s.serving, err = NewCertificate(s.ca, hosts, now, servingLifetime)
 	return err
 }
 

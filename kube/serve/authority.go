@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ type AuthorityConfig struct {
 	Loop string
 	// Keeper has the Secret and what is in it. Its lister is that of Secrets. Its client writes the
 	// configurations, too.
-	Keeper Keeper
+	Keeper CertificateKeeper
 	// Secrets, Mutating and Validating may have further objects. The latter two are nil without
 	// a webhook.
 	Secrets    coreinformers.SecretInformer

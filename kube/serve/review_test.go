@@ -1,4 +1,4 @@
-package admit
+package serve
 
 import (
 	"bytes"
@@ -27,27 +27,27 @@ func post(t testing.TB, h http.Handler, contentType string, body []byte) *httpte
 	return w
 }
 
-func fixed(r Response) Func {
-	return func(context.Context, *admissionv1.AdmissionRequest) Response { return r }
+func fixed(r Decision) Rule {
+	return func(context.Context, *admissionv1.AdmissionRequest) Decision { return r }
 }
 
 func TestAnswers(t *testing.T) {
 	patch := Operation{Op: "add", Path: "/spec/tolerations/-", Value: map[string]any{"key": "k"}}
 	for name, tc := range map[string]struct {
-		decision Response
+		decision Decision
 		want     string
 	}{
 		"allowed": {Allow(), `{"uid":"u1","allowed":true}`},
 		"allowed with patch": {Allow(patch, Operation{Op: "remove", Path: "/x"}, Operation{Op: "replace", Path: "/y", Value: false}),
 			`{"uid":"u1","allowed":true,"patchType":"JSONPatch","patch":` + encoded(t, `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"k"}},{"op":"remove","path":"/x"},{"op":"replace","path":"/y","value":false}]`) + `}`},
 		"denied":            {Deny("no"), `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403}}`},
-		"denied as invalid": {Response{Message: "no", Code: 422}, `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","code":422}}`},
-		"denied drops the patch": {Response{Message: "no", Patch: []Operation{patch}},
+		"denied as invalid": {Decision{Message: "no", Code: 422}, `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","code":422}}`},
+		"denied drops the patch": {Decision{Message: "no", Patch: []Operation{patch}},
 			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403}}`},
-		"warned": {Response{Allowed: true, Warnings: []string{"old"}}, `{"uid":"u1","allowed":true,"warnings":["old"]}`},
+		"warned": {Decision{Allowed: true, Warnings: []string{"old"}}, `{"uid":"u1","allowed":true,"warnings":["old"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := post(t, Handler(zap.NewNop(), fixed(tc.decision)), "application/json; charset=utf-8", []byte(goodReview))
+			w := post(t, Reviews(zap.NewNop(), fixed(tc.decision)), "application/json; charset=utf-8", []byte(goodReview))
 			require.Equal(t, http.StatusOK, w.Code)
 			require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 			require.JSONEq(t, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":`+tc.want+`}`, w.Body.String())
@@ -65,7 +65,7 @@ func encoded(t *testing.T, patch string) string {
 
 func TestRequestReachesTheFunction(t *testing.T) {
 	var got *admissionv1.AdmissionRequest
-	post(t, Handler(zap.NewNop(), func(_ context.Context, req *admissionv1.AdmissionRequest) Response {
+	post(t, Reviews(zap.NewNop(), func(_ context.Context, req *admissionv1.AdmissionRequest) Decision {
 		got = req
 		return Allow()
 	}), "application/json", []byte(goodReview))
@@ -74,7 +74,7 @@ func TestRequestReachesTheFunction(t *testing.T) {
 }
 
 func TestMalformedInput(t *testing.T) {
-	never := func(context.Context, *admissionv1.AdmissionRequest) Response { panic("reached") }
+	never := func(context.Context, *admissionv1.AdmissionRequest) Decision { panic("reached") }
 	for name, tc := range map[string]struct {
 		contentType, body string
 		code              int
@@ -90,22 +90,22 @@ func TestMalformedInput(t *testing.T) {
 		"larger than life": {"application/json", goodReview + strings.Repeat(" ", LargestReview), 413},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := post(t, Handler(zap.NewNop(), never), tc.contentType, []byte(tc.body))
+			w := post(t, Reviews(zap.NewNop(), never), tc.contentType, []byte(tc.body))
 			require.Equal(t, tc.code, w.Code, w.Body.String())
 		})
 	}
 	w := httptest.NewRecorder()
-	Handler(zap.NewNop(), never).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	Reviews(zap.NewNop(), never).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 }
 
 func TestFailuresOfTheFunction(t *testing.T) {
-	for name, decide := range map[string]Func{
-		"panic":            func(context.Context, *admissionv1.AdmissionRequest) Response { panic("secret") },
+	for name, decide := range map[string]Rule{
+		"panic":            func(context.Context, *admissionv1.AdmissionRequest) Decision { panic("secret") },
 		"impossible patch": fixed(Allow(Operation{Op: "add", Path: "/x", Value: func() {}})),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := post(t, Handler(zap.NewNop(), decide), "application/json", []byte(goodReview))
+			w := post(t, Reviews(zap.NewNop(), decide), "application/json", []byte(goodReview))
 			require.Equal(t, http.StatusInternalServerError, w.Code)
 			require.NotContains(t, w.Body.String(), "secret")
 		})
@@ -117,7 +117,7 @@ func FuzzHandler(f *testing.F) {
 		f.Add("application/json", []byte(seed))
 	}
 	f.Add("a/b; =", []byte("x"))
-	h := Handler(zap.NewNop(), fixed(Allow()))
+	h := Reviews(zap.NewNop(), fixed(Allow()))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
 		w := post(t, h, contentType, body)
 		if w.Code == http.StatusOK {

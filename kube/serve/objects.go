@@ -1,4 +1,4 @@
-package admit
+package serve
 
 import (
 	"encoding/json"
@@ -16,12 +16,12 @@ import (
 func Objects[T any, P interface {
 	*T
 	metav1.Object
-}](req *admissionv1.AdmissionRequest) (obj, old P, answer *Response) {
+}](req *admissionv1.AdmissionRequest) (obj, old P, answer *Decision) {
 	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update || req.SubResource != "" {
-		return nil, nil, &Response{Allowed: true}
+		return nil, nil, &Decision{Allowed: true}
 	}
-	unreadable := func(err error) *Response {
-		return &Response{Message: fmt.Sprintf("reading the %s: %v", req.Kind.Kind, err), Code: http.StatusBadRequest}
+	unreadable := func(err error) *Decision {
+		return &Decision{Message: fmt.Sprintf("reading the %s: %v", req.Kind.Kind, err), Code: http.StatusBadRequest}
 	}
 	obj = new(T)
 	if err := json.Unmarshal(req.Object.Raw, obj); err != nil {
@@ -39,9 +39,9 @@ func Objects[T any, P interface {
 
 // Verdict returns a refusal with the message refused. If refused is empty, it returns an
 // acceptance with the warnings.
-func Verdict(refused string, warnings []string) Response {
+func Verdict(refused string, warnings []string) Decision {
 	if refused != "" {
 		return Deny(refused)
 	}
-	return Response{Allowed: true, Warnings: warnings}
+	return Decision{Allowed: true, Warnings: warnings}
 }

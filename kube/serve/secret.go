@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Keeper stores the certificates of Ensure in a Secret. All fields are required. Several
+// CertificateKeeper stores the certificates of EnsureCertificates in a Secret. All fields are required. Several
 // Keepers may share a Secret: all but one get a conflict, and their callers retry.
-type Keeper struct {
+type CertificateKeeper struct {
 	Kube kubernetes.Interface
 	// Secrets may have further Secrets. An Authority sets it.
 	Secrets corelisters.SecretLister
@@ -29,7 +29,7 @@ type Keeper struct {
 
 // Keep returns the data of the Secret, after creating or renewing it where needed. Callers
 // call it at least daily.
-func (k Keeper) Keep(ctx context.Context) (map[string][]byte, error) {
+func (k CertificateKeeper) Keep(ctx context.Context) (map[string][]byte, error) {
 	have, err := k.Secrets.Secrets(k.Namespace).Get(k.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("reading the certificates: %w", err)
@@ -38,7 +38,7 @@ func (k Keeper) Keep(ctx context.Context) (map[string][]byte, error) {
 	if have != nil {
 		want = have.DeepCopy()
 	}
-	data, changed, err := Ensure(want.Data, k.Hosts, k.Clock.Now())
+	data, changed, err := EnsureCertificates(want.Data, k.Hosts, k.Clock.Now())
 	if err != nil {
 		return nil, fmt.Errorf("renewing the certificates: %w", err)
 	}

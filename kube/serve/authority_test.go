@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func TestAuthority(t *testing.T) {
 		trusted := func() string {
 			secret, err := secrets.Get(t.Context(), "certs", metav1.GetOptions{})
 			require.NoError(t, err)
-			var source Source
+			var source Certificate
 			require.NoError(t, source.Set(secret.Data))
 			m, err := mutating.Get(t.Context(), "liqod", metav1.GetOptions{})
 			require.NoError(t, err)
@@ -72,7 +72,7 @@ func runAuthority(t *testing.T, kube *fake.Clientset) (stop func()) {
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	configurations := factory.Admissionregistration().V1()
 	a, err := NewAuthority(AuthorityConfig{
-		Keeper:  Keeper{Kube: kube, Namespace: "liqod", Name: "certs", Hosts: []string{"liqod-webhook.liqod.svc"}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)},
+		Keeper:  CertificateKeeper{Kube: kube, Namespace: "liqod", Name: "certs", Hosts: []string{"liqod-webhook.liqod.svc"}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)},
 		Secrets: factory.Core().V1().Secrets(), Mutating: configurations.MutatingWebhookConfigurations(), Validating: configurations.ValidatingWebhookConfigurations(), Configuration: "liqod",
 	}, nil)
 	require.NoError(t, err)

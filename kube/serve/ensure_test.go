@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func verify(t *testing.T, bundle, serving map[string][]byte, now time.Time) {
 
 func ensure(t *testing.T, have map[string][]byte, now time.Time) (map[string][]byte, bool) {
 	t.Helper()
-	got, changed, err := Ensure(have, names, now)
+	got, changed, err := EnsureCertificates(have, names, now)
 	require.NoError(t, err)
 	verify(t, got, got, now)
 	return got, changed
@@ -52,15 +52,15 @@ func TestEnsureRenewsTheServingCertificate(t *testing.T) {
 	require.NotEqual(t, first[CertKey], second[CertKey])
 	require.Equal(t, first[BundleKey], second[BundleKey])
 
-	other, changed, err := Ensure(first, []string{"other.ns.svc"}, now)
+	other, changed, err := EnsureCertificates(first, []string{"other.ns.svc"}, now)
 	require.NoError(t, err)
 	require.True(t, changed)
 	require.Equal(t, first[BundleKey], other[BundleKey])
 	// The order of names does not matter.
-	_, changed, err = Ensure(first, []string{names[1], names[0]}, now)
+	_, changed, err = EnsureCertificates(first, []string{names[1], names[0]}, now)
 	require.NoError(t, err)
 	require.False(t, changed)
-	_, _, err = Ensure(nil, nil, now)
+	_, _, err = EnsureCertificates(nil, nil, now)
 	require.ErrorContains(t, err, "needs a name")
 }
 
@@ -72,7 +72,7 @@ func TestEnsureRotatesWithoutAGap(t *testing.T) {
 	authorities, most := map[string]bool{}, 0
 	for range 25 * 365 {
 		now = now.Add(day)
-		next, changed, err := Ensure(data, names, now)
+		next, changed, err := EnsureCertificates(data, names, now)
 		require.NoError(t, err)
 		if !changed {
 			continue
@@ -119,7 +119,7 @@ func TestEnsureRepairs(t *testing.T) {
 }
 
 func TestSourceKeepsTheLastGoodCertificate(t *testing.T) {
-	var s Source
+	var s Certificate
 	_, err := s.GetCertificate(nil)
 	require.ErrorIs(t, err, ErrNoCertificate)
 	require.False(t, s.Ready())
@@ -137,14 +137,14 @@ func TestSourceKeepsTheLastGoodCertificate(t *testing.T) {
 
 func TestEnsureServesAddresses(t *testing.T) {
 	hosts := []string{"webhook.liqod.svc", "127.0.0.1", "fd00::1"}
-	data, changed, err := Ensure(nil, hosts, time.Now())
+	data, changed, err := EnsureCertificates(nil, hosts, time.Now())
 	require.NoError(t, err)
 	require.True(t, changed)
 	pair, err := ParsePair(data[CertKey], data[KeyKey])
 	require.NoError(t, err)
 	require.NoError(t, pair.Cert.VerifyHostname("127.0.0.1"))
 	require.NoError(t, pair.Cert.VerifyHostname("webhook.liqod.svc"))
-	_, changed, err = Ensure(data, hosts, time.Now())
+	_, changed, err = EnsureCertificates(data, hosts, time.Now())
 	require.NoError(t, err)
 	require.False(t, changed, "the same hosts are the same certificate")
 }

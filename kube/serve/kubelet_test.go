@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"context"
@@ -89,9 +89,9 @@ func (s *signer) issue(csr *certificatesv1.CertificateSigningRequest, life time.
 	return nil
 }
 
-func serving(t *testing.T, s *signer) *KubeletServing {
+func serving(t *testing.T, s *signer) *KubeletCertificate {
 	t.Helper()
-	k, err := NewKubeletServing(KubeletConfig{
+	k, err := NewKubeletCertificate(KubeletCertificateConfig{
 		Client: s.CertificatesV1(), NodeName: "milan", DNSNames: []string{"milan"},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("::ffff:10.1.2.4"), netip.MustParseAddr("fd00::1")},
 		Lifetime:  time.Hour, Log: zap.NewNop(),
@@ -100,7 +100,7 @@ func serving(t *testing.T, s *signer) *KubeletServing {
 	return k
 }
 
-func leaf(t *testing.T, k *KubeletServing) *x509.Certificate {
+func leaf(t *testing.T, k *KubeletCertificate) *x509.Certificate {
 	t.Helper()
 	cert, err := k.GetCertificate(nil)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func leaf(t *testing.T, k *KubeletServing) *x509.Certificate {
 }
 
 // run runs k inside a bubble of fake time for d, and then check.
-func run(t *testing.T, prepare func(*signer), d time.Duration, check func(*testing.T, *signer, *KubeletServing)) {
+func run(t *testing.T, prepare func(*signer), d time.Duration, check func(*testing.T, *signer, *KubeletCertificate)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner(t)
@@ -127,7 +127,7 @@ func run(t *testing.T, prepare func(*signer), d time.Duration, check func(*testi
 }
 
 func TestKubeletRequestIsWhatTheSignerWants(t *testing.T) {
-	run(t, func(*signer) {}, time.Minute, func(t *testing.T, s *signer, k *KubeletServing) {
+	run(t, func(*signer) {}, time.Minute, func(t *testing.T, s *signer, k *KubeletCertificate) {
 		require.True(t, k.Issued())
 		require.Equal(t, 1, s.count())
 		cert := leaf(t, k)
@@ -146,7 +146,7 @@ func TestKubeletRequestIsWhatTheSignerWants(t *testing.T) {
 
 func TestKubeletRenewsWithAFreshKey(t *testing.T) {
 	var first *x509.Certificate
-	run(t, func(*signer) {}, 39*time.Minute, func(t *testing.T, s *signer, k *KubeletServing) {
+	run(t, func(*signer) {}, 39*time.Minute, func(t *testing.T, s *signer, k *KubeletCertificate) {
 		require.Equal(t, 1, s.count())
 		first = leaf(t, k)
 		time.Sleep(10 * time.Minute) // fake time: two thirds of an hour, and a bit
@@ -236,7 +236,7 @@ func TestKubeletOutlastsWhatGoesWrong(t *testing.T) {
 		}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, tc.prepare, 10*time.Minute, func(t *testing.T, s *signer, k *KubeletServing) {
+			run(t, tc.prepare, 10*time.Minute, func(t *testing.T, s *signer, k *KubeletCertificate) {
 				require.True(t, k.Issued())
 				require.NoError(t, leaf(t, k).CheckSignatureFrom(s.ca.Cert))
 				require.Equal(t, tc.want, s.count())
@@ -251,20 +251,20 @@ func TestKubeletRefusedForeverAsksSeldom(t *testing.T) {
 			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied}}
 			return nil
 		}
-	}, 24*time.Hour, func(t *testing.T, s *signer, k *KubeletServing) {
+	}, 24*time.Hour, func(t *testing.T, s *signer, k *KubeletCertificate) {
 		require.False(t, k.Issued())
 		require.Less(t, s.count(), 300)
 	})
 }
 
 func TestKubeletConfigIsChecked(t *testing.T) {
-	for name, cfg := range map[string]KubeletConfig{
+	for name, cfg := range map[string]KubeletCertificateConfig{
 		"no node":   {DNSNames: []string{"x"}},
 		"no name":   {NodeName: "x"},
 		"too short": {NodeName: "x", DNSNames: []string{"x"}, Lifetime: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := NewKubeletServing(cfg)
+			_, err := NewKubeletCertificate(cfg)
 			require.Error(t, err)
 		})
 	}

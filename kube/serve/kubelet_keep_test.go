@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"context"
@@ -14,22 +14,22 @@ import (
 )
 
 // keeping returns a server of node milan at 10.1.2.3 that keeps its certificate.
-func keeping(t *testing.T, s *signer, directory string, change func(*KubeletConfig)) *KubeletServing {
+func keeping(t *testing.T, s *signer, directory string, change func(*KubeletCertificateConfig)) *KubeletCertificate {
 	t.Helper()
-	cfg := KubeletConfig{
+	cfg := KubeletCertificateConfig{
 		Client: s.CertificatesV1(), NodeName: "milan", DNSNames: []string{"milan"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.2.3")},
 		Lifetime: time.Hour, Directory: directory, Log: zap.NewNop(),
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	k, err := NewKubeletServing(cfg)
+	k, err := NewKubeletCertificate(cfg)
 	require.NoError(t, err)
 	return k
 }
 
 // live runs k for d of the bubble's time.
-func live(t *testing.T, k *KubeletServing, d time.Duration) {
+func live(t *testing.T, k *KubeletCertificate, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -40,7 +40,7 @@ func TestKeptCertificate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		away    time.Duration // between the two processes
 		between func(t *testing.T, directory string)
-		change  func(*KubeletConfig)
+		change  func(*KubeletCertificateConfig)
 		lasts   time.Duration
 		want    int // requests of the second process
 	}{
@@ -48,13 +48,13 @@ func TestKeptCertificate(t *testing.T) {
 		"is renewed when it is due":          {lasts: 50 * time.Minute, want: 1},
 		"is renewed at once when overdue":    {away: 50 * time.Minute, lasts: time.Minute, want: 1},
 		"is of no use when it has ended":     {away: 2 * time.Hour, lasts: time.Minute, want: 1},
-		"is of no use for another address":   {change: func(c *KubeletConfig) { c.Addresses = []netip.Addr{netip.MustParseAddr("10.1.2.4")} }, lasts: time.Minute, want: 1},
-		"is of no use for another node":      {change: func(c *KubeletConfig) { c.NodeName = "turin" }, lasts: time.Minute, want: 1},
+		"is of no use for another address":   {change: func(c *KubeletCertificateConfig) { c.Addresses = []netip.Addr{netip.MustParseAddr("10.1.2.4")} }, lasts: time.Minute, want: 1},
+		"is of no use for another node":      {change: func(c *KubeletCertificateConfig) { c.NodeName = "turin" }, lasts: time.Minute, want: 1},
 		"is of no use when it is broken":     {between: overwrite("garbage"), lasts: time.Minute, want: 1},
 		"is of no use when half of it is":    {between: halve, lasts: time.Minute, want: 1},
 		"is asked for when it has gone":      {between: func(t *testing.T, d string) { require.NoError(t, os.RemoveAll(d)) }, lasts: time.Minute, want: 1},
-		"is asked for when nothing is kept":  {change: func(c *KubeletConfig) { c.Directory = "" }, lasts: time.Minute, want: 1},
-		"is asked for where nothing is kept": {change: func(c *KubeletConfig) { c.Directory += "-other" }, lasts: time.Minute, want: 1},
+		"is asked for when nothing is kept":  {change: func(c *KubeletCertificateConfig) { c.Directory = "" }, lasts: time.Minute, want: 1},
+		"is asked for where nothing is kept": {change: func(c *KubeletCertificateConfig) { c.Directory += "-other" }, lasts: time.Minute, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			directory := filepath.Join(t.TempDir(), "pki")

@@ -1,7 +1,4 @@
-// Package certs creates and renews serving certificates. The certificates of a webhook come
-// from an authority in a Secret, and those of a kubelet's server from the cluster's signer.
-// The package has no liqod types.
-package certs
+package serve
 
 import (
 	"bytes"
@@ -46,10 +43,10 @@ func NewCA(name string, now time.Time, lifetime time.Duration) (*Pair, error) {
 	return sign(template, nil)
 }
 
-// NewServing returns a serving certificate for hosts (DNS names and IP addresses), signed by
+// NewCertificate returns a serving certificate for hosts (DNS names and IP addresses), signed by
 // ca. It is valid for lifetime from now on, but not longer than ca. If ca is nil, the
 // certificate is self-signed.
-func NewServing(ca *Pair, hosts []string, now time.Time, lifetime time.Duration) (*Pair, error) {
+func NewCertificate(ca *Pair, hosts []string, now time.Time, lifetime time.Duration) (*Pair, error) {
 	if len(hosts) == 0 {
 		return nil, errors.New("a serving certificate needs a name")
 	}

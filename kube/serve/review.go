@@ -1,6 +1,4 @@
-// Package admit is the HTTP part of an admission webhook. It decodes the review, calls a
-// pure function, and encodes its answer. The package has no liqod types.
-package admit
+package serve
 
 import (
 	"context"
@@ -15,8 +13,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/liqod/liqod/kube/serve"
 )
 
 // LargestReview is the largest accepted size of a review, in bytes. An API server accepts objects of
@@ -33,8 +29,8 @@ type Operation struct {
 	Value any `json:"value,omitempty"`
 }
 
-// Response is the decision of a Func.
-type Response struct {
+// Decision is the answer of a Rule.
+type Decision struct {
 	// Allowed accepts the request, with the changes of Patch.
 	Allowed bool
 	// Message is the reason of a refusal, for the user.
@@ -48,25 +44,25 @@ type Response struct {
 }
 
 // Allow returns the answer that accepts a request with the changes of patch.
-func Allow(patch ...Operation) Response { return Response{Allowed: true, Patch: patch} }
+func Allow(patch ...Operation) Decision { return Decision{Allowed: true, Patch: patch} }
 
 // Deny returns the answer that refuses a request, with the reason for the user.
-func Deny(message string) Response { return Response{Message: message} }
+func Deny(message string) Decision { return Decision{Message: message} }
 
-// Func decides about one request. It must be safe for concurrent use.
-type Func func(ctx context.Context, req *admissionv1.AdmissionRequest) Response
+// Rule decides about one request. It must be safe for concurrent use.
+type Rule func(ctx context.Context, req *admissionv1.AdmissionRequest) Decision
 
-// Handler serves a Func as admission.k8s.io/v1. It answers malformed input with a 4xx
+// Reviews serves a Rule as admission.k8s.io/v1. It answers malformed input with a 4xx
 // without calling decide, and a panic of decide with a 500. In both cases the API server
 // applies the webhook's failure policy.
-func Handler(log *zap.Logger, decide Func) http.Handler {
+func Reviews(log *zap.Logger, decide Rule) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, code, err := decode(w, r)
 		if err != nil {
 			http.Error(w, err.Error(), code)
 			return
 		}
-		defer serve.Working(r.Context())()
+		defer Working(r.Context())()
 		log := log.With(zap.String("kind", req.Kind.Kind), zap.String("namespace", req.Namespace), zap.String("name", req.Name))
 		answer, err := answer(r.Context(), log, decide, req)
 		if err != nil {
@@ -112,7 +108,7 @@ func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReque
 	return review.Request, 0, nil
 }
 
-func answer(ctx context.Context, log *zap.Logger, decide Func, req *admissionv1.AdmissionRequest) (out []byte, err error) {
+func answer(ctx context.Context, log *zap.Logger, decide Rule, req *admissionv1.AdmissionRequest) (out []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			log.Error("admission panicked", zap.Any("panic", r), zap.Stack("stack"))
@@ -122,7 +118,7 @@ func answer(ctx context.Context, log *zap.Logger, decide Func, req *admissionv1.
 	decision := decide(ctx, req)
 	resp := &admissionv1.AdmissionResponse{UID: req.UID, Allowed: decision.Allowed, Warnings: decision.Warnings}
 	if !decision.Allowed {
-		resp.Result = refusal(decision)
+		resp.Result = statusOf(decision)
 	}
 	if len(decision.Patch) > 0 && decision.Allowed {
 		if resp.Patch, err = json.Marshal(decision.Patch); err != nil {
@@ -137,7 +133,7 @@ func answer(ctx context.Context, log *zap.Logger, decide Func, req *admissionv1.
 	})
 }
 
-func refusal(decision Response) *metav1.Status {
+func statusOf(decision Decision) *metav1.Status {
 	status := &metav1.Status{Status: metav1.StatusFailure, Message: decision.Message, Code: decision.Code, Reason: metav1.StatusReasonForbidden}
 	if status.Code == 0 {
 		status.Code = http.StatusForbidden

@@ -1,4 +1,4 @@
-package admit
+package serve
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func TestGuardLimitsAFlood(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Now())
 	refused := 0
 	h := Guard(GuardConfig{PerSecond: 5, Bytes: LargestReview, SourceBytes: LargestReview, Wait: time.Minute, Count: func() { refused++ }, Clock: clk},
-		Handler(zap.NewNop(), fixed(Allow())))
+		Reviews(zap.NewNop(), fixed(Allow())))
 	codes := map[int]int{}
 	for range 100 {
 		w := guarded(t, h, "10.1.2.3", goodReview)
@@ -54,7 +54,7 @@ func TestGuardLimitsAFlood(t *testing.T) {
 func TestGuardBoundsMemory(t *testing.T) {
 	t.Parallel()
 	hold, held := make(chan struct{}), make(chan struct{}, 10)
-	slow := func(_ context.Context, req *admissionv1.AdmissionRequest) Response {
+	slow := func(_ context.Context, req *admissionv1.AdmissionRequest) Decision {
 		if req.Namespace == "slow" {
 			held <- struct{}{}
 			<-hold
@@ -62,7 +62,7 @@ func TestGuardBoundsMemory(t *testing.T) {
 		return Allow()
 	}
 	h := Guard(GuardConfig{PerSecond: 1000, Bytes: 4 * smallest, SourceBytes: 2 * smallest, Wait: time.Millisecond, Count: func() {}, Clock: clocktesting.NewFakeClock(time.Now())},
-		Handler(zap.NewNop(), slow))
+		Reviews(zap.NewNop(), slow))
 	review := strings.Replace(goodReview, `"namespace":"n"`, `"namespace":"slow"`, 1)
 	done := make(chan int, 2)
 	for range 2 {

@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"crypto/tls"
@@ -9,9 +9,9 @@ import (
 // ErrNoCertificate means that a server has no certificate yet.
 var ErrNoCertificate = errors.New("no certificate yet")
 
-// Source has the latest certificate of a Secret, for a server. The zero value is ready to
+// Certificate has the latest certificate of a Secret, for a server. The zero value is ready to
 // use. Its methods are safe for concurrent use.
-type Source struct {
+type Certificate struct {
 	current atomic.Pointer[served]
 }
 
@@ -20,10 +20,10 @@ type served struct {
 	bundle []byte
 }
 
-// Set uses the certificate in the data of a Secret of Ensure. The server sends the authority
+// Set uses the certificate in the data of a Secret of EnsureCertificates. The server sends the authority
 // with it, because some clients trust an authority by its fingerprint. After an error the
 // former certificate stays in use.
-func (s *Source) Set(data map[string][]byte) error {
+func (s *Certificate) Set(data map[string][]byte) error {
 	pair, err := ParsePair(data[CertKey], data[KeyKey])
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *Source) Set(data map[string][]byte) error {
 
 // Bundle returns the authorities that clients must trust, as PEM. The next authority is
 // among them before it begins to sign. Bundle returns nil before the first Set.
-func (s *Source) Bundle() []byte {
+func (s *Certificate) Bundle() []byte {
 	if now := s.current.Load(); now != nil {
 		return now.bundle
 	}
@@ -49,11 +49,11 @@ func (s *Source) Bundle() []byte {
 }
 
 // Ready reports whether there is a certificate.
-func (s *Source) Ready() bool { return s.current.Load() != nil }
+func (s *Certificate) Ready() bool { return s.current.Load() != nil }
 
 // GetCertificate returns the certificate, for tls.Config. Before the first Set it returns
 // ErrNoCertificate.
-func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (s *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if now := s.current.Load(); now != nil {
 		return now.cert, nil
 	}

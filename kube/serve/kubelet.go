@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"bytes"
@@ -45,8 +45,8 @@ const (
 // errRefused means that a request ended without a certificate.
 var errRefused = errors.New("certificate request refused")
 
-// KubeletConfig configures a KubeletServing.
-type KubeletConfig struct {
+// KubeletCertificateConfig configures a KubeletCertificate.
+type KubeletCertificateConfig struct {
 	// Client creates the requests. It must not be fenced by a lease, because every replica
 	// of a server needs its own certificate.
 	Client certificatesv1client.CertificateSigningRequestsGetter
@@ -64,29 +64,29 @@ type KubeletConfig struct {
 	Log *zap.Logger
 }
 
-// KubeletServing requests and renews a serving certificate of the signer
+// KubeletCertificate requests and renews a serving certificate of the signer
 // kubernetes.io/kubelet-serving. It does not approve its requests.
-type KubeletServing struct {
-	cfg     KubeletConfig
+type KubeletCertificate struct {
+	cfg     KubeletCertificateConfig
 	current atomic.Pointer[tls.Certificate]
 	issued  atomic.Bool
 }
 
-// NewKubeletServing returns a KubeletServing. Its first certificate is the one stored in
+// NewKubeletCertificate returns a KubeletCertificate. Its first certificate is the one stored in
 // the directory, or else a self-signed one, so that the server can answer at once. It
 // starts nothing.
-func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
+func NewKubeletCertificate(cfg KubeletCertificateConfig) (*KubeletCertificate, error) {
 	if cfg.NodeName == "" || len(cfg.DNSNames)+len(cfg.Addresses) == 0 {
 		return nil, errors.New("a kubelet's serving certificate needs a node name and a DNS name or an address")
 	}
 	if cfg.Lifetime != 0 && cfg.Lifetime < minLifetime {
 		return nil, fmt.Errorf("lifetime %s of the serving certificate is too short: accepted is %s and more, or 0", cfg.Lifetime, minLifetime)
 	}
-	self, err := NewServing(nil, []string{cfg.NodeName}, time.Now(), selfSignedLife)
+	self, err := NewCertificate(nil, []string{cfg.NodeName}, time.Now(), selfSignedLife)
 	if err != nil {
 		return nil, err
 	}
-	k := &KubeletServing{cfg: cfg}
+	k := &KubeletCertificate{cfg: cfg}
 	k.current.Store(self.TLS())
 	k.restore(time.Now())
 	return k, nil
@@ -94,17 +94,17 @@ func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
 
 // GetCertificate returns the latest certificate, for tls.Config. It is self-signed until the
 // signer has issued one. GetCertificate is safe for concurrent use.
-func (k *KubeletServing) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (k *KubeletCertificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.current.Load(), nil
 }
 
 // Issued reports whether the cluster's signer has issued a certificate yet.
-func (k *KubeletServing) Issued() bool { return k.issued.Load() }
+func (k *KubeletCertificate) Issued() bool { return k.issued.Load() }
 
 // Run requests a certificate and renews it after two thirds of its life, with a new key each
 // time, until ctx is done. It waits without a limit for an unreachable API server and for
 // the approval. It always returns nil.
-func (k *KubeletServing) Run(ctx context.Context) error {
+func (k *KubeletCertificate) Run(ctx context.Context) error {
 	if k.Issued() { // by an earlier process
 		sleep(ctx, max(time.Until(renewAt(k.current.Load().Leaf)), 0))
 	}
@@ -132,7 +132,7 @@ func (k *KubeletServing) Run(ctx context.Context) error {
 	return nil
 }
 
-func (k *KubeletServing) obtain(ctx context.Context) (*tls.Certificate, error) {
+func (k *KubeletCertificate) obtain(ctx context.Context) (*tls.Certificate, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (k *KubeletServing) obtain(ctx context.Context) (*tls.Certificate, error) {
 	return k.accept(chain, key)
 }
 
-func (k *KubeletServing) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+func (k *KubeletCertificate) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	template := &x509.CertificateRequest{
 		Subject:  pkix.Name{CommonName: nodePrefix + k.cfg.NodeName, Organization: []string{"system:nodes"}},
 		DNSNames: k.cfg.DNSNames,
@@ -184,7 +184,7 @@ func (k *KubeletServing) request(key *ecdsa.PrivateKey) (*certificatesv1.Certifi
 
 // await polls until the request is issued, refused or gone. It continues after an error of
 // an unreachable or overloaded API server.
-func (k *KubeletServing) await(ctx context.Context, created *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+func (k *KubeletCertificate) await(ctx context.Context, created *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for wait := pollFirst; ; wait = min(wait*3/2, pollLast) {
 		csr, err := k.cfg.Client.CertificateSigningRequests().Get(ctx, created.Name, metav1.GetOptions{})
 		switch {
@@ -226,7 +226,7 @@ func refusal(csr *certificatesv1.CertificateSigningRequest) string {
 	return ""
 }
 
-func (k *KubeletServing) accept(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
+func (k *KubeletCertificate) accept(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
 	certs := parseBundle(chain)
 	if len(certs) == 0 {
 		return nil, fmt.Errorf("%w: the signer's answer holds no certificate", errRefused)
