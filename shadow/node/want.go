@@ -58,25 +58,34 @@ type Facts struct {
 	Now metav1.Time
 }
 
-// ProviderID returns the Node's spec.providerID. No cloud uses its scheme, so cloud node
-// controllers do not touch the Node.
-func ProviderID(clusterID, node string) string { return "liqod://" + clusterID + "/" + node }
+// formerScheme is that of Nodes from before 0.1.0. Their providerID cannot be changed.
+const formerScheme = "liqod://"
+
+// ProviderID returns the spec.providerID of a new Node. Autoscalers and cloud controllers must
+// take it for a Node of somebody else, without an error: TestProviderID has their rules. The
+// scheme has four letters because the GCE provider of cluster-autoscaler splits the id after
+// its sixth character.
+func ProviderID(clusterID, node string) string { return "liqo://" + clusterID + "/" + node }
 
 // Ours reports whether a Node with the VirtualNode's name was created for it. liqod never
 // touches any other Node.
 func Ours(n *corev1.Node, vn *offloadingv1beta1.VirtualNode) bool {
-	return n.Spec.ProviderID == ProviderID(vn.Spec.ClusterID, vn.Name)
+	id, former := strings.CutPrefix(n.Spec.ProviderID, formerScheme)
+	return n.Spec.ProviderID == ProviderID(vn.Spec.ClusterID, vn.Name) || former && id == vn.Spec.ClusterID+"/"+vn.Name
 }
+
+// Former reports whether a Node has the form of the providerID from before 0.1.0, which is an
+// error for some autoscalers. The Node has to be deleted; the vkubelet then creates a new one.
+func Former(n *corev1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, formerScheme) }
 
 // Want returns the wanted Node, based on have (nil: there is none). Fields that other
 // clients set in have stay.
 func Want(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f Facts) *corev1.Node {
-	n := &corev1.Node{}
+	n := &corev1.Node{Spec: corev1.NodeSpec{ProviderID: ProviderID(vn.Spec.ClusterID, vn.Name)}}
 	if have != nil {
-		n = have.DeepCopy()
+		n = have.DeepCopy() // with its providerID, which is immutable
 	}
 	n.Name = f.Name
-	n.Spec.ProviderID = ProviderID(vn.Spec.ClusterID, vn.Name)
 	before := readOwned(n)
 	want := owned{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn, f)}
 	n.Labels = merge(n.Labels, before.Labels, want.Labels)

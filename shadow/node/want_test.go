@@ -53,7 +53,7 @@ func ready(n *corev1.Node) corev1.NodeCondition {
 
 func TestWantNewNode(t *testing.T) {
 	n := Want(nil, virtualNode(), facts())
-	require.Equal(t, "liqod://milan/milan", n.Spec.ProviderID)
+	require.Equal(t, "liqo://milan/milan", n.Spec.ProviderID)
 	require.Equal(t, "virtual-node", n.Labels["liqo.io/type"])
 	require.Equal(t, "milan", n.Labels["liqo.io/remote-cluster-id"])
 	require.Equal(t, "north", n.Labels["region"])
@@ -64,6 +64,15 @@ func TestWantNewNode(t *testing.T) {
 	require.Equal(t, int32(10250), n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	require.Contains(t, n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.7"})
 	require.Equal(t, corev1.ConditionTrue, ready(n).Status)
+}
+
+func TestWantKeepsTheProviderID(t *testing.T) {
+	have := Want(nil, virtualNode(), facts())
+	have.Spec.ProviderID = "liqod://milan/milan" // of a Node from before 0.1.0
+	require.True(t, Ours(have, virtualNode()))
+	require.True(t, Former(have))
+	require.Equal(t, have.Spec.ProviderID, Want(have, virtualNode(), facts()).Spec.ProviderID, "the API server refuses a change")
+	require.False(t, Former(Want(nil, virtualNode(), facts())))
 }
 
 func TestWantIsStable(t *testing.T) {

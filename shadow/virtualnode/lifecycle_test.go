@@ -101,6 +101,26 @@ func TestConditionsFollow(t *testing.T) {
 	require.True(t, since.Equal(ptr.To(r.condition(t, "VirtualKubelet").LastTransitionTime)))
 }
 
+// TestNodeFromBefore010: a Node whose providerID has the former form still belongs to its
+// VirtualNode, since the field is immutable. The condition says how to end it.
+func TestNodeFromBefore010(t *testing.T) {
+	node := ourNode(corev1.ConditionTrue)
+	node.Spec.ProviderID = "liqod://milano/milan"
+	r := newRig(t, objects(virtualNode(held), namespaceMap()), node)
+	_, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	c := r.condition(t, "Ready")
+	require.Equal(t, metav1.ConditionTrue, c.Status)
+	require.Contains(t, c.Message, "milano answers; its providerID liqod://milano/milan is from before 0.1.0")
+	require.Contains(t, c.Message, "kubectl delete node milan")
+
+	node.Spec.ProviderID = "liqod://torino/milan"
+	r = newRig(t, objects(virtualNode(), namespaceMap()), node)
+	_, _, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+}
+
 func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		vn     *offloadingv1beta1.VirtualNode

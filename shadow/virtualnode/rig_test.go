@@ -52,7 +52,7 @@ func deleted(vn *offloadingv1beta1.VirtualNode) {
 func ourNode(ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "node-uid", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}},
-		Spec:       corev1.NodeSpec{ProviderID: "liqod://milano/milan"},
+		Spec:       corev1.NodeSpec{ProviderID: "liqo://milano/milan"},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
 			Type: corev1.NodeReady, Status: ready, Reason: "ProviderReady", Message: "milano answers"}}},
 	}

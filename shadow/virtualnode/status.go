@@ -14,6 +14,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
+	shadownode "github.com/liqod/liqod/shadow/node"
 )
 
 // refusedConditions returns the conditions of a VirtualNode that gets no vkubelet. The
@@ -86,6 +87,10 @@ func nodeCondition(node *corev1.Node) metav1.Condition {
 	c.Status, c.Reason, c.Message = metav1.ConditionStatus(ready.Status), ready.Reason, ready.Message
 	if c.Reason == "" {
 		c.Reason = "Node" + string(ready.Status) // the API requires a reason
+	}
+	if shadownode.Former(node) {
+		c.Message += fmt.Sprintf("; its providerID %s is from before 0.1.0, and stops cluster-autoscaler on GCE: run kubectl delete node %s; "+
+			"the vkubelet creates the Node again at once, and its pods stay", node.Spec.ProviderID, node.Name)
 	}
 	return c
 }
