@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,6 +135,7 @@ func TestTwinNames(t *testing.T) {
 			require.True(t, apierrors.IsNotFound(err))
 		}
 		w.backsOff("foreign", "was not made for cluster rome")
+		require.Equal(t, strings.ReplaceAll(w.current("product").Message, "cert-manager", "theirs"), w.current("foreign").Message, "a peer does not learn which namespaces there are")
 		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), sharing("shop", "rome"), metav1.CreateOptions{})
 		require.NoError(t, err)
 		w.accepted("shop")

@@ -319,6 +319,14 @@ func (w wish) terminating(message string) offloadingv1beta1.RemoteNamespaceStatu
 	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingTerminating, Message: message}
 }
 
+// taken is the answer for a name that the peer may not give, and for one that is another's. It is
+// one text for both, so that a peer does not learn which namespaces there are.
+func (m *Maps) taken(w wish) string {
+	return fmt.Sprintf("%[1]s does not let cluster %[2]s name a namespace %[3]s, or it exists already and was not made for cluster %[2]s: new names that end in -%[2]s are accepted "+
+		"(namespaceMappingStrategy DefaultName), those that controller.twinNames of %[1]s lists, and a namespace %[3]s that exists there and has the annotation %[4]s=%[2]s",
+		m.cfg.ClusterID, w.peer, w.name, offloadingv1beta1.AcceptTwinAnnotation)
+}
+
 // twin creates or corrects one twin, and returns the answer for its entry. have is the
 // cached namespace if it is a twin of this map.
 func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloadingv1beta1.RemoteNamespaceStatus, error) {
@@ -342,14 +350,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 			return w.failed(fmt.Sprintf("namespace %s cannot be created: %v", w.name, err)), err
 		}
 		if have == nil {
-			return w.failed(fmt.Sprintf("%s does not let cluster %s name a namespace %s: names that end in -%s are accepted (namespaceMappingStrategy DefaultName), those that controller.twinNames of %s lists, "+
-				"and a namespace %s that exists there and has the annotation %s=%s", m.cfg.ClusterID, w.peer, w.name, w.peer, m.cfg.ClusterID, w.name, offloadingv1beta1.AcceptTwinAnnotation, w.peer)), nil
+			return w.failed(m.taken(w)), nil
 		}
 	}
 	switch {
 	case !m.twinFor(have, w.key) && !free(have, w.peer):
-		return w.failed(fmt.Sprintf("namespace %s exists already and was not made for cluster %s: choose another name, remove it, or have it accept the cluster with the annotation %s=%s",
-			w.name, w.peer, offloadingv1beta1.AcceptTwinAnnotation, w.peer)), nil
+		return w.failed(m.taken(w)), nil
 	case have.DeletionTimestamp != nil:
 		return w.terminating(fmt.Sprintf("namespace %s is being deleted, and is created again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
 	case originalOf(have) != "" && originalOf(have) != w.original:
