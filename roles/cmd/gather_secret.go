@@ -75,10 +75,16 @@ func (r *redactor) addPart(part string) {
 		return
 	}
 	var lower, upper, digit bool
+	run, longest := 0, 0 // of letters and digits: keys in hexadecimal and passwords in lower case have long ones, names have dashes and dots
 	for _, c := range part {
 		lower, upper, digit = lower || unicode.IsLower(c), upper || unicode.IsUpper(c), digit || unicode.IsDigit(c)
+		run++
+		if !unicode.IsLetter(c) && !unicode.IsDigit(c) {
+			run = 0
+		}
+		longest = max(longest, run)
 	}
-	if !digit || !lower || !upper {
+	if longest < shortestPart && !(digit && lower && upper) {
 		return
 	}
 	r.add(part)

@@ -193,6 +193,24 @@ func TestGatherHasNoSecrets(t *testing.T) {
 	require.Contains(t, files["unread.txt"], "pods/liqod/liqod-route-2/host-state.txt: the container is not running\n")
 }
 
+// TestRedactorRemovesParts: of a text with keys, the keys are removed from other texts, and names and
+// URLs stay.
+func TestRedactorRemovesParts(t *testing.T) {
+	t.Parallel()
+	for part, removes := range map[string]bool{
+		"9f86d081884c7d659a2feaa0c55ad015": true, "9F86D081884C7D659A2FEAA0C55AD015": true, "correcthorsebatterystaple": true, "correcthorse42battery": true,
+		"abcdef.0123456789abcdef": true, "Q2xpZW50LUtleQ1234": true,
+		"https://rome.example:6443": false, "rome-control-plane-1": false, "liqod-controller-manager": false, "node-1.eu-west-1.example.com": false,
+		"3f2b0c1d-5a4e-4f6b-9c7d-8e9f0a1b2c3d": false,
+	} {
+		r := newRedactor()
+		r.learn(&corev1.Secret{Data: map[string][]byte{"notes": []byte("the key is: " + part + "\nand no more")}})
+		files := map[string]string{"log": "it used " + part + " here"}
+		r.clean(files)
+		require.Equal(t, removes, !strings.Contains(files["log"], part), part)
+	}
+}
+
 func TestGatherWritesNothing(t *testing.T) {
 	t.Parallel()
 	c := gatherable(t)
