@@ -27,7 +27,7 @@ func (r *Runner) write(ctx context.Context, have *coordinationv1.Lease) (*coordi
 	defer cancel()
 	var got *coordinationv1.Lease
 	var err error
-	sent := r.cfg.Clock.Now()
+	sent, booted := r.cfg.Clock.Now(), r.fence.boot()
 	if next := r.next(have, sent); have == nil {
 		got, err = r.leases().Create(ctx, next, metav1.CreateOptions{})
 	} else {
@@ -36,7 +36,7 @@ func (r *Runner) write(ctx context.Context, have *coordinationv1.Lease) (*coordi
 	if err != nil {
 		return nil, fmt.Errorf("writing the lease: %w", err)
 	}
-	r.fence.open(sent)
+	r.fence.open(sent, booted)
 	return got, nil
 }
 

@@ -94,7 +94,7 @@ func New(cfg Config) (*Runner, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, deadline: cfg.RenewDeadline}}, nil
+	return &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, boot: sinceBoot, deadline: cfg.RenewDeadline}}, nil
 }
 
 func (c Config) validate() error {

@@ -279,20 +279,41 @@ func TestReleaseGivesUpInTime(t *testing.T) {
 
 func TestFenceClosesWithoutRenewal(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(time.Now())
-	f := &Fence{clock: clk, deadline: renewDeadline}
+	f := &Fence{clock: clk, boot: func() time.Duration { return 0 }, deadline: renewDeadline}
 	require.ErrorIs(t, f.Allow(), ErrFenced)
 	start := clk.Now()
-	f.open(start)
+	f.open(start, 0)
 	require.NoError(t, f.Allow())
 	clk.SetTime(start.Add(renewDeadline - time.Nanosecond))
 	require.NoError(t, f.Allow())
 	// A paused process wakes up here: nobody has closed the fence.
 	clk.SetTime(start.Add(renewDeadline))
 	require.ErrorIs(t, f.Allow(), ErrFenced)
-	f.open(clk.Now())
+	f.open(clk.Now(), 0)
 	require.NoError(t, f.Allow())
 	f.shut()
 	require.ErrorIs(t, f.Allow(), ErrFenced)
+}
+
+// TestFenceOfASuspendedMachine: the monotonic clock stands still meanwhile, and other candidates
+// take over.
+func TestFenceOfASuspendedMachine(t *testing.T) {
+	t.Parallel()
+	booted := time.Hour
+	f := &Fence{clock: clocktesting.NewFakePassiveClock(time.Now()), boot: func() time.Duration { return booted }, deadline: renewDeadline}
+	f.open(f.clock.Now(), booted)
+	require.NoError(t, f.Allow())
+	booted += renewDeadline
+	require.ErrorIs(t, f.Allow(), ErrFenced)
+	require.LessOrEqual(t, f.left(), time.Duration(0))
+	f.open(f.clock.Now(), booted-renewDeadline)
+	require.ErrorIs(t, f.Allow(), ErrFenced, "an answer that waited in the socket")
+	f.open(f.clock.Now(), booted)
+	require.NoError(t, f.Allow())
+
+	before := sinceBoot()
+	require.Positive(t, before)
+	require.GreaterOrEqual(t, sinceBoot(), before)
 }
 
 func TestRenewalCountsFromBeforeItWasSent(t *testing.T) {
