@@ -42,10 +42,10 @@ type RangesConfig struct {
 // Ranges finds the ranges of this cluster: those of pods and the addresses of nodes in its
 // Nodes, those of Services in its ServiceCIDRs. It is safe for concurrent use.
 type Ranges struct {
-	cfg       RangesConfig
-	listeners []func()
+	cfg RangesConfig
 
-	mu sync.Mutex
+	mu        sync.Mutex
+	listeners []func()
 	// failed is the reason why the ServiceCIDRs have not been read; nil: no attempt has failed.
 	failed error
 }
@@ -75,12 +75,18 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	return r, nil
 }
 
-// Subscribe makes f be called when the ranges may have changed. It is called before anything
-// runs. f returns at once.
-func (r *Ranges) Subscribe(f func()) { r.listeners = append(r.listeners, f) }
+// Subscribe makes f be called when the ranges may have changed. f returns at once.
+func (r *Ranges) Subscribe(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listeners = append(r.listeners, f)
+}
 
 func (r *Ranges) changed() {
-	for _, changed := range r.listeners {
+	r.mu.Lock()
+	listeners := r.listeners
+	r.mu.Unlock()
+	for _, changed := range listeners {
 		changed()
 	}
 }

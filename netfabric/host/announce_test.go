@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -262,6 +263,25 @@ func TestFirstListOfGatewaysIsTold(t *testing.T) {
 		go func() { _ = l.Judge(t.Context(), kube.CoordinationV1().Leases(homeNamespace), time.Hour) }()
 		require.Eventually(t, seen.Load, time.Minute, 5*time.Millisecond)
 	}
+}
+
+// TestSubscribersAtOnce: none is lost when several subscribe at the same time.
+func TestSubscribersAtOnce(t *testing.T) {
+	t.Parallel()
+	l, err := NewLeaseGateways(informers.NewSharedInformerFactory(kubefake.NewSimpleClientset(), 0).Coordination().V1().Leases(), zap.NewNop())
+	require.NoError(t, err)
+	var calls atomic.Int64
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for range 500 {
+				l.Subscribe(func() { calls.Add(1) })
+			}
+		})
+	}
+	wg.Wait()
+	l.notify()
+	require.EqualValues(t, 10000, calls.Load())
 }
 
 func TestLeaseGateways(t *testing.T) {

@@ -68,7 +68,11 @@ func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logge
 func (l *LeaseGateways) HasSynced() bool { return l.synced() }
 
 // Subscribe implements Gateways.
-func (l *LeaseGateways) Subscribe(f func()) { l.listeners = append(l.listeners, f) }
+func (l *LeaseGateways) Subscribe(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listeners = append(l.listeners, f)
+}
 
 // Gateways implements Gateways.
 func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool) {
@@ -186,7 +190,10 @@ func (a Announcement) same(b Announcement) bool {
 }
 
 func (l *LeaseGateways) notify() {
-	for _, f := range l.listeners {
+	l.mu.Lock()
+	listeners := l.listeners
+	l.mu.Unlock()
+	for _, f := range listeners {
 		f()
 	}
 }

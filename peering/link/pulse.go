@@ -79,7 +79,11 @@ func TrimLease(obj any) (any, error) {
 func renewed(l *coordinationv1.Lease) bool { return l.Spec.RenewTime != nil }
 
 // Subscribe implements Source.
-func (p *Pulse) Subscribe(f func(clusterID string)) { p.told = append(p.told, f) }
+func (p *Pulse) Subscribe(f func(clusterID string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, f)
+}
 
 // Condition implements Source.
 func (p *Pulse) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
@@ -245,13 +249,16 @@ func (p *Pulse) gone(obj any) {
 	}
 }
 
-// turned tells of a change of the verdict on a peer.
+// turned notifies the subscribers of a change of the verdict on a peer.
 func (p *Pulse) turned(namespace string) {
 	select {
 	case p.again <- struct{}{}:
 	default:
 	}
-	for _, f := range p.told {
+	p.mu.Lock()
+	told := p.told
+	p.mu.Unlock()
+	for _, f := range told {
 		f(strings.TrimPrefix(namespace, corev1beta1.TenantNamespacePrefix))
 	}
 }
