@@ -5,10 +5,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
@@ -35,9 +35,7 @@ func (v *vkubelet) watchAddresses() error {
 		return err
 	}
 	ips := v.tenant.IPAM().V1alpha1().IPs().Informer()
-	_, err = ips.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: v.addressChanged, UpdateFunc: func(_, after any) { v.addressChanged(after) },
-	})
+	_, err = ips.AddEventHandler(store.Handler[any]{Set: func(_, after any) { v.addressChanged(after) }})
 	return err
 }
 

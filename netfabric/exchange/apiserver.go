@@ -222,11 +222,7 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 }
 
 func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
-	err := a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace).Delete(ctx, have.Name, store.DeleteUID(have))
-	if err = store.IgnoreGone(err); err != nil {
-		return fmt.Errorf("deleting the IP of the API server: %w", err)
-	}
-	return nil
+	return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
 }
 
 // serverPort is what peers reach of an API server: nothing else of its host.

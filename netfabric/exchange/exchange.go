@@ -367,11 +367,7 @@ func (e *Exchange) deleteConnection(ctx context.Context, c *networkingv1beta1.Co
 		return nil
 	}
 	e.cfg.Log.Info("connection ends", zap.String("peer", c.Spec.ClusterID))
-	err := e.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Delete(ctx, c.Name, store.DeleteUID(c))
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting Connection %s: %w", c.Name, err)
-	}
-	return nil
+	return store.Delete(ctx, "Connection", e.cfg.Client.NetworkingV1beta1().Connections(c.Namespace), c)
 }
 
 // live returns the facts with the objects of the peer as the API server has them.
@@ -439,10 +435,7 @@ func (f facts) stuck() bool {
 func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 	networks := e.cfg.Client.IPAMV1alpha1().Networks(n.Namespace)
 	if n.DeletionTimestamp == nil {
-		if err := networks.Delete(ctx, n.Name, store.DeleteUID(n)); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting Network %s: %w", n.Name, err)
-		}
-		return nil
+		return store.Delete(ctx, "Network", networks, n)
 	}
 	if !e.cfg.Off {
 		return nil

@@ -14,7 +14,6 @@ import (
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -54,14 +53,13 @@ func (s *NetworkStatus) informers() []cache.SharedIndexInformer {
 // called before anything runs.
 func (s *NetworkStatus) Subscribe(f func(clusterID string)) {
 	tell := func(obj any) {
-		obj, _ = loop.Deleted(obj)
 		for _, key := range peerKey(obj) {
 			f(key.Name)
 		}
 	}
 	for _, i := range s.informers() {
 		// Fails for an informer that has stopped only.
-		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, obj any) { tell(obj) }, DeleteFunc: tell})
+		_, _ = i.AddEventHandler(store.Each(tell))
 	}
 	s.cfg.Own.Subscribe(func() { // what keeps a Configuration from being published may be another
 		for _, obj := range s.cfg.Offers.Informer().GetStore().List() {

@@ -195,11 +195,7 @@ func (p *Publisher) withdraw(ctx context.Context, peer string, have *networkingv
 		return loop.After(store.CatchUp)
 	}
 	p.cfg.Log.Info("configuration withdrawn", zap.String("peer", peer))
-	err = p.cfg.Client.NetworkingV1beta1().Configurations(have.Namespace).Delete(ctx, have.Name, store.DeleteUID(have))
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("withdrawing the Configuration for %s: %w", peer, err)
-	}
-	return nil
+	return store.Delete(ctx, "Configuration", p.cfg.Client.NetworkingV1beta1().Configurations(have.Namespace), have)
 }
 
 // Wanted reports, by live reads, whether a peer shall have a Configuration.
@@ -207,9 +203,9 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	if p.cfg.Off {
 		return false, nil
 	}
-	fc, err := store.OrNil(p.cfg.Client.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
+	fc, err := store.Live(ctx, "ForeignCluster", p.cfg.Client.CoreV1beta1().ForeignClusters(), peer)
 	if err != nil {
-		return false, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
+		return false, err
 	}
 	offers, err := p.cfg.Client.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -75,7 +75,7 @@ func NewRemapper(cfg RemapConfig) (*Remapper, error) {
 		informer cache.SharedIndexInformer
 		of       func(obj any, f func(peer string))
 	}{{cfg.Connections.Informer(), ofConnection}, {cfg.ForeignClusters.Informer(), ofForeignCluster}} {
-		_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		_, err := w.informer.AddEventHandler(store.Handler[any]{Gone: func(obj any, _ bool) {
 			w.of(obj, func(peer string) { r.loop.Wake(loop.Key{Name: peer}) })
 		}})
 		if err != nil {
@@ -262,14 +262,12 @@ func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSy
 }
 
 func ofConnection(obj any, changed func(peer string)) {
-	obj, _ = loop.Deleted(obj)
 	for _, key := range peerKey(obj) {
 		changed(key.Name)
 	}
 }
 
 func ofForeignCluster(obj any, changed func(peer string)) {
-	obj, _ = loop.Deleted(obj)
 	for _, key := range loop.Self(obj) {
 		changed(key.Name)
 	}

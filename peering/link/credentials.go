@@ -7,14 +7,13 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/rest"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Credentials follows the kubeconfig Secret that a VirtualNode refers to. Set the exported
@@ -39,11 +38,7 @@ type Credentials struct {
 // informers are started.
 func (c *Credentials) Watch() error {
 	c.changed, c.problem = make(chan struct{}), fmt.Errorf("the credentials of the provider have not been read yet")
-	handler := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.refresh() },
-		UpdateFunc: func(any, any) { c.refresh() },
-		DeleteFunc: func(any) { c.refresh() },
-	}
+	handler := store.Each(func(any) { c.refresh() })
 	if _, err := c.VirtualNodes.Informer().AddEventHandler(handler); err != nil {
 		return fmt.Errorf("watching VirtualNodes: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // InvitationsConfig is the input of NewInvitations. All fields are required except Observer.
@@ -76,13 +77,13 @@ func NewInvitations(cfg InvitationsConfig) (*Invitations, error) {
 		}
 	}
 	// A Lease wakes nobody by its renewals.
-	gone := n.Handler(func(obj any) []loop.Key {
-		if l, ok := obj.(*coordinationv1.Lease); ok && l.Name == corev1beta1.HeartbeatLease {
-			return peerKey(l.Namespace)
+	registration, err := cfg.Leases.Informer().AddEventHandler(store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {
+		for _, key := range peerKey(l.Namespace) {
+			if l.Name == corev1beta1.HeartbeatLease {
+				n.Wake(key)
+			}
 		}
-		return nil
-	})
-	registration, err := cfg.Leases.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: gone.OnDelete})
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("watching heartbeat Leases: %w", err)
 	}
@@ -161,11 +162,7 @@ func (n *Invitations) create(ctx context.Context, id string) error {
 }
 
 func (n *Invitations) remove(ctx context.Context, lease *coordinationv1.Lease) error {
-	err := n.cfg.Kube.CoordinationV1().Leases(lease.Namespace).Delete(ctx, lease.Name, *metav1.NewPreconditionDeleteOptions(string(lease.UID)))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the heartbeat Lease: %w", err)
-	}
-	return nil
+	return store.Delete(ctx, "the heartbeat Lease", n.cfg.Kube.CoordinationV1().Leases(lease.Namespace), lease)
 }
 
 // peerKey returns the key of the peer of a tenant namespace.

@@ -15,7 +15,7 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -60,7 +60,6 @@ func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers
 
 func newDirection(d *Direction) (*Direction, error) {
 	tell := func(obj any) {
-		obj, _ = loop.Deleted(obj)
 		d.mu.Lock()
 		told := slices.Clone(d.told)
 		d.mu.Unlock()
@@ -70,9 +69,8 @@ func newDirection(d *Direction) (*Direction, error) {
 			}
 		}
 	}
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, after any) { tell(after) }, DeleteFunc: tell}
 	for _, inf := range d.informers() {
-		if _, err := inf.AddEventHandler(handler); err != nil {
+		if _, err := inf.AddEventHandler(store.Each(tell)); err != nil {
 			return nil, fmt.Errorf("watching the negotiation: %w", err)
 		}
 	}

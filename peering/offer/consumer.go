@@ -331,11 +331,7 @@ func (c *Consumer) answer(ctx context.Context, o *sharingv1alpha1.ResourceOffer,
 
 func (c *Consumer) drain(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	c.cfg.Log.Info("deleting the virtual node of an offer", zap.String("virtualNode", vn.Name), zap.String("peer", vn.Spec.ClusterID))
-	err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Delete(ctx, vn.Name, store.DeleteUID(vn))
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting VirtualNode %s: %w", vn.Name, err)
-	}
-	return nil
+	return store.Delete(ctx, "VirtualNode", c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), vn)
 }
 
 // keep creates or updates the VirtualNode of an offer. One that is being deleted is created

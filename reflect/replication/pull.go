@@ -190,12 +190,12 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 		p.found(name)
 		return nil
 	}
-	live, err := p.there().Get(ctx, name, metav1.GetOptions{})
+	live, err := store.Live(ctx, p.kind.name, p.there(), name)
 	switch {
-	case err == nil && live.GetDeletionTimestamp() == nil:
+	case err != nil:
+		return peerError{err}
+	case live != none && live.GetDeletionTimestamp() == nil:
 		return loop.After(cacheDelay)
-	case err != nil && !apierrors.IsNotFound(err):
-		return peerError{fmt.Errorf("confirming that %s %s is gone: %w", p.kind.name, name, err)}
 	}
 	if err := p.verify(ctx); err != nil {
 		return err
@@ -238,11 +238,5 @@ func (p *pull[T]) drop(ctx context.Context, home T) error {
 
 // remove deletes the copy, unless it has changed meanwhile.
 func (p *pull[T]) remove(ctx context.Context, home T) error {
-	options := store.DeleteUID(home)
-	version := home.GetResourceVersion()
-	options.Preconditions.ResourceVersion = &version
-	if err := p.here().Delete(ctx, home.GetName(), options); store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, home.GetName(), err)
-	}
-	return nil
+	return store.Delete(ctx, "the copy of "+p.kind.name, p.here(), home, store.Unchanged(home))
 }

@@ -298,10 +298,7 @@ func dropBound[T metav1.Object](ctx context.Context, b bounding[T], twin string)
 	if !madeAsBound(have) {
 		return nil
 	}
-	if err := b.client.Delete(ctx, have.GetName(), store.DeleteUID(have)); store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting the %s of namespace %s: %w", b.kind, twin, err)
-	}
-	return nil
+	return store.Delete(ctx, b.kind, b.client, have)
 }
 
 // keepBound makes the object that bounds a twin as it is wanted. why is as that of bound.

@@ -10,6 +10,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // cacheDelay is how long a cache is given to catch up with the result of a live read.
@@ -47,15 +48,8 @@ func (o *Offloading) watch() error {
 
 // onChange returns a handler that calls f with the object before and after an event. before
 // is nil for a new object, and after for a deleted one.
-func onChange(f func(before, after any)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { f(nil, obj) },
-		UpdateFunc: f,
-		DeleteFunc: func(obj any) {
-			obj, _ = loop.Deleted(obj)
-			f(obj, nil)
-		},
-	}
+func onChange(f func(before, after any)) store.Handler[any] {
+	return store.Handler[any]{Set: f, Gone: func(last any, _ bool) { f(last, nil) }}
 }
 
 func offloadingKey(namespace string) loop.Key {

@@ -66,9 +66,7 @@ func New(cfg Config) (*Ledger, error) {
 	}
 	l.loop = loop.New(loop.Config{Name: "quota", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for inf, changed := range map[cache.SharedIndexInformer]func(any){cfg.Quotas: l.quotaChanged, cfg.LimitRanges.Informer(): l.rangeChanged} {
-		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: changed, UpdateFunc: func(_, after any) { changed(after) }, DeleteFunc: changed,
-		}); err != nil {
+		if _, err := inf.AddEventHandler(store.Each(changed)); err != nil {
 			return nil, fmt.Errorf("listening to Quotas and LimitRanges: %w", err)
 		}
 	}
