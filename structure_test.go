@@ -27,9 +27,9 @@ var paths = map[string]struct {
 	sections []string
 	most     int
 }{
-	"pod-path":      {[]string{"Out", "Back"}, 12},
+	"pod-path":      {[]string{"Out", "Back"}, 11},
 	"peer-path":     {[]string{"Published", "Across", "Answered", "Applied"}, 19}, // to become 18
-	"endpoint-path": {nil, 14},
+	"endpoint-path": {nil, 12},
 }
 
 func TestSizeOfTheProduct(t *testing.T) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,14 +11,17 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/forge"
 )
 
 // kindLoop reflects the objects of one kind. Its keys are the namespaces and names of
@@ -53,6 +57,177 @@ type note struct {
 	text string
 	// blocked is true if a foreign object occupies the name in the provider.
 	blocked bool
+}
+
+// view is the known state of one object. Fields are nil if an object does not exist.
+type view[L, R Object] struct {
+	key loop.Key
+	// stores are the namespace's stores when the sync began. Once the namespace has been
+	// closed or opened again, results of this sync must not be remembered.
+	stores *stores[R]
+	scope  Scope
+	local  L
+	have   R
+	// left is true if the watch in the consumer has reported the deletion of the object.
+	left bool
+}
+
+func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
+	st := r.storesOf(key.Namespace)
+	if st == nil || !st.synced() {
+		return nil // enqueue follows when the caches have synced
+	}
+	if err := r.engine.cfg.Gate(); err != nil {
+		return nil // Engine.Resync follows
+	}
+	scope, ok := r.engine.scope(st.space, r.setting.Policy)
+	if !ok {
+		return nil // the VirtualNodes are being deleted, and without them the skipped keys are unknown
+	}
+	left := r.hasLeft(key) // read before the cache, which is updated before the handler is called
+	v := view[L, R]{key: key, stores: st, scope: scope, local: store.Cached[L](st.local, key)}
+	var gone L
+	v.left = left && v.local == gone
+	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
+	// The object of this name in the provider may belong to another local object. Then the
+	// sync of that one decides about it.
+	if r.localName(there.Name, scope.ObjectOptions) == key.Name {
+		v.have = st.remote.Get(there)
+	}
+	w, err := r.wishFor(v.local, scope)
+	if err != nil {
+		return err
+	}
+	return r.apply(ctx, v, w)
+}
+
+// wish is the desired object in the provider and the warning for its owner.
+type wish[R Object] struct {
+	want R
+	// The event about the local object; empty: none.
+	reason, message string
+}
+
+// ReasonFailedReflection is the reason of events about objects that are not reflected, or
+// only in part.
+const ReasonFailedReflection = "FailedReflection"
+
+// wishFor returns the desired object for local, which is nil if it does not exist. An
+// object that was reflected from another cluster is not reflected further.
+func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
+	var none L
+	if local == none || k.foreign(local, s) {
+		return wish[R]{}, nil
+	}
+	chosen := k.Chosen
+	if chosen == nil {
+		chosen = ByAnnotations[L]
+	}
+	yes, warning := chosen(local, s)
+	w := wish[R]{message: warning}
+	if warning != "" {
+		w.reason = ReasonFailedReflection
+	}
+	if !yes {
+		return w, nil
+	}
+	want, err := k.Forge(local, s)
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		return wish[R]{reason: refused.Reason, message: refused.Message}, nil
+	}
+	if err != nil {
+		return wish[R]{}, fmt.Errorf("forging the object for the provider: %w", err)
+	}
+	w.want = want
+	return w, nil
+}
+
+func (k Kind[L, R]) foreign(local L, s Scope) bool {
+	if k.Foreign != nil {
+		return k.Foreign(local, s)
+	}
+	return forge.Foreign(local, s.OriginClusterID)
+}
+
+// ByAnnotations is the default of Kind.Chosen: the policy and the two reflection
+// annotations decide. It returns the warning BothAnnotations if both annotations are set.
+func ByAnnotations[L Object](local L, s Scope) (bool, string) {
+	yes, conflict := forge.Reflects(s.Policy, local.GetAnnotations())
+	if conflict {
+		return yes, BothAnnotations
+	}
+	return yes, ""
+}
+
+// BothAnnotations is the warning for an object that has both reflection annotations.
+const BothAnnotations = "not reflected: the annotations " + offloadingv1beta1.SkipReflectionAnnotation + " and " +
+	offloadingv1beta1.AllowReflectionAnnotation + " are both set, and the first one wins; remove one of them"
+
+// verb is an action on the object in the provider.
+type verb string
+
+const (
+	nothing  verb = "nothing"
+	create   verb = "create"
+	update   verb = "update"
+	replace  verb = "replace"
+	withdraw verb = "withdraw"
+	// wait: the object is being deleted, and the watch will report the end of the
+	// deletion.
+	wait verb = "wait"
+)
+
+// plan returns the action that brings have, the reflected object in the provider, to
+// want. Both are nil if there is none. For an update it also returns the merged object.
+func (k Kind[L, R]) plan(have, want R) (verb, R) {
+	var none R
+	switch {
+	case have == none && want == none:
+		return nothing, none
+	case have == none:
+		return create, none
+	case have.GetDeletionTimestamp() != nil:
+		return wait, none
+	case want == none:
+		return withdraw, none
+	case k.Replaces != nil && k.Replaces(have, want):
+		return replace, none
+	}
+	merged := k.Merge(have, want)
+	if equality.Semantic.DeepEqual(have, merged) {
+		return nothing, none
+	}
+	return update, merged
+}
+
+// apply executes the plan for one object.
+func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
+	var none R
+	if v.have != none && v.stores.remote.WasDeleted(v.have.GetUID()) {
+		// The watch will report the end of the deletion and enqueue the key. If no watch
+		// has ever reported the object, the record of the deletion expires instead.
+		return loop.After(forgotten)
+	}
+	do, merged := r.plan(v.have, w.want)
+	if do != create && do != update { // create and update record the event themselves
+		r.tell(v, w.reason, w.message, false)
+	}
+	switch do {
+	case create:
+		return r.create(ctx, v, w)
+	case update:
+		return r.update(ctx, v, w, merged)
+	case replace:
+		return r.remake(ctx, v, w)
+	case withdraw:
+		return r.withdraw(ctx, v)
+	case nothing:
+		if v.have == none { // and none is wanted
+			r.forgetSent(v.key, create, update, replace)
+		}
+	}
+	return nil
 }
 
 func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
@@ -176,80 +351,9 @@ func (r *kindLoop[L, R]) storesOf(namespace string) *stores[R] {
 	return r.stores[namespace]
 }
 
-// view is the known state of one object. Fields are nil if an object does not exist.
-type view[L, R Object] struct {
-	key loop.Key
-	// stores are the namespace's stores when the sync began. Once the namespace has been
-	// closed or opened again, results of this sync must not be remembered.
-	stores *stores[R]
-	scope  Scope
-	local  L
-	have   R
-	// left is true if the watch in the consumer has reported the deletion of the object.
-	left bool
-}
-
-func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
-	st := r.storesOf(key.Namespace)
-	if st == nil || !st.synced() {
-		return nil // enqueue follows when the caches have synced
-	}
-	if err := r.engine.cfg.Gate(); err != nil {
-		return nil // Engine.Resync follows
-	}
-	scope, ok := r.engine.scope(st.space, r.setting.Policy)
-	if !ok {
-		return nil // the VirtualNodes are being deleted, and without them the skipped keys are unknown
-	}
-	left := r.hasLeft(key) // read before the cache, which is updated before the handler is called
-	v := view[L, R]{key: key, stores: st, scope: scope, local: store.Cached[L](st.local, key)}
-	var gone L
-	v.left = left && v.local == gone
-	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
-	// The object of this name in the provider may belong to another local object. Then the
-	// sync of that one decides about it.
-	if r.localName(there.Name, scope.ObjectOptions) == key.Name {
-		v.have = st.remote.Get(there)
-	}
-	w, err := r.wishFor(v.local, scope)
-	if err != nil {
-		return err
-	}
-	return r.apply(ctx, v, w)
-}
-
 // closed reports whether the namespace was closed since the view was taken. The caller
 // holds mu.
 func (r *kindLoop[L, R]) closed(v view[L, R]) bool { return r.stores[v.key.Namespace] != v.stores }
-
-// apply executes the plan for one object.
-func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
-	var none R
-	if v.have != none && v.stores.remote.WasDeleted(v.have.GetUID()) {
-		// The watch will report the end of the deletion and enqueue the key. If no watch
-		// has ever reported the object, the record of the deletion expires instead.
-		return loop.After(forgotten)
-	}
-	do, merged := r.plan(v.have, w.want)
-	if do != create && do != update { // create and update record the event themselves
-		r.tell(v, w.reason, w.message, false)
-	}
-	switch do {
-	case create:
-		return r.create(ctx, v, w)
-	case update:
-		return r.update(ctx, v, w, merged)
-	case replace:
-		return r.remake(ctx, v, w)
-	case withdraw:
-		return r.withdraw(ctx, v)
-	case nothing:
-		if v.have == none { // and none is wanted
-			r.forgetSent(v.key, create, update, replace)
-		}
-	}
-	return nil
-}
 
 // leftovers lists the reflected objects of a kind that is off.
 func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) ([]metav1.Object, error) {
@@ -303,4 +407,37 @@ func (r *kindLoop[L, R]) blocked(key loop.Key) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.told[key].blocked
+}
+
+// mergePatch returns the JSON merge patch (RFC 7396) from have to merged, or nil if they
+// are equal. The patch contains the UID, so that it fails for a newer object of the same
+// name. It has no resource version, so that concurrent changes of other fields do not
+// conflict.
+func mergePatch[R Object](have, merged R) ([]byte, error) {
+	before, err := json.Marshal(have)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object as it is: %w", err)
+	}
+	after, err := json.Marshal(merged)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object as wanted: %w", err)
+	}
+	diff, err := jsonmergepatch.CreateThreeWayJSONMergePatch(before, after, before)
+	if err != nil {
+		return nil, fmt.Errorf("comparing the object as it is and as wanted: %w", err)
+	}
+	patch := map[string]any{}
+	if err := json.Unmarshal(diff, &patch); err != nil {
+		return nil, fmt.Errorf("reading the difference: %w", err)
+	}
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	metadata, ok := patch["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	metadata["uid"] = have.GetUID()
+	return json.Marshal(patch)
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -65,4 +67,15 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 func ownedByDaemonSet(pod *corev1.Pod) bool {
 	o := metav1.GetControllerOf(pod)
 	return o != nil && o.Kind == "DaemonSet"
+}
+
+func ended(pod *corev1.Pod) bool { return offloadingv1beta1.Ended(pod.Status.Phase) }
+
+// isRefusal reports whether the provider's API server rejected the content of a write.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+func localUID(obj metav1.Object) types.UID {
+	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
 }

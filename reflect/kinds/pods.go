@@ -1,331 +1,25 @@
 package kinds
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
-	"sync"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
-
-// PodsConfig is the configuration of a Pods for one virtual node.
-type PodsConfig struct {
-	// Home and HomeLiqod are clients for the consumer.
-	Home     kubernetes.Interface
-	HomeLiqo versioned.Interface
-	// Remote has the clients for the provider.
-	Remote Remote
-	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.
-	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
-	// tenant namespace.
-	Pods         coreinformers.PodInformer
-	Nodes        coreinformers.NodeInformer
-	Namespaces   *engine.Follower
-	VirtualNodes offloadinginformers.VirtualNodeInformer
-	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
-	// cluster ids of the consumer and the provider.
-	TenantNamespace, Node, Origin, Destination string
-	// SkipLabels and SkipAnnotations are the keys that are not reflected, in addition to
-	// those of the VirtualNode's offloadingPatch. They apply as long as the status of the
-	// VirtualNode does not list any.
-	SkipLabels, SkipAnnotations []string
-	// HostIPs replace the addresses of the provider's nodes in the pod status.
-	HostIPs []netip.Addr
-	// Claims provisions the volumes of this virtual node; nil if there are none.
-	Claims *Claims
-	// Remapper translates and checks the addresses of the provider's pods.
-	Remapper forge.Remapper
-	// Refused counts what is left out or delayed of the status of the provider's pods; it
-	// may be nil.
-	Refused func(reason string)
-	// API configures how pods in the provider reach the consumer's API server.
-	API forge.APIAccess
-	// HomeAPI finds the address of the consumer's API server if API.Host is empty; nil: pods
-	// are not led there.
-	HomeAPI HomeAPI
-	// RightsName is the name of the RoleBinding in each offloaded namespace that grants
-	// the right to request tokens there.
-	RightsName string
-	// Gate returns an error while nothing may be written to the provider, because it is
-	// not verified as the cluster that was peered with.
-	Gate func() error
-	// While returns a copy of a context that ends when Gate closes, and the function that
-	// releases it. Nil: a request that was sent before waits for its own deadline.
-	While func(context.Context) (context.Context, context.CancelFunc)
-	// Verify checks by a request that the provider is that cluster. It is called before
-	// any decision that follows from the absence of an object there.
-	Verify func(context.Context) error
-	// HomeLost returns the latest time at which the consumer's etcd was found restored
-	// from a backup, zero for never. It may be nil.
-	HomeLost func() time.Time
-	// Transform is applied to objects before they enter a cache.
-	Transform cache.TransformFunc
-	Recorder  record.EventRecorder
-	Clock     clock.PassiveClock
-	Log       *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
-	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens.
-	Workers, TokenWorkers int
-}
-
-// Pods offloads the pods of one virtual node: it copies their specs to the provider and
-// their status back.
-type Pods struct {
-	cfg    PodsConfig
-	loop   *loop.Loop
-	twins  *twins
-	tokens *tokens
-
-	locals *store.Store[*corev1.Pod]
-
-	// admitting is locked while the host ports of a pod are compared with those in use.
-	admitting sync.Mutex
-
-	mu sync.Mutex
-	// moved has the pods whose status must be written even if only the host IP differs.
-	moved map[types.UID]bool
-	// gone has the last state of each deleted remote pod, by the UID of the local pod,
-	// until the local pod is deleted too.
-	gone map[types.UID]departed
-	// told has the last event about a rejected change, by the UID of the local pod.
-	told map[types.UID]string
-	// buckets limit the writes of statuses, and refused has the refusals that events tell of,
-	// both by the UID of the local pod.
-	buckets map[types.UID]*bucket
-	// spent limits the bytes that all statuses write after what is free for each pod.
-	spent   spent
-	refused map[types.UID]map[string]bool
-	// admitted has the UIDs of pods that have got their host ports.
-	admitted map[types.UID]bool
-}
-
-// NewPods returns a Pods and registers its handlers with the informers; it starts no
-// goroutines. It returns an error if an informer has been stopped.
-func NewPods(cfg PodsConfig) (*Pods, error) {
-	p := &Pods{
-		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{},
-		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{}, admitted: map[types.UID]bool{},
-		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
-	}
-	p.loop = loop.New(loop.Config{
-		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
-		// The twin namespaces may be synced before the loop runs.
-		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
-	})
-	p.twins = &twins{
-		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, clock: cfg.Clock, log: cfg.Log,
-		changed: func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
-		gonePod: p.remember,
-		ready: func(namespace string) {
-			p.enqueueNamespace(namespace)
-			p.tokens.wakeNamespace(namespace)
-		},
-	}
-	p.twins.Spaces = engine.NewSpaces(p.twins.open, p.twins.close)
-	var err error
-	if p.tokens, err = newTokens(p); err != nil {
-		return nil, err
-	}
-	p.twins.newShadow = p.tokens.wakeName
-	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
-		return nil, err
-	}
-	for _, inf := range []cache.SharedIndexInformer{cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
-		if _, err := p.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
-			return nil, err // needed for its initial list only; the handlers are registered in Run
-		}
-	}
-	return p, nil
-}
-
-// Run offloads pods until ctx is done. It may be called again after it has returned.
-func (p *Pods) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	remove, err := p.follow()
-	if err != nil {
-		return unlessOver(ctx, err)
-	}
-	defer remove()
-	// This is before the first sync, for which a namespace without a twin is not offloaded.
-	defer p.cfg.Namespaces.Follow(ctx, p.enqueueNamespace, p.twins.Spaces, p.tokens.spaces)()
-	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
-		return nil
-	}
-	wg.Go(func() { p.refreshHostIPs(ctx) })
-	tokens := make(chan error, 1)
-	wg.Go(func() { tokens <- p.tokens.run(ctx) })
-	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens))
-}
-
-// unlessOver returns nil if ctx is done, and err otherwise. Stopped informers reject
-// handlers, which is no error during shutdown.
-func unlessOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// follow enqueues all pods when the readiness or the network of the Node or the patch of the VirtualNode
-// changes.
-func (p *Pods) follow() (remove func(), err error) {
-	pods, err := p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
-		p.forget(pod.UID)
-		if !missed {
-			p.sawLeave(pod)
-		}
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
-	}
-	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
-		// If b is nil, a deleted Node was created again: while it did not exist, no pod was
-		// reported as ready.
-		if a.Name == p.cfg.Node && (b == nil || readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
-			p.enqueueAll()
-		}
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching the Node: %w", err)
-	}
-	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
-		if b != nil && a.Name == p.cfg.Node && (b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected)) {
-			p.enqueueAll()
-		}
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching the VirtualNode: %w", err)
-	}
-	return func() {
-		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-		_ = p.cfg.Pods.Informer().RemoveEventHandler(pods)
-		_ = p.cfg.Nodes.Informer().RemoveEventHandler(nodes)
-		_ = p.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
-	}, nil
-}
-
-// Resync enqueues all pods. Callers use it after Gate has opened.
-func (p *Pods) Resync() {
-	p.enqueueAll()
-	p.tokens.resync()
-}
-
-func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
-
-func (p *Pods) enqueueNamespace(namespace string) {
-	pods := p.localPods(namespace)
-	slices.SortFunc(pods, earlier)
-	queued := make(sets.Set[loop.Key], len(pods))
-	for _, pod := range pods {
-		key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-		queued.Insert(key)
-		p.loop.Wake(key)
-	}
-	for _, key := range p.twins.keys(namespace) { // objects without a local pod have no other trigger
-		if !queued.Has(key) {
-			p.loop.Wake(key)
-		}
-	}
-}
-
-// earlier orders pods by namespace and age. Pods that started together are mostly in the same
-// EndpointSlice: the controller of this cluster, which follows while their statuses are
-// being written, then has few of a Service's EndpointSlices to write at a time, and not all
-// of them each time.
-func earlier(a, b *corev1.Pod) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-}
-
-func (p *Pods) localPods(namespace string) []*corev1.Pod {
-	pods, err := p.cfg.Pods.Lister().Pods(namespace).List(labels.Everything())
-	if err != nil {
-		return nil // listing fails only for a broken index
-	}
-	return pods
-}
-
-// departed is a remote pod that was deleted.
-type departed struct {
-	last *corev1.Pod
-	// withLocal is true if the watch has reported the deletion of the remote pod after
-	// that of its ShadowPod, while the local pod was being deleted. Then the provider
-	// creates no replacement, and nothing is left there.
-	withLocal bool
-}
-
-// remember keeps the last state of a deleted remote pod as long as its local pod exists.
-// missed is true if the watch did not report the deletion and a new list lacked the pod.
-func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
-	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
-	if err != nil || string(local.UID) != pod.Labels[offloadingv1beta1.LocalPodUIDLabel] {
-		return
-	}
-	withLocal := !missed && local.DeletionTimestamp != nil && p.withdrawn(namespace, pod.Name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.gone[local.UID] = departed{pod, withLocal}
-}
-
-// withdrawn reports whether the provider has no ShadowPod of this name, or this process
-// has deleted it and the watch has not reported that yet.
-func (p *Pods) withdrawn(namespace, name string) bool {
-	tw := p.twins.Get(namespace)
-	if tw == nil {
-		return false
-	}
-	shadow := tw.shadows.Cached(tw.key(name))
-	return shadow == nil || tw.shadows.WasDeleted(shadow.UID)
-}
-
-func (p *Pods) lastSeen(uid types.UID) *corev1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone[uid].last
-}
-
-func (p *Pods) wentWithLocal(uid types.UID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone[uid].withLocal
-}
-
-func (p *Pods) forget(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.gone, uid)
-	delete(p.told, uid)
-	delete(p.moved, uid)
-	delete(p.buckets, uid)
-	delete(p.refused, uid)
-	delete(p.admitted, uid)
-}
 
 // view is the known state of one pod. Fields are nil if an object does not exist.
 type view struct {
@@ -371,6 +65,14 @@ func (p *Pods) syncOpen(ctx context.Context, v view) error {
 	return p.holdUnready(ctx, p.localPod(v.key)) // Resync follows
 }
 
+// look adds the ShadowPod and the remote pod to the view.
+func (p *Pods) look(v *view) {
+	v.shadow, v.remote = v.twin.shadows.Get(v.there()), v.twin.pods.Get(v.there())
+	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreignPod(v.remote, v.local) {
+		v.remote = nil // the provider will replace the pod of a predecessor by that of this one
+	}
+}
+
 // localPod returns the pod from the cache or from a more recent write, or nil if it does
 // not exist.
 func (p *Pods) localPod(key loop.Key) *corev1.Pod {
@@ -380,14 +82,6 @@ func (p *Pods) localPod(key loop.Key) *corev1.Pod {
 	}
 	local, _ := p.locals.Latest(key, cached, true)
 	return local
-}
-
-// look adds the ShadowPod and the remote pod to the view.
-func (p *Pods) look(v *view) {
-	v.shadow, v.remote = v.twin.shadows.Get(v.there()), v.twin.pods.Get(v.there())
-	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreignPod(v.remote, v.local) {
-		v.remote = nil // the provider will replace the pod of a predecessor by that of this one
-	}
 }
 
 // syncTwin is the part of sync for a pod whose twin namespace has synced.
@@ -420,31 +114,228 @@ func foreignPod(remote, local *corev1.Pod) bool {
 	return remote != nil && remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
 }
 
-func ended(pod *corev1.Pod) bool { return offloadingv1beta1.Ended(pod.Status.Phase) }
-
-// readiness returns the status of the Ready condition. The node controller sets it to
-// Unknown when the vkubelet has stopped reporting. It is "" before the first report.
-func readiness(n *corev1.Node) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
+// offload creates the ShadowPod, with one write.
+func (p *Pods) offload(ctx context.Context, v view) error {
+	if v.remote != nil {
+		// The remote pod remains from a ShadowPod that was deleted in the provider: wait
+		// until it is gone.
+		return p.report(ctx, v.local, nil, v.remote)
 	}
+	if started(v.local) {
+		return p.offloadAgain(ctx, v)
+	}
+	if admitted, err := p.admit(ctx, v); !admitted {
+		return err
+	}
+	return p.create(ctx, v)
+}
+
+func (p *Pods) create(ctx context.Context, v view) error {
+	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
+		return nil // the node is being drained: a new pod would be evicted at once
+	}
+	withheld, err := p.cfg.Claims.withheld(ctx, v.local, v.twin.remote)
+	if err != nil {
+		return err
+	}
+	if withheld != "" {
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonRemoteVolumeTaken, withheld)), loop.After(takenRetry))
+	}
+	o := p.options(v)
+	if why := p.awaitsAPI(v.local, o); why != "" {
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonHomeAPIUnknown, why)), loop.After(homeAPIRetry))
+	}
+	if o.ClaimedVolumes, err = p.cfg.Claims.ephemeral(ctx, v.local); err != nil {
+		return err
+	}
+	want, err := forge.ShadowPod(v.local, o)
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		return p.writeStatus(ctx, v.local, p.pending(v.local, refused.Reason, refused.Message))
+	}
+	if err != nil {
+		return fmt.Errorf("forging the ShadowPod: %w", err)
+	}
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		v.twin.shadows.Wrote(written)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return p.taken(ctx, v)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "TwinNamespaceTerminating",
+			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
+	case isRefusal(err):
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
+			store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
+			fmt.Errorf("creating the ShadowPod: %w", err))
+	default:
+		return fmt.Errorf("creating the ShadowPod: %w", err)
+	}
+}
+
+func (p *Pods) options(v view) forge.PodOptions {
+	access, _ := p.apiAccess() // awaitsAPI has the error
+	o := forge.PodOptions{
+		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
+		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
+		API: access,
+	}
+	vn := p.virtualNode()
+	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
+	if vn != nil {
+		o.Patch = vn.Spec.OffloadingPatch
+	}
+	return o
+}
+
+// taken reads the ShadowPod that occupies the name. If it belongs to this virtual node,
+// the watch will report it. If it belongs to another one, the status says so.
+func (p *Pods) taken(ctx context.Context, v view) error {
+	have, err := v.twin.shadows.Live(ctx, v.there())
+	switch {
+	case err != nil:
+		return err
+	case have == nil || have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node:
+		return loop.After(staleRetry)
+	}
+	return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "ShadowPodTaken", fmt.Sprintf(
+		"a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
+		v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))), loop.After(takenRetry))
+}
+
+// reasonUpdateRefused is the reason of events about changes of a pod that the provider
+// rejects.
+const reasonUpdateRefused = "UpdateRefused"
+
+// reflect updates the ShadowPod and the local status. The status is written even if the
+// provider rejects the update of the ShadowPod.
+func (p *Pods) reflect(ctx context.Context, v view) error {
+	err := p.carry(ctx, v)
+	if err != nil && !isRefusal(err) {
+		return err
+	}
+	p.tellNotCarried(v, err)
+	p.tellLeftOut(v)
+	return errors.Join(p.report(ctx, v.local, v.shadow, v.remote), err)
+}
+
+// carry writes changes of the local pod to its ShadowPod.
+func (p *Pods) carry(ctx context.Context, v view) error {
+	want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v))
+	if !differs {
+		return nil
+	}
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the ShadowPod: %w", err)
+	}
+	v.twin.shadows.Wrote(written)
+	return nil
+}
+
+// tellNotCarried records an event about a change that the provider rejects: of the
+// ShadowPod (refused), or of a running pod. If the remote pod does not exist, the status
+// of the local pod has the reason instead.
+func (p *Pods) tellNotCarried(v view, refused error) {
+	reason, what := notCarried(v)
+	if refused != nil {
+		reason, what = reasonUpdateRefused, refused.Error()
+	}
+	what = store.ClipMessage(what)
+	p.mu.Lock()
+	news := p.told[v.local.UID] != what
+	if what == "" {
+		delete(p.told, v.local.UID)
+	} else {
+		p.told[v.local.UID] = what
+	}
+	p.mu.Unlock()
+	if news && what != "" {
+		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, fmt.Sprintf("in cluster %s: %s", p.cfg.Destination, what))
+	}
+}
+
+// tellLeftOut records an event about annotations that the provider does not accept, once for
+// each pod and list of them.
+func (p *Pods) tellLeftOut(v view) {
+	if v.remote == nil {
+		return
+	}
+	keys := v.remote.Annotations[offloadingv1beta1.LeftOutAnnotation]
+	if keys == "" || !p.isNews(v.local.UID, forge.ReasonAnnotationsLeftOut+keys) {
+		return
+	}
+	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, forge.ReasonAnnotationsLeftOut, forge.LeftOutMessage(p.cfg.Destination, keys))
+}
+
+func notCarried(v view) (reason, what string) {
+	if v.remote == nil {
+		return "", ""
+	}
+	if c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason, c.Message
+	}
+	return "", ""
+}
+
+const (
+	// reasonHomeAPIUnknown is the reason of pods that wait for the address of the consumer's
+	// API server, and of the event about pods that start without.
+	reasonHomeAPIUnknown = "HomeAPIServerUnknown"
+	// homeAPIPatience is how long a pod waits for the address after it was bound to the
+	// virtual node. The environment of a pod cannot change later, but a pod that has no need
+	// for the API server must not wait for ever.
+	homeAPIPatience = 30 * time.Second
+	homeAPIRetry    = 5 * time.Second
+)
+
+// HomeAPI finds the address at which pods in the provider reach the consumer's API server.
+type HomeAPI interface {
+	// Fabric reports whether there is such an address, or will be.
+	Fabric() bool
+	// Address returns the address and port, or the reason for which none is known.
+	Address() (netip.AddrPort, error)
+}
+
+// apiAccess returns how a pod that starts now reaches the consumer's API server, and the
+// reason if its address is not known yet.
+func (p *Pods) apiAccess() (forge.APIAccess, error) {
+	access := p.cfg.API
+	if access.Host != "" || p.cfg.HomeAPI == nil || !p.cfg.HomeAPI.Fabric() {
+		return access, nil
+	}
+	server, err := p.cfg.HomeAPI.Address()
+	if err != nil {
+		return access, err
+	}
+	access.Host, access.Port = server.Addr().String(), strconv.Itoa(int(server.Port()))
+	return access, nil
+}
+
+// awaitsAPI returns the reason for which a new pod has to wait for the address of the
+// consumer's API server; "": it need not. The pod that waits too long starts without the
+// address, and an event says so.
+func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
+	_, err := p.apiAccess()
+	if err == nil || started(local) || len(forge.Tokens(local, o)) == 0 {
+		return ""
+	}
+	if p.now().Sub(boundSince(local)) < homeAPIPatience {
+		return fmt.Sprintf("the address of this cluster's API server for cluster %s is not known yet: %s", p.cfg.Destination, err)
+	}
+	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonHomeAPIUnknown, fmt.Sprintf(
+		"the pod starts in cluster %s without the address of the API server of this cluster, and clients in it do not reach the API server: %s", p.cfg.Destination, err))
 	return ""
 }
 
-func networkDown(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
-	})
-}
-
-func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {
-	vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node)
-	if err != nil {
-		return nil // a lister returns no other error than NotFound
+// boundSince returns when the pod was bound to its node, as far as it is known.
+func boundSince(local *corev1.Pod) time.Time {
+	for _, c := range local.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
 	}
-	return vn
+	return local.CreationTimestamp.Time
 }
-
-func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }

@@ -226,10 +226,6 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	return p.withdraw(ctx, v, uid, nil)
 }
 
-func localUID(obj metav1.Object) types.UID {
-	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
-}
-
 // withdraw deletes the ShadowPod and then the remote pod of the local pod with this UID,
 // each with its own UID as a precondition. grace is the grace period of the pod in
 // seconds; nil means its own.

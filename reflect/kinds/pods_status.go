@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -395,4 +396,21 @@ func (p *Pods) spend(b *bucket, now time.Time, cost int, u urgency) time.Duratio
 	}
 	p.spent.bytes += float64(cost)
 	return 0
+}
+
+// readiness returns the status of the Ready condition. The node controller sets it to
+// Unknown when the vkubelet has stopped reporting. It is "" before the first report.
+func readiness(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func networkDown(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	})
 }

@@ -181,3 +181,6 @@ func (t *twins) onShadow(tw *twin) store.Handler[*offloadingv1beta1.ShadowPod] {
 		},
 	}
 }
+
+// fieldManager identifies the writes of this package in managedFields.
+const fieldManager = "liqod-vkubelet"

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,8 +13,48 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
+
+func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	if key == namespaceKey(key.Name) {
+		e.podsChanged(key.Name)
+		return nil
+	}
+	f, err := e.cached(key)
+	if err != nil {
+		return err
+	}
+	if err := e.confirmAbsences(ctx, f); err != nil {
+		return err
+	}
+	a := decide(f)
+	if a.confirm {
+		if f, err = e.live(ctx, key); err != nil {
+			return err
+		}
+		a = decide(f)
+	}
+	return e.do(ctx, f, a)
+}
+
+// confirmAbsences confirms that the API server has neither the namespace nor the ForeignCluster of
+// its peer, if the caches lack one of them: without it the EndpointSlice of a shadow would lose
+// its endpoints.
+func (e *Enforcer) confirmAbsences(ctx context.Context, f facts) error {
+	if f.shadow == nil || f.slice == nil {
+		return nil // there is nothing to lose
+	}
+	if f.namespace == nil {
+		return e.namespaces.ConfirmGone(ctx, loop.Key{Name: f.shadow.Namespace})
+	}
+	peer := loop.Key{Name: peerOf(f.namespace)}
+	if peer.Name == "" || e.clusters.Cached(peer) != nil {
+		return nil
+	}
+	return e.clusters.ConfirmNone(ctx, peer, func(fc *corev1beta1.ForeignCluster) bool { return fc.DeletionTimestamp == nil })
+}
 
 // Reasons of the condition Enforced that the API package does not name.
 const (
@@ -48,6 +89,91 @@ type facts struct {
 	live bool
 	// left: a watch event has shown the deletion of the shadow that slice was made for.
 	left bool
+}
+
+// cached gathers the facts about key from the caches, and from writes of this process that
+// the caches do not show yet.
+func (e *Enforcer) cached(key loop.Key) (facts, error) {
+	shadow := e.shadows.Cached(key)
+	if shadow != nil {
+		shadow, _ = e.shadows.Latest(key, shadow, true)
+	} else {
+		e.memory.forgetSent(key) // the shadow may have been deleted during the write
+	}
+	slice := e.cachedSlice(key)
+	f, err := e.gather(key, shadow, slice)
+	f.left = shadow == nil && e.memory.hasLeft(madeFor(slice))
+	return f, err
+}
+
+// cachedSlice returns the EndpointSlice of that name. It returns nil if there is none or if
+// this process has deleted it.
+func (e *Enforcer) cachedSlice(key loop.Key) *discoveryv1.EndpointSlice {
+	slice := e.slices.Get(key)
+	if slice == nil || e.slices.WasDeleted(slice.UID) {
+		return nil
+	}
+	return slice
+}
+
+// live gathers the facts about key with two requests to the API server.
+func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
+	shadow, err := e.shadows.Live(ctx, key)
+	if err != nil {
+		return facts{}, err
+	}
+	slice, err := e.slices.Live(ctx, key)
+	if err != nil {
+		return facts{}, err
+	}
+	f, err := e.gather(key, shadow, slice)
+	f.live = true
+	return f, err
+}
+
+func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice) (facts, error) {
+	f := facts{shadow: shadow, slice: slice, namespace: e.namespaces.Cached(loop.Key{Name: key.Namespace}), now: e.cfg.Clock.Now()}
+	if shadow == nil || f.namespace == nil {
+		return f, nil
+	}
+	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
+	return f, e.forge(&f)
+}
+
+// forge adds the wanted EndpointSlice to the facts.
+func (e *Enforcer) forge(f *facts) error {
+	r, conditions := e.rules(f.namespace)
+	conditions = e.memory.sighted(r.peer, conditions, f.now)
+	ready, again := well(conditions, e.lastWell(r.peer, f.slice), e.cfg.Grace, f.now)
+	f.again = again
+	if again == 0 {
+		e.memory.judged(r.peer, ready)
+	}
+	if f.want, f.refused = forge(f.shadow, r, ready); f.want == nil {
+		return nil
+	}
+	var err error
+	if f.undone, err = e.memory.due(f.want, f.now); err != nil || f.slice == nil {
+		return err
+	}
+	if rest, odd := e.memory.odd(f.slice); odd {
+		now, err := remaining(f.want, f.slice)
+		if err != nil {
+			return err
+		}
+		f.kept = now == rest
+	}
+	return nil
+}
+
+// remaining returns the patch that have still needs, as text; empty: none.
+func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
+	patch := changes(want, have)
+	if len(patch) == 0 {
+		return "", nil
+	}
+	data, err := store.EncodePatch(patch, have)
+	return string(data), err
 }
 
 type verb string

@@ -1,0 +1,338 @@
+package kinds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// PodsConfig is the configuration of a Pods for one virtual node.
+type PodsConfig struct {
+	// Home and HomeLiqod are clients for the consumer.
+	Home     kubernetes.Interface
+	HomeLiqo versioned.Interface
+	// Remote has the clients for the provider.
+	Remote Remote
+	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.
+	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
+	// tenant namespace.
+	Pods         coreinformers.PodInformer
+	Nodes        coreinformers.NodeInformer
+	Namespaces   *engine.Follower
+	VirtualNodes offloadinginformers.VirtualNodeInformer
+	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
+	// cluster ids of the consumer and the provider.
+	TenantNamespace, Node, Origin, Destination string
+	// SkipLabels and SkipAnnotations are the keys that are not reflected, in addition to
+	// those of the VirtualNode's offloadingPatch. They apply as long as the status of the
+	// VirtualNode does not list any.
+	SkipLabels, SkipAnnotations []string
+	// HostIPs replace the addresses of the provider's nodes in the pod status.
+	HostIPs []netip.Addr
+	// Claims provisions the volumes of this virtual node; nil if there are none.
+	Claims *Claims
+	// Remapper translates and checks the addresses of the provider's pods.
+	Remapper forge.Remapper
+	// Refused counts what is left out or delayed of the status of the provider's pods; it
+	// may be nil.
+	Refused func(reason string)
+	// API configures how pods in the provider reach the consumer's API server.
+	API forge.APIAccess
+	// HomeAPI finds the address of the consumer's API server if API.Host is empty; nil: pods
+	// are not led there.
+	HomeAPI HomeAPI
+	// RightsName is the name of the RoleBinding in each offloaded namespace that grants
+	// the right to request tokens there.
+	RightsName string
+	// Gate returns an error while nothing may be written to the provider, because it is
+	// not verified as the cluster that was peered with.
+	Gate func() error
+	// While returns a copy of a context that ends when Gate closes, and the function that
+	// releases it. Nil: a request that was sent before waits for its own deadline.
+	While func(context.Context) (context.Context, context.CancelFunc)
+	// Verify checks by a request that the provider is that cluster. It is called before
+	// any decision that follows from the absence of an object there.
+	Verify func(context.Context) error
+	// HomeLost returns the latest time at which the consumer's etcd was found restored
+	// from a backup, zero for never. It may be nil.
+	HomeLost func() time.Time
+	// Transform is applied to objects before they enter a cache.
+	Transform cache.TransformFunc
+	Recorder  record.EventRecorder
+	Clock     clock.PassiveClock
+	Log       *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens.
+	Workers, TokenWorkers int
+}
+
+// Pods offloads the pods of one virtual node: it copies their specs to the provider and
+// their status back.
+type Pods struct {
+	cfg    PodsConfig
+	loop   *loop.Loop
+	twins  *twins
+	tokens *tokens
+
+	locals *store.Store[*corev1.Pod]
+
+	// admitting is locked while the host ports of a pod are compared with those in use.
+	admitting sync.Mutex
+
+	mu sync.Mutex
+	// moved has the pods whose status must be written even if only the host IP differs.
+	moved map[types.UID]bool
+	// gone has the last state of each deleted remote pod, by the UID of the local pod,
+	// until the local pod is deleted too.
+	gone map[types.UID]departed
+	// told has the last event about a rejected change, by the UID of the local pod.
+	told map[types.UID]string
+	// buckets limit the writes of statuses, and refused has the refusals that events tell of,
+	// both by the UID of the local pod.
+	buckets map[types.UID]*bucket
+	// spent limits the bytes that all statuses write after what is free for each pod.
+	spent   spent
+	refused map[types.UID]map[string]bool
+	// admitted has the UIDs of pods that have got their host ports.
+	admitted map[types.UID]bool
+}
+
+// NewPods returns a Pods and registers its handlers with the informers; it starts no
+// goroutines. It returns an error if an informer has been stopped.
+func NewPods(cfg PodsConfig) (*Pods, error) {
+	p := &Pods{
+		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{},
+		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{}, admitted: map[types.UID]bool{},
+		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
+	}
+	p.loop = loop.New(loop.Config{
+		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
+		// The twin namespaces may be synced before the loop runs.
+		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
+	})
+	p.twins = &twins{
+		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, clock: cfg.Clock, log: cfg.Log,
+		changed: func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
+		gonePod: p.remember,
+		ready: func(namespace string) {
+			p.enqueueNamespace(namespace)
+			p.tokens.wakeNamespace(namespace)
+		},
+	}
+	p.twins.Spaces = engine.NewSpaces(p.twins.open, p.twins.close)
+	var err error
+	if p.tokens, err = newTokens(p); err != nil {
+		return nil, err
+	}
+	p.twins.newShadow = p.tokens.wakeName
+	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
+		return nil, err
+	}
+	for _, inf := range []cache.SharedIndexInformer{cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
+		if _, err := p.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
+			return nil, err // needed for its initial list only; the handlers are registered in Run
+		}
+	}
+	return p, nil
+}
+
+// Run offloads pods until ctx is done. It may be called again after it has returned.
+func (p *Pods) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	remove, err := p.follow()
+	if err != nil {
+		return unlessOver(ctx, err)
+	}
+	defer remove()
+	// This is before the first sync, for which a namespace without a twin is not offloaded.
+	defer p.cfg.Namespaces.Follow(ctx, p.enqueueNamespace, p.twins.Spaces, p.tokens.spaces)()
+	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
+		return nil
+	}
+	wg.Go(func() { p.refreshHostIPs(ctx) })
+	tokens := make(chan error, 1)
+	wg.Go(func() { tokens <- p.tokens.run(ctx) })
+	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens))
+}
+
+// unlessOver returns nil if ctx is done, and err otherwise. Stopped informers reject
+// handlers, which is no error during shutdown.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// follow enqueues all pods when the readiness or the network of the Node or the patch of the VirtualNode
+// changes.
+func (p *Pods) follow() (remove func(), err error) {
+	pods, err := p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
+		p.forget(pod.UID)
+		if !missed {
+			p.sawLeave(pod)
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
+		// If b is nil, a deleted Node was created again: while it did not exist, no pod was
+		// reported as ready.
+		if a.Name == p.cfg.Node && (b == nil || readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
+			p.enqueueAll()
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watching the Node: %w", err)
+	}
+	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
+		if b != nil && a.Name == p.cfg.Node && (b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected)) {
+			p.enqueueAll()
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watching the VirtualNode: %w", err)
+	}
+	return func() {
+		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
+		_ = p.cfg.Pods.Informer().RemoveEventHandler(pods)
+		_ = p.cfg.Nodes.Informer().RemoveEventHandler(nodes)
+		_ = p.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
+	}, nil
+}
+
+// Resync enqueues all pods. Callers use it after Gate has opened.
+func (p *Pods) Resync() {
+	p.enqueueAll()
+	p.tokens.resync()
+}
+
+func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
+
+func (p *Pods) enqueueNamespace(namespace string) {
+	pods := p.localPods(namespace)
+	slices.SortFunc(pods, earlier)
+	queued := make(sets.Set[loop.Key], len(pods))
+	for _, pod := range pods {
+		key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
+		queued.Insert(key)
+		p.loop.Wake(key)
+	}
+	for _, key := range p.twins.keys(namespace) { // objects without a local pod have no other trigger
+		if !queued.Has(key) {
+			p.loop.Wake(key)
+		}
+	}
+}
+
+// earlier orders pods by namespace and age. Pods that started together are mostly in the same
+// EndpointSlice: the controller of this cluster, which follows while their statuses are
+// being written, then has few of a Service's EndpointSlices to write at a time, and not all
+// of them each time.
+func earlier(a, b *corev1.Pod) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+func (p *Pods) localPods(namespace string) []*corev1.Pod {
+	pods, err := p.cfg.Pods.Lister().Pods(namespace).List(labels.Everything())
+	if err != nil {
+		return nil // listing fails only for a broken index
+	}
+	return pods
+}
+
+// departed is a remote pod that was deleted.
+type departed struct {
+	last *corev1.Pod
+	// withLocal is true if the watch has reported the deletion of the remote pod after
+	// that of its ShadowPod, while the local pod was being deleted. Then the provider
+	// creates no replacement, and nothing is left there.
+	withLocal bool
+}
+
+// remember keeps the last state of a deleted remote pod as long as its local pod exists.
+// missed is true if the watch did not report the deletion and a new list lacked the pod.
+func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
+	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
+	if err != nil || string(local.UID) != pod.Labels[offloadingv1beta1.LocalPodUIDLabel] {
+		return
+	}
+	withLocal := !missed && local.DeletionTimestamp != nil && p.withdrawn(namespace, pod.Name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone[local.UID] = departed{pod, withLocal}
+}
+
+// withdrawn reports whether the provider has no ShadowPod of this name, or this process
+// has deleted it and the watch has not reported that yet.
+func (p *Pods) withdrawn(namespace, name string) bool {
+	tw := p.twins.Get(namespace)
+	if tw == nil {
+		return false
+	}
+	shadow := tw.shadows.Cached(tw.key(name))
+	return shadow == nil || tw.shadows.WasDeleted(shadow.UID)
+}
+
+func (p *Pods) lastSeen(uid types.UID) *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone[uid].last
+}
+
+func (p *Pods) wentWithLocal(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone[uid].withLocal
+}
+
+func (p *Pods) forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.gone, uid)
+	delete(p.told, uid)
+	delete(p.moved, uid)
+	delete(p.buckets, uid)
+	delete(p.refused, uid)
+	delete(p.admitted, uid)
+}
+
+func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {
+	vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node)
+	if err != nil {
+		return nil // a lister returns no other error than NotFound
+	}
+	return vn
+}
+
+func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }
