@@ -37,7 +37,6 @@ import (
 	"github.com/liqod/liqod/reflect/kinds"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/kubelet"
-	"github.com/liqod/liqod/shadow/node"
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
@@ -60,7 +59,7 @@ type vkubelet struct {
 	remap       *exchange.Remapper
 	ranges      ranges
 	credentials *link.Credentials
-	keeper      *node.Keeper
+	keeper      *virtualnode.Keeper
 	serving     *serve.KubeletCertificate
 
 	eventsDropped *prometheus.CounterVec
@@ -159,7 +158,7 @@ func (v *vkubelet) watch() error {
 		addresses = append(addresses, a.String())
 	}
 	var err error
-	v.keeper, err = node.NewKeeper(node.Config{
+	v.keeper, err = virtualnode.NewKeeper(virtualnode.KeeperConfig{
 		Kube: v.home.fenced.kube, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
 		ForeignClusters: v.tenant.Core().V1beta1().ForeignClusters(),
 		Namespace:       v.namespace, Name: v.name, Addresses: addresses, Port: v.port, Untainted: !v.env.Config.VKubelet.NodeTaint,
@@ -257,7 +256,7 @@ func (v *vkubelet) runPods(ctx context.Context) error {
 }
 
 func (v *vkubelet) tell(s link.ProviderState) {
-	v.keeper.SetRemote(func(r *node.Remote) {
+	v.keeper.SetRemote(func(r *virtualnode.Remote) {
 		r.Ready, r.Reason, r.Message = s.Ready, s.Reason, s.Message
 		if s.Version.GitVersion != "" {
 			r.Version = s.Version

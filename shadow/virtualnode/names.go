@@ -9,7 +9,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	shadownode "github.com/liqod/liqod/shadow/node"
 )
 
 const (
@@ -77,7 +76,7 @@ func owned(vn *offloadingv1beta1.VirtualNode, obj metav1.Object) bool {
 // isNodeOf reports whether node belongs to vn's vkubelet. It compares the providerID, which
 // is immutable; labels can be edited.
 func isNodeOf(vn *offloadingv1beta1.VirtualNode, node *corev1.Node) bool {
-	return shadownode.Ours(node, vn)
+	return Ours(node, vn)
 }
 
 // ownerKeys maps an object that the controller created to its VirtualNode.

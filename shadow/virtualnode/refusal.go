@@ -7,7 +7,6 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	shadownode "github.com/liqod/liqod/shadow/node"
 )
 
 // Reasons of a VirtualNode's conditions.
@@ -58,7 +57,7 @@ func refuse(vn *offloadingv1beta1.VirtualNode, namesakes []*offloadingv1beta1.Vi
 	if node != nil && !isNodeOf(vn, node) {
 		return refusal{ReasonNameTaken, fmt.Sprintf(
 			"a Node %s exists that does not belong to this virtual node (its providerID is %q, not %q): use another name, or delete that Node",
-			node.Name, node.Spec.ProviderID, shadownode.ProviderID(vn.Spec.ClusterID, vn.Name))}
+			node.Name, node.Spec.ProviderID, ProviderID(vn.Spec.ClusterID, vn.Name))}
 	}
 	return refusal{}
 }

@@ -14,7 +14,6 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	shadownode "github.com/liqod/liqod/shadow/node"
 )
 
 // refusedConditions returns the conditions of a VirtualNode that gets no vkubelet. The
@@ -88,7 +87,7 @@ func nodeCondition(node *corev1.Node) metav1.Condition {
 	if c.Reason == "" {
 		c.Reason = "Node" + string(ready.Status) // the API requires a reason
 	}
-	if shadownode.Former(node) {
+	if Former(node) {
 		c.Message += fmt.Sprintf("; its providerID %s is from before 0.1.0, and stops cluster-autoscaler on GCE: run kubectl delete node %s; "+
 			"the vkubelet creates the Node again at once, and its pods stay", node.Spec.ProviderID, node.Name)
 	}

@@ -1,4 +1,4 @@
-package node
+package virtualnode
 
 import (
 	"context"
@@ -34,8 +34,8 @@ import (
 // heartbeat.
 const nodePoll = 100 * time.Millisecond
 
-// Config is the input of NewKeeper. All fields are required except Observer.
-type Config struct {
+// KeeperConfig is the input of NewKeeper. All fields are required except Observer.
+type KeeperConfig struct {
 	// Client writes to the cluster of the Node.
 	Kube kubernetes.Interface
 	// VirtualNodes and Nodes may contain other objects, too.
@@ -64,7 +64,7 @@ type Config struct {
 
 // Keeper keeps one Node equal to what its VirtualNode and the provider's state require.
 type Keeper struct {
-	cfg  Config
+	cfg  KeeperConfig
 	loop *loop.Loop
 	key  loop.Key
 
@@ -74,7 +74,7 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper and registers its event handlers on the informers. It starts
 // nothing.
-func NewKeeper(cfg Config) (*Keeper, error) {
+func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	k := &Keeper{
 		cfg:    cfg,
 		key:    loop.Key{Name: cfg.Name},
@@ -185,7 +185,7 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	if err != nil {
 		return err
 	}
-	want := Want(have, vn, facts)
+	want := WantNode(have, vn, facts)
 	left, unknown := graceLeft(&want.Status, facts)
 	if err := k.update(ctx, have, want); err != nil || !unknown {
 		return err
@@ -193,14 +193,14 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	return loop.After(left) // no event tells of the end of the grace period
 }
 
-func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
+func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (NodeFacts, error) {
 	network, err := k.network(vn.Spec.ClusterID)
 	if err != nil {
-		return Facts{}, err
+		return NodeFacts{}, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return Facts{
+	return NodeFacts{
 		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
 	}, nil
 }
@@ -227,7 +227,7 @@ func (k *Keeper) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) 
 	if err != nil {
 		return err
 	}
-	_, err = k.cfg.Kube.CoreV1().Nodes().Create(ctx, Want(nil, vn, facts), metav1.CreateOptions{})
+	_, err = k.cfg.Kube.CoreV1().Nodes().Create(ctx, WantNode(nil, vn, facts), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(200 * time.Millisecond) // the cache is about to show it
 	}

@@ -1,4 +1,4 @@
-package node
+package virtualnode
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 
 var t0 = metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 
-func virtualNode(change ...func(*offloadingv1beta1.VirtualNode)) *offloadingv1beta1.VirtualNode {
+func plainVirtualNode(change ...func(*offloadingv1beta1.VirtualNode)) *offloadingv1beta1.VirtualNode {
 	vn := &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 		Spec: offloadingv1beta1.VirtualNodeSpec{
@@ -31,8 +31,8 @@ func virtualNode(change ...func(*offloadingv1beta1.VirtualNode)) *offloadingv1be
 	return vn
 }
 
-func facts(change ...func(*Facts)) Facts {
-	f := Facts{
+func facts(change ...func(*NodeFacts)) NodeFacts {
+	f := NodeFacts{
 		Name: "milan", Addresses: []string{"10.0.0.7"}, Port: 10250, Now: t0,
 		Remote: Remote{Ready: ptr.To(true), Reason: "KubeletReady", Version: version.Info{GitVersion: "v1.36.3", Platform: "linux/arm64"}},
 	}
@@ -52,7 +52,7 @@ func ready(n *corev1.Node) corev1.NodeCondition {
 }
 
 func TestWantNewNode(t *testing.T) {
-	n := Want(nil, virtualNode(), facts())
+	n := WantNode(nil, plainVirtualNode(), facts())
 	require.Equal(t, "liqo://milan/milan", n.Spec.ProviderID)
 	require.Equal(t, "virtual-node", n.Labels["liqo.io/type"])
 	require.Equal(t, "milan", n.Labels["liqo.io/remote-cluster-id"])
@@ -67,28 +67,28 @@ func TestWantNewNode(t *testing.T) {
 }
 
 func TestWantKeepsTheProviderID(t *testing.T) {
-	have := Want(nil, virtualNode(), facts())
+	have := WantNode(nil, plainVirtualNode(), facts())
 	have.Spec.ProviderID = "liqod://milan/milan" // of a Node from before 0.1.0
-	require.True(t, Ours(have, virtualNode()))
+	require.True(t, Ours(have, plainVirtualNode()))
 	require.True(t, Former(have))
-	require.Equal(t, have.Spec.ProviderID, Want(have, virtualNode(), facts()).Spec.ProviderID, "the API server refuses a change")
-	require.False(t, Former(Want(nil, virtualNode(), facts())))
+	require.Equal(t, have.Spec.ProviderID, WantNode(have, plainVirtualNode(), facts()).Spec.ProviderID, "the API server refuses a change")
+	require.False(t, Former(WantNode(nil, plainVirtualNode(), facts())))
 }
 
 func TestWantIsStable(t *testing.T) {
-	once := Want(nil, virtualNode(), facts())
-	later := facts(func(f *Facts) { f.Now = metav1.NewTime(t0.Add(time.Hour)) })
-	require.Equal(t, once, Want(once, virtualNode(), later), "a restart with nothing changed must write nothing")
+	once := WantNode(nil, plainVirtualNode(), facts())
+	later := facts(func(f *NodeFacts) { f.Now = metav1.NewTime(t0.Add(time.Hour)) })
+	require.Equal(t, once, WantNode(once, plainVirtualNode(), later), "a restart with nothing changed must write nothing")
 }
 
 func TestWantKeepsWhatOthersSet(t *testing.T) {
-	have := Want(nil, virtualNode(), facts())
+	have := WantNode(nil, plainVirtualNode(), facts())
 	have.Labels["other"] = "kept"
 	have.Spec.Unschedulable = true
 	foreign := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
 	have.Spec.Taints = append([]corev1.Taint{foreign}, have.Spec.Taints...)
 
-	n := Want(have, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+	n := WantNode(have, plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.Labels = map[string]string{"zone": "a"}
 		vn.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	}), facts())
@@ -99,7 +99,7 @@ func TestWantKeepsWhatOthersSet(t *testing.T) {
 	require.Contains(t, n.Spec.Taints, foreign)
 	require.Len(t, n.Spec.Taints, 3)
 
-	n = Want(n, virtualNode(), facts())
+	n = WantNode(n, plainVirtualNode(), facts())
 	require.Len(t, n.Spec.Taints, 2, "and so does a taint")
 }
 
@@ -122,13 +122,13 @@ func TestTaintSwitch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, before := range []*bool{ptr.To(true), ptr.To(false)} {
 				change := func(switched *bool) *offloadingv1beta1.VirtualNode {
-					return virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+					return plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 						vn.Spec.VirtualKubelet.NodeTaint, vn.Spec.Taints = switched, []corev1.Taint{gpu}
 					})
 				}
-				have := Want(nil, change(before), facts())
+				have := WantNode(nil, change(before), facts())
 				have.Spec.Taints = append(have.Spec.Taints, notReady)
-				n := Want(have, change(tc.spec), facts(func(f *Facts) { f.Untainted = !tc.setting }))
+				n := WantNode(have, change(tc.spec), facts(func(f *NodeFacts) { f.Untainted = !tc.setting }))
 				want := []corev1.Taint{gpu, notReady}
 				if tc.tainted {
 					want = append(want, taint)
@@ -138,17 +138,17 @@ func TestTaintSwitch(t *testing.T) {
 		})
 	}
 	own := corev1.Taint{Key: taint.Key, Value: "mine", Effect: taint.Effect}
-	n := Want(nil, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+	n := WantNode(nil, plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.VirtualKubelet.NodeTaint, vn.Spec.Taints = ptr.To(false), []corev1.Taint{own}
 	}), facts())
 	require.Equal(t, []corev1.Taint{own}, n.Spec.Taints, "the author's own one counts")
 }
 
 func TestWantCapacityKeysGo(t *testing.T) {
-	have := Want(nil, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+	have := WantNode(nil, plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.ResourceQuota.Hard["example.com/gpu"] = resource.MustParse("1")
 	}), facts())
-	n := Want(have, virtualNode(), facts())
+	n := WantNode(have, plainVirtualNode(), facts())
 	require.NotContains(t, n.Status.Capacity, corev1.ResourceName("example.com/gpu"))
 }
 
@@ -166,16 +166,16 @@ func TestDeclaredFeatures(t *testing.T) {
 		"not a version":  {"latest", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := Want(nil, virtualNode(), facts(func(f *Facts) { f.Remote.Version.GitVersion = tc.version }))
+			n := WantNode(nil, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote.Version.GitVersion = tc.version }))
 			require.Equal(t, tc.want, n.Status.DeclaredFeatures)
-			again := Want(n, virtualNode(), facts(func(f *Facts) { f.Remote.Version = version.Info{} }))
+			again := WantNode(n, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote.Version = version.Info{} }))
 			require.Equal(t, tc.want, again.Status.DeclaredFeatures, "what is not known yet stays as it was")
 		})
 	}
 }
 
 func TestReadyCondition(t *testing.T) {
-	up := Want(nil, virtualNode(), facts())
+	up := WantNode(nil, plainVirtualNode(), facts())
 	down := Remote{Ready: ptr.To(false), Reason: "RemoteAPIServerNotReady", Message: "3 of the last 5 probes failed"}
 	for name, tc := range map[string]struct {
 		have   *corev1.Node
@@ -186,10 +186,10 @@ func TestReadyCondition(t *testing.T) {
 		"new and never contacted":            {nil, Remote{Reason: "RemoteNotContacted"}, corev1.ConditionFalse, "RemoteNotContacted"},
 		"goes down":                          {up, down, corev1.ConditionFalse, "RemoteAPIServerNotReady"},
 		"no verdict yet: predecessor's word": {up, Remote{Reason: "RemoteNotContacted"}, corev1.ConditionTrue, "KubeletReady"},
-		"comes back":                         {Want(up, virtualNode(), facts(func(f *Facts) { f.Remote = down })), facts().Remote, corev1.ConditionTrue, "KubeletReady"},
+		"comes back":                         {WantNode(up, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote = down })), facts().Remote, corev1.ConditionTrue, "KubeletReady"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := ready(Want(tc.have, virtualNode(), facts(func(f *Facts) { f.Remote = tc.remote })))
+			got := ready(WantNode(tc.have, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote = tc.remote })))
 			require.Equal(t, tc.want, got.Status)
 			require.Equal(t, tc.reason, got.Reason)
 		})
@@ -209,11 +209,11 @@ func TestNetworkUnavailable(t *testing.T) {
 	told := func(status metav1.ConditionStatus) *metav1.Condition {
 		return &metav1.Condition{Status: status, Reason: "Why", Message: "because"}
 	}
-	with := func(c *metav1.Condition) func(*Facts) { return func(f *Facts) { f.Network = c } }
-	down := Want(nil, virtualNode(), facts(with(told(metav1.ConditionFalse))))
-	up := Want(nil, virtualNode(), facts(with(told(metav1.ConditionTrue))))
-	unchecked := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.DisableNetworkCheck = ptr.To(true) })
-	checked := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.DisableNetworkCheck = ptr.To(false) })
+	with := func(c *metav1.Condition) func(*NodeFacts) { return func(f *NodeFacts) { f.Network = c } }
+	down := WantNode(nil, plainVirtualNode(), facts(with(told(metav1.ConditionFalse))))
+	up := WantNode(nil, plainVirtualNode(), facts(with(told(metav1.ConditionTrue))))
+	unchecked := plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.DisableNetworkCheck = ptr.To(true) })
+	checked := plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.DisableNetworkCheck = ptr.To(false) })
 	for name, tc := range map[string]struct {
 		have   *corev1.Node
 		vn     *offloadingv1beta1.VirtualNode
@@ -231,14 +231,14 @@ func TestNetworkUnavailable(t *testing.T) {
 		"it does not, and is ignored": {down, unchecked, told(metav1.ConditionFalse), corev1.ConditionFalse, "NetworkCheckDisabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := network(Want(tc.have, tc.vn, facts(with(tc.told))))
+			got := network(WantNode(tc.have, tc.vn, facts(with(tc.told))))
 			require.Equal(t, tc.want, got.Status)
 			require.Equal(t, tc.reason, got.Reason)
 		})
 	}
 	// It is told also while nothing is known of the provider's API server.
-	unknown := facts(with(told(metav1.ConditionFalse)), func(f *Facts) { f.Remote = Remote{Reason: "RemoteNotContacted"} })
-	require.Equal(t, corev1.ConditionTrue, network(Want(up, virtualNode(), unknown)).Status)
+	unknown := facts(with(told(metav1.ConditionFalse)), func(f *NodeFacts) { f.Remote = Remote{Reason: "RemoteNotContacted"} })
+	require.Equal(t, corev1.ConditionTrue, network(WantNode(up, plainVirtualNode(), unknown)).Status)
 }
 
 // An unknown network changes nothing for the grace period, and then counts as down. Neither a
@@ -246,18 +246,18 @@ func TestNetworkUnavailable(t *testing.T) {
 func TestUnknownNetworkFailsSafe(t *testing.T) {
 	const grace = 30 * time.Second
 	began := facts().Now
-	at := func(after time.Duration, status metav1.ConditionStatus, reason string) Facts {
-		return facts(func(f *Facts) {
+	at := func(after time.Duration, status metav1.ConditionStatus, reason string) NodeFacts {
+		return facts(func(f *NodeFacts) {
 			f.Network, f.Grace = &metav1.Condition{Status: status, Reason: reason}, grace
 			f.Now = metav1.NewTime(began.Add(after))
 		})
 	}
-	up := Want(nil, virtualNode(), at(-time.Hour, metav1.ConditionTrue, "Up"))
-	unknown := Want(up, virtualNode(), at(0, metav1.ConditionUnknown, "NoGateway"))
-	ahead := Want(up, virtualNode(), at(5*time.Minute, metav1.ConditionUnknown, "NoGateway"))
+	up := WantNode(nil, plainVirtualNode(), at(-time.Hour, metav1.ConditionTrue, "Up"))
+	unknown := WantNode(up, plainVirtualNode(), at(0, metav1.ConditionUnknown, "NoGateway"))
+	ahead := WantNode(up, plainVirtualNode(), at(5*time.Minute, metav1.ConditionUnknown, "NoGateway"))
 	for name, tc := range map[string]struct {
 		have *corev1.Node
-		told Facts
+		told NodeFacts
 		want corev1.ConditionStatus
 		left time.Duration
 	}{
@@ -271,17 +271,17 @@ func TestUnknownNetworkFailsSafe(t *testing.T) {
 		"the last replica's clock was off": {ahead, at(0, metav1.ConditionUnknown, "NoGateway"), corev1.ConditionUnknown, grace},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := Want(tc.have, virtualNode(), tc.told)
+			n := WantNode(tc.have, plainVirtualNode(), tc.told)
 			require.Equal(t, tc.want, network(n).Status)
 			left, isUnknown := graceLeft(&n.Status, tc.told)
 			require.Equal(t, tc.want == corev1.ConditionUnknown, isUnknown)
 			require.Equal(t, tc.left, left)
 		})
 	}
-	over := Want(unknown, virtualNode(), at(time.Minute, metav1.ConditionUnknown, "NoGateway"))
+	over := WantNode(unknown, plainVirtualNode(), at(time.Minute, metav1.ConditionUnknown, "NoGateway"))
 	require.Equal(t, "NoGateway", network(over).Reason)
-	stays := Want(over, virtualNode(), at(time.Minute+time.Second, metav1.ConditionUnknown, "NoGateway"))
+	stays := WantNode(over, plainVirtualNode(), at(time.Minute+time.Second, metav1.ConditionUnknown, "NoGateway"))
 	require.Equal(t, corev1.ConditionTrue, network(stays).Status, "it stays down until somebody can tell")
-	back := Want(stays, virtualNode(), at(2*time.Minute, metav1.ConditionTrue, "Up"))
+	back := WantNode(stays, plainVirtualNode(), at(2*time.Minute, metav1.ConditionTrue, "Up"))
 	require.Equal(t, corev1.ConditionFalse, network(back).Status)
 }

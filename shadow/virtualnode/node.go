@@ -1,7 +1,4 @@
-// Package node keeps the Node that represents a provider in the consumer: its labels,
-// taints, capacity, addresses and conditions, and its heartbeat Lease. Want is pure and
-// returns the wanted Node; Keeper compares and writes.
-package node
+package virtualnode
 
 import (
 	"encoding/json"
@@ -22,7 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ownedAnnotation records the keys of the labels, annotations and taints that Want has set.
+// ownedAnnotation records the keys of the labels, annotations and taints that WantNode has set.
 // A recorded key that is no longer wanted is removed; keys of other writers stay.
 const ownedAnnotation = "offloading.liqo.io/node-keys"
 
@@ -36,8 +33,8 @@ type Remote struct {
 	Version version.Info
 }
 
-// Facts are the inputs of Want besides the VirtualNode.
-type Facts struct {
+// NodeFacts are the inputs of WantNode besides the VirtualNode.
+type NodeFacts struct {
 	// Name is the name of the Node.
 	Name string
 	// Addresses are the addresses at which the API server reaches the kubelet API. The
@@ -78,16 +75,16 @@ func Ours(n *corev1.Node, vn *offloadingv1beta1.VirtualNode) bool {
 // error for some autoscalers. The Node has to be deleted; the vkubelet then creates a new one.
 func Former(n *corev1.Node) bool { return strings.HasPrefix(n.Spec.ProviderID, formerScheme) }
 
-// Want returns the wanted Node, based on have (nil: there is none). Fields that other
+// WantNode returns the wanted Node, based on have (nil: there is none). Fields that other
 // clients set in have stay.
-func Want(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f Facts) *corev1.Node {
+func WantNode(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f NodeFacts) *corev1.Node {
 	n := &corev1.Node{Spec: corev1.NodeSpec{ProviderID: ProviderID(vn.Spec.ClusterID, vn.Name)}}
 	if have != nil {
 		n = have.DeepCopy() // with its providerID, which is immutable
 	}
 	n.Name = f.Name
 	before := readOwned(n)
-	want := owned{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn, f)}
+	want := ownedKeys{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn, f)}
 	n.Labels = merge(n.Labels, before.Labels, want.Labels)
 	n.Annotations = merge(n.Annotations, before.Annotations, want.Annotations)
 	n.Spec.Taints = mergeTaints(n.Spec.Taints, before.Taints, want.Taints)
@@ -96,7 +93,7 @@ func Want(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f Facts) *corev1
 	return n
 }
 
-func wantLabels(vn *offloadingv1beta1.VirtualNode, f Facts) map[string]string {
+func wantLabels(vn *offloadingv1beta1.VirtualNode, f NodeFacts) map[string]string {
 	os, arch := platform(f.Remote.Version)
 	labels := map[string]string{
 		corev1.LabelHostname:   f.Name,
@@ -119,7 +116,7 @@ func platform(v version.Info) (os, arch string) {
 	return "linux", "amd64"
 }
 
-func wantTaints(vn *offloadingv1beta1.VirtualNode, f Facts) []corev1.Taint {
+func wantTaints(vn *offloadingv1beta1.VirtualNode, f NodeFacts) []corev1.Taint {
 	if !ptr.Deref(vn.Spec.VirtualKubelet.NodeTaint, !f.Untainted) {
 		return vn.Spec.Taints
 	}
@@ -133,16 +130,16 @@ func wantTaints(vn *offloadingv1beta1.VirtualNode, f Facts) []corev1.Taint {
 	return taints
 }
 
-// owned is the part of a Node's metadata and spec that Want sets.
-type owned struct {
+// ownedKeys is the part of a Node's metadata and spec that WantNode sets.
+type ownedKeys struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Taints      []corev1.Taint    `json:"taints,omitempty"`
 }
 
 // String returns the keys only, as JSON. The values are in the Node itself.
-func (o owned) String() string {
-	keys := owned{Labels: blank(o.Labels), Annotations: blank(o.Annotations)}
+func (o ownedKeys) String() string {
+	keys := ownedKeys{Labels: blank(o.Labels), Annotations: blank(o.Annotations)}
 	for _, t := range o.Taints {
 		keys.Taints = append(keys.Taints, corev1.Taint{Key: t.Key, Effect: t.Effect})
 	}
@@ -161,10 +158,10 @@ func blank(m map[string]string) map[string]string {
 	return out
 }
 
-func readOwned(n *corev1.Node) owned {
-	var o owned
+func readOwned(n *corev1.Node) ownedKeys {
+	var o ownedKeys
 	if err := json.Unmarshal([]byte(n.Annotations[ownedAnnotation]), &o); err != nil {
-		return owned{} // missing or edited: remove nothing
+		return ownedKeys{} // missing or edited: remove nothing
 	}
 	return o
 }
@@ -208,7 +205,7 @@ func sameTaints(a, b []corev1.Taint) bool {
 	return true
 }
 
-func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts) {
+func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f NodeFacts) {
 	if hard := vn.Spec.ResourceQuota.Hard; !apiequality.Semantic.DeepEqual(s.Capacity, hard) || !apiequality.Semantic.DeepEqual(s.Allocatable, hard) {
 		s.Capacity, s.Allocatable = hard.DeepCopy(), hard.DeepCopy()
 	}
@@ -233,7 +230,7 @@ func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts)
 // networkUnavailable is the Node's condition of that name. While it is unknown whether the
 // network works, a Node that had none does not get more pods. One that had it has none as
 // soon as that is unknown for the grace period.
-func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts) corev1.NodeCondition {
+func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f NodeFacts) corev1.NodeCondition {
 	is := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: status, Reason: reason, Message: message}
 	}
@@ -257,7 +254,7 @@ func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode,
 // graceLeft returns the time until an unknown network counts as down, and whether it is
 // unknown. The Node itself is the memory, so that another replica of the vkubelet goes on
 // where the last one ended.
-func graceLeft(s *corev1.NodeStatus, f Facts) (left time.Duration, unknown bool) {
+func graceLeft(s *corev1.NodeStatus, f NodeFacts) (left time.Duration, unknown bool) {
 	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionUnknown
 	})
@@ -289,7 +286,7 @@ func declaredFeatures(v version.Info) []string {
 	}
 }
 
-func setConditions(s *corev1.NodeStatus, f Facts) {
+func setConditions(s *corev1.NodeStatus, f NodeFacts) {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Reason: f.Remote.Reason, Message: f.Remote.Message}
 	switch {
 	case f.Remote.Ready != nil && *f.Remote.Ready:

@@ -1,4 +1,4 @@
-package node
+package virtualnode
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type bench struct {
 	keeper *Keeper
 }
 
-func start(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Node) *bench {
+func keeping(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Node) *bench {
 	t.Helper()
 	b := &bench{client: fake.NewClientset(), liqod: liqodfake.NewSimpleClientset(vn)}
 	for _, n := range nodes {
@@ -35,7 +35,7 @@ func start(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Nod
 	core := informers.NewSharedInformerFactory(b.client, 0)
 	own := externalversions.NewSharedInformerFactory(b.liqod, 0)
 	var err error
-	b.keeper, err = NewKeeper(Config{
+	b.keeper, err = NewKeeper(KeeperConfig{
 		Kube: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
 		ForeignClusters: own.Core().V1beta1().ForeignClusters(), Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
 		LeaseDuration: 40 * time.Second, Grace: 2 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
@@ -68,7 +68,7 @@ func eventually(t *testing.T, cond func() bool, what string) {
 }
 
 func TestKeeperCreatesRepairsAndReports(t *testing.T) {
-	b := start(t, virtualNode())
+	b := keeping(t, plainVirtualNode())
 	eventually(t, func() bool { return b.node(t) != nil }, "the Node is created")
 	require.Equal(t, corev1.ConditionFalse, ready(b.node(t)).Status)
 
@@ -87,7 +87,7 @@ func TestKeeperCreatesRepairsAndReports(t *testing.T) {
 
 func TestKeeperLeavesForeignNodesAlone(t *testing.T) {
 	foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{"mine": "yes"}}}
-	b := start(t, virtualNode(), foreign)
+	b := keeping(t, plainVirtualNode(), foreign)
 	b.keeper.SetRemote(func(r *Remote) { r.Ready = ptr.To(true) })
 	eventually(t, func() bool { return b.keeper.loop.Len() == 0 }, "the loop is idle")
 	require.Equal(t, foreign.Labels, b.node(t).Labels)
@@ -102,17 +102,17 @@ func TestKeeperLeavesForeignNodesAlone(t *testing.T) {
 }
 
 func TestKeeperDoesNotReviveANodeThatIsTakenDown(t *testing.T) {
-	vn := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+	vn := plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.DeletionTimestamp, vn.Finalizers = ptr.To(t0), []string{offloadingv1beta1.VirtualNodeFinalizer}
 	})
-	b := start(t, vn)
+	b := keeping(t, vn)
 	b.keeper.SetRemote(func(r *Remote) { r.Ready = ptr.To(true) })
 	eventually(t, func() bool { return b.keeper.loop.Len() == 0 }, "the keeper has looked")
 	require.Nil(t, b.node(t))
 }
 
 func TestKeeperTellsOfTheNetwork(t *testing.T) {
-	b := start(t, virtualNode())
+	b := keeping(t, plainVirtualNode())
 	eventually(t, func() bool { return b.node(t) != nil && network(b.node(t)).Reason == "NetworkNotChecked" }, "there is no fabric")
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
 	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: metav1.ConditionFalse, Reason: "Down", Message: "no probe is answered"}}

@@ -1,4 +1,4 @@
-package node
+package virtualnode
 
 import (
 	"net/url"
@@ -25,8 +25,8 @@ const (
 	confuses verdict = "confuses"
 )
 
-// rules are the rules by which others read spec.providerID.
-var rules = map[string]struct {
+// idRules are the rules by which others read spec.providerID.
+var idRules = map[string]struct {
 	rule func(id string) verdict
 	// chosen, former and none are the verdicts on the form of liqod, on that from before
 	// 0.1.0, and on a Node without a providerID.
@@ -85,7 +85,7 @@ var rules = map[string]struct {
 // TestProviderID: the providerID of a virtual node stops no autoscaler but that of AWS before
 // 2025-04, and no cloud controller deletes its Node. Neither is true without one.
 func TestProviderID(t *testing.T) {
-	for name, r := range rules {
+	for name, r := range idRules {
 		t.Run(name, func(t *testing.T) {
 			for _, node := range []string{"milan", "milan-1.example.com", "i-0123456789abcdef0"} {
 				require.Equal(t, r.chosen, r.rule(ProviderID("milan", node)), node)
