@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -216,6 +217,21 @@ func TestNoColoursInFiles(t *testing.T) {
 	data, _ := c.run(t, "status", "-o", "json")
 	require.NoError(t, json.NewDecoder(strings.NewReader(data)).Decode(&s))
 	require.False(t, onTerminal(io.Discard))
+}
+
+// TestTrustOfTheSetting: the trust in a peer is shown where it differs from the setting in the
+// configuration, or from its default.
+func TestTrustOfTheSetting(t *testing.T) {
+	t.Parallel()
+	for config, shown := range map[string]bool{"": false, "sharing: {trust: Strict}\n": false, "sharing: {trust: Organisation}\n": true} {
+		c := installation(t, "milan")
+		c.configure(t, config)
+		_, err := c.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		out, _ := c.run(t, "status")
+		require.Equal(t, shown, strings.Contains(out, "Trust in rome: Strict"), "%q: %s", config, out)
+	}
 }
 
 // TestCheckOfAnOpenOverlay: the settings of the roles of the network are read from the
