@@ -181,15 +181,14 @@ func (s *Spaces[T]) Get(local string) T {
 // Each returns what there is of a local namespace, or of all (NamespaceAll), with the names.
 func (s *Spaces[T]) Each(namespace string) iter.Seq2[string, T] {
 	s.mu.RLock()
-	found := maps.Clone(s.byLocal)
-	s.mu.RUnlock()
-	return func(yield func(string, T) bool) {
-		for local, have := range found {
-			if (namespace == corev1.NamespaceAll || namespace == local) && !yield(local, have.held) {
-				return
-			}
+	defer s.mu.RUnlock()
+	found := map[string]T{}
+	for local, have := range s.byLocal {
+		if namespace == corev1.NamespaceAll || namespace == local {
+			found[local] = have.held
 		}
 	}
+	return maps.All(found)
 }
 
 // set closes and opens until exactly the given namespaces are open, which it maps to their twins.
