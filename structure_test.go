@@ -86,11 +86,12 @@ func TestPathsAreTrue(t *testing.T) {
 	}
 }
 
-// mostBackArrows bounds the arrows that run back up within a package; 20 is the aim for all.
-const mostBackArrows = 25
+// mostBackArrows bounds the arrows that run back up within a package.
+const mostBackArrows = 20
 
+// moreBackArrows are to become mostBackArrows.
 var moreBackArrows = map[string]int{
-	"roles": 50, "roles/cmd": 50, "roles/cmd/report": 35,
+	"reflect/kinds": 25, "roles": 50, "roles/cmd": 50, "roles/cmd/report": 35,
 }
 
 // TestBackArrows counts them. An arrow leads from a file to another of its package that alone

@@ -11,12 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
-
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -29,7 +25,10 @@ type ProbeSocket interface {
 // echoes has the Echo of a gateway. Its socket is bound to the gateway's own address in the
 // fabric, so there is a new one whenever that changes.
 type echoes struct {
-	g *Gateway
+	cfg     EchoConfig // of each Echo, but for its socket and OnChange
+	listen  func(netip.AddrPort) (ProbeSocket, error)
+	failed  func(error)                              // an Echo has ended with an error
+	changed func(p EchoPeer, s EchoState, turn bool) // a state has changed, and with turn its verdict
 
 	// Of the loop of the host alone.
 	address netip.Addr
@@ -48,8 +47,8 @@ type judgement struct {
 	since   time.Time
 }
 
-func newEchoes(g *Gateway) *echoes {
-	return &echoes{g: g, byKey: map[string]EchoPeer{}, told: map[string]judgement{}}
+func newEchoes(cfg EchoConfig, listen func(netip.AddrPort) (ProbeSocket, error), failed func(error), changed func(EchoPeer, EchoState, bool)) *echoes {
+	return &echoes{cfg: cfg, listen: listen, failed: failed, changed: changed, byKey: map[string]EchoPeer{}, told: map[string]judgement{}}
 }
 
 // state is that of the tunnel to a gateway with a public key.
@@ -101,16 +100,13 @@ func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*netwo
 }
 
 func (e *echoes) start(ctx context.Context, address netip.Addr) error {
-	cfg := e.g.cfg
-	conn, err := cfg.Listen(netip.AddrPortFrom(address, plan.ProbePort))
+	conn, err := e.listen(netip.AddrPortFrom(address, e.cfg.Port))
 	if err != nil {
 		return fmt.Errorf("opening the socket of probes: %w", err)
 	}
-	echo, err := NewEcho(EchoConfig{
-		ClusterID: cfg.ClusterID, Conn: conn, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer,
-		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(e.g.key, public) },
-		Received: e.received, OnChange: e.changed, Metrics: cfg.Metrics, Clock: cfg.Clock,
-	})
+	cfg := e.cfg
+	cfg.Conn, cfg.OnChange = conn, func(p EchoPeer, s EchoState) { e.changed(p, s, e.judged(p, s)) }
+	echo, err := NewEcho(cfg)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -121,9 +117,8 @@ func (e *echoes) start(ctx context.Context, address netip.Addr) error {
 		defer close(done)
 		defer conn.Close()
 		if err := echo.Run(ctx); err != nil {
-			e.g.log.Warn("probing failed; will try again", zap.Error(err))
 			e.set(nil)
-			e.g.AddAfter(fabricKey, watchAgain)
+			e.failed(err)
 		}
 	}(e.done)
 	return nil
@@ -145,16 +140,6 @@ func (e *echoes) stop() {
 	e.cancel, e.address = nil, netip.Addr{}
 }
 
-// changed follows a state. With another verdict, another gateway of the peer may be better.
-func (e *echoes) changed(p EchoPeer, s EchoState) {
-	e.g.log.Info("the tunnel to a gateway has changed", zap.String("peer", p.Cluster), zap.String("gateway", p.Gateway),
-		zap.Stringer("verdict", s.Verdict), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
-	if e.judged(p, s) {
-		e.g.wake()
-	}
-	e.g.status.Wake(loop.Key{Namespace: corev1beta1.TenantNamespace(p.Cluster), Name: p.Cluster})
-}
-
 // judged reports whether a state has another verdict than the one before it.
 func (e *echoes) judged(p EchoPeer, s EchoState) bool {
 	e.mu.Lock()
@@ -165,19 +150,6 @@ func (e *echoes) judged(p EchoPeer, s EchoState) bool {
 	}
 	e.told[p.Key] = now
 	return true
-}
-
-// received returns the bytes that came from each peer.
-func (e *echoes) received() map[string]uint64 {
-	_, peers, err := e.g.cfg.Host.Tunnel()
-	if err != nil {
-		return nil
-	}
-	out := map[string]uint64{}
-	for _, p := range peers {
-		out[p.Key] = p.Received
-	}
-	return out
 }
 
 // echoPeers are the own address for probes and the gateways to probe, of IPv4 if the cluster

@@ -111,7 +111,7 @@ func (e *explanation) prepare() error {
 	if e.onNode, err = plan.Node(in); err != nil {
 		return err
 	}
-	set.Self, set.Use, set.Endpoint = e.gateway, e.inUse(), e.dialled
+	set.Self, set.Use, set.Endpoint = e.gateway, e.inUse(), e.endpointOf
 	if in, _, err = BuildInput(e.objects, set); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (e *explanation) inUse() map[string]int {
 	return out
 }
 
-func (e *explanation) dialled(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
+func (e *explanation) endpointOf(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
 	for _, point := range g.Endpoints {
 		if addr, err := netip.ParseAddr(point.Address); err == nil && accept(addr) == nil {
 			return netip.AddrPortFrom(addr, uint16(point.Port))

@@ -146,7 +146,7 @@ func runGateway(text string) error {
 	return errors.Join(err, a.tell(context.Background(), g))
 }
 
-func (s site) gateway(a *apis) (*Gateway, error) {
+func (s site) gateway(a *apis) (*GatewayHost, error) {
 	key, err := kernel.ParseKey(s.Private)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (s site) gateway(a *apis) (*Gateway, error) {
 	})
 }
 
-func (a *apis) obey(ctx context.Context, line []byte, g *Gateway) error {
+func (a *apis) obey(ctx context.Context, line []byte, g *GatewayHost) error {
 	if len(line) <= 1 {
 		return a.tell(ctx, g)
 	}
@@ -204,7 +204,7 @@ func (a *apis) connect(ctx context.Context, c *networkingv1beta1.Connection) err
 	return err
 }
 
-func (a *apis) tell(ctx context.Context, g *Gateway) error {
+func (a *apis) tell(ctx context.Context, g *GatewayHost) error {
 	var out told
 	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(ctx, leaseName(1), metav1.GetOptions{})
 	if err == nil {
@@ -299,7 +299,7 @@ type town struct {
 	site
 	gateway, node, pod *netspace
 	api                *apis // of the node
-	agent              *Node
+	agent              *NodeHost
 
 	process *exec.Cmd
 	in      io.WriteCloser

@@ -81,9 +81,9 @@ type GatewayConfig struct {
 	Observer loop.Observer
 }
 
-// Gateway brings the network of one gateway to its plan, and keeps it there. It announces
+// GatewayHost brings the network of one gateway to its plan, and keeps it there. It announces
 // the gateway to its cluster, probes those of peers, and writes the status of Connections.
-type Gateway struct {
+type GatewayHost struct {
 	*fabric
 	cfg       GatewayConfig
 	status    *loop.Loop
@@ -121,8 +121,8 @@ type planned struct {
 }
 
 // NewGateway registers with the informers and starts nothing.
-func NewGateway(cfg GatewayConfig) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
+func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
+	g := &GatewayHost{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
@@ -134,7 +134,11 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	}
 	cfg.Sources.Gateways.Subscribe(g.lookIfNoneActive)
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
-	g.echoes = newEchoes(g)
+	g.echoes = newEchoes(EchoConfig{
+		ClusterID: cfg.ClusterID, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer, Metrics: cfg.Metrics, Clock: cfg.Clock,
+		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
+		Received: g.received,
+	}, cfg.Listen, g.unprobed, g.heard)
 	if err := g.watch(); err != nil {
 		return nil, err
 	}
@@ -155,7 +159,7 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
 // the process ends with the process. One that has others stand by for it takes its tunnels down
 // and then gives its number back: they have the same key.
-func (g *Gateway) Run(ctx context.Context) error {
+func (g *GatewayHost) Run(ctx context.Context) error {
 	if !g.awaitKey(ctx) {
 		return nil
 	}
@@ -186,7 +190,7 @@ const (
 
 // awaitKey gets the private key. It reports false when ctx is done before. What stands in the
 // kernel, from an earlier process, goes on meanwhile.
-func (g *Gateway) awaitKey(ctx context.Context) bool {
+func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 	for said := ""; ; {
 		key, err := g.readKey(ctx)
 		g.mu.Lock()
@@ -209,13 +213,13 @@ func (g *Gateway) awaitKey(ctx context.Context) bool {
 	}
 }
 
-func (g *Gateway) readKey(ctx context.Context) (kernel.Key, error) {
+func (g *GatewayHost) readKey(ctx context.Context) (kernel.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	return g.cfg.Key(ctx)
 }
 
-func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
+func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	if !g.announcer.Active() {
 		return g.standBy(ctx)
 	}
@@ -260,7 +264,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	return nil
 }
 
-func (g *Gateway) settings() Settings {
+func (g *GatewayHost) settings() Settings {
 	use := map[string]int{}
 	for id, c := range g.use {
 		use[id] = c.Number
@@ -276,7 +280,7 @@ func (g *Gateway) settings() Settings {
 }
 
 // withSelf are the own gateways with this one as it is, whatever the cache has.
-func (g *Gateway) withSelf(list []Announcement) []Announcement {
+func (g *GatewayHost) withSelf(list []Announcement) []Announcement {
 	self := Announcement{Alive: true, MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(g.cfg.Announce.Number), g.key.Public()
 	for _, a := range g.cfg.Addresses {
@@ -288,7 +292,7 @@ func (g *Gateway) withSelf(list []Announcement) []Announcement {
 
 // chooseAll chooses the gateway in use of each peer. It reports whether that may change by
 // itself.
-func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again bool) {
+func (g *GatewayHost) chooseAll(connections []*networkingv1beta1.Connection) (again bool) {
 	now, use := g.cfg.Clock.Now(), map[string]plan.Choice{}
 	for _, c := range connections {
 		if c.Namespace != corev1beta1.TenantNamespace(c.Spec.ClusterID) {
@@ -309,7 +313,7 @@ func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again 
 }
 
 // announceSelf announces this gateway when its Announcement changes.
-func (g *Gateway) announceSelf(mode kernel.Mode, nodes []*corev1.Node) {
+func (g *GatewayHost) announceSelf(mode kernel.Mode, nodes []*corev1.Node) {
 	say := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
 	for _, a := range g.cfg.Addresses {
@@ -335,7 +339,7 @@ func wireGuard(mode kernel.Mode) networkingv1beta1.WireGuard {
 }
 
 // endpoints are where peers reach this gateway.
-func (g *Gateway) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoint {
+func (g *GatewayHost) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoint {
 	if len(g.cfg.Endpoints) > 0 || g.cfg.Services == nil {
 		return g.cfg.Endpoints
 	}
@@ -348,7 +352,7 @@ func (g *Gateway) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoint {
 
 // redial dials gateways of peers again that are down, if they have an address and no recent
 // handshake: after one, the tunnel is not the cause. It reports whether one is down.
-func (g *Gateway) redial(device plan.Device, peers []kernel.Peer) (down bool) {
+func (g *GatewayHost) redial(device plan.Device, peers []kernel.Peer) (down bool) {
 	now := g.cfg.Clock.Now()
 	dialled := map[string]time.Time{}
 	for _, t := range device.Peers {
@@ -374,7 +378,7 @@ func (g *Gateway) redial(device plan.Device, peers []kernel.Peer) (down bool) {
 }
 
 // show keeps what the status of Connections follows from, and has it written.
-func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mode kernel.Mode, connections []*networkingv1beta1.Connection) {
+func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device, mode kernel.Mode, connections []*networkingv1beta1.Connection) {
 	next := view{refused: map[string]string{}, planned: map[loop.Key]planned{}, applied: applied, use: g.use, device: device}
 	if mode != "" {
 		next.wireGuard = wireGuard(mode)
@@ -395,12 +399,39 @@ func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mod
 	}
 }
 
-// Name returns the name of this gateway.
-func (g *Gateway) Name() string { return g.cfg.Announce.Name }
+// heard follows the state of the tunnel to a gateway. With another verdict, another gateway of the
+// peer may be better.
+func (g *GatewayHost) heard(p EchoPeer, s EchoState, turn bool) {
+	g.log.Info("the tunnel to a gateway has changed", zap.String("peer", p.Cluster), zap.String("gateway", p.Gateway),
+		zap.Stringer("verdict", s.Verdict), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
+	if turn {
+		g.wake()
+	}
+	g.status.Wake(loop.Key{Namespace: corev1beta1.TenantNamespace(p.Cluster), Name: p.Cluster})
+}
+
+// unprobed repeats the attempt to probe.
+func (g *GatewayHost) unprobed(err error) {
+	g.log.Warn("probing failed; will try again", zap.Error(err))
+	g.AddAfter(fabricKey, watchAgain)
+}
+
+// received returns the bytes that came from each peer.
+func (g *GatewayHost) received() map[string]uint64 {
+	_, peers, err := g.cfg.Host.Tunnel()
+	if err != nil {
+		return nil
+	}
+	out := map[string]uint64{}
+	for _, p := range peers {
+		out[p.Key] = p.Received
+	}
+	return out
+}
 
 // Ready returns nil when the gateway has its key and a number, or stands by, and its host is
 // as planned.
-func (g *Gateway) Ready() error {
+func (g *GatewayHost) Ready() error {
 	g.mu.Lock()
 	keyless := g.keyless
 	g.mu.Unlock()

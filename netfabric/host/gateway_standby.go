@@ -20,7 +20,7 @@ const withdrawTimeout = 3 * time.Second
 
 // announcing returns the context of the Announcer: where others stand by, the number is given
 // back by release, after the tunnels are down, and not when ctx is done.
-func (g *Gateway) announcing(ctx context.Context) (announcing context.Context, release func()) {
+func (g *GatewayHost) announcing(ctx context.Context) (announcing context.Context, release func()) {
 	if !g.cfg.Announce.Standby {
 		return ctx, func() {}
 	}
@@ -29,7 +29,7 @@ func (g *Gateway) announcing(ctx context.Context) (announcing context.Context, r
 
 // standBy keeps the host empty while another gateway is active. A gateway that does not know
 // yet whether one is, leaves the host as it is: it may be the active one, started again.
-func (g *Gateway) standBy(ctx context.Context) error {
+func (g *GatewayHost) standBy(ctx context.Context) error {
 	if !g.announcer.StandsBy() {
 		return nil // the announcer wakes this loop
 	}
@@ -44,14 +44,14 @@ func (g *Gateway) standBy(ctx context.Context) error {
 
 // lookIfNoneActive has a gateway that stands by look at the Lease when the active one has given
 // it back. It does not wait for the loop, which may be busy with the host.
-func (g *Gateway) lookIfNoneActive() {
+func (g *GatewayHost) lookIfNoneActive() {
 	if g.announcer.StandsBy() && !slices.ContainsFunc(g.cfg.Sources.Gateways.List(), func(a Announcement) bool { return a.Alive }) {
 		g.announcer.Look()
 	}
 }
 
 // activate leads peers here, once there is a device for them.
-func (g *Gateway) activate(ctx context.Context, mode kernel.Mode) error {
+func (g *GatewayHost) activate(ctx context.Context, mode kernel.Mode) error {
 	term := g.announcer.Term()
 	if g.cfg.Activate == nil || g.active == term || mode == "" {
 		return nil
@@ -65,7 +65,7 @@ func (g *Gateway) activate(ctx context.Context, mode kernel.Mode) error {
 
 // withdraw takes the tunnels of the active gateway down when it stops: the next one has its
 // key, and peers answer to whichever has sent last.
-func (g *Gateway) withdraw(ctx context.Context) {
+func (g *GatewayHost) withdraw(ctx context.Context) {
 	if !g.announcer.Active() || !g.cfg.Announce.Standby {
 		return
 	}

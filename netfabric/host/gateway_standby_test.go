@@ -24,7 +24,7 @@ import (
 
 // standbyGateway is a gateway with others that stand by for it.
 type standbyGateway struct {
-	*Gateway
+	*GatewayHost
 	host      *fakeHost
 	activated atomic.Int32
 	stop      func()
@@ -36,7 +36,7 @@ func startStandby(t *testing.T, a *apis, key kernel.Key, name, address string) *
 	s := &standbyGateway{host: &fakeHost{}, done: make(chan error, 1)}
 	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
-	s.Gateway, err = NewGateway(GatewayConfig{
+	s.GatewayHost, err = NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil },
 		Host: s.host, Sources: a.sources, Client: a.liqo,

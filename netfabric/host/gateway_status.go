@@ -38,7 +38,7 @@ type tunnelFacts struct {
 }
 
 // report writes the status of one Connection, where it has changed.
-func (g *Gateway) report(ctx context.Context, key loop.Key) error {
+func (g *GatewayHost) report(ctx context.Context, key loop.Key) error {
 	c, err := g.cfg.Sources.Connections.Lister().Connections(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -55,7 +55,7 @@ func (g *Gateway) report(ctx context.Context, key loop.Key) error {
 
 // farewell reports the tunnels of a gateway that stops as unknown. It tries once: without it the
 // status is out of date until the next gateway writes it.
-func (g *Gateway) farewell(ctx context.Context) {
+func (g *GatewayHost) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
 	connections, err := g.cfg.Sources.Connections.Lister().List(labels.Everything())
@@ -75,7 +75,7 @@ func (g *Gateway) farewell(ctx context.Context) {
 const farewellTimeout = 3 * time.Second
 
 // write writes a status that has changed.
-func (g *Gateway) write(ctx context.Context, c *networkingv1beta1.Connection, f tunnelFacts) error {
+func (g *GatewayHost) write(ctx context.Context, c *networkingv1beta1.Connection, f tunnelFacts) error {
 	next := f.status(c)
 	if equality.Semantic.DeepEqual(next, c.Status) {
 		return nil
@@ -93,7 +93,7 @@ func (g *Gateway) write(ctx context.Context, c *networkingv1beta1.Connection, f 
 
 // facts gathers what is known for the status of a Connection; false while nothing is, because
 // no attempt to apply a plan with it, as it is now, has ended.
-func (g *Gateway) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool) {
+func (g *GatewayHost) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool) {
 	g.mu.Lock()
 	v := g.view
 	g.mu.Unlock()
@@ -102,8 +102,8 @@ func (g *Gateway) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool) {
 		return tunnelFacts{}, false
 	}
 	f := tunnelFacts{
-		gateway: g.Name(), wireGuard: v.wireGuard, refused: v.refused[c.Namespace+"/"+c.Name], applied: v.applied,
-		now: metav1.NewTime(g.cfg.Clock.Now()), living: []string{g.Name()},
+		gateway: g.cfg.Announce.Name, wireGuard: v.wireGuard, refused: v.refused[c.Namespace+"/"+c.Name], applied: v.applied,
+		now: metav1.NewTime(g.cfg.Clock.Now()), living: []string{g.cfg.Announce.Name},
 	}
 	for _, a := range g.cfg.Sources.Gateways.List() {
 		if a.Alive {

@@ -222,7 +222,7 @@ func TestWhatTheHostFollows(t *testing.T) {
 	require.False(t, sameOrder(c, changed))
 	require.False(t, sameOrder(c, ending))
 
-	e := newEchoes(nil)
+	e := newEchoes(EchoConfig{}, nil, nil, nil)
 	p := EchoPeer{Key: "k"}
 	up := EchoState{Verdict: health.Up, Since: noon, RTT: time.Millisecond}
 	slower, down, again := up, up, up
@@ -242,7 +242,7 @@ func TestNodeChoosesAGateway(t *testing.T) {
 	one, two := ownGateway(keys[0]), ownGateway(keys[1])
 	two.Name, two.Number, two.Addresses, two.MTU = "gw-b", 2, []string{"192.0.2.14"}, 1450
 	one.Since, two.Since = noon.Add(-time.Hour), noon.Add(-time.Hour)
-	n := &Node{cfg: NodeConfig{Clock: clock.RealClock{}}}
+	n := &NodeHost{cfg: NodeConfig{Clock: clock.RealClock{}}}
 	for _, step := range []struct {
 		gateways []Announcement
 		want     string

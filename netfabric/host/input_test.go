@@ -86,7 +86,7 @@ func ownGateway(key string) Announcement {
 
 // firstEndpoint takes the first address that is accepted.
 func firstEndpoint(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
-	return (&explanation{}).dialled(peer, g, accept)
+	return (&explanation{}).endpointOf(peer, g, accept)
 }
 
 func TestBuildInput(t *testing.T) {

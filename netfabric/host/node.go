@@ -31,16 +31,16 @@ type NodeConfig struct {
 	Observer loop.Observer
 }
 
-// Node brings the network of one node to its plan, and keeps it there.
-type Node struct {
+// NodeHost brings the network of one node to its plan, and keeps it there.
+type NodeHost struct {
 	*fabric
 	cfg NodeConfig
 	via plan.Choice // the loop's
 }
 
 // NewNode registers with the informers and starts nothing.
-func NewNode(cfg NodeConfig) (*Node, error) {
-	n := &Node{cfg: cfg}
+func NewNode(cfg NodeConfig) (*NodeHost, error) {
+	n := &NodeHost{cfg: cfg}
 	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	if err := n.watch(); err != nil || cfg.Shares == nil {
@@ -52,9 +52,9 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 }
 
 // Run works until ctx is done. What is applied stays.
-func (n *Node) Run(ctx context.Context) error { return n.run(ctx) }
+func (n *NodeHost) Run(ctx context.Context) error { return n.run(ctx) }
 
-func (n *Node) sync(ctx context.Context, key loop.Key) error {
+func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	objects, behind, err := n.objects(ctx)
 	if err != nil {
 		return n.ended(err)
@@ -94,7 +94,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 }
 
 // underlayMTU returns the MTU of the underlay of this node.
-func (n *Node) underlayMTU(nodes []*corev1.Node) (int, error) {
+func (n *NodeHost) underlayMTU(nodes []*corev1.Node) (int, error) {
 	if n.cfg.MTU != 0 {
 		return n.cfg.MTU, nil
 	}
@@ -107,7 +107,7 @@ func (n *Node) underlayMTU(nodes []*corev1.Node) (int, error) {
 
 // choose returns the name of the gateway to use. One that has died stays in use while there
 // is no other.
-func (n *Node) choose(gateways []Announcement) (name string, again bool) {
+func (n *NodeHost) choose(gateways []Announcement) (name string, again bool) {
 	var candidates []plan.Candidate
 	for _, g := range gateways {
 		candidates = append(candidates, plan.Candidate{Number: int(g.Number), Alive: g.Alive, Since: g.Since})

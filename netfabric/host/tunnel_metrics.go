@@ -25,12 +25,12 @@ type tunnelMetrics struct {
 }
 
 // RegisterMetrics registers the counters of the gateway's tunnels and of its guards.
-func (g *Gateway) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
+func (g *GatewayHost) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
 	return registerTunnels(registry, host, g.echoes.probed)
 }
 
 // RegisterMetrics registers the counters of the node's guards.
-func (n *Node) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
+func (n *NodeHost) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
 	return registerTunnels(registry, host, nil)
 }
 
