@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -177,9 +178,10 @@ spec: {clusterID: milan, userName: "liqo.io:peer:milan:1", addressRanges: [10.20
 // while the role is away.
 func TestWebhookRules(t *testing.T) {
 	z := newZone(t)
-	rome := newSites(t, []string{"rome"}, nil, map[string]any{
+	all := newSites(t, []string{"rome"}, nil, map[string]any{
 		"discovery": map[string]any{"dns": map[string]any{"domain": "clusters.example", "servers": []string{z.address}}},
-	}).list[0]
+	})
+	rome := all.list[0]
 	// It leaves nothing.
 	require.True(t, t.Run("Discovery", func(t *testing.T) { testDiscovery(t, rome, z) }))
 	require.NoError(t, rome.Apply(t.Context(), []byte(recordOfMilan)))
@@ -225,22 +227,54 @@ func TestWebhookRules(t *testing.T) {
 		_, err = a.Client().CoreV1().Pods("web").Patch(t.Context(), kept, types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/tolerations"}]`), metav1.PatchOptions{})
 		require.True(t, apierrors.IsInvalid(err), "what is not liqod's is not put back: %v", err)
 	})
+	t.Run("WithoutController", func(t *testing.T) { a.withoutController(t, all.sites) })
 	t.Run("Away", func(t *testing.T) { a.away(t, kept) })
 }
 
 // webPod creates a pod in the offloaded namespace web, and returns its name.
 func (a author) webPod(t *testing.T) string {
 	t.Helper()
-	within(t, soon, "pods are offloaded", func(ctx context.Context) error {
-		pod, err := a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && !slices.Contains(tolerationKeys(pod), offloadingv1beta1.VirtualNodeTaintKey) {
-			err = fmt.Errorf("tolerations %v", pod.Spec.Tolerations)
-		}
-		return err
-	})
+	within(t, soon, "pods are offloaded", a.offloads)
 	pod, err := a.Client().CoreV1().Pods("web").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return pod.Name
+}
+
+// offloads returns an error unless the webhook changes a new pod of namespace web.
+func (a author) offloads(ctx context.Context) error {
+	pod, err := a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dry"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err == nil && !slices.Contains(tolerationKeys(pod), offloadingv1beta1.VirtualNodeTaintKey) {
+		err = fmt.Errorf("tolerations %v", pod.Spec.Tolerations)
+	}
+	return err
+}
+
+// withoutController: a webhook that starts while no controller runs has the certificate that is
+// there, and one that serves goes on without the Secret. The next controller makes another
+// certificate, and the API server trusts it.
+func (a author) withoutController(t *testing.T, sites *site.Sites) {
+	a.Controller.Kill()
+	<-a.Controller.Exited()
+	require.NoError(t, sites.Restart(&a.Webhook))
+	within(t, soon, "the webhook serves without a controller", a.offloads)
+	secrets := a.Client().CoreV1().Secrets(site.Namespace)
+	require.NoError(t, secrets.Delete(t.Context(), "liqod-webhook-certs", metav1.DeleteOptions{}))
+	require.NoError(t, a.offloads(t.Context()))
+	require.NoError(t, sites.Restart(&a.Controller))
+	within(t, soon, "there is another certificate, which the API server trusts", func(ctx context.Context) error {
+		secret, err := secrets.Get(ctx, "liqod-webhook-certs", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		configuration, err := a.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "liqod", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(configuration.Webhooks[0].ClientConfig.CABundle, secret.Data["ca.crt"]) {
+			return errors.New("the caBundle is another one")
+		}
+		return a.offloads(ctx)
+	})
 }
 
 // ownTolerations writes the pod as a client does that keeps its own list of tolerations.
