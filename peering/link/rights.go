@@ -11,7 +11,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
@@ -150,8 +149,8 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if fc == nil { // a stale cache must not revoke rights
-		if fc, err = store.OrNil(r.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{})); err != nil {
-			return fmt.Errorf("confirming that there is no ForeignCluster %s: %w", id, err)
+		if fc, err = store.Live(ctx, "ForeignCluster", r.cfg.Liqo.CoreV1beta1().ForeignClusters(), id); err != nil {
+			return err
 		}
 	}
 	user, _ := userOf(fc)

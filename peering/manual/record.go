@@ -25,11 +25,7 @@ func (c Cluster) check(peer string) error {
 
 // foreignCluster returns the ForeignCluster of a peer, or nil.
 func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := store.OrNil(c.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{}))
-	if err != nil {
-		return nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
-	}
-	return fc, nil
+	return store.Live(ctx, "ForeignCluster", c.Liqo.CoreV1beta1().ForeignClusters(), peer)
 }
 
 // record creates or updates the ForeignCluster of a peer. change sets the wanted fields of

@@ -209,11 +209,8 @@ func (s state) holds() bool {
 
 // Wanted reports whether capacity of a peer is wanted. It reads live.
 func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
-	fc, err := store.OrNil(c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, clusterID, metav1.GetOptions{}))
-	if err != nil {
-		return false, fmt.Errorf("confirming that capacity of %s is not wanted: %w", clusterID, err)
-	}
-	return fc != nil && link.OutgoingWanted(fc, c.cfg.Outgoing), nil
+	fc, err := store.Live(ctx, "ForeignCluster", c.cfg.Liqo.CoreV1beta1().ForeignClusters(), clusterID)
+	return fc != nil && link.OutgoingWanted(fc, c.cfg.Outgoing), err
 }
 
 // ask writes the ResourceRequest that the ForeignCluster describes. It creates none without

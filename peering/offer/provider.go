@@ -299,9 +299,9 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	if err != nil {
 		return w, fmt.Errorf("listing Quotas: %w", err)
 	}
-	cluster, err := store.OrNil(p.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, consumer, metav1.GetOptions{}))
+	cluster, err := store.Live(ctx, "ForeignCluster", p.cfg.Liqo.CoreV1beta1().ForeignClusters(), consumer)
 	if err != nil {
-		return w, fmt.Errorf("reading ForeignCluster %s: %w", consumer, err)
+		return w, err
 	}
 	request, err := p.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(ctx, p.cfg.ClusterID, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
