@@ -20,11 +20,13 @@ func (c *controller) addOffers() error {
 		return err
 	}
 	sharing := c.liqo.Sharing().V1alpha1()
+	metadata := perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf)
 	c.consumer, err = offer.NewConsumer(offer.ConsumerConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
-		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		LeftOut: func(provider, key string) bool { return metadata(provider).Labels.Has(key) },
+		Clock:   c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -53,6 +54,8 @@ type ConsumerConfig struct {
 	// how offers are decided.
 	Outgoing link.Policy
 	Accept   AcceptMode
+	// LeftOut reports whether a provider may not give a label to its virtual nodes.
+	LeftOut func(provider, key string) bool
 
 	Clock clock.PassiveClock
 	Log   *zap.Logger
@@ -335,6 +338,8 @@ func (c *Consumer) drain(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 // again once it is gone.
 func (c *Consumer) keep(ctx context.Context, r received) error {
 	nodes := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(r.offer.Namespace)
+	r.offer = r.offer.DeepCopy()
+	maps.DeleteFunc(r.offer.Spec.Labels, func(key, _ string) bool { return c.cfg.LeftOut(r.provider, key) })
 	if r.node == nil {
 		if _, err := nodes.Create(ctx, virtualNode(nil, r.offer, r.secret), metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating VirtualNode %s: %w", r.offer.Name, err)

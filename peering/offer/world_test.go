@@ -80,6 +80,7 @@ func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
 	c, err := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
 		Credentials: func(string) (string, bool) { return r.secret, r.secret != "" },
+		LeftOut:     func(provider, key string) bool { return provider == "milan" && key == "karpenter.sh/nodepool" },
 		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: clock.RealClock{}, Log: r.log})
 	require.NoError(r.t, err)
 	return func(ctx context.Context) error { return c.Run(ctx, 2) }
@@ -173,11 +174,14 @@ func TestConsumer(t *testing.T) {
 		r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { uses(fc); fc.Spec.Request.Resources = list{"cpu": q("5")} })
 		r.settled()
 		require.Equal(t, "5", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
-		_, err := r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), copied(), metav1.CreateOptions{})
+		labelled := copied()
+		labelled.Spec.Labels = map[string]string{"region": "north", "karpenter.sh/nodepool": "default"}
+		_, err := r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), labelled, metav1.CreateOptions{})
 		require.NoError(t, err)
 		r.settled()
 		require.Equal(t, sharingv1alpha1.OfferAccepted, r.offer("liqo-tenant-milan").Status.Phase)
 		require.Equal(t, "milan", r.virtualNode().Spec.KubeconfigSecretRef.Name)
+		require.Equal(t, map[string]string{"region": "north"}, r.virtualNode().Spec.Labels, "labels that command controllers are left out")
 
 		r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("7")} })
 		r.settled()
