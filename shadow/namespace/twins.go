@@ -322,7 +322,7 @@ func (w wish) terminating(message string) offloadingv1beta1.RemoteNamespaceStatu
 // taken is the answer for a name that the peer may not give, and for one that is another's. It is
 // one text for both, so that a peer does not learn which namespaces there are.
 func (m *Maps) taken(w wish) string {
-	return fmt.Sprintf("%[1]s does not let cluster %[2]s name a namespace %[3]s, or it exists already and was not made for cluster %[2]s: new names that end in -%[2]s are accepted "+
+	return fmt.Sprintf("namespace %[3]s exists already and was not made for cluster %[2]s, or %[1]s does not let %[2]s name a namespace %[3]s: new names that end in -%[2]s are accepted "+
 		"(namespaceMappingStrategy DefaultName), those that controller.twinNames of %[1]s lists, and a namespace %[3]s that exists there and has the annotation %[4]s=%[2]s",
 		m.cfg.ClusterID, w.peer, w.name, offloadingv1beta1.AcceptTwinAnnotation)
 }
