@@ -203,7 +203,8 @@ func (e enrolments) token(t *testing.T, args ...string) trust.Token {
 		out = text
 		return err
 	})
-	token, err := trust.ParseToken(out)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	token, err := trust.ParseToken(lines[len(lines)-1])
 	require.NoError(t, err)
 	return token
 }
@@ -353,7 +354,14 @@ func (e enrolments) replaced(t *testing.T) {
 	require.Equal(t, trust.ReasonConflict, next.enroll(t, e.token(t, "--uses=0", "--ttl=0")))
 	require.NoError(t, pisa.works(t)(t.Context()))
 
-	require.Empty(t, next.enroll(t, e.token(t, "--for=pisa")))
+	trusted := func() corev1beta1.Trust {
+		fc, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), "pisa", metav1.GetOptions{})
+		require.NoError(t, err)
+		return fc.Spec.Trust
+	}
+	require.Empty(t, trusted())
+	require.Empty(t, next.enroll(t, e.token(t, "--for=pisa", "--trust=Organisation")))
+	require.Equal(t, corev1beta1.TrustOrganisation, trusted())
 	within(t, 5*time.Second, "the new one has the rights", next.works(t))
 	within(t, 5*time.Second, "the old one has none", pisa.fails(t))
 	require.Equal(t, trust.ReasonUnauthorized, pisa.enroll(t, first))
@@ -681,6 +689,17 @@ func (e enrolments) controller(t *testing.T) {
 	require.NoError(t, err)
 	theirs.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Approved", Status: "True", Reason: "a", Message: "b"}}
 	peering := e.token(t)
+	changed := func(key, value string) attempt {
+		return func(ctx context.Context) error {
+			secret, err := c.CoreV1().Secrets("liqod").Get(ctx, trust.SecretName(peering.ID), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			secret.Data[key] = []byte(value)
+			_, err = c.CoreV1().Secrets("liqod").Update(ctx, secret, metav1.UpdateOptions{})
+			return err
+		}
+	}
 	victim := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}
 	_, err = e.milan.Client().CoreV1().Secrets("liqod").Create(ctx, victim, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -711,6 +730,7 @@ func (e enrolments) controller(t *testing.T) {
 		"a token in return without an end": secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 1, ClusterID: "evil"})),
 		"a token in return for anybody":    secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 1, Expiration: time.Now()})),
 		"a token in return for many":       secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 9, Expiration: time.Now(), ClusterID: "evil"})),
+		"a token in return with a trust":   secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 1, Expiration: time.Now(), ClusterID: "evil", Trust: corev1beta1.TrustOrganisation})),
 		"what only looks received":         secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}}),
 		"what is received elsewhere":       secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Type: corev1beta1.BackTokenType}),
 		"a Secret's end":                   secretGone("victim"),
@@ -720,15 +740,8 @@ func (e enrolments) controller(t *testing.T) {
 			_, err := c.CoreV1().Secrets("liqod").Update(ctx, victim, metav1.UpdateOptions{})
 			return err
 		},
-		"a longer life of a token": func(ctx context.Context) error {
-			secret, err := c.CoreV1().Secrets("liqod").Get(ctx, trust.SecretName(peering.ID), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			secret.Data[trust.ExpirationKey] = []byte("2100-01-01T00:00:00Z")
-			_, err = c.CoreV1().Secrets("liqod").Update(ctx, secret, metav1.UpdateOptions{})
-			return err
-		},
+		"a longer life of a token": changed(trust.ExpirationKey, "2100-01-01T00:00:00Z"),
+		"more trust by a token":    changed(trust.TrustKey, string(corev1beta1.TrustOrganisation)),
 		"the Secrets of its namespace": func(ctx context.Context) error {
 			_, err := c.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
 			return err
