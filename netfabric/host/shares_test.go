@@ -1,18 +1,25 @@
 package host
 
 import (
+	"context"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -159,6 +166,84 @@ func TestReachOfAPeer(t *testing.T) {
 		_, err = plan.Node(in)
 		require.NoError(t, err)
 	}
+}
+
+// sharingHost keeps what peers reach by the last plan.
+type sharingHost struct {
+	countingHost
+	reach []string
+}
+
+func (h *sharingHost) Apply(_ context.Context, want plan.State) error {
+	h.reach = nil
+	for _, e := range want.Table.Elements {
+		if e.Set == "reach4" {
+			h.reach = append(h.reach, e.A.String()+" "+e.B.String())
+		}
+	}
+	return nil
+}
+
+// A node opens a pod when it has an address and is shared, and closes it within a second after
+// it is no longer shared, or gone.
+func TestANodeFollowsWhatIsShared(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		ctx, host := t.Context(), &sharingHost{}
+		a, err := newAPIs([]corev1.Node{*hostNode("node-1", "192.0.2.11", "10.244.1.0/24")})
+		require.NoError(t, err)
+		kube, liqo := informers.NewSharedInformerFactory(a.kube, 0), externalversions.NewSharedInformerFactory(a.liqo, 0)
+		n, err := NewNode(NodeConfig{
+			ClusterID: "rome", Name: "node-1", Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
+			Shares: &Shares{
+				Pods: kube.Core().V1().Pods(), Twins: kube.Core().V1().Namespaces(), Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: liqo.Offloading().V1beta1().NamespaceOffloadings(),
+			},
+		})
+		require.NoError(t, err)
+		a.start(ctx.Done())
+		kube.Start(ctx.Done())
+		liqo.Start(ctx.Done())
+		go func() { _ = n.Run(ctx) }()
+		settled := func(want ...string) {
+			t.Helper()
+			kubetest.Settled(time.Second)
+			require.Equal(t, want, host.reach)
+		}
+		const open, other = "10.201.0.0/16 10.244.1.4/32", "10.101.0.0/16 10.244.1.4/32"
+
+		_, err = a.liqo.NetworkingV1beta1().Connections("liqo-tenant-milan").Create(ctx, linked("milan", 1, publicKeys(t, 1)[0]), metav1.CreateOptions{})
+		require.NoError(t, err)
+		pods := a.kube.CoreV1().Pods("shop")
+		web := podOf("shop", "", "10.244.1.4")
+		_, err = pods.Create(ctx, web, metav1.CreateOptions{})
+		require.NoError(t, err)
+		settled()
+		offloadings := a.liqo.OffloadingV1beta1().NamespaceOffloadings("shop")
+		_, err = offloadings.Create(ctx, offloaded("shop", map[string]metav1.ConditionStatus{"milan": metav1.ConditionTrue}), metav1.CreateOptions{})
+		require.NoError(t, err)
+		settled(other, open)
+		_, err = offloadings.Update(ctx, offloaded("shop", map[string]metav1.ConditionStatus{"milan": metav1.ConditionFalse}), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		settled()
+
+		slices := a.kube.DiscoveryV1().EndpointSlices("exported")
+		_, err = slices.Create(ctx, sliceOf("exported", "10.244.1.4"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = a.liqo.OffloadingV1beta1().NamespaceOffloadings("exported").Create(ctx, offloaded("exported", map[string]metav1.ConditionStatus{"milan": metav1.ConditionTrue}), metav1.CreateOptions{})
+		require.NoError(t, err)
+		settled(other, open)
+		require.NoError(t, slices.Delete(ctx, "by-hand", metav1.DeleteOptions{}))
+		settled()
+
+		_, err = a.kube.CoreV1().Namespaces().Create(ctx, twinOf("shop-milan", "milan", offloadingv1beta1.ManagedByNamespaceMapAnnotation), metav1.CreateOptions{})
+		require.NoError(t, err)
+		lent := podOf("shop-milan", "milan", "10.244.1.4")
+		require.NoError(t, pods.Delete(ctx, web.Name, metav1.DeleteOptions{}))
+		_, err = a.kube.CoreV1().Pods("shop-milan").Create(ctx, lent, metav1.CreateOptions{})
+		require.NoError(t, err)
+		settled(other, open)
+		require.NoError(t, a.kube.CoreV1().Pods("shop-milan").Delete(ctx, lent.Name, metav1.DeleteOptions{}))
+		settled()
+	})
 }
 
 // The selector leaves out what Kubernetes and liqod make, and has what people make.
