@@ -212,7 +212,7 @@ func (r *Resolver) askAll(ctx context.Context, peer string, hosts []string) {
 			return
 		case r.slots <- struct{}{}:
 		}
-		changed := r.ask(ctx, peer, host)
+		changed := r.lookUp(ctx, peer, host)
 		<-r.slots
 		if changed {
 			r.onChange()
@@ -224,8 +224,8 @@ func (r *Resolver) askAll(ctx context.Context, peer string, hosts []string) {
 	r.wake() // others may have become due
 }
 
-// ask looks a name up. A failure leaves the last answer in force.
-func (r *Resolver) ask(ctx context.Context, peer, host string) (changed bool) {
+// lookUp looks a name up. A failure leaves the last answer in force.
+func (r *Resolver) lookUp(ctx context.Context, peer, host string) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	addrs, err := r.lookup(ctx, host)

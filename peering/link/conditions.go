@@ -195,7 +195,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	if err := c.gather(&f); err != nil {
 		return err
 	}
-	f.told = c.ask(fc)
+	f.told = c.sourced(fc)
 	if err := c.report(ctx, fc, f); err != nil {
 		return err
 	}

@@ -65,8 +65,8 @@ func (c *Conditions) AddSource(kind string, s Source) {
 	s.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
 }
 
-// ask returns the conditions of all sources for a ForeignCluster, by type.
-func (c *Conditions) ask(fc *corev1beta1.ForeignCluster) map[string]*metav1.Condition {
+// sourced returns the conditions of all sources for a ForeignCluster, by type.
+func (c *Conditions) sourced(fc *corev1beta1.ForeignCluster) map[string]*metav1.Condition {
 	out := map[string]*metav1.Condition{}
 	for kind, s := range c.sources {
 		out[kind] = s.Condition(fc)
