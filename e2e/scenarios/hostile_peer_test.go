@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
@@ -42,7 +44,7 @@ type victim struct {
 }
 
 // hostilePeer: from rome's gateway, as root, and from a pod of rome, nothing of milan answers
-// but pods: no node by the addresses that its CNI has, at no port, and no gateway. Packets with
+// but pods, if milan's networking.reach is All: no node by the addresses that its CNI has, at no port, and no gateway. Packets with
 // sources of others, VXLAN and forged errors are dropped. gateway runs a program in the network
 // of rome's gateway.
 func hostilePeer(t *testing.T, w *fullWorld, fromPod string, gateway func(ctx context.Context, name string, args ...string) (string, error)) {
@@ -177,8 +179,21 @@ func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim, view f
 	}
 	pod, err := w.milan.Client().CoreV1().Pods("default").Get(t.Context(), hidden, metav1.GetOptions{})
 	require.NoError(t, err)
-	at("a pod that is milan's own", pod.Status.PodIP, hiddenPort, true)
+	at("a pod that is milan's own", pod.Status.PodIP, hiddenPort, w.reachesAll(t))
 	return out, view
+}
+
+// reachesAll reports whether peers of milan reach its own pods, by its settings.
+func (w *fullWorld) reachesAll(t *testing.T) bool {
+	t.Helper()
+	cm, err := w.milan.Client().CoreV1().ConfigMaps(site.Namespace).Get(t.Context(), "liqod", metav1.GetOptions{})
+	require.NoError(t, err)
+	var settings struct { // its keys match in any case
+		Networking struct{ Reach string }
+		Sharing    struct{ Trust string }
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(cm.Data["config.yaml"]), &settings))
+	return cmp.Or(settings.Networking.Reach, map[string]string{"Organisation": "All"}[settings.Sharing.Trust]) == "All"
 }
 
 // moved is an address of one range in another.

@@ -45,8 +45,7 @@ type networkWorld struct{ *fullWorld }
 func TestNetwork(t *testing.T) {
 	w := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
-		Settings: []map[string]any{{"sharing": map[string]any{"trust": "Organisation"}}}, // TestApplication has the default
-		Adjust:   func(o *lab.ClusterOptions) { o.Audit = false },
+		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
 	before := w.rest(t)
 	w.peer(t)
@@ -55,7 +54,7 @@ func TestNetwork(t *testing.T) {
 		name string
 		run  func(*testing.T, networkWorld)
 	}{
-		{"pods reach pods", networkReached}, {"hostile peer", networkHostilePeer}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
+		{"pods reach pods", networkReached}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
 		{"roles restarted", networkRestarts}, {"repaired", networkRepairs}, {"rebooted", networkReboots},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
@@ -234,18 +233,6 @@ func netTargets(pods map[string]netPod, in string) (targets []string, answers ma
 	}
 	add("tcp://each:8080/0", all...)
 	return targets, answers
-}
-
-// networkHostilePeer: also for peers of one organisation nothing but pods of milan answers rome.
-func networkHostilePeer(t *testing.T, w networkWorld) {
-	pods, err := w.netPods(t.Context())
-	require.NoError(t, err)
-	for _, p := range pods {
-		if p.in == "rome" {
-			hostilePeer(t, w.fullWorld, netNamespace+"/"+p.name, w.rome.Fabric.Machine.Command)
-			return
-		}
-	}
 }
 
 // arrival is what e2e/image prints of a target.

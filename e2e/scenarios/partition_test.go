@@ -42,6 +42,7 @@ func TestPartition(t *testing.T) {
 	patient := map[string]any{
 		"gateway": map[string]any{"probe": map[string]any{"silence": "2s"}},
 		"health":  map[string]any{"unknownGrace": gatewayGrace.String()},
+		"sharing": map[string]any{"trust": "Organisation"}, // TestApplication has the default
 	}
 	w := partitionWorld{newNetworkWorld(t, site.FabricProcesses, patient, 1, 1)}
 	w.peer(t)
@@ -54,12 +55,23 @@ func TestPartition(t *testing.T) {
 		name string
 		run  func(*testing.T, partitionWorld)
 	}{
-		{"tunnel", partitionTunnel}, {"API servers, one-way peering", partitionOneWay}, {"API servers, two-way peering", partitionTwoWay},
+		{"hostile peer", partitionHostilePeer}, {"tunnel", partitionTunnel}, {"API servers, one-way peering", partitionOneWay}, {"API servers, two-way peering", partitionTwoWay},
 		{"one direction", partitionOneDirection}, {"flapping", partitionFlapping},
 		{"gateway gone", partitionGatewayGone},
 	} {
 		require.True(t, t.Run(test.name, func(t *testing.T) { test.run(t, w) }), "what follows needs a network that is whole")
 	}
+}
+
+// partitionHostilePeer: also for peers of one organisation nothing but pods of milan answers rome.
+func partitionHostilePeer(t *testing.T, w partitionWorld) {
+	for _, pod := range w.podsAtHome(t) {
+		if runsIn(pod.Spec.NodeName) == "rome" {
+			hostilePeer(t, w.fullWorld, netNamespace+"/"+pod.Name, w.rome.Fabric.Machine.Command)
+			return
+		}
+	}
+	require.Fail(t, "no pod runs in rome")
 }
 
 // serve runs one pod of the Service at home and two in the provider.
