@@ -92,6 +92,7 @@ func TestNetnsForgedErrors(t *testing.T) {
 		_, err := ask(c)
 		require.NoError(t, err, "a connection with the other peer goes on")
 	}
+	require.Contains(t, rome.gateway.run(t, "nft", "list", "table", "inet", plan.TableName), "ip saddr . @th,192,32 != @back4", "nft lists what it cannot read")
 	require.NotContains(t, rome.gateway.run(t, "ip", "route", "get", milan.public.String()), "mtu")
 	require.NotContains(t, rome.pods[0].run(t, "ip", "route", "get", s4.String()), "mtu 600")
 
