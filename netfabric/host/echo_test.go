@@ -333,8 +333,8 @@ func TestPeersSayHowTheirAPIServerIs(t *testing.T) {
 }
 
 // TestAPeerThatTurnsItsVerdict: 50 probes a second, each with another verdict than the one before it,
-// change what is reported once in ten seconds at most. Each report costs a line of the log and a
-// write of the Connection.
+// change what is reported once in a minute at most. Each report costs a line of the log and a write of
+// the Connection.
 func TestAPeerThatTurnsItsVerdict(t *testing.T) {
 	t.Parallel()
 	for name, verdicts := range map[string][]health.Verdict{
@@ -354,10 +354,7 @@ func TestAPeerThatTurnsItsVerdict(t *testing.T) {
 					}))
 					later(20 * time.Millisecond)
 				}
-				require.LessOrEqual(t, len(a.verdicts()), 1+6)
-				for i := 2; i < len(a.at); i++ {
-					require.GreaterOrEqual(t, a.at[i]-a.at[i-1], 10*time.Second)
-				}
+				require.LessOrEqual(t, len(a.verdicts()), 1+1, "in a minute")
 				b.setServer(health.Up)
 				w.send(milanAddr, romeAddr, EncodeProbe(there.keys.Send, Probe{Kind: ProbeRequest, Sender: HashCluster("milan"), Run: there.run, Sequence: 2e6, APIServer: health.Up, Hears: true}))
 				later(time.Minute)
