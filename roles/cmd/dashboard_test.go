@@ -146,7 +146,7 @@ func testStates(t *testing.T, b *tab) {
 		{"provider-down", "Unhealthy", providerDown, []string{
 			"milan: API server", "no answer within 1s", "API down", "network down", "milan: 9 pods, 0 ready", "turin: 3 pods, 3 ready"}},
 		{"gateway-down", "Unhealthy", gatewayDown, []string{
-			"Installation: gateway", "milan, paris, turin: network", "no gateway of cluster rome is running", "API up", "network unknown", "Does not run", "(14 times)"}},
+			"Installation: role gateway", "milan, paris, turin: network", "no gateway of cluster rome is running", "API up", "network unknown", "0 of 2 replicas are ready", "(14 times)"}},
 	} {
 		b.open(tc.world(t).cluster(t).served(t))
 		b.until(`document.title === "` + tc.health + `: rome – liqod"`)
@@ -426,11 +426,11 @@ func TestDashboardReadsPodsOnce(t *testing.T) {
 	require.NoError(t, err)
 	const others = "metadata.namespace!=batch,metadata.namespace!=shop,"
 	hosted := offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod
-	require.Equal(t, []string{"batch", hosted, others + "spec.nodeName=", others + "spec.nodeName=milan", others + "spec.nodeName=turin", "shop"}, lists())
+	require.Equal(t, []string{"batch", hosted, offloadingv1beta1.VirtualNodeLabel, "liqod " + installed, others + "spec.nodeName=", others + "spec.nodeName=milan", others + "spec.nodeName=turin", "shop"}, lists())
 	require.Len(t, snapshot.PodsOf("shop"), 18)
 	require.Len(t, snapshot.PodsOf("batch"), 5)
 
 	_, err = commands.look(t.Context(), to, "")
 	require.NoError(t, err)
-	require.Equal(t, []string{hosted, "spec.nodeName=", "spec.nodeName=milan", "spec.nodeName=turin"}, lists(), "status needs no pods on nodes of its own cluster")
+	require.Equal(t, []string{hosted, offloadingv1beta1.VirtualNodeLabel, "liqod " + installed, "spec.nodeName=", "spec.nodeName=milan", "spec.nodeName=turin"}, lists(), "status needs no pods on nodes of its own cluster")
 }

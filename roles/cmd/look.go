@@ -75,7 +75,7 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 		Templates: map[types.UID]corev1.PodTemplateSpec{},
 	}}
 	r.installation(ctx)
-	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.hosted)
+	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.rolePods, r.hosted)
 	if whole {
 		r.namespaces(ctx)
 	}
@@ -253,6 +253,14 @@ func (r *reading) vkubelets(ctx context.Context) {
 func (r *reading) daemonSets(ctx context.Context) {
 	list, err := r.to.kube.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
 	r.note(report.ReadDaemonSets, err, func() { r.snap.DaemonSets = list.Items })
+}
+
+// rolePods reads the pods of liqod itself.
+func (r *reading) rolePods(ctx context.Context) {
+	own, err := r.to.kube.CoreV1().Pods(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
+	r.note(report.ReadRolePods, err, func() { r.snap.RolePods = append(r.snap.RolePods, own.Items...) })
+	vkubelets, err := r.to.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
+	r.note(report.ReadRolePods, err, func() { r.snap.RolePods = append(r.snap.RolePods, vkubelets.Items...) })
 }
 
 // hosted reads the pods of peers in this cluster.

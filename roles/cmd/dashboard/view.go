@@ -69,12 +69,16 @@ type Problem struct {
 
 // Part is a workload of liqod in the cluster.
 type Part struct {
-	Level  report.Level `json:"level"`
-	Role   Text         `json:"role"`
-	Object Text         `json:"object"`
-	Ready  int32        `json:"ready"`
-	Want   int32        `json:"want"`
-	Leader Text         `json:"leader"`
+	Level    report.Level `json:"level"`
+	Role     Text         `json:"role"`
+	Object   Text         `json:"object"`
+	Message  Text         `json:"message"`
+	Ready    int32        `json:"ready"`
+	Want     int32        `json:"want"`
+	Leader   Text         `json:"leader"`
+	Version  Text         `json:"version"`
+	Image    Text         `json:"image"`
+	Restarts int32        `json:"restarts"`
 }
 
 // Hosted is a namespace of this cluster in which a peer runs pods.
@@ -90,9 +94,8 @@ func view(p *picture) *View {
 	status, findings := report.Summarize(p.Snapshot), report.Check(p.Snapshot)
 	v := &View{
 		Cluster: Text(p.ClusterID), Taken: p.Taken, Version: Text(status.Version), Namespace: Text(p.Namespace), Kubernetes: Text(p.Kubernetes),
-		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(p, status), Events: events(p),
+		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(status), Events: events(p),
 	}
-	v.Problems = append(v.Problems, v.stopped(status)...)
 	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
 	for _, f := range problems {
 		v.addProblem(f)
@@ -126,13 +129,9 @@ func (v *View) outdated(err error) *View {
 // headline says how everything is. Something that could not be read is unknown.
 func (v *View) headline(status *report.Status, problems []report.Folded) {
 	v.Health = status.Health
-	stopped := len(v.stopped(status))
-	levels := map[report.Level]int{report.Problem: stopped}
+	levels := map[report.Level]int{}
 	for _, f := range problems {
 		levels[f.Level]++
-	}
-	if stopped > 0 {
-		v.Health = report.Problem
 	}
 	for i := range v.Namespaces {
 		if level := v.Namespaces[i].Level; level != report.Warning { // pods that start are none
@@ -183,21 +182,6 @@ func (v *View) addProblem(f report.Folded) {
 	v.Problems = append(v.Problems, p)
 }
 
-// stopped are the parts of liqod without a ready replica that status does not judge.
-func (v *View) stopped(status *report.Status) (out []Problem) {
-	for _, part := range v.Parts {
-		judged := part.Role == vkubelet || slices.ContainsFunc(status.Roles, func(r report.Role) bool { return Text(r.Name) == part.Role })
-		if part.Level != report.Problem || judged {
-			continue
-		}
-		out = append(out, Problem{
-			Level: report.Problem, Where: "Installation", Subject: part.Role, Message: Text(fmt.Sprintf("none of its %s runs", report.Count(int(part.Want), "replica"))),
-			Fix: lines(fmt.Sprintf("kubectl -n %s get pods -l %s=%s", v.Namespace, report.ComponentLabel, part.Role)),
-		})
-	}
-	return out
-}
-
 // sectionOf is the section that lacks an unread part of a snapshot.
 func sectionOf(what string) string {
 	switch what {
@@ -207,7 +191,7 @@ func sectionOf(what string) string {
 		return sectionNamespaces
 	case report.ReadMaps:
 		return sectionHosted
-	case report.ReadInstallation, report.ReadLeases, report.ReadVKubelets, report.ReadDaemonSets, report.ReadWebhooks, report.ReadConfiguration, report.ReadKinds:
+	case report.ReadInstallation, report.ReadLeases, report.ReadVKubelets, report.ReadDaemonSets, report.ReadRolePods, report.ReadWebhooks, report.ReadConfiguration, report.ReadKinds:
 		return sectionParts
 	}
 	return sectionClusters
@@ -223,51 +207,14 @@ func unread(p *picture) []Unread {
 }
 
 // parts are the workloads of liqod, in the order of their roles.
-func parts(p *picture, status *report.Status) []Part {
+func parts(status *report.Status) []Part {
 	out := []Part{}
-	add := func(role, object string, ready, want int32) {
-		part := Part{Role: Text(role), Object: Text(object), Ready: ready, Want: want, Level: report.OK}
-		switch {
-		case ready == 0 && want > 0:
-			part.Level = report.Problem
-		case ready < want:
-			part.Level = report.Warning
-		}
-		for _, r := range status.Roles {
-			if r.Name == role {
-				part.Leader = Text(r.Leader)
-			}
-		}
-		out = append(out, part)
+	for _, r := range status.Roles {
+		out = append(out, Part{Level: r.Level, Role: Text(r.Name), Object: Text(r.Object), Message: Text(r.Message), Ready: r.Ready, Want: r.Want,
+			Leader: Text(r.Leader), Version: Text(r.Version), Image: Text(r.Image), Restarts: r.Restarts})
 	}
-	wanted := func(replicas *int32) int32 {
-		if replicas == nil {
-			return 1
-		}
-		return *replicas
-	}
-	for i := range p.Roles {
-		d := &p.Roles[i]
-		add(d.Labels[report.ComponentLabel], d.Namespace+"/"+d.Name, d.Status.ReadyReplicas, wanted(d.Spec.Replicas))
-	}
-	for i := range p.DaemonSets {
-		if d := &p.DaemonSets[i]; d.Namespace == p.Namespace && d.Labels[nameLabel] == installedName {
-			add(d.Labels[report.ComponentLabel], d.Namespace+"/"+d.Name, d.Status.NumberReady, d.Status.DesiredNumberScheduled)
-		}
-	}
-	for i := range p.VKubelets {
-		d := &p.VKubelets[i]
-		add(vkubelet, d.Namespace+"/"+d.Name, d.Status.ReadyReplicas, wanted(d.Spec.Replicas))
-	}
-	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Object, b.Object)) })
 	return out
 }
-
-// vkubelet is the role of the Deployments of virtual nodes.
-const vkubelet = "vkubelet"
-
-// nameLabel has the value installedName on the objects of the chart.
-const nameLabel, installedName = "app.kubernetes.io/name", "liqod"
 
 // hosted are the namespaces of peers in this cluster.
 func hosted(p *picture) []Hosted {

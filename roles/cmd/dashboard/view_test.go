@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -143,23 +144,25 @@ func TestParts(t *testing.T) {
 	p := shop()
 	p.Roles = []appsv1.Deployment{role("webhook", 1), role(report.Controller, 0), role("gateway", 0), role("ipam", 2)}
 	p.DaemonSets = []appsv1.DaemonSet{
-		{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-route", Labels: map[string]string{report.ComponentLabel: "route", nameLabel: installedName}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-route", Labels: map[string]string{report.ComponentLabel: "route", "app.kubernetes.io/name": "liqod"}}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}},
 	}
+	p.Leases = []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: report.LeaseName(report.Webhook)}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: ptr.To("webhook-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(p.Taken))}}}
 	v := view(p)
 	var have []string
 	for _, part := range v.Parts {
 		have = append(have, fmt.Sprintf("%s %s %d/%d", part.Role, part.Level, part.Ready, part.Want))
 	}
-	require.Equal(t, []string{"controller problem 0/2", "gateway problem 0/2", "ipam ok 2/2", "route ok 0/0", "webhook warning 1/2"}, have)
-	require.Equal(t, Text("gateway"), v.Problems[0].Subject)
-	gateways := 0
+	require.Equal(t, []string{"controller problem 0/2", "webhook warning 1/2", "ipam ok 2/2", "gateway problem 0/2", "route problem 0/0"}, have)
+	require.Equal(t, Text("no node takes it"), v.Parts[4].Message)
+	subjects := map[Text]int{}
 	for _, problem := range v.Problems {
-		if problem.Message == "none of its 2 replicas runs" {
-			gateways++
-		}
+		subjects[problem.Subject]++
 	}
-	require.Equal(t, 1, gateways, "status judges the controller itself")
+	for _, name := range []Text{"role controller", "role gateway", "role route"} {
+		require.Equal(t, 1, subjects[name], name)
+	}
 }
 
 // The same trouble with several peers is one entry.

@@ -8,10 +8,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
@@ -25,9 +21,6 @@ const (
 
 // oldestKubernetes is what the chart asks for.
 const oldestKubernetes = "1.32.0"
-
-// leaseSlack is what the clock of a holder may be off, beyond the duration of its Lease.
-const leaseSlack = 2 * time.Second
 
 // kinds are the plural names that an installation has.
 var kinds = []string{
@@ -75,9 +68,7 @@ func (c *checker) installation() {
 	if !c.unread(ReadKinds) {
 		c.crds()
 	}
-	for _, role := range []string{Controller, Webhook} {
-		c.role(role)
-	}
+	c.installed()
 	c.webhook()
 	c.images()
 	c.overlays()
@@ -111,41 +102,6 @@ func (c *checker) crds() {
 	c.add(idKinds, OK, "CRDs", fmt.Sprintf("all %d kinds are served", len(kinds)), "")
 }
 
-// deployment returns the Deployment of a role, or nil.
-func (s *Snapshot) deployment(role string) *appsv1.Deployment {
-	for i := range s.Roles {
-		if s.Roles[i].Labels[ComponentLabel] == role {
-			return &s.Roles[i]
-		}
-	}
-	return nil
-}
-
-func (s *Snapshot) lease(role string) *coordinationv1.Lease {
-	for i := range s.Leases {
-		if s.Leases[i].Name == LeaseName(role) {
-			return &s.Leases[i]
-		}
-	}
-	return nil
-}
-
-// leading says who leads a role, or why nobody does.
-func (s *Snapshot) leading(role string) (holder, trouble string) {
-	l := s.lease(role)
-	switch {
-	case l == nil:
-		return "", fmt.Sprintf("there is no Lease %s in namespace %s: no replica has led yet", LeaseName(role), s.Namespace)
-	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
-		return "", fmt.Sprintf("nobody holds the Lease %s", LeaseName(role))
-	}
-	age := s.Taken.Sub(l.Spec.RenewTime.Time)
-	if age > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second+leaseSlack {
-		return "", fmt.Sprintf("no replica leads: %s renewed the Lease %s last, %s ago", *l.Spec.HolderIdentity, LeaseName(role), duration.HumanDuration(age))
-	}
-	return *l.Spec.HolderIdentity, ""
-}
-
 // stale says that nothing can be believed that the controller has written about a state.
 func (s *Snapshot) stale() bool {
 	if s.Unread[ReadLeases] != nil {
@@ -153,74 +109,6 @@ func (s *Snapshot) stale() bool {
 	}
 	_, trouble := s.leading(Controller)
 	return trouble != ""
-}
-
-func (c *checker) role(role string) {
-	subject, id := "role "+role, idController
-	if role == Webhook {
-		id = idWebhook
-	}
-	holder, trouble := "", ""
-	if c.Unread[ReadLeases] == nil {
-		holder, trouble = c.leading(role)
-	}
-	d := c.deployment(role)
-	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s", c.Namespace, c.Namespace, LeaseName(role))
-	if d == nil {
-		switch {
-		case trouble != "" && c.unread(ReadInstallation):
-			c.add(id, Problem, subject, trouble, logs)
-		case c.unread(ReadInstallation) || c.unread(ReadLeases):
-		case trouble != "":
-			c.add(id, Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
-				"install liqod with its chart, or name the namespace that it is installed in with --namespace")
-		default:
-			c.add(id, OK, subject, holder+" leads, outside of a Deployment", "")
-		}
-		return
-	}
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
-	ready := fmt.Sprintf("%d of %s ready", d.Status.ReadyReplicas, replicas(want)) + failing(d)
-	switch {
-	case want == 0:
-		c.add(id, Problem, subject, "it is scaled to zero", fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as %s.replicas has in the values of the chart", d.Namespace, d.Name, role))
-	case d.Status.ReadyReplicas == 0:
-		c.add(id, Problem, subject, ready, logs)
-	case trouble != "":
-		c.add(id, Problem, subject, ready+", but "+trouble, fmt.Sprintf("%s\nshows why. If it hangs:\nkubectl -n %s rollout restart deployment/%s", logs, d.Namespace, d.Name))
-	case d.Status.ReadyReplicas < want:
-		c.add(id, Warning, subject, ready, logs)
-	default:
-		c.add(id, OK, subject, ready+led(holder), "")
-	}
-}
-
-func replicas(n int32) string {
-	if n == 1 {
-		return "1 replica is"
-	}
-	return fmt.Sprintf("%d replicas are", n)
-}
-
-// failing returns the failure that a Deployment itself reports, or "".
-func failing(d *appsv1.Deployment) string {
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
-			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
-			return ": " + c.Message
-		}
-	}
-	return ""
-}
-
-func led(holder string) string {
-	if holder == "" {
-		return ""
-	}
-	return "; " + holder + " leads"
 }
 
 func (c *checker) webhook() {
@@ -298,20 +186,61 @@ func lastDay(bundle []byte) (last time.Time, err error) {
 	return last, nil
 }
 
+// installed adds the findings about the roles of the chart.
+func (c *checker) installed() {
+	roles := c.allRoles()
+	for _, known := range roleChecks {
+		found := false
+		for _, r := range roles {
+			switch {
+			case r.Name != known.role:
+			case r.Name != roleVKubelet:
+				c.add(known.id, r.Level, "role "+r.Name, r.Message, r.fix)
+				found = true
+			case r.Level == Problem && r.Ready > 0: // else the findings of its peer say it
+				c.add(known.id, r.Level, "vkubelet "+r.Object, r.Message, r.fix)
+			}
+		}
+		if !found && (known.role == Controller || known.role == Webhook) {
+			c.absent(known.role, known.id)
+		}
+	}
+}
+
+// absent adds the finding about a role without a Deployment.
+func (c *checker) absent(role string, id ID) {
+	subject, holder, trouble := "role "+role, "", ""
+	if c.Unread[ReadLeases] == nil {
+		holder, trouble = c.leading(role)
+	}
+	switch {
+	case trouble != "" && c.unread(ReadInstallation):
+		c.add(id, Problem, subject, trouble, fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s", c.Namespace, c.Namespace, LeaseName(role)))
+	case c.unread(ReadInstallation) || c.unread(ReadLeases):
+	case trouble != "":
+		c.add(id, Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
+			"install liqod with its chart, or name the namespace that it is installed in with --namespace")
+	default:
+		c.add(id, OK, subject, holder+" leads, outside of a Deployment", "")
+	}
+}
+
 // images finds parts of the installation that are of another version than the controller.
 func (c *checker) images() {
-	d := c.deployment(Controller)
-	if d == nil {
+	roles := c.allRoles()
+	if len(roles) == 0 || roles[0].Name != Controller {
 		return
 	}
-	want, odd := image(d), []string(nil)
-	if w := c.deployment(Webhook); w != nil && image(w) != want {
-		odd = append(odd, fmt.Sprintf("role webhook runs %s", image(w)))
-	}
-	for i := range c.VKubelets {
-		if vk := &c.VKubelets[i]; image(vk) != want {
-			odd = append(odd, fmt.Sprintf("%s/%s runs %s", vk.Namespace, vk.Name, image(vk)))
+	want, odd := roles[0].Image, []string(nil)
+	for _, r := range roles {
+		if r.Image == want {
+			continue
 		}
+		name := "role " + r.Name
+		if r.Name == roleVKubelet {
+			name = r.Object
+		}
+		odd = append(odd, fmt.Sprintf("%s runs %s", name, r.Image))
 	}
 	if len(odd) > 0 {
 		c.add(idVersions, Warning, "versions", fmt.Sprintf("the controller runs %s, but %s", want, strings.Join(odd, ", ")),
@@ -319,11 +248,4 @@ func (c *checker) images() {
 		return
 	}
 	c.add(idVersions, OK, "versions", "every part runs "+want, "")
-}
-
-func image(d *appsv1.Deployment) string {
-	if len(d.Spec.Template.Spec.Containers) == 0 {
-		return "nothing"
-	}
-	return d.Spec.Template.Spec.Containers[0].Image
 }

@@ -30,6 +30,9 @@ func TestCheckOfAHealthyCluster(t *testing.T) {
   ✔ CRDs: all 14 kinds are served
   ✔ role controller: 2 of 2 replicas are ready; controller-0 leads
   ✔ role webhook: 2 of 2 replicas are ready; webhook-0 leads
+  ✔ role ipam: 2 of 2 replicas are ready
+  ✔ role gateway: 2 of 2 replicas are ready
+  ✔ role route: 3 of 3 replicas are ready
   ✔ admission webhook pod.mutate.liqo.io: its caBundle is set, valid until 2030-05-05
   ✔ admission webhook: 1 rules for objects that people write
   ✔ versions: every part runs liqod:1
@@ -71,6 +74,15 @@ func apiServer(s *Snapshot, status metav1.ConditionStatus, reason, message strin
 	}
 }
 
+// crashes adds a pod of a role that does not start.
+func crashes(s *Snapshot, role string) {
+	s.RolePods = append(s.RolePods, corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: role + "-new", Labels: ofRole(role)},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: role, RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}},
+	})
+}
+
 func TestCheck(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Snapshot)
@@ -85,6 +97,36 @@ func TestCheck(t *testing.T) {
 			[]says{{Problem, "role webhook", "0 of 2 replicas are ready", "kubectl -n liqod logs deployment/liqod-webhook"}}},
 		"role half ready": {func(s *Snapshot) { s.Roles[1].Status.ReadyReplicas = 1 },
 			[]says{{Warning, "role webhook", "1 of 2 replicas are ready", "logs"}}},
+		"ipam scaled to zero": {func(s *Snapshot) { s.Roles[2].Spec.Replicas = ptr.To[int32](0) },
+			[]says{{Problem, "role ipam", "it is scaled to zero", "kubectl -n liqod scale deployment/liqod-ipam --replicas=1"}}},
+		"gateway scaled to zero": {func(s *Snapshot) { s.Roles[3].Spec.Replicas = ptr.To[int32](0) },
+			[]says{{Problem, "role gateway", "it is scaled to zero", "--replicas=1"}}},
+		"gateway not ready": {func(s *Snapshot) { s.Roles[3].Status.ReadyReplicas = 0; crashes(s, "gateway") },
+			[]says{{Problem, "role gateway", "0 of 2 replicas are ready: pod gateway-new has CrashLoopBackOff", "logs deployment/liqod-gateway"}}},
+		"route on no node": {func(s *Snapshot) { s.DaemonSets[0].Status = appsv1.DaemonSetStatus{} },
+			[]says{{Problem, "role route", "no node takes it", "describe daemonset/liqod-route"}}},
+		"route crashes on one node": {func(s *Snapshot) { s.DaemonSets[0].Status.NumberReady = 2; crashes(s, "route") },
+			[]says{{Warning, "role route", "2 of 3 replicas are ready: pod route-new has CrashLoopBackOff", "logs daemonset/liqod-route"}}},
+		"rollout of route fails": {func(s *Snapshot) {
+			s.DaemonSets[0].Status.NumberReady, s.DaemonSets[0].Status.UpdatedNumberScheduled = 2, 1
+			crashes(s, "route")
+		}, []says{{Problem, "role route", "2 of 3 replicas are ready, but the rollout of liqod:1 fails: pod route-new has", "logs daemonset/liqod-route"}}},
+		"rollout of webhook fails": {func(s *Snapshot) {
+			s.Roles[1].Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 1, ReadyReplicas: 2}
+			crashes(s, "webhook")
+		}, []says{{Problem, "role webhook", "2 of 2 replicas are ready, but the rollout of liqod:1 fails: pod webhook-new has CrashLoopBackOff", "logs"}}},
+		"rollout of a vkubelet fails": {func(s *Snapshot) {
+			s.VKubelets[0].Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "it has timed out"}}
+		}, []says{{Problem, "vkubelet liqo-tenant-milan/vk-milan", "the rollout of liqod:1 fails: it has timed out", "kubectl -n liqo-tenant-milan logs deployment/vk-milan"}}},
+		"a rollout that goes on": {func(s *Snapshot) {
+			s.Roles[1].Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 1, ReadyReplicas: 2}
+		}, nil},
+		"a rollout that has timed out": {func(s *Snapshot) {
+			s.Roles[0].Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "it has timed out"}}
+		}, []says{{Problem, "role controller", "2 of 2 replicas are ready, but the rollout of liqod:1 fails: it has timed out", "logs"}}},
+		"image of ipam": {func(s *Snapshot) {
+			s.Roles[2].Spec.Template.Spec.Containers = []corev1.Container{{Image: "liqod:0"}}
+		}, []says{{Warning, "versions", "role ipam runs liqod:0", "finish the upgrade"}}},
 		"role without a leader": {func(s *Snapshot) { s.Leases[1].Spec.HolderIdentity = ptr.To("") },
 			[]says{{Problem, "role webhook", "2 of 2 replicas are ready, but nobody holds the Lease liqod-webhook", "logs"}}},
 		"role outside of a Deployment": {func(s *Snapshot) { s.Roles = s.Roles[:1] }, nil},

@@ -18,6 +18,9 @@ const (
 	idKinds        ID = "crds"
 	idController   ID = "role-controller"
 	idWebhook      ID = "role-webhook"
+	idIPAM         ID = "role-ipam"
+	idGateway      ID = "role-gateway"
+	idRoute        ID = "role-route"
 	idPodsWebhook  ID = "webhook-pods"
 	idRulesWebhook ID = "webhook-rules"
 	idVersions     ID = "versions"
@@ -62,7 +65,7 @@ const (
 
 // ids are the checks of status and check, in the order of docs/checks.md.
 var ids = []ID{
-	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
+	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
 	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,

@@ -39,6 +39,7 @@ const (
 	ReadPods            = "Pods"
 	ReadVKubelets       = "Deployments of vkubelets"
 	ReadDaemonSets      = "DaemonSets"
+	ReadRolePods        = "pods of liqod"
 	ReadBudgets         = "PodDisruptionBudgets"
 	ReadControllers     = "ReplicaSets, StatefulSets and Jobs"
 	ReadEvents          = "Events"
@@ -96,6 +97,8 @@ type Snapshot struct {
 	// Pods are those on virtual nodes, those without a node that may get a virtual one, and
 	// those that peers run here.
 	Pods []corev1.Pod
+	// RolePods are those of liqod's roles and of vkubelets.
+	RolePods []corev1.Pod
 	// Whole has the offloaded namespaces of which all pods were asked for, and the errors of the
 	// reads that failed. It is nil if a reader needs only the pods that providers run.
 	Whole      map[string]error

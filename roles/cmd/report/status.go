@@ -44,13 +44,24 @@ type Status struct {
 	Namespaces []Namespace `json:"namespaces"`
 }
 
-// Role is one of liqod's roles in this cluster.
+// Role is a Deployment or DaemonSet of a role of liqod.
 type Role struct {
-	Name  string `json:"name"`
-	Ready int32  `json:"ready"`
-	Want  int32  `json:"want"`
+	Name string `json:"name"`
+	// Object is its namespace and name.
+	Object string `json:"object"`
+	Level  Level  `json:"level"`
+	// Message says how well it runs.
+	Message string `json:"message"`
+	Ready   int32  `json:"ready"`
+	Want    int32  `json:"want"`
 	// Leader is the replica that leads, empty if there is none.
-	Leader string `json:"leader,omitempty"`
+	Leader  string `json:"leader,omitempty"`
+	Version string `json:"version,omitempty"`
+	Image   string `json:"image"`
+	// Restarts of the containers of its pods.
+	Restarts int32 `json:"restarts"`
+
+	fix string
 }
 
 // Peer is how a peering is.
@@ -160,7 +171,10 @@ func Summarize(s *Snapshot) *Status {
 	out.Unread = s.unreadNames()
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
-	out.roles(s)
+	out.Roles = append(out.Roles, s.allRoles()...)
+	if d := s.deployment(Controller); d != nil {
+		out.Version = d.Labels["app.kubernetes.io/version"]
+	}
 	for _, id := range s.peerIDs() {
 		out.Peers = append(out.Peers, peer(s, id, findings))
 	}
@@ -221,24 +235,6 @@ func (s *Status) peerNames() string {
 		names[i] = p.ClusterID
 	}
 	return Listed("the only peer is", "the peers are", names)
-}
-
-func (s *Status) roles(from *Snapshot) {
-	for _, name := range []string{Controller, Webhook} {
-		d := from.deployment(name)
-		if d == nil {
-			continue
-		}
-		role := Role{Name: name, Ready: d.Status.ReadyReplicas, Want: 1}
-		if d.Spec.Replicas != nil {
-			role.Want = *d.Spec.Replicas
-		}
-		role.Leader, _ = from.leading(name)
-		s.Roles = append(s.Roles, role)
-		if name == Controller {
-			s.Version = d.Labels["app.kubernetes.io/version"]
-		}
-	}
 }
 
 func conditions(fc *corev1beta1.ForeignCluster) (out []Condition) {

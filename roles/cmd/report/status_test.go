@@ -18,7 +18,7 @@ func TestStatusOfAHealthyCluster(t *testing.T) {
 	require.Equal(t, OK, status.Health)
 	require.Equal(t, `Cluster rome: healthy
 
-liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
+liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2; ipam 2/2; gateway 2/2; route 3/3
 
 PEER    ROLE                  HEALTH    NODES   PODS READY   CPU            MEMORY        HOSTED PODS
 milan   ConsumerAndProvider   Healthy   1/1     2/2          0.75/4 (19%)   2/8Gi (25%)   1
@@ -44,7 +44,7 @@ Problems
       Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
       Therefore: milan, virtual node milan
 
-liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
+liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2; ipam 2/2; gateway 2/2; route 3/3
 
 PEER    ROLE                  HEALTH      NODES   PODS READY   CPU            MEMORY        HOSTED PODS
 milan   ConsumerAndProvider   Unhealthy   0/1     2/2          0.75/4 (19%)   2/8Gi (25%)   1
@@ -123,7 +123,7 @@ func TestStatusWithoutPeers(t *testing.T) {
 	s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Maps, s.Tenants, s.ClusterID = nil, nil, nil, nil, nil, nil, ""
 	require.Equal(t, `Cluster (cluster id unknown): healthy
 
-liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
+liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2; ipam 2/2; gateway 2/2; route 3/3
 
 No peers.
 `, Summarize(s).Text(false))
@@ -136,7 +136,13 @@ func TestStatusAsJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{
 		"cluster": "rome", "version": "0.1.0", "namespace": "liqod", "kubernetes": "v1.36.3", "health": "ok", "problems": [],
-		"roles": [{"name": "controller", "ready": 2, "want": 2, "leader": "controller-0"}, {"name": "webhook", "ready": 2, "want": 2, "leader": "webhook-0"}],
+		"roles": [
+			{"name": "controller", "object": "liqod/liqod-controller", "level": "ok", "message": "2 of 2 replicas are ready; controller-0 leads", "ready": 2, "want": 2, "leader": "controller-0", "version": "0.1.0", "image": "liqod:1", "restarts": 0},
+			{"name": "webhook", "object": "liqod/liqod-webhook", "level": "ok", "message": "2 of 2 replicas are ready; webhook-0 leads", "ready": 2, "want": 2, "leader": "webhook-0", "version": "0.1.0", "image": "liqod:1", "restarts": 0},
+			{"name": "ipam", "object": "liqod/liqod-ipam", "level": "ok", "message": "2 of 2 replicas are ready", "ready": 2, "want": 2, "version": "0.1.0", "image": "liqod:1", "restarts": 0},
+			{"name": "gateway", "object": "liqod/liqod-gateway", "level": "ok", "message": "2 of 2 replicas are ready", "ready": 2, "want": 2, "version": "0.1.0", "image": "liqod:1", "restarts": 0},
+			{"name": "route", "object": "liqod/liqod-route", "level": "ok", "message": "3 of 3 replicas are ready", "ready": 3, "want": 3, "version": "0.1.0", "image": "liqod:1", "restarts": 0},
+			{"name": "vkubelet", "object": "liqo-tenant-milan/vk-milan", "level": "ok", "message": "2 of 2 replicas are ready", "ready": 2, "want": 2, "version": "0.1.0", "image": "liqod:1", "restarts": 0}],
 		"peers": [{
 			"clusterID": "milan", "role": "ConsumerAndProvider", "health": "ok", "message": "all checks pass", "apiServer": "https://milan:6443",
 			"conditions": [{"type": "APIServerStatus", "status": "True", "reason": "APIServerReady", "message": "the API server answers"}],

@@ -179,7 +179,7 @@ func (s *Status) Text(wide bool) string {
 	all := slices.Concat(s.Problems, s.Warnings)
 	folded(&b, "Problems", s.Problems, all)
 	folded(&b, "Warnings", s.Warnings, all)
-	s.installationText(&b)
+	s.installationText(&b, wide)
 	s.peersText(&b, wide)
 	s.namespacesText(&b, wide)
 	return b.String()
@@ -200,16 +200,24 @@ func (s *Status) headline() string {
 	return fmt.Sprintf("Cluster %s: %s", name, text)
 }
 
-func (s *Status) installationText(b *strings.Builder) {
+func (s *Status) installationText(b *strings.Builder, wide bool) {
 	version := plainVersion(s.Version)
 	if version == "" {
 		version = "(version unknown)"
 	}
 	fmt.Fprintf(b, "\nliqod %s in namespace %s, Kubernetes %s", version, s.Namespace, s.Kubernetes)
 	for _, r := range s.Roles {
-		fmt.Fprintf(b, "; %s %d/%d", r.Name, r.Ready, r.Want)
+		if r.Name != roleVKubelet { // the table has them
+			fmt.Fprintf(b, "; %s %d/%d", r.Name, r.Ready, r.Want)
+		}
 	}
 	b.WriteByte('\n')
+	if wide {
+		table(b, "LIQOD\tOBJECT\tREADY\tVERSION\tIMAGE\tRESTARTS", len(s.Roles), func(i int) string {
+			r := s.Roles[i]
+			return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%d", r.Name, r.Object, r.Ready, r.Want, Line(cmp.Or(r.Version, "-")), Line(r.Image), r.Restarts)
+		})
+	}
 }
 
 // DetailText is what status prints of single peers.

@@ -37,6 +37,7 @@ var reads = []struct {
 	{ReadEvents, []string{"events"}},
 	{ReadBudgets, []string{"poddisruptionbudgets.policy"}},
 	{ReadDaemonSets, []string{"daemonsets.apps"}},
+	{ReadRolePods, []string{"pods"}},
 }
 
 // inNamespace are the resources that are read in liqod's namespace only.

@@ -56,16 +56,28 @@ func healthy(t *testing.T) *Snapshot {
 			HolderIdentity: ptr.To(role + "-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-5 * time.Second))),
 		}})
 	}
+	for _, role := range []string{"ipam", "gateway"} {
+		s.Roles = append(s.Roles, deployment("liqod", "liqod-"+role, role))
+	}
+	s.DaemonSets = []appsv1.DaemonSet{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-route", Labels: ofRole("route")},
+		Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: ofRole("route")}, Template: s.Roles[0].Spec.Template},
+		Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberReady: 3},
+	}}
 	addMilan(s)
 	return s
 }
 
+func ofRole(role string) map[string]string {
+	return map[string]string{ComponentLabel: role, "app.kubernetes.io/name": "liqod", "app.kubernetes.io/version": "0.1.0"}
+}
+
 func deployment(namespace, name, role string) appsv1.Deployment {
 	return appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{ComponentLabel: role, "app.kubernetes.io/version": "0.1.0"}},
-		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Template: corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: ofRole(role)},
+		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: ofRole(role)}, Template: corev1.PodTemplateSpec{
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "liqod:1"}}}}},
-		Status: appsv1.DeploymentStatus{ReadyReplicas: 2},
+		Status: appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2},
 	}
 }
 

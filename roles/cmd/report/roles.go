@@ -1,0 +1,204 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// roleVKubelet is the role of the Deployments of virtual nodes.
+const roleVKubelet = "vkubelet"
+
+// roleChecks are the roles of an installation and their checks, in the order of the text.
+var roleChecks = []struct {
+	role string
+	id   ID
+}{{Controller, idController}, {Webhook, idWebhook}, {"ipam", idIPAM}, {"gateway", idGateway}, {"route", idRoute}, {roleVKubelet, idVKubelet}}
+
+// leaseSlack is what the clock of a holder may be off, beyond the duration of its Lease.
+const leaseSlack = 2 * time.Second
+
+// workload is what Deployments and DaemonSets have in common.
+type workload struct {
+	*metav1.ObjectMeta
+	role, kind  string
+	want, ready int32
+	// rolling is true until no pod of an earlier template runs.
+	rolling  bool
+	failing  string
+	template *corev1.PodSpec
+	selector *metav1.LabelSelector
+}
+
+func ofDeployment(d *appsv1.Deployment, role string) workload {
+	w := workload{ObjectMeta: &d.ObjectMeta, role: role, kind: "deployment", want: 1, ready: d.Status.ReadyReplicas, failing: failing(d),
+		template: &d.Spec.Template.Spec, selector: d.Spec.Selector}
+	if d.Spec.Replicas != nil {
+		w.want = *d.Spec.Replicas
+	}
+	w.rolling = d.Status.UpdatedReplicas < w.want || d.Status.Replicas > w.want
+	return w
+}
+
+func ofDaemonSet(d *appsv1.DaemonSet, role string) workload {
+	want := d.Status.DesiredNumberScheduled
+	return workload{ObjectMeta: &d.ObjectMeta, role: role, kind: "daemonset", want: want, ready: d.Status.NumberReady,
+		rolling: d.Status.UpdatedNumberScheduled < want, template: &d.Spec.Template.Spec, selector: d.Spec.Selector}
+}
+
+// allRoles returns the workloads of all roles, in the order of the text.
+func (s *Snapshot) allRoles() []Role {
+	var all []workload
+	for i := range s.Roles {
+		all = append(all, ofDeployment(&s.Roles[i], s.Roles[i].Labels[ComponentLabel]))
+	}
+	for i := range s.DaemonSets {
+		if d := &s.DaemonSets[i]; d.Namespace == s.Namespace && d.Labels["app.kubernetes.io/name"] == "liqod" {
+			all = append(all, ofDaemonSet(d, d.Labels[ComponentLabel]))
+		}
+	}
+	for i := range s.VKubelets {
+		all = append(all, ofDeployment(&s.VKubelets[i], roleVKubelet))
+	}
+	var out []Role
+	for _, known := range roleChecks {
+		for i := range all {
+			if all[i].role == known.role {
+				out = append(out, s.judgeRole(&all[i]))
+			}
+		}
+	}
+	return out
+}
+
+// judgeRole judges a workload.
+func (s *Snapshot) judgeRole(w *workload) Role {
+	out := Role{Name: w.role, Object: w.Namespace + "/" + w.Name, Level: Problem, Ready: w.ready, Want: w.want,
+		Version: w.Labels["app.kubernetes.io/version"], Image: image(w.template)}
+	trouble, failed := "", ""
+	if (w.role == Controller || w.role == Webhook) && s.Unread[ReadLeases] == nil {
+		out.Leader, trouble = s.leading(w.role)
+	}
+	out.Restarts, failed = s.podsOfRole(w)
+	failed = cmp.Or(failed, w.failing)
+	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs %s/%s", w.Namespace, w.Namespace, w.kind, w.Name)
+	out.Message, out.fix = fmt.Sprintf("%d of %s ready", w.ready, replicas(w.want)), logs
+	switch {
+	case w.want == 0 && w.kind == "daemonset":
+		out.Message, out.fix = "no node takes it", fmt.Sprintf("kubectl -n %s describe daemonset/%s\nshows which nodes it selects", w.Namespace, w.Name)
+	case w.want == 0:
+		out.Message = "it is scaled to zero"
+		out.fix = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as the values of the chart say", w.Namespace, w.Name)
+	case w.ready == 0:
+		out.Message += causeOf(failed)
+	case trouble != "":
+		out.Message += causeOf(failed) + ", but " + trouble
+		out.fix = fmt.Sprintf("%s\nshows why. If it hangs:\nkubectl -n %s rollout restart %s/%s", logs, w.Namespace, w.kind, w.Name)
+	case failed != "" && (w.rolling || w.failing != ""):
+		out.Message += ", but the rollout of " + out.Image + " fails" + causeOf(failed)
+	case w.ready < w.want:
+		out.Level, out.Message = Warning, out.Message+causeOf(failed)
+	default:
+		out.Level, out.fix = OK, ""
+		if out.Leader != "" {
+			out.Message += "; " + out.Leader + " leads"
+		}
+	}
+	return out
+}
+
+func causeOf(cause string) string {
+	if cause == "" {
+		return ""
+	}
+	return ": " + cause
+}
+
+// podsOfRole returns the restarts of the pods of a workload, and the failure of the first pod that has one.
+func (s *Snapshot) podsOfRole(w *workload) (restarts int32, failed string) {
+	if w.selector == nil {
+		return 0, ""
+	}
+	selector := labels.SelectorFromSet(w.selector.MatchLabels)
+	for i := range s.RolePods {
+		pod := &s.RolePods[i]
+		if pod.Namespace != w.Namespace || pod.DeletionTimestamp != nil || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			restarts += c.RestartCount
+		}
+		if reason, message := containerCause(pod); reason != "" && failed == "" {
+			failed = fmt.Sprintf("pod %s has %s (%s)", pod.Name, reason, message)
+		}
+	}
+	return restarts, failed
+}
+
+func replicas(n int32) string {
+	if n == 1 {
+		return "1 replica is"
+	}
+	return fmt.Sprintf("%d replicas are", n)
+}
+
+// failing returns the failure that a Deployment itself reports, or "".
+func failing(d *appsv1.Deployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+func image(pod *corev1.PodSpec) string {
+	if len(pod.Containers) == 0 {
+		return "nothing"
+	}
+	return pod.Containers[0].Image
+}
+
+// deployment returns the Deployment of a role, or nil.
+func (s *Snapshot) deployment(role string) *appsv1.Deployment {
+	for i := range s.Roles {
+		if s.Roles[i].Labels[ComponentLabel] == role {
+			return &s.Roles[i]
+		}
+	}
+	return nil
+}
+
+func (s *Snapshot) lease(role string) *coordinationv1.Lease {
+	for i := range s.Leases {
+		if s.Leases[i].Name == LeaseName(role) {
+			return &s.Leases[i]
+		}
+	}
+	return nil
+}
+
+// leading says who leads a role, or why nobody does.
+func (s *Snapshot) leading(role string) (holder, trouble string) {
+	l := s.lease(role)
+	switch {
+	case l == nil:
+		return "", fmt.Sprintf("there is no Lease %s in namespace %s: no replica has led yet", LeaseName(role), s.Namespace)
+	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
+		return "", fmt.Sprintf("nobody holds the Lease %s", LeaseName(role))
+	}
+	age := s.Taken.Sub(l.Spec.RenewTime.Time)
+	if age > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second+leaseSlack {
+		return "", fmt.Sprintf("no replica leads: %s renewed the Lease %s last, %s ago", *l.Spec.HolderIdentity, LeaseName(role), duration.HumanDuration(age))
+	}
+	return *l.Spec.HolderIdentity, ""
+}
