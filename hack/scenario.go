@@ -59,7 +59,7 @@ func scenarios() []scenario {
 		{s, "TestTokenProviders", false, peers},
 		{s, "TestTokens", false, "reflect/kinds peering/auth"},
 		{s, "TestVirtualNodes", false, "shadow/virtualnode shadow/kubelet peering/offer"},
-		{s, "TestWebhookRules", false, "roles/webhook.go kube/certs charts peering/discovery"},
+		{s, "TestWebhookRules", false, "roles/webhook.go kube/serve charts peering/discovery"},
 
 		{t, "TestAlarm", false, ""},
 		{t, "TestAnarchy", false, "netfabric health shadow/endpoints"},
