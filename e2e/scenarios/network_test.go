@@ -45,6 +45,7 @@ type networkWorld struct{ *fullWorld }
 func TestNetwork(t *testing.T) {
 	w := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
+		Values: map[string]any{"networking": map[string]any{"reach": "Shared"}},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
 	before := w.rest(t)
@@ -54,7 +55,7 @@ func TestNetwork(t *testing.T) {
 		name string
 		run  func(*testing.T, networkWorld)
 	}{
-		{"pods reach pods", networkReached}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
+		{"pods reach pods", networkReached}, {"only what is shared", networkShared}, {"origin's API server", networkOrigin}, {"policies", networkPolicies},
 		{"roles restarted", networkRestarts}, {"repaired", networkRepairs}, {"rebooted", networkReboots},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })

@@ -1,0 +1,95 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const netApart = "net-apart"
+
+// networkShared: a pod of a namespace that is not offloaded is closed to the peer, opens when
+// an EndpointSlice of an offloaded namespace names it, and closes with that EndpointSlice. Its own
+// connections to the peer pass all the time.
+func networkShared(t *testing.T, w networkWorld) {
+	pods, err := w.netPods(t.Context())
+	require.NoError(t, err)
+	var here, there netPod
+	for _, p := range pods {
+		if p.in == "rome" {
+			here = p
+		} else {
+			there = p
+		}
+	}
+	home := w.rome.Client()
+	_, err = home.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: netApart}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = home.CoreV1().Pods(netApart).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "apart"}, Spec: testSpec(1, "serve")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var own string
+	within(t, longest, "the pod runs", func(ctx context.Context) error {
+		p, err := home.CoreV1().Pods(netApart).Get(ctx, "apart", metav1.GetOptions{})
+		if err == nil && podReady(p) != corev1.ConditionTrue {
+			err = fmt.Errorf("pod apart is not Ready: %+v", p.Status)
+		}
+		if err == nil {
+			own = p.Status.PodIP
+		}
+		return err
+	})
+	// milan sees all pods of rome under one /16.
+	view := strings.Join(append(strings.Split(here.seen["milan"], ".")[:2], strings.Split(own, ".")[2:]...), ".")
+	asks := func(ctx context.Context) error {
+		return arrives(w.milan.Exec(ctx, netTwin, there.name, "reach", "tcp://"+view+":8080/0"))
+	}
+	answered := func(ctx context.Context) error {
+		return arrives(w.rome.Exec(ctx, netApart, "apart", "reach", "tcp://"+there.seen["rome"]+":8080/0", "udp://"+there.seen["rome"]+":8080/64", "icmp://"+there.seen["rome"]+"/64"))
+	}
+	within(t, longest, "the pod reaches the peer", answered)
+	require.ErrorContains(t, asks(t.Context()), view, "a pod that is not shared")
+
+	port := int32(8080)
+	slices := home.DiscoveryV1().EndpointSlices(netNamespace)
+	_, err = slices.Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "apart"},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{own}}},
+		Ports:       []discoveryv1.EndpointPort{{Port: &port}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, longest, "a shared pod is reached", asks)
+	require.NoError(t, slices.Delete(t.Context(), "apart", metav1.DeleteOptions{}))
+	within(t, longest, "a pod that is no longer shared is closed", func(ctx context.Context) error {
+		if asks(ctx) == nil {
+			return fmt.Errorf("%s still answers", view)
+		}
+		return nil
+	})
+	require.NoError(t, answered(t.Context()), "the pod still reaches the peer")
+	require.NoError(t, home.CoreV1().Namespaces().Delete(t.Context(), netApart, metav1.DeleteOptions{}))
+	within(t, longest, "the namespace is gone", func(ctx context.Context) error {
+		return absent(home.CoreV1().Namespaces().Get(ctx, netApart, metav1.GetOptions{}))
+	})
+}
+
+// arrives reports what has not arrived of the targets of a command reach.
+func arrives(said string, err error) error {
+	var arrivals []arrival
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &arrivals)
+	}
+	for _, a := range arrivals {
+		if a.Problem != "" {
+			return fmt.Errorf("%s: %s", a.Target, a.Problem)
+		}
+	}
+	return err
+}
