@@ -88,8 +88,12 @@ func testIndexedJob(t *testing.T, w *world) {
 		require.Equal(t, index, remote.Annotations[batchv1.JobCompletionIndexAnnotation])
 		require.Equal(t, index, remote.Labels[batchv1.JobCompletionIndexAnnotation])
 		require.Equal(t, "sum-"+index, remote.Spec.Hostname)
-		require.Equal(t, local.Spec.Containers[0].Env, remote.Spec.Containers[0].Env)
-		require.Equal(t, "JOB_COMPLETION_INDEX", remote.Spec.Containers[0].Env[0].Name)
+		require.Len(t, remote.Spec.Containers[0].Env, len(local.Spec.Containers[0].Env))
+		variable := remote.Spec.Containers[0].Env[0]
+		require.Equal(t, "JOB_COMPLETION_INDEX", variable.Name)
+		copied, ok := strings.CutPrefix(variable.ValueFrom.FieldRef.FieldPath, "metadata.annotations['")
+		require.True(t, ok, "%s leads to a copy of the index", variable.ValueFrom.FieldRef.FieldPath)
+		require.Equal(t, index, remote.Annotations[strings.TrimSuffix(copied, "']")])
 		c.end(t, local.Name, "0")
 	}
 	done, _ := c.untilJob(t, "sum", batchv1.JobComplete)
