@@ -45,7 +45,6 @@ type networkWorld struct{ *fullWorld }
 func TestNetwork(t *testing.T) {
 	w := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
-		Values: map[string]any{"networking": map[string]any{"reach": "Shared"}},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
 	before := w.rest(t)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/peering/manual"
@@ -89,8 +90,8 @@ func (c *commands) fabricObjects(ctx context.Context, conn *connection, withShar
 	return out, allPods, err
 }
 
-// reachShared is the value of networking.reach with which peers reach what is shared with them.
-const reachShared = "Shared"
+// reachAll is the value of networking.reach with which peers reach all pods.
+const reachAll = "All"
 
 // reachesAll reports whether peers reach all pods of this cluster.
 func reachesAll(ctx context.Context, to *clients) (bool, error) {
@@ -106,11 +107,17 @@ func reachesAll(ctx context.Context, to *clients) (bool, error) {
 		Networking struct {
 			Reach string `json:"reach"`
 		} `json:"networking"`
+		Sharing struct {
+			Trust corev1beta1.Trust `json:"trust"`
+		} `json:"sharing"`
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data[configurationKey]), &given); err != nil {
 		return false, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
 	}
-	return given.Networking.Reach != reachShared, nil
+	if reach := given.Networking.Reach; reach != "" {
+		return reach == reachAll, nil
+	}
+	return given.Sharing.Trust == corev1beta1.TrustOrganisation, nil
 }
 
 // sharedObjects reads the objects that say which pods are shared with peers.

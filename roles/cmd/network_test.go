@@ -43,7 +43,7 @@ func TestNetworkExplain(t *testing.T) {
 	}))
 	settings := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}},
-		Data:       map[string]string{"config.yaml": "clusterID: rome"},
+		Data:       map[string]string{"config.yaml": "clusterID: rome\nsharing: {trust: Organisation}"},
 	}
 	require.NoError(t, c.core.Tracker().Add(settings))
 	out, err := c.run(t, "network", "explain", "10.200.1.10", "--from", "10.244.1.7")
@@ -55,7 +55,7 @@ func TestNetworkExplain(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Contains(t, out, "from 10.200.1.10, in peer milan, to 10.244.1.7, which it calls 10.50.1.7:\ngateway gw-a\n")
 	require.Contains(t, out, "\npod 10.244.1.7\n")
-	settings.Data["config.yaml"] += "\nnetworking: {reach: Shared}"
+	settings.Data["config.yaml"] = "clusterID: rome"
 	_, err = c.core.CoreV1().ConfigMaps("liqod").Update(t.Context(), settings, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	out, err = c.run(t, arriving...)

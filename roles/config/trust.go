@@ -52,6 +52,10 @@ func (e *Effective) trust() {
 			e.set(s.key, s.open, byTrust)
 		}
 	}
+	// Nodes do not know the trust in single peers.
+	if e.origin["networking.reach"] == "default" {
+		e.set("networking.reach", ReachAll, byTrust)
+	}
 }
 
 // Under returns the configuration for a peer that is trusted as given. A setting that any

@@ -30,6 +30,7 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, []string{"nodePort"}, open.Sharing.ServiceFields)
 	require.Equal(t, []string{"*"}, open.Sharing.Annotations)
 	require.Equal(t, "baseline", open.Controller.PodSecurityLevel)
+	require.Equal(t, []string{ReachShared, ReachAll}, []string{strict.Networking.Reach, open.Networking.Reach})
 	for _, s := range following() {
 		key := s.key
 		require.NotEqual(t, strict.value(key), open.value(key), "%s: trust changes nothing", key)

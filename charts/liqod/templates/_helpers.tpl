@@ -51,6 +51,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "vkubelet" $vkubelet -}}
 {{- /* Their defaults follow the trust in peers. */ -}}
 {{- range list "twinNames" "volumeTypes" "tolerations" }}{{ $given := get $v.controllerManager.config . }}{{ if kindIs "slice" $given }}{{ $_ := set $controller . $given }}{{ end }}{{ end -}}
+{{- $networking := pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets" -}}
+{{- with $v.networking.reach }}{{ $_ := set $networking "reach" . }}{{ end -}}
 {{- $a := $v.authentication -}}
 {{- $config := dict
   "clusterID" $id
@@ -58,7 +60,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "reflection" $reflection
   "controller" $controller
   "vkubelet" (pick $vk "nodeTaint")
-  "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets" "reach")
+  "networking" $networking
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod" "drain" "5s") -}}
@@ -84,7 +86,7 @@ these starts none of its pods again. Sections that are not listed count for ever
 {{- range get $foreign .role }}{{ $config = omit $config . }}{{ end -}}
 {{- /* Of the webhook's settings, the controller reads the names in its certificate. */ -}}
 {{- if eq .role "controller" }}{{ $_ := set $config "webhook" (pick $config.webhook "hosts") }}{{ end -}}
-{{- if eq .role "route" }}{{ $_ := set $config "reach" $all.networking.reach }}{{ end -}}
+{{- if eq .role "route" }}{{ $_ := set $config "reach" (list (dig "networking" "reach" "" $all) (dig "sharing" "trust" "" $all)) }}{{ end -}}
 {{- toYaml $config | sha256sum -}}
 {{- end }}
 
