@@ -132,13 +132,15 @@ func TestFloodsOfConnections(t *testing.T) {
 			require.Eventually(t, func() bool { return c.ask(t.Context(), tc.path) == tc.status }, time.Minute, 10*time.Millisecond)
 			idle, files := d.memory(t, "VmRSS"), d.files(t)
 
-			asked, slowest := c.whileAsked(t, tc.path, tc.status, func() { c.open(t, flood, func(int) string { return flooder }) })
+			asked, slowest := c.whileAsked(t, tc.path, tc.status, 1, func() { c.open(t, flood, func(int) string { return flooder }) })
 			held, memory := d.files(t)-files, d.memory(t, "VmRSS")-idle
 			t.Logf("one address: %d connections held, %d KiB more memory, %d KiB each; another address: %d answers, the slowest after %s",
 				held, memory>>10, memory/int64(max(held, 1))>>10, asked, slowest.Round(time.Millisecond))
 			require.LessOrEqual(t, held, tc.most+10)
 
-			asked, slowest = c.whileAsked(t, tc.path, tc.status, func() {
+			// Each of the addresses is as heavy as the one that asks: a connection that waits while as
+			// many others come as there are places gives way, too, and its client tries again.
+			asked, slowest = c.whileAsked(t, tc.path, tc.status, 100, func() {
 				c.open(t, 3*tc.most, func(i int) string { return fmt.Sprintf("127.1.%d.%d", i/200%10, 1+i%200) })
 			})
 			held, peak := d.files(t)-files, d.memory(t, "VmHWM")
@@ -220,8 +222,8 @@ func (c *flooded) close() {
 }
 
 // whileAsked calls do, and meanwhile sends requests from another address, each on a connection
-// of its own. All of them have to be answered.
-func (c *flooded) whileAsked(t *testing.T, path string, status int, do func()) (asked int, slowest time.Duration) {
+// of its own. All of them have to be answered, after as many tries at most.
+func (c *flooded) whileAsked(t *testing.T, path string, status, tries int, do func()) (asked int, slowest time.Duration) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); do() }()
@@ -232,7 +234,11 @@ func (c *flooded) whileAsked(t *testing.T, path string, status int, do func()) (
 		default:
 		}
 		began := time.Now()
-		require.Equal(t, status, c.ask(t.Context(), path))
+		answer := 0
+		for i := 0; i < tries && answer == 0; i++ {
+			answer = c.ask(t.Context(), path)
+		}
+		require.Equal(t, status, answer)
 		slowest = max(slowest, time.Since(began))
 		asked++
 	}
