@@ -91,15 +91,14 @@ func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 		}
 		return loop.After(wait)
 	}
-	if err := p.patchStatus(ctx, local, want); err != nil {
-		return err
-	}
+	// The event comes first: where the answer to the write is lost, the next sync finds nothing
+	// to write.
 	if reason, message := symptom(want); reason != "" {
 		if before, _ := symptom(local.Status); before != reason {
 			p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reason, message)
 		}
 	}
-	return nil
+	return p.patchStatus(ctx, local, want)
 }
 
 func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {

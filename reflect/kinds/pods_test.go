@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -642,6 +643,27 @@ func TestAClosingGateEndsASync(t *testing.T) {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse
 		})
 	}, "it is not Ready")
+}
+
+// TestARefusedPodHasAnEventThoughTheAnswerIsLost: the status is written and its answer does not
+// arrive. The next sync has nothing to write.
+func TestARefusedPodHasAnEventThoughTheAnswerIsLost(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	var lost atomic.Bool
+	write := clienttesting.ObjectReaction(s.home.Tracker())
+	s.home.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		_, pod, err := write(a)
+		if err == nil && !lost.Swap(true) {
+			return true, nil, apierrors.NewTimeoutError("the answer is lost", 1)
+		}
+		return true, pod, err
+	})
+	s.add(s.home.Tracker(), localPod(running, func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }))
+	s.start(t)
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it has an event")
+	require.Contains(t, <-s.events.Events, forge.ReasonResourceClaims)
+	eventually(t, lost.Load, "the status was written")
 }
 
 func TestTombstonesAreRemembered(t *testing.T) {
