@@ -3,7 +3,6 @@ package cmd
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -51,11 +50,11 @@ func TestOffload(t *testing.T) {
 		},
 		"does not wait": {[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--wait=false"}, asked, ""},
 		"time is over": {
-			[]offloadingv1beta1.NamespaceOffloadingStatus{creating()}, []string{"--timeout=20ms"}, asked + "milan: asked\n",
-			"namespace shop is not offloaded yet, timed out after 20ms; what was asked for stands. Still missing: milan: asked",
+			[]offloadingv1beta1.NamespaceOffloadingStatus{creating()}, []string{"--timeout=1s"}, asked + "milan: asked\n",
+			"namespace shop is not offloaded yet, timed out after 1s; what was asked for stands. Still missing: milan: asked",
 		},
 		"no controller": {
-			[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--timeout=20ms"}, asked + waiting,
+			[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--timeout=1s"}, asked + waiting,
 			"Still missing: waiting for liqod's controller to process it",
 		},
 		"invalid": {
@@ -71,19 +70,17 @@ func TestOffload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster()
-				c.answers(tc.answers...)
-				out, err := c.run(t, append([]string{"offload", "namespace", "shop"}, tc.args...)...)
-				require.Equal(t, tc.out, out)
-				if tc.err == "" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, tc.err)
-					require.Equal(t, ExitProblem, code(err))
-				}
-				require.NotNil(t, c.offloading(t), "what was asked for stands")
-			})
+			c := newCluster()
+			c.answers(tc.answers...)
+			out, err := c.run(t, append([]string{"offload", "namespace", "shop"}, tc.args...)...)
+			require.Equal(t, tc.out, out)
+			if tc.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.err)
+				require.Equal(t, ExitProblem, code(err))
+			}
+			require.NotNil(t, c.offloading(t), "what was asked for stands")
 		})
 	}
 }
@@ -199,9 +196,9 @@ func TestUnoffload(t *testing.T) {
 			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(*offloadingv1beta1.NamespaceMap) {})}, []string{"--wait=false"}, deleted, "",
 		},
 		"the twin stays": {
-			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(*offloadingv1beta1.NamespaceMap) {})}, []string{"--timeout=20ms"},
+			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(*offloadingv1beta1.NamespaceMap) {})}, []string{"--timeout=1s"},
 			deleted + "milan: namespace shop-rome is being removed\n",
-			"namespace shop is not gone from everywhere, timed out after 20ms; nothing more has to be asked for. Left: milan: namespace shop-rome is being removed",
+			"namespace shop is not gone from everywhere, timed out after 1s; nothing more has to be asked for. Left: milan: namespace shop-rome is being removed",
 		},
 		"the twin is kept for its volumes": {
 			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(m *offloadingv1beta1.NamespaceMap) {
@@ -212,23 +209,21 @@ func TestUnoffload(t *testing.T) {
 		"the peer is away": {
 			[]runtime.Object{mapOf(func(m *offloadingv1beta1.NamespaceMap) {
 				m.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed, Message: "timeout"}}
-			})}, []string{"--timeout=20ms"},
+			})}, []string{"--timeout=1s"},
 			"namespace shop: it is not offloaded\nmilan: namespace shop-rome is removed when the cluster is reached again: timeout\n", "Left: milan",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(tc.objects...)
-				out, err := c.run(t, append([]string{"unoffload", "namespace", "shop"}, tc.args...)...)
-				require.Equal(t, tc.out, out)
-				if tc.err == "" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, tc.err)
-				}
-				require.Nil(t, c.offloading(t))
-			})
+			c := newCluster(tc.objects...)
+			out, err := c.run(t, append([]string{"unoffload", "namespace", "shop"}, tc.args...)...)
+			require.Equal(t, tc.out, out)
+			if tc.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.err)
+			}
+			require.Nil(t, c.offloading(t))
 		})
 	}
 }
