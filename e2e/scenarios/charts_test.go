@@ -416,6 +416,7 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 	require.Equal(t, []string{"liqod-twin"}, names(c.mustRender(t, values{"webhook": values{"priorityClassName": ""}}), "ResourceQuota"))
 	for priority, objects := range map[string]rendered{"liqod": plain, "high": several} {
 		for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
+			requireStrategyType(t, obj)
 			spec, _, err := unstructured.NestedMap(roundTrip(t, obj.Object), "spec", "template", "spec")
 			require.NoError(t, err)
 			want := priority
@@ -426,6 +427,19 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 			if obj.GetKind() == "Deployment" {
 				require.Len(t, spec["topologySpreadConstraints"], 1, obj.GetName())
 			}
+		}
+	}
+}
+
+// requireStrategyType: parameters of a rolling update go with its type. Else a server-side apply
+// that changes Recreate to them leaves the type, and the API server refuses both together.
+func requireStrategyType(t *testing.T, obj *unstructured.Unstructured) {
+	t.Helper()
+	for _, field := range []string{"strategy", "updateStrategy"} {
+		strategy, _, err := unstructured.NestedMap(roundTrip(t, obj.Object), "spec", field)
+		require.NoError(t, err)
+		if _, rolling := strategy["rollingUpdate"]; rolling {
+			require.Equal(t, "RollingUpdate", strategy["type"], "%s: %s", obj.GetName(), field)
 		}
 	}
 }
