@@ -307,7 +307,7 @@ func testRefusedFeatures(t *testing.T, w *world) {
 	host.Spec.HostNetwork, host.Spec.HostPID, host.Spec.HostIPC = true, true, true
 	host.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080}}
 	c.create(t, host)
-	c.untilLocal(t, 20*time.Second, "host", "runs", podRunning)
+	c.hasEvent(t, c.untilLocal(t, 20*time.Second, "host", "runs", podRunning), "HostNamespacesLeftOut")
 	remote := c.remote(t, "host")
 	require.False(t, remote.Spec.HostNetwork || remote.Spec.HostPID || remote.Spec.HostIPC)
 	require.Zero(t, remote.Spec.Containers[0].Ports[0].HostPort)

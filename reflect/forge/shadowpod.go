@@ -283,6 +283,20 @@ func dropMounts(c *corev1.Container, volumes []string) {
 	})
 }
 
+// HostNamespaces returns the fields by which a pod would use namespaces of its node. A remote pod
+// has namespaces of its own.
+func HostNamespaces(spec *corev1.PodSpec) (fields []string) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"hostNetwork", spec.HostNetwork}, {"hostPID", spec.HostPID}, {"hostIPC", spec.HostIPC}} {
+		if f.set {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}
+
 // dropHostNamespaces disables the use of the node's namespaces.
 func dropHostNamespaces(spec *corev1.PodSpec) {
 	if spec.HostNetwork {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -130,6 +131,10 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 	return p.create(ctx, v)
 }
 
+// reasonHostNamespaces is the reason of the event about namespaces of the node that the pod asks
+// for.
+const reasonHostNamespaces = "HostNamespacesLeftOut"
+
 func (p *Pods) create(ctx context.Context, v view) error {
 	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the node is being drained: a new pod would be evicted at once
@@ -160,6 +165,10 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	switch {
 	case err == nil:
 		v.twin.shadows.Wrote(written)
+		if fields := forge.HostNamespaces(&v.local.Spec); len(fields) > 0 {
+			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasonHostNamespaces,
+				fmt.Sprintf("cluster %s runs the pod without %s: it has a network and processes of its own there", p.cfg.Destination, strings.Join(fields, ", ")))
+		}
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return p.taken(ctx, v)

@@ -666,6 +666,19 @@ func TestARefusedPodHasAnEventThoughTheAnswerIsLost(t *testing.T) {
 	eventually(t, lost.Load, "the status was written")
 }
 
+// TestHostNamespacesAreToldOnce: a pod that asks for namespaces of its node runs without them, and
+// has an event.
+func TestHostNamespacesAreToldOnce(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running, func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }))
+	s.start(t)
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it has an event")
+	require.Equal(t, "Warning HostNamespacesLeftOut cluster milan runs the pod without hostNetwork, hostIPC: it has a network and processes of its own there", <-s.events.Events)
+	s.idle(t, "shop")
+	require.Empty(t, s.events.Events)
+}
+
 func TestTombstonesAreRemembered(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
