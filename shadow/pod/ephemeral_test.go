@@ -59,3 +59,31 @@ func TestARefusedDebugContainerKeepsNothingBack(t *testing.T) {
 	r.settle()
 	require.Nil(t, r.enforced(), "withdrawn")
 }
+
+// TestARefusedChangeDelaysNoReplacement: a pod whose change was refused is deleted in the
+// provider. The time until the change is tried again is no time of the new pod.
+func TestARefusedChangeDelaysNoReplacement(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.settle()
+	r.change(running)
+	first := r.pod().UID
+	r.refuse[ephemeralWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(`violates PodSecurity "baseline:latest": privileged`))
+	r.changeShadow(debug("a"))
+	r.settle()
+	r.refresh()
+	require.ErrorContains(t, r.e.sync(t.Context(), r.key()), "again in")
+	now := r.clock.Now()
+	r.deletePod(0)
+	for r.pod() == nil {
+		r.refresh()
+		if err := r.e.sync(t.Context(), r.key()); err != nil {
+			require.NotContains(t, err.Error(), "again in")
+		}
+	}
+	require.NotEqual(t, first, r.pod().UID)
+	require.Equal(t, now, r.clock.Now())
+	r.deleteShadow()
+	r.deletePod(0)
+	r.settle()
+	require.Zero(t, r.e.memory.refusals.Len())
+}

@@ -17,7 +17,7 @@ const takenRetry = time.Second
 // memory holds state that no cache has. All of it may be lost: after a restart, the restart
 // counts of a lost pod may be missing from those of its replacement, and delays start anew.
 type memory struct {
-	refusals loop.Refusals // by UID of the ShadowPod
+	refusals loop.Refusals // by UID of the pod, or of the ShadowPod that has none
 
 	mu      sync.Mutex
 	lost    map[loop.Key]*corev1.Pod

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -78,6 +79,14 @@ type facts struct {
 	live bool
 }
 
+// written returns the object whose writes may be refused: the pod, or a ShadowPod that has none.
+func (f facts) written() types.UID {
+	if f.pod != nil {
+		return f.pod.UID
+	}
+	return f.shadow.UID
+}
+
 // cached gathers the facts about key from the caches.
 func (e *Enforcer) cached(key loop.Key) facts {
 	known := e.memory.of(key)
@@ -119,7 +128,7 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 		f.lost = known.lost
 	}
 	f.made = known.made == shadow.UID
-	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
+	f.notBefore = e.memory.refusals.NotBefore(f.written(), shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
 		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
 		f.want, f.refused = forge(shadow, ns, e.cfg.Metadata(consumer), func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
@@ -330,7 +339,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	switch {
 	case err == nil:
 		e.memory.forget(key, f.lost)
-		e.memory.refusals.Forget(f.shadow.UID)
+		e.memory.refusals.Forget(f.written())
 		e.cfg.Log.Debug("remote pod created", zap.Stringer("key", key))
 		if e.quota.Created(pod, room) {
 			return e.surprise(ctx, key, pod)

@@ -87,7 +87,7 @@ func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.Sha
 func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	var again error
 	if a.retry {
-		again = loop.After(e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now))
+		again = loop.After(e.memory.refusals.Refused(f.written(), f.shadow.Generation, f.now))
 	}
 	next := f.shadow.DeepCopy()
 	if !store.SetCondition(&next.Status.Conditions, a.condition) {

@@ -55,7 +55,7 @@ func (e *Enforcer) update(ctx context.Context, f facts) error {
 		refused, full = errors.Join(refused, err), false
 	}
 	if refused == nil {
-		e.memory.refusals.Forget(f.shadow.UID)
+		e.memory.refusals.Forget(f.written())
 		return nil
 	}
 	a := deny(f, ReasonUpdateRefused, refused.Error())

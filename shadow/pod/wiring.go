@@ -222,6 +222,7 @@ func (e *Enforcer) podGone(pod *corev1.Pod) {
 // keepLost keeps the last state of a pod that is gone, and reports whether it did. Only that
 // of a wanted pod is kept. Otherwise the memory of a standby would grow without limit.
 func (e *Enforcer) keepLost(pod *corev1.Pod) bool {
+	e.memory.refusals.Forget(pod.UID)
 	lost := !e.memory.arrived(pod.UID) && e.wanted(pod)
 	if lost {
 		e.memory.lose(cache.MetaObjectToName(pod), pod)
