@@ -355,7 +355,7 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 		objects  rendered
 		standby  bool
 		strategy string
-	}{{plain, false, "Recreate"}, {several, true, ""}} {
+	}{{plain, false, "Recreate"}, {several, true, "RollingUpdate"}} {
 		var d appsv1.Deployment
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Deployment").Object), &d))
 		require.Equal(t, tc.strategy, string(d.Spec.Strategy.Type))

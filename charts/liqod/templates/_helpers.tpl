@@ -227,6 +227,7 @@ spec:
       app.kubernetes.io/instance: {{ $root.Release.Name }}
       app.kubernetes.io/component: {{ .role }}
   strategy:
+    type: RollingUpdate
     rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
   template:
     metadata:
