@@ -152,7 +152,7 @@ func (d *demo) startCluster(ctx context.Context, name string, nodes int) (*lab.C
 	if err != nil {
 		return nil, err
 	}
-	return c, errors.Join(c.Apply(ctx, []byte(diskClass)), d.full.ApplyCoreDNS(ctx, c))
+	return c, errors.Join(d.full.ApplyStorage(ctx, c), d.full.ApplyCoreDNS(ctx, c))
 }
 
 func (d *demo) build(ctx context.Context) (err error) {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestParse(t *testing.T) {
@@ -155,27 +154,4 @@ func TestCompany(t *testing.T) {
 		require.Equal(t, "begun\n  . 15s so far; it took 20s the last time\n", out.String())
 	})
 	require.Equal(t, "30s so far", soFar(30*time.Second, ""))
-}
-
-// TestVolume: a volume is made only for a claim of the class, and where its first pod is.
-func TestVolume(t *testing.T) {
-	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-store-0", UID: "1", Annotations: map[string]string{selectedNode: "milan-2"}},
-		Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disk")},
-	}
-	require.True(t, waitsForDisk(claim))
-	v := volume(claim, "/volumes/1")
-	require.Equal(t, "/volumes/1", v.Spec.Local.Path)
-	require.Equal(t, []string{"milan-2"}, v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
-	require.Equal(t, claim.UID, v.Spec.ClaimRef.UID)
-	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
-		"another class":  func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("liqo") },
-		"no class":       func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil },
-		"bound":          func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "v" },
-		"not yet a node": func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil },
-	} {
-		changed := claim.DeepCopy()
-		change(changed)
-		require.False(t, waitsForDisk(changed), name)
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -174,11 +173,6 @@ func (d *demo) stay(ctx context.Context) {
 	d.console.heading("The clusters stay until you press Ctrl-C")
 	d.hints()
 	if d.rome != nil && d.milan != nil {
-		var disks sync.WaitGroup
-		defer disks.Wait()
-		for _, s := range []*site.Site{d.rome, d.milan} {
-			disks.Go(func() { d.provide(ctx, s) })
-		}
 		d.addMetrics(ctx)
 	}
 	d.console.say(`

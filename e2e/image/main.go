@@ -51,6 +51,8 @@ const usage = `usage: test COMMAND
   ignore                wait and ignore SIGTERM
   burn [SHARE]          use a share of a core, from 0 to 1, until SIGTERM
   tar ...               what kubectl cp asks of tar: cf - FILE, xmf - -C DIR
+  volume -a create|delete -p PATH ...
+                        make or remove the folder of a volume, for local-path-provisioner
   size                  print the terminal's size, as COLUMNSxROWS, once it has one
 `
 
@@ -67,7 +69,7 @@ func main() {
 
 // tools are the names under which the program may be linked.
 func tools() []string {
-	return []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "tar", "write"}
+	return []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "tar", "volume", "write"}
 }
 
 func run(name string, args []string) int {
@@ -129,6 +131,8 @@ func tool(ctx context.Context, name string, args []string) int {
 		return 0
 	case "tar":
 		return code(runTar(args))
+	case "volume":
+		return code(volume(args))
 	case "size":
 		return code(size(ctx))
 	case "hostname":

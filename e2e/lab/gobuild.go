@@ -24,7 +24,8 @@ func goBuild(ctx context.Context, opts ToolOptions, binary string) error {
 	opts.Log("building %s: %s", opts.Name, expectation(history))
 	partial := binary + ".part"
 	// -v prints a line for each package that is compiled.
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", opts.Source, "-v", "-trimpath", "-ldflags", opts.LDFlags, "-o", partial, ".")
+	setDefault(&opts.Package, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", opts.Source, "-v", "-trimpath", "-ldflags", opts.LDFlags, "-o", partial, opts.Package)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	var out buildOutput
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -60,8 +60,11 @@ func toolDir(ctx context.Context, name string) (string, error) {
 
 // ToolOptions say which tool to build.
 type ToolOptions struct {
-	// Source is the folder of a module whose root package is the program.
+	// Source is the folder of a module.
 	Source string
+	// Package of the program. Empty: the root package of the module. A main package of another
+	// module cannot be imported, so a module that only has it built has no package of its own.
+	Package string
 	// Name of the binary.
 	Name string
 	// LDFlags for the linker, such as "-s -w".
@@ -164,7 +167,7 @@ func toolSum(opts ToolOptions) (string, error) {
 		return "", fmt.Errorf("listing the sources of %s: %w", opts.Name, err)
 	}
 	hash := sha256.New()
-	fmt.Fprintln(hash, runtime.Version(), runtime.GOARCH, opts.LDFlags)
+	fmt.Fprintln(hash, runtime.Version(), runtime.GOARCH, opts.LDFlags+opts.Package)
 	for _, file := range append(files, filepath.Join(opts.Source, "go.mod"), filepath.Join(opts.Source, "go.sum")) {
 		data, err := os.ReadFile(file)
 		if err != nil {

@@ -75,7 +75,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 
 // writeFiles writes what the processes of the node read, its certificates included.
 func (n *Node) writeFiles(groups nodeCgroups) error {
-	for _, dir := range []string{"containerd", "cni"} {
+	for _, dir := range []string{"containerd", "cni", "volumes"} {
 		if err := os.MkdirAll(filepath.Join(n.Dir, dir), 0o755); err != nil {
 			return fmt.Errorf("making a directory of the node: %w", err)
 		}
