@@ -65,7 +65,8 @@ func testServiceRows(t *testing.T, w *world) {
 	s := w.servicePair(t, "service-rows")
 	for name, test := range map[string]func(*testing.T, servicePair){
 		"NodePortForced": testNodePortForced, "NodePortTaken": testNodePortTaken, "ExternalNameEnds": testExternalNameEnds,
-		"Families": testFamilies, "SlicesOfSix": testSlicesOfSix,
+		"RefusedChange": testRefusedChange,
+		"Families":      testFamilies, "SlicesOfSix": testSlicesOfSix,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, s) })
 	}
@@ -119,6 +120,21 @@ func testNodePortTaken(t *testing.T, s servicePair) {
 		have := s.until(t, name, "of the port that is free now", hasNodePort(port))
 		require.True(t, name == "fresh" || have.UID == before.UID)
 	}
+}
+
+// testRefusedChange: a Service whose new selector the provider refuses, here for its port, leads no
+// longer to the pods of the former one. It is back when the port is free.
+func testRefusedChange(t *testing.T, s servicePair) {
+	theirs := s.milan.Client().CoreV1().Services(metav1.NamespaceDefault)
+	_, err := theirs.Create(t.Context(), nodePort("theirs-changed", 30033), metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.create(t, nodePort("changed", 30033))
+	s.until(t, "changed", "of a port that milan has chosen", anyState[*corev1.Service])
+	s.patch(t, "changed", fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}},"spec":{"selector":{"app":"other"}}}`, offloadingv1beta1.ForceRemoteNodePortAnnotation))
+	away(t, "the former selector", getter(s.remote, "changed"))
+	require.NoError(t, theirs.Delete(t.Context(), "theirs-changed", metav1.DeleteOptions{}))
+	have := s.until(t, "changed", "of the port that is free now", hasNodePort(30033))
+	require.Equal(t, "other", have.Spec.Selector["app"])
 }
 
 // testExternalNameEnds: a Service that is no longer a mere name gets an address of the

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -584,4 +585,56 @@ func TestRefusalOfAChangeIsToldOnce(t *testing.T) {
 	require.Empty(t, r.events.Events, "told once")
 	allowed.Store(true)
 	eventually(t, func() bool { return r.there(t, "app").Data["a"] == "1" }, "and made when it may be")
+}
+
+// TestARefusedChangeLeavesNothingMisleading: what would lead elsewhere than home says goes, once,
+// and comes back when the provider accepts it. What does not mislead stays.
+func TestARefusedChangeLeavesNothingMisleading(t *testing.T) {
+	for name, misleads := range map[string]bool{"misleading": true, "stale": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig()
+			r.misleads = func(have, want *corev1.ConfigMap) bool { return misleads && have.Data["a"] != want.Data["a"] }
+			var allowed atomic.Bool
+			for _, verb := range []string{"patch", "create"} {
+				r.remote.PrependReactor(verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return !allowed.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
+				})
+			}
+			r.offload(t, "shop")
+			r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
+			r.createHome(t, local("app"))
+			r.start(t)
+			r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
+			eventually(t, func() bool { return len(writesOf(r.remote)) > 3 }, "tried again")
+			require.Equal(t, misleads, r.there(t, "app") == nil)
+			require.Equal(t, misleads, slices.Contains(writesOf(r.remote), "delete configmaps"))
+			allowed.Store(true)
+			eventually(t, func() bool { cm := r.there(t, "app"); return cm != nil && cm.Data["a"] == "1" }, "as home says when it may be")
+		})
+	}
+}
+
+// TestWhatIsAcceptedOnlyAnewIsNotMadeWithoutEnd: the provider changes what it creates, and refuses
+// to have that put right. The object is made again at growing intervals.
+func TestWhatIsAcceptedOnlyAnewIsNotMadeWithoutEnd(t *testing.T) {
+	r := newRig()
+	c := r.stopClock()
+	r.misleads = func(have, want *corev1.ConfigMap) bool { return have.Data["a"] != want.Data["a"] }
+	r.admit = func(cm *corev1.ConfigMap) { cm.Data["a"] = "theirs" }
+	r.remote.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
+	})
+	deletions := func() (n int) {
+		for _, w := range writesOf(r.remote) {
+			if w == "delete configmaps" {
+				n++
+			}
+		}
+		return n
+	}
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	eventually(t, func() bool { return deletions() == 2 }, "made again at once")
+	require.GreaterOrEqual(t, later(t, c, func() bool { return deletions() == 3 }, "and again"), loop.FirstRepair)
 }

@@ -129,6 +129,9 @@ type Kind[L, R Object] struct {
 	// Replaces reports whether have must be deleted and created again to become as wanted;
 	// nil: never.
 	Replaces func(have, want R) bool
+	// Misleads reports whether have leads clients somewhere where the wanted state merged does not.
+	// If the provider refuses the change, have is deleted there; nil: have stays as it is.
+	Misleads func(have, merged R) bool
 	// Chosen decides, by policy and annotations, whether an object is reflected, and
 	// returns a warning for the user or "". nil: ByAnnotations.
 	Chosen func(local L, s Scope) (yes bool, warning string)

@@ -69,8 +69,9 @@ type rig struct {
 	refused                atomic.Int64 // how often it did
 	lost                   time.Time
 	setting                Setting
-	whole                  bool                    // updates send the whole object
-	derived                bool                    // Kind.Derived
+	whole                  bool // updates send the whole object
+	derived                bool // Kind.Derived
+	misleads               func(have, merged *corev1.ConfigMap) bool
 	admit                  func(*corev1.ConfigMap) // the provider's admission webhook
 	serial                 atomic.Int64            // the last resource version in the provider
 	skipLabels             []string
@@ -182,7 +183,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(r.homeLiqod, 0)
 	kind := configMaps()
-	kind.Whole, kind.Derived = r.whole, r.derived
+	kind.Whole, kind.Derived, kind.Misleads = r.whole, r.derived, r.misleads
 	namespaces, err := NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
 	r.engine = New(Config{

@@ -131,7 +131,11 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object has changed or is gone
 	default:
-		return r.refused(v, err)
+		err = r.refused(v, err)
+		if r.Misleads != nil && loop.IsRefusal(err) && r.Misleads(v.have, merged) {
+			return r.remake(ctx, v, w)
+		}
+		return err
 	}
 }
 
@@ -336,8 +340,8 @@ func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wa
 	return wait, ok && left != last.left, nil
 }
 
-// remake deletes an object that differs in immutable fields. The deletion triggers a new
-// sync, which creates it again.
+// remake deletes an object that differs in immutable fields, or that would mislead clients as
+// the provider refuses its change. The deletion triggers a new sync, which creates it again.
 func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
 	c, err := changeOf(anyone, w.want, nil)
 	if err != nil {
@@ -351,7 +355,7 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 	case wait > 0:
 		return loop.After(wait)
 	}
-	r.log.Info("object created again: the changed field is immutable", zap.Stringer("key", v.key))
+	r.log.Info("object created again: its change is not possible", zap.Stringer("key", v.key))
 	if err := v.stores.remote.Delete(ctx, v.have); err != nil {
 		return err
 	}

@@ -103,3 +103,11 @@ func MergeEndpointSlice(have, want *offloadingv1beta1.ShadowEndpointSlice) *offl
 func ReplacesEndpointSlice(have, want *offloadingv1beta1.ShadowEndpointSlice) bool {
 	return have.Spec.Template.AddressType != want.Spec.Template.AddressType
 }
+
+// MisleadsEndpointSlice reports whether have leads clients to endpoints or ports, or for a
+// Service, that want does not have. One more endpoint alone does not mislead.
+func MisleadsEndpointSlice(have, want *offloadingv1beta1.ShadowEndpointSlice) bool {
+	h, w := &have.Spec.Template, &want.Spec.Template
+	return have.Labels[discoveryv1.LabelServiceName] != want.Labels[discoveryv1.LabelServiceName] ||
+		lacks(w.Endpoints, h.Endpoints) || lacks(w.Ports, h.Ports)
+}

@@ -2,6 +2,7 @@ package forge
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // ingressClassAnnotation is the deprecated annotation for the class, from before
@@ -32,6 +33,41 @@ func MergeIngress(have, want *networkingv1.Ingress) *networkingv1.Ingress {
 	out.Spec = *want.Spec.DeepCopy()
 	if out.Spec.IngressClassName == nil {
 		out.Spec.IngressClassName = have.DeepCopy().Spec.IngressClassName
+	}
+	return out
+}
+
+// MisleadsIngress reports whether have leads requests somewhere where want does not, or with
+// another certificate. One more host or path alone does not mislead.
+func MisleadsIngress(have, want *networkingv1.Ingress) bool {
+	h, w := &have.Spec, &want.Spec
+	return value(h.IngressClassName) != value(w.IngressClassName) ||
+		h.DefaultBackend != nil && !equality.Semantic.DeepEqual(h.DefaultBackend, w.DefaultBackend) ||
+		lacks(singlePaths(w.Rules), singlePaths(h.Rules)) || lacks(singleHosts(w.TLS), singleHosts(h.TLS))
+}
+
+// singlePaths returns one rule for each path.
+func singlePaths(rules []networkingv1.IngressRule) (out []networkingv1.IngressRule) {
+	for _, rule := range rules {
+		if rule.HTTP == nil {
+			out = append(out, rule)
+			continue
+		}
+		for _, path := range rule.HTTP.Paths {
+			one := networkingv1.IngressRule{Host: rule.Host}
+			one.HTTP = &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{path}}
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// singleHosts returns one certificate for each host.
+func singleHosts(certificates []networkingv1.IngressTLS) (out []networkingv1.IngressTLS) {
+	for _, tls := range certificates {
+		for _, host := range tls.Hosts {
+			out = append(out, networkingv1.IngressTLS{Hosts: []string{host}, SecretName: tls.SecretName})
+		}
 	}
 	return out
 }

@@ -35,10 +35,13 @@ func Reflects(p Policy, annotations map[string]string) (reflects, conflict bool)
 
 // ReflectsSlice is Reflects for an EndpointSlice. Its own annotations decide under any
 // policy. Without them the annotations of its Service decide. service is nil if it does
-// not exist; then the slice is not reflected.
+// not exist; then the slice is not reflected. The slices of an ExternalName Service are never
+// reflected: Kubernetes leaves those of its former selector as they were.
 func ReflectsSlice(p Policy, annotations map[string]string, service *corev1.Service) (reflects, conflict bool) {
 	skip, allow := asked(annotations)
 	switch {
+	case service != nil && service.Spec.Type == corev1.ServiceTypeExternalName:
+		return false, false
 	case skip || allow:
 		return !skip, skip && allow
 	case service == nil:

@@ -53,6 +53,11 @@ func TestReflectsSlice(t *testing.T) {
 	service := func(annotations m) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
 	}
+	external := func(annotations m) *corev1.Service {
+		s := service(annotations)
+		s.Spec.Type = corev1.ServiceTypeExternalName
+		return s
+	}
 	cases := map[string]struct {
 		annotations              m
 		service                  *corev1.Service
@@ -69,6 +74,8 @@ func TestReflectsSlice(t *testing.T) {
 		"itself taken back":              {m{allowKey: "false"}, service(m{skipKey: "true"}), false, false, false},
 		"not itself taken back":          {m{skipKey: "false"}, service(m{allowKey: "true"}), true, true, false},
 		"both":                           {m{skipKey: "true", allowKey: "true"}, service(nil), false, false, true},
+		"of a former selector":           {nil, external(m{allowKey: "true"}), false, false, false},
+		"of a name, itself allowed":      {m{allowKey: "true"}, external(nil), false, false, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,11 @@
 package forge
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -136,6 +140,44 @@ func ReplacesService(have, want *corev1.Service) bool {
 	}
 	return h.Type == corev1.ServiceTypeLoadBalancer && w.Type == corev1.ServiceTypeLoadBalancer &&
 		w.LoadBalancerClass != nil && value(h.LoadBalancerClass) != *w.LoadBalancerClass
+}
+
+// widerTypes are, for each type of a Service, the types that add a way to its endpoints.
+var widerTypes = map[corev1.ServiceType][]corev1.ServiceType{
+	corev1.ServiceTypeClusterIP: {corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer},
+	corev1.ServiceTypeNodePort:  {corev1.ServiceTypeLoadBalancer},
+}
+
+// MisleadsService reports whether have leads clients, or lets them in, where want does not. An
+// addition alone does not mislead: a wider type, one more port.
+func MisleadsService(have, want *corev1.Service) bool {
+	h, w := &have.Spec, &want.Spec
+	switch {
+	case h.Type != w.Type && !slices.Contains(widerTypes[h.Type], w.Type),
+		h.ExternalName != w.ExternalName, !maps.Equal(h.Selector, w.Selector),
+		h.PublishNotReadyAddresses && !w.PublishNotReadyAddresses:
+		return true
+	case h.Type == corev1.ServiceTypeLoadBalancer && len(w.LoadBalancerSourceRanges) > 0 &&
+		(len(h.LoadBalancerSourceRanges) == 0 || lacks(w.LoadBalancerSourceRanges, h.LoadBalancerSourceRanges)):
+		return true
+	}
+	return lacks(withoutNodePorts(w.Ports), withoutNodePorts(h.Ports))
+}
+
+// withoutNodePorts returns a copy of ports: each node port leads to the same endpoints.
+func withoutNodePorts(ports []corev1.ServicePort) []corev1.ServicePort {
+	out := slices.Clone(ports)
+	for i := range out {
+		out[i].NodePort = 0
+	}
+	return out
+}
+
+// lacks reports whether all does not have each of some.
+func lacks[T any](all, some []T) bool {
+	return slices.ContainsFunc(some, func(s T) bool {
+		return !slices.ContainsFunc(all, func(a T) bool { return equality.Semantic.DeepEqual(a, s) })
+	})
 }
 
 // external reports whether a Service receives traffic from outside its cluster. For any

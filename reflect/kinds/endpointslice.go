@@ -56,6 +56,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 		Merge:         forge.MergeEndpointSlice,
 		Whole:         true, // the type is defined by liqod, and the consumer writes the whole spec
 		Replaces:      forge.ReplacesEndpointSlice,
+		Misleads:      forge.MisleadsEndpointSlice,
 		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
 			var service *corev1.Service
 			if services.Workers > 0 {

@@ -37,6 +37,7 @@ func Ingresses() engine.Description {
 		Forge: func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
 			return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)
 		},
-		Merge: forge.MergeIngress,
+		Merge:    forge.MergeIngress,
+		Misleads: forge.MisleadsIngress,
 	}
 }

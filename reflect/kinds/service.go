@@ -40,5 +40,6 @@ func Services() engine.Description {
 		},
 		Merge:    forge.MergeService,
 		Replaces: forge.ReplacesService,
+		Misleads: forge.MisleadsService,
 	}
 }

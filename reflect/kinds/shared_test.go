@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -148,6 +149,13 @@ func webService(annotations ...string) *corev1.Service {
 	return s
 }
 
+// namedService is webService as an ExternalName.
+func namedService() *corev1.Service {
+	s := webService()
+	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example.com"}
+	return s
+}
+
 func everything() []runtime.Object {
 	return []runtime.Object{
 		&corev1.ConfigMap{ObjectMeta: in("app"), Data: map[string]string{"a": "1"}},
@@ -207,6 +215,8 @@ func TestEndpointSlicesFollowTheirService(t *testing.T) {
 		"itself skipped":                  {service: webService(), slice: webSlice(annotated(skip))},
 		"Service not allowed":             {service: webService(), slice: webSlice(), policy: forge.AllowList},
 		"Service allowed":                 {service: webService(allow), slice: webSlice(), policy: forge.AllowList, want: true},
+		"Service of a name":               {service: namedService(), slice: webSlice()},
+		"Service of a name, allowed":      {service: namedService(), slice: webSlice(annotated(allow))},
 		"Services off":                    {service: webService(), slice: webSlice(), off: true},
 		"Services off, itself allowed":    {service: webService(), slice: webSlice(annotated(allow)), off: true, want: true},
 		"of another cluster": {service: webService(), slice: webSlice(func(s *discoveryv1.EndpointSlice) {
@@ -270,4 +280,28 @@ func TestTheRootCAsNameIsItsOwn(t *testing.T) {
 	s.silent(t)
 	require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop", same.Name))
 	s.silent(t)
+}
+
+// TestARefusedNameEndsTheFormerService: the provider takes no Services of type ExternalName. The
+// former one, and the endpoints that Kubernetes leaves at home, are gone there.
+func TestARefusedNameEndsTheFormerService(t *testing.T) {
+	s := newShared(webService(), webSlice())
+	for _, verb := range []string{"create", "patch"} {
+		s.remote.PrependReactor(verb, "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			create, made := a.(clienttesting.CreateAction)
+			if made && create.GetObject().(*corev1.Service).Spec.Type != corev1.ServiceTypeExternalName {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewForbidden(corev1.Resource("services"), "web", nil)
+		})
+	}
+	s.start(t)
+	s.requireWritten(t, "create services", "create shadowendpointslices")
+	_, err := s.home.CoreV1().Services("shop").Update(t.Context(), namedService(), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		services, err := s.remote.Tracker().List(corev1.SchemeGroupVersion.WithResource("services"), corev1.SchemeGroupVersion.WithKind("Service"), "shop-rome")
+		require.NoError(t, err)
+		return len(services.(*corev1.ServiceList).Items) == 0 && slices.Contains(s.written(), "delete shadowendpointslices")
+	}, "nothing leads to the former endpoints")
 }

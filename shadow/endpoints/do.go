@@ -95,8 +95,8 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 	case apierrors.IsNotFound(err):
 		return nil // its deletion is an event
 	case apierrors.IsInvalid(err), loop.IsRefusal(err) && f.outlives():
-		// The existing EndpointSlice can no longer be updated, so it would not follow the
-		// peer's health.
+		// The existing EndpointSlice can no longer be updated, so it would follow neither the
+		// peer's health nor its changes.
 		if err := e.deleteSlice(ctx, f.slice); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -224,7 +225,8 @@ func decide(f facts) action {
 	case replaces(f.want, f.slice):
 		return action{verb: deleteSlice, keep: true}
 	case len(changes(f.want, f.slice)) > 0 && !f.kept:
-		if wait := max(f.notBefore.Sub(f.now), f.undone.Sub(f.now)); wait > 0 && f.outlives() {
+		refused := f.notBefore.Sub(f.now)
+		if wait := max(refused, f.undone.Sub(f.now)); wait > 0 && (refused > 0 || !readApplied(f.want).Well) && f.outlives() {
 			return action{verb: deleteSlice, keep: true, after: wait}
 		}
 		return f.try(updateSlice)
@@ -287,11 +289,12 @@ func (f facts) within(wait time.Duration) time.Duration {
 	return wait
 }
 
-// outlives reports whether slice has ready endpoints that must not be ready, as the
-// consumer counts as unwell. If such a slice cannot be updated, it is deleted. Endpoints of
-// pods in this cluster may stay ready, as those pods do not depend on the consumer.
+// outlives reports whether slice has other ports than wanted, or ready endpoints that must not
+// be ready: the consumer has withdrawn them or counts as unwell. If such a slice cannot be
+// updated, it is deleted. Endpoints of pods in this cluster may stay ready while the consumer is
+// unwell, as those pods do not depend on it.
 func (f facts) outlives() bool {
-	return !readApplied(f.want).Well && slices.ContainsFunc(f.slice.Endpoints, func(e discoveryv1.Endpoint) bool {
+	return !apiequality.Semantic.DeepEqual(f.want.Ports, f.slice.Ports) || slices.ContainsFunc(f.slice.Endpoints, func(e discoveryv1.Endpoint) bool {
 		return isReady(e) && !slices.ContainsFunc(f.want.Endpoints, func(w discoveryv1.Endpoint) bool {
 			return isReady(w) && slices.Equal(w.Addresses, e.Addresses)
 		})

@@ -265,13 +265,40 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	require.Empty(t, r.reason())
 
 	r.refuse["update"] = apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
-	r.changeShadow(endpointsOf(at("10.100.1.6")))
+	r.changeShadow(endpointsOf(at("10.100.1.5"), at("10.100.1.6")))
 	require.Equal(t, []string{"update", "status"}, r.settle())
-	require.Equal(t, []string{"+10.100.1.5"}, r.ready(), "a policy may change its mind")
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready(), "a policy may change its mind, and this endpoint is right")
 	r.refuse["update"], r.refuse["create"] = invalid(), invalid()
 	r.clock.SetTime(testTime().Add(2 * time.Hour))
 	require.Equal(t, []string{"update", "delete", "status"}, r.settle(), "what is out of date for good does not stay")
 	require.Nil(t, r.slice())
+}
+
+// TestARefusedChangeLeavesNoEndpointThatIsNotWanted: the address of an endpoint that the consumer
+// has withdrawn may be another's by now, and another port may be another server's.
+func TestARefusedChangeLeavesNoEndpointThatIsNotWanted(t *testing.T) {
+	off := at("10.100.1.5")
+	off.Conditions.Ready = new(false)
+	for name, change := range map[string]func(*offloadingv1beta1.ShadowEndpointSlice){
+		"replaced": endpointsOf(at("10.100.1.6")), "not ready": endpointsOf(off), "withdrawn": endpointsOf(),
+		"another port": func(s *offloadingv1beta1.ShadowEndpointSlice) {
+			s.Spec.Template.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(81))}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow())
+			require.Equal(t, []string{"create"}, r.settle())
+			forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
+			r.refuse["update"], r.refuse["create"] = forbidden, forbidden
+			r.changeShadow(change)
+			require.Equal(t, []string{"update", "delete", "status"}, r.settle())
+			require.Nil(t, r.slice())
+			clear(r.refuse)
+			r.clock.SetTime(testTime().Add(time.Hour))
+			require.Equal(t, []string{"create", "status"}, r.settle())
+			require.NotNil(t, r.slice())
+		})
+	}
 }
 
 // TestRefusedWhileTheConsumerIsDown: an EndpointSlice whose update is refused is deleted,
@@ -290,7 +317,7 @@ func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
 		r := newRig(t, newShadow())
 		require.Equal(t, []string{"create"}, r.settle())
 		r.refuse["update"], r.refuse["create"] = forbidden, forbidden
-		r.changeShadow(endpointsOf(at("10.100.1.6")))
+		r.changeShadow(endpointsOf(at("10.100.1.5"), at("10.100.1.6")))
 		require.Equal(t, []string{"update", "status"}, r.settle())
 		require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 		r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
@@ -299,7 +326,7 @@ func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
 		delete(r.refuse, "create")
 		r.clock.SetTime(testTime().Add(time.Hour))
 		require.Equal(t, []string{"create", "status"}, r.settle())
-		require.Equal(t, []string{"-10.100.1.6"}, r.ready())
+		require.Equal(t, []string{"-10.100.1.5", "-10.100.1.6"}, r.ready())
 	})
 	t.Run("of a pod that runs here", func(t *testing.T) {
 		own := at("10.200.1.9")
