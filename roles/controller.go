@@ -75,7 +75,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	c.makeFactories()
-	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
+	events, stopEvents := newRecorder(c.home, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
 		c.followGateways, c.addPeering, c.addHeartbeat, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,

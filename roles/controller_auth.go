@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -45,11 +44,10 @@ func (c *controller) addAuthentication() error {
 	if err != nil {
 		return err
 	}
-	events, stopEvents := newRecorder(c.home.plain.kube, corev1.EventSource{Component: "liqod-controller"})
 	cluster := auth.NewCluster(auth.ClusterConfig{
 		Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
 		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, Ranges: ownRanges(c.env.Config.Networking), SigningTimeout: cfg.SigningTimeout,
-		Events: events, Clock: c.env.Clock, Log: c.env.Log,
+		Events: c.events, Clock: c.env.Clock, Log: c.env.Log,
 	})
 	endpoint := auth.New(auth.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
@@ -70,10 +68,7 @@ func (c *controller) addAuthentication() error {
 	c.actors = append(c.actors,
 		Actor{Name: "auth-caches", Run: runFactories(secrets)},
 		Actor{Name: "auth-certificates", Run: authority.Run},
-		Actor{Name: "auth", Run: func(ctx context.Context) error {
-			defer stopEvents()
-			return endpoint.Serve(ctx, cfg.Address, source.GetCertificate)
-		}})
+		Actor{Name: "auth", Run: func(ctx context.Context) error { return endpoint.Serve(ctx, cfg.Address, source.GetCertificate) }})
 	return nil
 }
 

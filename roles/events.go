@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -17,14 +16,18 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// newRecorder returns a recorder of events, and a function that stops it.
-func newRecorder(client kubernetes.Interface, source corev1.EventSource) (record.EventRecorder, func()) {
+// newRecorder returns a recorder of events in the process's own cluster, and a function that
+// stops it. It lasts for the process and not for a term of leadership, and the fence of the
+// role's Lease does not apply: an event is no state that another replica acts on, and says
+// when this process saw something. client-go retries an event that its transport refuses for
+// minutes, keeps all later ones waiting, and drops them when the recorder stops.
+func newRecorder(h home, source corev1.EventSource) (record.EventRecorder, func()) {
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		utilruntime.Must(add(kinds)) // kinds known at compile time
 	}
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: h.plain.kube.CoreV1().Events("")})
 	return brief{broadcaster.NewRecorder(kinds, source)}, broadcaster.Shutdown
 }
 

@@ -8,13 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/liqod/liqod/kube/lease"
 )
 
 // An API server takes events of any length, and keeps each for an hour.
 func TestEventsAreShort(t *testing.T) {
-	home := fake.NewClientset()
-	recorder, stop := newRecorder(home, corev1.EventSource{Component: "test"})
+	core := fake.NewClientset()
+	recorder, stop := newRecorder(home{plain: clients{kube: core}}, corev1.EventSource{Component: "test"})
 	t.Cleanup(stop)
 	long := strings.Repeat("no ", 1<<20)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
@@ -24,10 +28,26 @@ func TestEventsAreShort(t *testing.T) {
 	var told *corev1.EventList
 	require.Eventually(t, func() bool {
 		var err error
-		told, err = home.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
+		told, err = core.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(told.Items) == 3
 	}, time.Minute, 5*time.Millisecond)
 	for _, e := range told.Items {
 		require.LessOrEqual(t, len(e.Message), 1024, e.Reason)
 	}
+}
+
+// TestEventsPassNoFence: a role that has lost its Lease records what it saw before.
+func TestEventsPassNoFence(t *testing.T) {
+	core := fake.NewClientset()
+	fenced := fake.NewClientset()
+	fenced.PrependReactor("*", "*", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, lease.ErrFenced })
+	recorder, stop := newRecorder(home{plain: clients{kube: core}, fenced: clients{kube: fenced}}, corev1.EventSource{Component: "test"})
+	t.Cleanup(stop)
+	for _, name := range []string{"first", "second"} {
+		recorder.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}, corev1.EventTypeWarning, "Unschedulable", "no node has room")
+	}
+	require.Eventually(t, func() bool {
+		recorded, err := core.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(recorded.Items) == 2
+	}, time.Minute, 5*time.Millisecond)
 }

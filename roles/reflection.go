@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -30,7 +29,7 @@ type reflection struct {
 }
 
 func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate func() error,
-	tenant externalversions.SharedInformerFactory, offloaded *engine.Follower, recorder record.EventRecorder) (*reflection, error) {
+	tenant externalversions.SharedInformerFactory, offloaded *engine.Follower) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
 		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
@@ -52,7 +51,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 		TenantNamespace: v.namespace, Origin: settings.ClusterID, Destination: clusterID,
 		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
 		Kinds: choices(settings.Reflection), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
-		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
+		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
 	}
 	return &reflection{lease: runner, make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
 		for _, name := range engine.LoopNames(cfg.Kinds) {

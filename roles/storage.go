@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
@@ -41,7 +40,7 @@ func (s *storage) provisioner() *kinds.Claims {
 	return s.Claims
 }
 
-func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Check, maps externalversions.SharedInformerFactory, offloaded *engine.Follower, recorder record.EventRecorder) (*storage, error) {
+func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Check, maps externalversions.SharedInformerFactory, offloaded *engine.Follower) (*storage, error) {
 	workers := v.env.Config.Reflection.PersistentVolumeClaim.Workers
 	if workers == 0 {
 		v.env.Log.Info("volumes are not provisioned: reflection.persistentvolumeclaim.workers is 0")
@@ -57,7 +56,7 @@ func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Ch
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: clusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		Gate: check.Gate, Verify: check.Verify, Transform: client.StripManagedFields,
-		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: workers,
+		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: workers,
 	})
 	return s, err
 }

@@ -24,6 +24,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
@@ -62,6 +63,7 @@ type vkubelet struct {
 	keeper      *virtualnode.Keeper
 	serving     *serve.KubeletCertificate
 
+	events        record.EventRecorder
 	eventsDropped *prometheus.CounterVec
 
 	mu            sync.Mutex
@@ -102,8 +104,13 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	if err := v.addMetrics(); err != nil {
 		return Parts{}, err
 	}
+	var stopEvents func()
+	v.events, stopEvents = newRecorder(v.home, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	return Parts{Leader: v.home.lease, Actors: []Actor{
-		{Name: "caches", Run: v.runCaches},
+		{Name: "caches", Run: func(ctx context.Context) error {
+			defer stopEvents()
+			return v.runCaches(ctx)
+		}},
 		{Name: "certificate", Run: v.serving.Run},
 		{Name: "kubelet-api", Run: server.Run},
 		{Name: "addresses", Run: v.runAddresses},
@@ -299,8 +306,6 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	for _, loop := range []string{"pods", kinds.TokensLoop, "claims", kinds.LossesLoop} {
 		defer v.env.Tracker.Forget(loop) // objects that an ended loop had queued do not count as late
 	}
-	recorder, stopEvents := newRecorder(v.home.fenced.kube, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
-	defer stopEvents()
 	var pods *kinds.Pods
 	var shared *reflection
 	var claims *storage
@@ -316,7 +321,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	})
 	v.holdPods(local.Core().V1().Pods().Informer())
 	defer v.holdPods(nil)
-	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, offloaded, recorder); err != nil {
+	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, offloaded); err != nil {
 		return err
 	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
@@ -328,7 +333,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
 		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
 		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
-		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
+		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})
 	if err != nil {
@@ -336,7 +341,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	}
 	v.onRemap(vn.Spec.ClusterID, pods.Resync)
 	defer v.onRemap("", nil)
-	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, offloaded, recorder)
+	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, offloaded)
 	if err != nil {
 		return err
 	}
