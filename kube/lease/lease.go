@@ -241,9 +241,9 @@ func (r *Runner) leases() coordinationv1client.LeaseInterface {
 
 func (r *Runner) name() string { return r.cfg.Namespace + "/" + r.cfg.Name }
 
-// requestTimeout bounds one request: one without a response leaves time for two others before
-// the renew deadline.
-func (r *Runner) requestTimeout() time.Duration { return r.cfg.RenewDeadline / 3 }
+// requestTimeout bounds one request: a renewal whose response takes this long, and the one after
+// it, fit into the renew deadline. One without a response leaves time for another.
+func (r *Runner) requestTimeout() time.Duration { return r.cfg.RenewDeadline / 2 }
 
 func (r *Runner) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.requestTimeout())

@@ -30,11 +30,12 @@ const (
 	defaultRetry    = 1500 * time.Millisecond
 )
 
-// line is the connection of one candidate to the API server, which may be cut.
+// line is the connection of one candidate to the API server, which may be cut, or slow.
 type line struct {
 	coordinationv1client.LeasesGetter
 
-	cut atomic.Bool
+	cut  atomic.Bool
+	late atomic.Int64 // nanoseconds from a request to its answer
 }
 
 // Leases implements coordinationv1client.LeasesGetter.
@@ -54,14 +55,26 @@ func (l lineLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (
 	if l.line.cut.Load() {
 		return nil, errCut
 	}
-	return l.LeaseInterface.Get(ctx, name, o)
+	got, err := l.LeaseInterface.Get(ctx, name, o)
+	return l.line.answer(ctx, got, err)
 }
 
 func (l lineLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	if l.line.cut.Load() {
 		return nil, errCut
 	}
-	return l.LeaseInterface.Update(ctx, lease, o)
+	got, err := l.LeaseInterface.Update(ctx, lease, o)
+	return l.line.answer(ctx, got, err)
+}
+
+// answer delivers what the API server has done already.
+func (l *line) answer(ctx context.Context, lease *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(time.Duration(l.late.Load())):
+		return lease, err
+	}
 }
 
 // candidates are two processes with the default times. Each notes when its work begins and
@@ -90,6 +103,7 @@ func newCandidates(t *testing.T, s *server, linger time.Duration) *candidates {
 			Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
 		})
 		require.NoError(t, err)
+		r.fence.boot = neverSuspended
 		ctx, cancel := context.WithCancel(t.Context())
 		c.stop[name] = cancel
 		t.Cleanup(cancel)
@@ -182,6 +196,32 @@ func TestShortOutageIsSurvived(t *testing.T) {
 				require.Empty(t, c.ended)
 			})
 		})
+	}
+}
+
+// A slow API server costs no lease, at any moment between two renewals.
+func TestSlowServerIsSurvived(t *testing.T) {
+	for name, tc := range map[string]struct{ late, lasts time.Duration }{
+		"each answer takes its time": {defaultDeadline/2 - 100*time.Millisecond, time.Minute},
+		"one answer does not come":   {time.Hour, defaultRetry + 100*time.Millisecond},
+	} {
+		for _, phase := range []time.Duration{0, 500 * time.Millisecond, time.Second, 1400 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, %s after the renewal", name, phase), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCandidates(t, newServer(), 0)
+					time.Sleep(phase)
+					c.lines["a"].late.Store(int64(tc.late))
+					time.Sleep(tc.lasts)
+					c.lines["a"].late.Store(0)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					require.Equal(t, "a", c.holder(t))
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					require.Empty(t, c.ended)
+				})
+			})
+		}
 	}
 }
 
