@@ -1,7 +1,7 @@
-// Package health tells whether something is well: a process, from the work that its loops
-// owe (Tracker); what others serve, from single probes, in a verdict that does not flap
-// (Prober, Dwell). A Server tells it to those who ask over HTTP. The package knows neither who
-// tells it what happens nor what is probed.
+// Package health judges processes and their peers. A Tracker judges a process by the queues of
+// its loops. A Prober and a Dwell make a verdict that does not flap from the results of single
+// probes. A Server answers HTTP requests with the results. The package depends on no loop and no
+// kind of probe: callers pass the events to it.
 package health
 
 import (
@@ -38,15 +38,14 @@ type Tracker struct {
 }
 
 type loopState struct {
-	waiting map[cache.ObjectName]time.Time // since when a key waits for its sync
-	behind  map[cache.ObjectName]time.Time // since when a key waits for a sync that succeeds
+	waiting map[cache.ObjectName]time.Time // when each key began to wait for its next sync
+	behind  map[cache.ObjectName]time.Time // when each key began to wait for a sync that succeeds
 	working bool                           // a sync has finished since the last resume
 	last    time.Time                      // when a sync last finished
 	newest  time.Time                      // the latest time at which a synced key was queued
 }
 
-// NewTracker returns a Tracker to which a key is late when it has waited longer than
-// lateAfter.
+// NewTracker returns a Tracker. A key is late when it has waited longer than lateAfter.
 func NewTracker(lateAfter time.Duration, clk clock.PassiveClock) *Tracker {
 	return &Tracker{lateAfter: lateAfter, clock: clk, loops: map[string]*loopState{}}
 }
@@ -64,8 +63,8 @@ func (t *Tracker) Queued(loop string, key cache.ObjectName) {
 	}
 }
 
-// Synced records that a sync of key has finished, well or not: a key that fails and is
-// tried again is trouble, but not a process that hangs.
+// Synced records that a sync of key has finished, with or without an error: a process that
+// retries a key does not hang.
 func (t *Tracker) Synced(loop string, key cache.ObjectName, _ time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +99,7 @@ func (t *Tracker) Behind() map[string]time.Duration {
 	return out
 }
 
-// Forget drops what is known of loop, for one that ends before the process does.
+// Forget drops the state of a loop that ends before the process does.
 func (t *Tracker) Forget(loop string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,10 +149,10 @@ func (t *Tracker) loop(name string) *loopState {
 	return s
 }
 
-// late returns the oldest key if it is overdue and the loop is to blame. A long queue
-// that moves is not: keys leave it in turn. The loop hangs when nothing has finished for
-// as long, or when keys that came that much later were done before (one worker of
-// several hangs).
+// late returns the oldest key, its wait, and whether it is overdue because the loop hangs. Keys
+// leave a long queue in turn, so a long wait alone is no sign. The loop hangs if no sync has
+// finished for limit, or if a key that was queued limit later has been synced before (one worker
+// of several hangs).
 func (s *loopState) late(now time.Time, limit time.Duration) (oldest cache.ObjectName, wait time.Duration, late bool) {
 	if !s.working {
 		return oldest, 0, false

@@ -7,9 +7,9 @@ import (
 )
 
 // addWebhookCertificates wires the loop that makes the webhook's certificate and writes the
-// caBundles of its configurations. Role webhook, which answers whoever reaches its port, only
-// reads the certificate: who may write a webhook configuration may read and change everything
-// that is written in the cluster.
+// caBundles of its configurations. Role webhook only reads the certificate, because every client
+// in the cluster reaches its port: the right to write a webhook configuration is the right to
+// read and change every object that is written in the cluster.
 func (c *controller) addWebhookCertificates() error {
 	cfg, core := c.env.Config.Webhook, c.home.plain.kube
 	secrets := informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithNamespace(c.env.Config.Namespace), named(cfg.SecretName))

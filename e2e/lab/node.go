@@ -28,7 +28,7 @@ var nodeInit string
 const nodeStart = `for dir in $CGROUPS; do echo $$ >"$dir/cgroup.procs"; done
 exec ip netns exec "$NETNS" unshare -m -p -u -i -C --fork --kill-child --propagation private sh "$NODE_DIR/init.sh"`
 
-// NodeOptions say how a node is made.
+// NodeOptions configure a node.
 type NodeOptions struct {
 	// Name of the Node, unique in the lab. Default CLUSTER-N.
 	Name string
@@ -127,7 +127,7 @@ func (n *Node) findInit() error {
 	return nil
 }
 
-// connect waits for the range that the cluster gave the node, and plugs its pods in.
+// connect waits for the pod range of the node, and connects its pods to the network.
 func (n *Node) connect(ctx context.Context) error {
 	node, err := n.cluster.Client().CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 	if err != nil {
@@ -147,8 +147,8 @@ func (n *Node) connect(ctx context.Context) error {
 	return n.writeCNI(pods)
 }
 
-// beats says whether the kubelet has renewed its Lease since then: what the Node says
-// may be from before it was killed.
+// beats returns an error unless the kubelet has renewed its Lease since then: the conditions of
+// the Node may date from before it was killed.
 func (n *Node) beats(ctx context.Context, since time.Time) error {
 	lease, err := n.cluster.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
 	if err != nil {
@@ -176,7 +176,7 @@ func (n *Node) ready(ctx context.Context) error {
 	return fmt.Errorf("node %s has said nothing yet", n.Name)
 }
 
-// Kill ends the node at once, as if its power failed, and returns when nothing of it
+// Kill ends the node at once, as if its power failed, and returns when none of its processes
 // runs. The Node object stays. A killed node may be started again.
 func (n *Node) Kill(ctx context.Context) error {
 	n.mu.Lock()
@@ -217,9 +217,9 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.start(ctx)
 }
 
-// Reboot kills the node and boots it again on a machine whose network is as it was before
-// the node: whoever set up something there has to do so again. It returns when the node is
-// Ready. The first node's machine keeps its network: the control plane runs there too.
+// Reboot kills the node and boots it again on a machine with a fresh network: a test that has
+// changed the former network has to repeat the change. It returns when the node is Ready. The
+// first node's machine keeps its network: the control plane runs there too.
 func (n *Node) Reboot(ctx context.Context) error {
 	if n.Machine.Address == n.cluster.Options.Address {
 		return fmt.Errorf("node %s shares its machine with the control plane: another node may be rebooted", n.Name)
@@ -270,7 +270,7 @@ func (n *Node) whileRunning(ctx context.Context, cond func(context.Context) erro
 	return nil
 }
 
-// tails are the ends of the logs: the files go with the lab.
+// tails returns the ends of the logs, because the files are deleted with the lab.
 func (n *Node) tails() string {
 	var all strings.Builder
 	for _, name := range []string{"init", "containerd", "kubelet", "kube-proxy", "kube-router"} {

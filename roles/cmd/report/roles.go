@@ -23,10 +23,10 @@ var roleChecks = []struct {
 	id   ID
 }{{Controller, idController}, {Webhook, idWebhook}, {"ipam", idIPAM}, {"gateway", idGateway}, {"route", idRoute}, {roleVKubelet, idVKubelet}}
 
-// leaseSlack is what the clock of a holder may be off, beyond the duration of its Lease.
+// leaseSlack is the accepted difference between the clocks of the holder and of this machine.
 const leaseSlack = 2 * time.Second
 
-// workload is what Deployments and DaemonSets have in common.
+// workload has the common fields of Deployments and DaemonSets.
 type workload struct {
 	*metav1.ObjectMeta
 	role, kind  string
@@ -187,7 +187,7 @@ func (s *Snapshot) lease(role string) *coordinationv1.Lease {
 	return nil
 }
 
-// leading says who leads a role, or why nobody does.
+// leading returns the holder of a role's Lease, or the trouble if no replica leads.
 func (s *Snapshot) leading(role string) (holder, trouble string) {
 	l := s.lease(role)
 	switch {
