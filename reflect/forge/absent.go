@@ -114,6 +114,33 @@ func (in *StatusInput) missing() corev1.PodStatus {
 	return out
 }
 
+// await reports the containers as Waiting that the provider is going to start, whatever their
+// exit code: the others may not leave their terminated state. kubectl shows
+// the state of a container as that of the pod, so the end of a container in an earlier remote
+// pod would read Completed. The earlier state becomes the last one: it is the only trace that
+// the pod has run. there are the containers that the remote pod has.
+func (in *StatusInput) await(out *corev1.PodStatus, there []corev1.ContainerStatus) {
+	ready := findCondition(out.Conditions, corev1.PodReady)
+	if in.Local.DeletionTimestamp != nil || ready == nil {
+		return
+	}
+	spec := &in.Local.Spec
+	for i := range spec.Containers {
+		s := findStatus(out.ContainerStatuses, spec.Containers[i].Name)
+		if s == nil || findStatus(there, s.Name) != nil && !(in.losing() && s.State.Terminated != nil) ||
+			!offloadingv1beta1.RestartsContainer(spec, &spec.Containers[i], 0) {
+			continue
+		}
+		if s.State.Waiting == nil {
+			last := *s.DeepCopy()
+			end(&last, in.Now)
+			s.LastTerminationState = last.State
+		}
+		s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: ready.Reason}}
+		s.Ready, s.Started = false, new(bool)
+	}
+}
+
 // gone clears the fields that cannot be true without a remote pod. Another pod may use
 // its address by now.
 func (in *StatusInput) gone(out *corev1.PodStatus) {
@@ -121,6 +148,7 @@ func (in *StatusInput) gone(out *corev1.PodStatus) {
 	for i := range out.ContainerStatuses {
 		out.ContainerStatuses[i].Ready = false
 	}
+	in.await(out, nil)
 }
 
 // refused returns the reason why the provider's controller cannot create the pod. ok is

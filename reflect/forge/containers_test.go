@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -34,7 +35,7 @@ func TestContainerStatuses(t *testing.T) {
 		"ended, Never":                       {never, running("web", 0), terminated("web", 0, 1), 0, false, terminated("web", 0, 1)},
 		"ended again, Never":                 {never, terminated("web", 0, 1), terminated("web", 0, 0), 0, false, terminated("web", 0, 0)},
 		"ending with the pod, Never":         {never, running("web", 0), terminated("web", 0, 143), 0, true, notReadyYet(running("web", 0))},
-		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
+		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, awaited(terminated("web", 0, 143), ReasonRemotePodTerminating)},
 		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
 		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0))},
 	}
@@ -49,6 +50,60 @@ func TestContainerStatuses(t *testing.T) {
 			if tc.terminating {
 				in.Remote.DeletionTimestamp = &deleted
 			}
+			got := Status(in)
+			require.Equal(t, []corev1.ContainerStatus{tc.want}, got.ContainerStatuses)
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
+}
+
+// awaited returns the status of a container that is to be started again after an end.
+func awaited(ended corev1.ContainerStatus, reason string) corev1.ContainerStatus {
+	ended.LastTerminationState, ended.Started, ended.Ready = ended.State, new(bool), false
+	ended.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	return ended
+}
+
+// TestWaitingContainers: what kubectl shows as the STATUS of a pod that waits in the provider
+// is why it waits, and not the end that its containers had in an earlier pod there.
+func TestWaitingContainers(t *testing.T) {
+	t.Parallel()
+	deleted := at(150)
+	unplaced := func(in *StatusInput) {
+		in.Remote.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}
+	}
+	lost := terminated("web", 0, unknownExitCode)
+	lost.State.Terminated.Reason, lost.State.Terminated.FinishedAt, lost.State.Terminated.StartedAt = unknownReason, at(200), at(1)
+	lost.State.Terminated.Message = "the end of the container was not observed before its pod was gone"
+	always, onFailure, never := corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
+	cases := map[string]struct {
+		policy corev1.RestartPolicy
+		local  corev1.ContainerStatus
+		change func(*StatusInput)
+		want   corev1.ContainerStatus
+	}{
+		"drained":                      {always, terminated("web", 0, 0), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
+		"drained, it waited before":    {always, awaited(terminated("web", 0, 0), ReasonRemotePodTerminating), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
+		"drained, OnFailure":           {onFailure, terminated("web", 0, 1), unplaced, terminated("web", 0, 1)},
+		"drained, OnFailure, it ended": {onFailure, terminated("web", 0, 0), unplaced, terminated("web", 0, 0)},
+		"drained, Never":               {never, running("web", 0), unplaced, notReadyYet(running("web", 0))},
+		"its node there was lost":      {always, running("web", 0), unplaced, awaited(lost, "Unschedulable")},
+		"missing":                      {always, terminated("web", 0, 0), func(in *StatusInput) { in.Remote = nil }, awaited(terminated("web", 0, 0), ReasonRemotePodMissing)},
+		"refused": {always, terminated("web", 0, 0), func(in *StatusInput) {
+			in.Remote = nil
+			in.Shadow.Status.Conditions = []metav1.Condition{{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonQuotaExceeded}}
+		}, awaited(terminated("web", 0, 0), offloadingv1beta1.ReasonQuotaExceeded)},
+		"deleted here": {always, terminated("web", 0, 0), func(in *StatusInput) { in.Remote, in.Local.DeletionTimestamp = nil, &deleted }, terminated("web", 0, 0)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			in.Local.Spec.RestartPolicy = tc.policy
+			in.Local.Status.ContainerStatuses = []corev1.ContainerStatus{tc.local}
+			tc.change(&in)
 			got := Status(in)
 			require.Equal(t, []corev1.ContainerStatus{tc.want}, got.ContainerStatuses)
 			requireLegal(t, in.Local, got)

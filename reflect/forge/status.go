@@ -84,6 +84,8 @@ type StatusInput struct {
 //     pod. Only resources that the local pod asks for are reported.
 //   - Ready becomes False as soon as the remote pod is being removed or is missing, and
 //     while the virtual node is not ready or the network to the provider does not work.
+//   - A container that the remote pod does not have yet, or that ended because the provider
+//     removes the pod, is Waiting with the reason of Ready, if it is always started again.
 //
 // Status is idempotent: for a pod that has its result it returns the same result.
 func Status(in StatusInput) corev1.PodStatus {
@@ -162,9 +164,12 @@ func (in *StatusInput) translate(source *corev1.PodStatus, final bool) corev1.Po
 		out.StartTime = old.StartTime.DeepCopy()
 	}
 	in.containerStatuses(&out)
+	out.Conditions = in.conditions(source, final, out.ObservedGeneration)
+	if !final {
+		in.await(&out, source.ContainerStatuses)
+	}
 	in.pastTimes(&out)
 	in.addresses(&out)
-	out.Conditions = in.conditions(source, final, out.ObservedGeneration)
 	return out
 }
 

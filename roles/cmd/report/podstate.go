@@ -42,6 +42,9 @@ const (
 const (
 	reasonNodeNotReady       = "NodeNotReady"
 	reasonNetworkUnavailable = "NetworkUnavailable"
+	// Containers that the provider is going to start have these, too.
+	reasonRemotePodTerminating = "RemotePodTerminating"
+	reasonRemotePodMissing     = "RemotePodMissing"
 )
 
 // podVerdict is the state of one pod, and its cause in the words of the cluster that reports it.
@@ -201,7 +204,8 @@ func containerCause(pod *corev1.Pod) (reason, message string) {
 // has ended well.
 func failure(c *corev1.ContainerStatus) (reason, message string) {
 	if w := c.State.Waiting; w != nil {
-		if w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
+		switch w.Reason {
+		case "", "ContainerCreating", "PodInitializing", reasonRemotePodTerminating, reasonRemotePodMissing:
 			return "", ""
 		}
 		message = w.Message
