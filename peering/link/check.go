@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -27,6 +28,10 @@ const (
 	reasonNotReady  = "RemoteAPIServerNotReady"
 	reasonUnchecked = "RemoteIdentityUnknown"
 )
+
+// rechecks is the number of probes between two reads of the provider's identity while the gate
+// is open. A provider that has revoked the rights of this cluster goes on answering probes.
+const rechecks = 10
 
 // errClosed is the state of the gate before the first check.
 var errClosed = errors.New("the provider has not been checked yet")
@@ -69,6 +74,8 @@ type Check struct {
 
 	// again requests another check of the provider's identity.
 	again chan struct{}
+	// refused says that the last read of the identity was refused. Only judge uses it.
+	refused bool
 
 	mu   sync.Mutex
 	gate error
@@ -142,11 +149,24 @@ func replace(ch chan health.State, s health.State) {
 }
 
 func (c *Check) ask(ctx context.Context) error {
-	return c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	return explained(c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error())
 }
 
+// explained adds what the answer 401 to a probe means. An API server whose etcd is away gives
+// it, too, as it cannot look up tokens then.
+func explained(err error) error {
+	if apierrors.IsUnauthorized(err) {
+		return fmt.Errorf("it refuses the credentials of this cluster (they were revoked, have expired, or cannot be checked there): %w", err)
+	}
+	return err
+}
+
+// revoked reports whether an API server refuses to let this cluster read which one it is. It
+// does so once it has revoked the rights of this cluster.
+func revoked(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
 // judge sets the state and the gate. When the provider comes up, it reads the provider's
-// identity, and retries until it succeeds.
+// identity, retries until it succeeds, and then reads it from time to time.
 func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 	var retry <-chan time.Time
 	for {
@@ -166,41 +186,55 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 				continue
 			}
 		}
-		if c.identify(ctx) {
-			retry = nil
-		} else {
-			retry = time.After(c.cfg.Interval)
-		}
+		retry = time.After(c.identify(ctx))
 	}
 }
 
-// identify opens the gate if the provider is the cluster of the peering. It reports whether
-// the result is final.
-func (c *Check) identify(ctx context.Context) bool {
+// identify opens the gate if the provider is the cluster of the peering, and closes it if the
+// provider is another one, or lets this cluster do nothing any more. It returns when to read
+// the identity again.
+func (c *Check) identify(ctx context.Context) time.Duration {
 	// The results of probes wait for this, so its time is limited.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	info, err := c.version(ctx)
+	open := c.Gate() == nil
+	var info version.Info
+	var err error
+	if !open {
+		info, err = c.version(ctx)
+	}
 	if err == nil {
 		err = c.compare(ctx)
 	}
+	before := c.refused
+	c.refused = revoked(err)
 	var replaced *replacedError
 	switch {
 	case errors.As(err, &replaced):
 		c.set(err)
 		c.tell(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
-		return false // the record may be corrected
+		return c.cfg.Interval // the record may be corrected
+	case open && err != nil && !(before && c.refused):
+		// One refusal may be of an API server that has just started; whether it answers is
+		// what the probes find out.
+		return c.cfg.Interval
+	case c.refused:
+		c.set(err)
+		c.tell(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonRightsRevoked, Message: "the provider gives this cluster no rights: it has ended the peering, or revoked the identity: " + stable(err)})
+		return c.cfg.Interval
 	case err != nil:
 		c.set(err)
 		c.cfg.Log.Debug("the provider's identity is not known", zap.Error(err))
 		c.tell(ProviderState{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
-		return false
+		return c.cfg.Interval
 	}
-	c.set(nil)
-	ready := true
-	c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
-	c.cfg.OnOpen()
-	return true
+	if !open {
+		c.set(nil)
+		ready := true
+		c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
+		c.cfg.OnOpen()
+	}
+	return rechecks * c.cfg.Interval
 }
 
 // tell reports a state. Its texts may quote the provider.
@@ -246,7 +280,7 @@ func (c *Check) version(ctx context.Context) (info version.Info, err error) {
 func (c *Check) Verify(ctx context.Context) error {
 	err := c.compare(ctx)
 	var replaced *replacedError
-	if errors.As(err, &replaced) {
+	if errors.As(err, &replaced) || revoked(err) {
 		select {
 		case c.again <- struct{}{}: // let judge update the state, too
 		default:

@@ -33,10 +33,12 @@ import (
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
-// provider is a fake API server that can become another cluster or stop answering.
+// provider is a fake API server that can become another cluster, stop answering, or revoke the
+// rights of its client.
 type provider struct {
-	uid  atomic.Value
-	down atomic.Bool
+	uid      atomic.Value
+	down     atomic.Bool
+	refusals atomic.Int64 // how many reads of its identity are still refused
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -50,6 +52,10 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/version":
 		answer = map[string]string{"gitVersion": "v1.36.3", "platform": "linux/amd64"}
 	case "/api/v1/namespaces/kube-system":
+		if p.refusals.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
 		answer = &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: p.uid.Load().(types.UID)}}
 	}
@@ -179,6 +185,25 @@ func TestVerifyNoticesASwapWhileUp(t *testing.T) {
 	eventually(t, func() bool { return s.last().Reason == corev1beta1.ReasonClusterReplaced }, "and it is said")
 	p.uid.Store(types.UID("a"))
 	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "it opens when the right one is back, though no probe failed")
+}
+
+// TestRevoked: a provider that revokes the rights of this cluster, and that answers as before, is
+// not ready. One refusal alone changes nothing.
+func TestRevoked(t *testing.T) {
+	p := &provider{}
+	p.uid.Store(types.UID("a"))
+	c, s := startCheck(t, p, known("a"))
+	eventually(t, func() bool { return c.Gate() == nil }, "up")
+	p.refusals.Store(1)
+	eventually(t, func() bool { return p.refusals.Load() < -1 }, "its identity is read again, and again")
+	require.NoError(t, c.Gate(), "one refusal")
+	require.Equal(t, 1, s.opened)
+
+	p.refusals.Store(1 << 40)
+	eventually(t, func() bool { return c.Gate() != nil && s.last().Reason == corev1beta1.ReasonRightsRevoked }, "revoked")
+	require.False(t, *s.last().Ready)
+	p.refusals.Store(0)
+	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "the rights are back")
 }
 
 func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {

@@ -39,8 +39,7 @@ var (
 	ErrSelf = errors.New("a cluster cannot be a peer of itself")
 )
 
-// recheckDelay is the delay before a peer's identity is read again, after it was the wrong
-// one or could not be read.
+// recheckDelay is the delay before a peer's identity is read again.
 const recheckDelay = 10 * time.Second
 
 // ConditionsConfig is the input of NewConditions. All fields are required except Probed
@@ -187,7 +186,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 		p := c.probe(ctx, id, f.endpoint)
 		f.state = p.prober.State()
 		if f.state.Verdict == health.Up {
-			f.uid, f.unknown = p.identify(ctx, c.cfg.Timeout)
+			f.uid, f.unknown = p.identify(ctx, f.now, c.cfg.Timeout)
 		}
 	} else {
 		c.stop(id)
@@ -203,6 +202,9 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	if replaced || f.unknown != nil {
 		c.forgetIdentity(id)
 		return loop.After(recheckDelay)
+	}
+	if f.uid != "" && (held == 0 || held > recheckDelay) {
+		held = recheckDelay // of the identity
 	}
 	if held > 0 {
 		return loop.After(held)
@@ -291,7 +293,7 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubern
 		return ErrSelf
 	}
 	have, err := clusterUID(ctx, kube)
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	if revoked(err) {
 		// The peer has revoked the rights. The status shows it, and the end of a peering
 		// does not wait for such a peer.
 		c.forgetIdentity(clusterID)
@@ -329,7 +331,7 @@ func Readyz(kube kubernetes.Interface) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		body, err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil {
-			return err
+			return explained(err)
 		}
 		if string(body) != "ok" {
 			return fmt.Errorf("/readyz answers %.80q instead of ok", body)

@@ -188,6 +188,10 @@ func TestRightsTakenBack(t *testing.T) {
 		taken.Store(true)
 		require.True(t, apierrors.IsForbidden(w.conditions.Identity(t.Context(), "milan", p.core)))
 		w.awaits(server, "Unknown IdentityUnknown")
+		taken.Store(false)
+		w.awaits(server, "True APIServerReady")
+		taken.Store(true)
+		w.awaits(server, "Unknown IdentityUnknown") // though nothing is written to it
 		require.EqualValues(t, "u", w.cluster("milan").Status.ClusterUID)
 		taken.Store(false)
 		w.conditions.loop.Add(loop.Key{Name: "milan"})

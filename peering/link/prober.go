@@ -21,6 +21,7 @@ type prober struct {
 	mu   sync.Mutex
 	uid  types.UID // UID of the peer since it last came up; empty: unknown
 	life int       // number of times that uid was reset
+	due  time.Time // when uid is to be read again
 }
 
 // probe returns the running prober of a peer with the given credentials, and starts it if
@@ -83,23 +84,29 @@ func (p *prober) forget() {
 	p.life++
 }
 
-// identify returns the UID of the peer's kube-system namespace. It reads it once each time
-// the peer comes up. It returns within timeout, because the results of probes wait for it.
-func (p *prober) identify(ctx context.Context, timeout time.Duration) (types.UID, error) {
+// identify returns the UID of the peer's kube-system namespace. It reads it when the peer comes
+// up, and each recheckDelay after that: a peer that has revoked the rights of this cluster goes
+// on answering probes, which are all that finds out whether it answers. It returns within
+// timeout, because the results of probes wait for it.
+func (p *prober) identify(ctx context.Context, now time.Time, timeout time.Duration) (types.UID, error) {
 	p.mu.Lock()
-	uid, life := p.uid, p.life
+	known, life, due := p.uid, p.life, p.due
 	p.mu.Unlock()
-	if uid != "" {
-		return uid, nil
+	if known != "" && now.Before(due) {
+		return known, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	uid, err := clusterUID(ctx, p.clients.Kube)
-	if err != nil {
+	if err != nil && (known == "" || revoked(err)) {
 		return "", err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.due = now.Add(recheckDelay)
+	if err != nil {
+		return known, nil
+	}
 	if p.life == life {
 		p.uid = uid
 	}

@@ -76,7 +76,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 		}
 		if kind == corev1beta1.ConditionOutgoingPeering && f.revoked(meta.FindStatusCondition(fc.Status.Conditions, kind)) && told != nil && told.Status == metav1.ConditionTrue {
 			told = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: corev1beta1.ReasonRightsRevoked, Message: fmt.Sprintf(
-				"cluster %s gives this one no rights any more, and what runs there is out of reach: if its people have ended the peering, end it here, too (liqod unpeer %s); else get another identity with a token of it",
+				"cluster %s has revoked the rights of this one, and what runs there is out of reach: if its people have ended the peering, end it here, too (liqod unpeer %s); else get another identity with a token of it",
 				f.clusterID, f.clusterID)}
 		}
 		f.put(&out.Conditions, fc, kind, f.steady(fc, kind, told))
@@ -111,7 +111,7 @@ func (f facts) steady(fc *corev1beta1.ForeignCluster, kind string, c *metav1.Con
 // revoked reports whether the peer has revoked this cluster's rights. While the peer does
 // not answer, the previous result stays.
 func (f facts) revoked(before *metav1.Condition) bool {
-	if apierrors.IsForbidden(f.unknown) || apierrors.IsUnauthorized(f.unknown) {
+	if revoked(f.unknown) {
 		return true
 	}
 	return f.uid == "" && before != nil && before.Reason == corev1beta1.ReasonRightsRevoked

@@ -167,7 +167,7 @@ func TestCheck(t *testing.T) {
 		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create --for rome"}}},
 		"rights taken back": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "it gives this one no rights")
-		}, []says{{Unknown, "capacity used there", "no rights", "have ended the peering:\nliqod unpeer milan"}}},
+		}, []says{{Problem, "capacity used there", "no rights", "have ended the peering:\nliqod unpeer milan"}}},
 		"nothing offered": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
 		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers"}}},

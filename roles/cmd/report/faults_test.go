@@ -172,7 +172,14 @@ func TestFaults(t *testing.T) {
 		}, Problem, "admission webhook pod.mutate.liqo.io: the caBundle has expired", "logs deployment/liqod-controller", ""},
 		"rights withdrawn by the peer": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan gives this cluster no rights")
-		}, Unknown, "milan, capacity used there: milan gives this cluster no rights", "liqod unpeer milan", ""},
+		}, Problem, "milan, capacity used there: milan gives this cluster no rights", "liqod unpeer milan", ""},
+		"rights withdrawn by the peer, with all that follows": {func(_ *testing.T, s *Snapshot) {
+			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonIdentityUnknown, "the API server does not tell which cluster it is")
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan has revoked the rights of this cluster")
+			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: corev1beta1.ReasonRightsRevoked, Message: "no rights"}}
+			broken(s, "web-3", "milan", unreadyFor(reasonRemotePodTerminating, "the provider is removing the pod"))
+		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked, for ", "liqod unpeer milan",
+			"Therefore: milan, virtual node milan; milan, API server; milan, pods of namespace shop"},
 		"no rights to read": {func(_ *testing.T, s *Snapshot) {
 			s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Pods = nil, nil, nil, nil, nil
 			s.Unread[ReadForeignClusters], s.Unread[ReadVirtualNodes], s.Unread[ReadOffloadings] = denied("foreignclusters"), denied("virtualnodes"), denied("namespaceoffloadings")

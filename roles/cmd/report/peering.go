@@ -95,6 +95,22 @@ func (c *checker) peering(id string) {
 	if provides(role) {
 		c.provider(id)
 	}
+	c.revoked()
+}
+
+// revoked makes all that is wrong with a peer a consequence of the rights that it has taken back.
+func (c *checker) revoked() {
+	cause := c.find(func(f Finding) bool { return f.Peer == c.peer && f.Reason == corev1beta1.ReasonRightsRevoked })
+	if cause == "" {
+		return
+	}
+	for i := range c.findings {
+		f := &c.findings[i]
+		theirs := slices.Contains([]ID{idIdentity, idUniqueID, idIncoming, idConsumerRights, idConsumerRanges}, f.ID)
+		if f.Peer == c.peer && f.Level != OK && f.Name() != cause && !theirs {
+			f.Because, f.Fix = cause, ""
+		}
+	}
 }
 
 // trustApart returns the trust in a peer if it is not that of the setting, else "".
@@ -174,8 +190,11 @@ func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string)
 // either.
 func (c *checker) condition(id ID, subject string, generation int64, condition *metav1.Condition, fix string) Level {
 	level, message, because := conditionLevel(condition.Status), condition.Message, ""
-	if level == Problem && c.passing(condition) {
+	switch {
+	case level == Problem && c.passing(condition):
 		level = Warning
+	case condition.Reason == corev1beta1.ReasonRightsRevoked:
+		level = Problem // it is known: the peer says so
 	}
 	if level != OK {
 		message = fmt.Sprintf("%s (%s, for %s)", condition.Message, condition.Reason, duration.HumanDuration(c.Taken.Sub(condition.LastTransitionTime.Time)))

@@ -175,7 +175,7 @@ func (c *checker) podsBecause(pod placedPod) string {
 	switch pod.verdict.reason {
 	case reasonNodeNotReady, reasonNetworkUnavailable:
 		return c.rootOf(pod.at.peer, Problem, Unknown)
-	case reasonStarting, reasonTerminating:
+	case reasonStarting, reasonTerminating, reasonRemotePodTerminating, reasonRemotePodMissing:
 		return c.rootOf(pod.at.peer, Problem)
 	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:
 		o := c.offloadingOf(pod.Namespace)
