@@ -35,6 +35,7 @@ func TestTokenPeering(t *testing.T) {
 	t.Run("Unpeer", func(t *testing.T) { testTokenUnpeer(t, w, before) })
 	t.Run("GitOps", func(t *testing.T) { testTokenGitOps(t, w, before) })
 	t.Run("Renewal", func(t *testing.T) { testTokenRenewal(t, w, before) })
+	t.Run("Revoked", func(t *testing.T) { testTokenRevoked(t, w, before) })
 	t.Run("Dead", func(t *testing.T) { testTokenDeadPeer(t, w, before) })
 	t.Run("Enrolment", func(t *testing.T) { testEnrolment(t, w) })
 }
@@ -123,6 +124,16 @@ func (w *world) leave(t *testing.T, before map[*site.Site][]string) {
 		(*p).Kill()
 	}
 	nothingLeft(t, w.rome, before[w.rome], quickly)
+	within(t, quickly, "milan says who has ended it", func(ctx context.Context) error {
+		fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady); c == nil || c.Reason != corev1beta1.ReasonEndedByPeer {
+			return fmt.Errorf("conditions %+v", fc.Status.Conditions)
+		}
+		return nil
+	})
 	w.dismiss(t, before)
 }
 
@@ -396,6 +407,33 @@ func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
 	within(t, 90*time.Second, "it is back", w.authenticated(metav1.ConditionTrue, corev1beta1.ReasonEnrolled))
 	require.NotEmpty(t, renewals())
 	require.Equal(t, []corev1.ConditionStatus{corev1.ConditionTrue}, transitions(), "the Node was Ready all the time")
+	w.unoffloaded(t)
+	w.leave(t, before)
+}
+
+// testTokenRevoked: milan takes the rights of rome back. Rome takes milan for lost, says who did
+// it, and goes on with a new identity.
+func testTokenRevoked(t *testing.T, w *world, before map[*site.Site][]string) {
+	w.join(t, "--token", w.token(t))
+	w.runs(t, "kept")
+	within(t, soon, "the node is Ready", w.node("milan", corev1.ConditionTrue))
+	enrolments{w}.revoke(t, "rome")
+	within(t, 30*time.Second, "the node is not Ready", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonRightsRevoked))
+	within(t, 30*time.Second, "the peering says who did it", func(ctx context.Context) error {
+		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionOutgoingPeering); c == nil || c.Reason != corev1beta1.ReasonRightsRevoked {
+			return fmt.Errorf("conditions %+v", fc.Status.Conditions)
+		}
+		return nil
+	})
+	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", w.token(t), "--timeout=1m")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	within(t, time.Minute, "the node is Ready again", w.node("milan", corev1.ConditionTrue))
+	within(t, soon, "its pod has run on", w.placed("shop", "kept", "milan"))
 	w.unoffloaded(t)
 	w.leave(t, before)
 }

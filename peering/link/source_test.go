@@ -99,6 +99,24 @@ func TestUseWithoutRightsStands(t *testing.T) {
 	require.Equal(t, "Accepted", reason(), "it lets this cluster read again")
 }
 
+// TestConsumerThatHasLeft: nothing is said of the API server of a consumer that uses this cluster
+// no more, nor of the network to it: it renews no heartbeat, and its gateway is gone.
+func TestConsumerThatHasLeft(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]bool{"Accepted": true, corev1beta1.ReasonEndedByPeer: false} {
+		f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), user: "u", tenant: true, told: map[string]*metav1.Condition{
+			incoming: says("False", reason), server: says("False", corev1beta1.ReasonHeartbeatMissed), corev1beta1.ConditionNetwork: says("False", "TunnelDown")}}
+		fc := milan("liqo.io:peer:milan:1")
+		fc.Status.Conditions = []metav1.Condition{{Type: server, Status: "True", Reason: corev1beta1.ReasonHeartbeatSeen}}
+		got := f.status(fc).Conditions
+		require.Equal(t, want, meta.FindStatusCondition(got, server) != nil, reason)
+		require.Equal(t, want, meta.FindStatusCondition(got, corev1beta1.ConditionNetwork) != nil, reason)
+		if !want {
+			require.Equal(t, reason, meta.FindStatusCondition(got, ready).Reason)
+		}
+	}
+}
+
 func TestReadyOfWhatSourcesTell(t *testing.T) {
 	t.Parallel()
 	up := facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}

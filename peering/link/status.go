@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ var kinds = []string{
 func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignClusterStatus {
 	out := *fc.Status.DeepCopy()
 	out.ObservedGeneration = fc.Generation
+	f.told = f.inUse()
 	f.found = fc.Labels[corev1beta1.DiscoveredLabel] != ""
 	f.awaited = fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes && fc.Spec.OutgoingPeeringEnabled != corev1beta1.PeeringYes
 	f.unread = f.unread && !f.credentials
@@ -83,6 +85,18 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	}
 	f.put(&out.Conditions, fc, corev1beta1.ConditionUniqueID, contested(fc))
 	f.set(&out.Conditions, fc, f.ready(out.Conditions))
+	return out
+}
+
+// inUse returns the conditions of the sources that apply. Nothing depends on the API server of a
+// consumer, and on the network to it, once that has ended its use of this cluster.
+func (f facts) inUse() map[string]*metav1.Condition {
+	incoming := f.told[corev1beta1.ConditionIncomingPeering]
+	if incoming == nil || incoming.Reason != corev1beta1.ReasonEndedByPeer {
+		return f.told
+	}
+	out := maps.Clone(f.told)
+	out[corev1beta1.ConditionAPIServer], out[corev1beta1.ConditionNetwork] = nil, nil
 	return out
 }
 

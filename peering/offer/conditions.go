@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
@@ -95,7 +96,7 @@ func (d *Direction) Subscribe(f func(clusterID string)) {
 }
 
 // Condition returns the condition for a peer. It returns nil if the direction is not wanted
-// or, for the incoming direction, not in use.
+// or, for the incoming direction, has not been in use.
 func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	kind, wanted := corev1beta1.ConditionIncomingPeering, true
 	if d.outgoing {
@@ -127,7 +128,19 @@ func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition 
 			return err == nil
 		})
 	}
-	return incoming(fc.Spec.ClusterID, request, offers)
+	if c := incoming(fc.Spec.ClusterID, request, offers); c != nil || !left(fc) {
+		return c
+	}
+	return no(corev1beta1.ReasonEndedByPeer, "cluster %s has ended its use of this cluster, and has nothing here any more: if its people have ended the peering, end it here, too (liqod unpeer %s)",
+		fc.Spec.ClusterID, fc.Spec.ClusterID)
+}
+
+// left reports whether a peer that only consumes has had a request here, and may have one again.
+// The condition about it is the memory of the request: the consumer itself has deleted it, as it
+// creates one again that was deleted here.
+func left(fc *corev1beta1.ForeignCluster) bool {
+	return fc.DeletionTimestamp == nil && fc.Spec.UserName != "" && fc.Status.Role == corev1beta1.RoleConsumer &&
+		meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionIncomingPeering) != nil
 }
 
 func no(reason, format string, args ...any) *metav1.Condition {

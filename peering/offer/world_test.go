@@ -488,6 +488,29 @@ func TestDirections(t *testing.T) {
 	}
 }
 
+// TestConsumerLeaves: a consumer whose request is gone has ended its use of this cluster; one that
+// has never asked has not.
+func TestConsumerLeaves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sharing := r.inLiqo.Sharing().V1alpha1()
+	in, err := NewIncoming("milan", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers())
+	require.NoError(t, err)
+	r.inLiqo.Start(t.Context().Done())
+	r.inLiqo.WaitForCacheSync(t.Context().Done())
+	fc := cluster("rome", func(fc *corev1beta1.ForeignCluster) {
+		fc.Spec.UserName, fc.Status.Role = "liqo.io:peer:rome:1", corev1beta1.RoleConsumer
+	})
+	require.Nil(t, in.Condition(fc), "it has not asked yet")
+	meta.SetStatusCondition(&fc.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionIncomingPeering, Status: metav1.ConditionTrue, Reason: ReasonAccepted})
+	require.Equal(t, corev1beta1.ReasonEndedByPeer, in.Condition(fc).Reason)
+	require.Contains(t, in.Condition(fc).Message, "cluster rome has ended its use of this cluster")
+	fc.Status.Role = corev1beta1.RoleConsumerAndProvider
+	require.Nil(t, in.Condition(fc), "this cluster uses it, too")
+	fc.Status.Role, fc.Spec.UserName = corev1beta1.RoleConsumer, ""
+	require.Nil(t, in.Condition(fc), "it has no rights here any more")
+}
+
 func TestDirectionOfACluster(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, copied(func(o *sharingv1alpha1.ResourceOffer) {

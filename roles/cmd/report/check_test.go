@@ -168,6 +168,13 @@ func TestCheck(t *testing.T) {
 		"rights taken back": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "it gives this one no rights")
 		}, []says{{Problem, "capacity used there", "no rights", "have ended the peering:\nliqod unpeer milan"}}},
+		"the consumer has left": {func(s *Snapshot) {
+			s.ForeignClusters[0].Status.Role, s.ForeignClusters[0].Spec.AddressRanges = corev1beta1.RoleConsumer, nil
+			s.VirtualNodes, s.Nodes, s.Pods, s.Offloadings, s.Maps, s.Connections = nil, nil, nil, nil, nil, nil
+			s.ForeignClusters[0].Status.Conditions = nil
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "milan has ended its use of this cluster")
+			tells(s, corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "IncomingPeering: milan has ended its use of this cluster")
+		}, []says{{Warning, "capacity used here", "milan has ended its use of this cluster (EndedByPeer, for ", "liqod unpeer milan"}}},
 		"nothing offered": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
 		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers"}}},

@@ -195,6 +195,8 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 		level = Warning
 	case condition.Reason == corev1beta1.ReasonRightsRevoked:
 		level = Problem // it is known: the peer says so
+	case condition.Reason == corev1beta1.ReasonEndedByPeer:
+		level = Warning
 	}
 	if level != OK {
 		message = fmt.Sprintf("%s (%s, for %s)", condition.Message, condition.Reason, duration.HumanDuration(c.Taken.Sub(condition.LastTransitionTime.Time)))
@@ -279,6 +281,8 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonRightsRevoked:
 		return fmt.Sprintf("%s\nIf its administrators have ended the peering:\n%s unpeer %s", c.tokenFix(fc.Spec.ClusterID), c.Program, fc.Spec.ClusterID)
+	case corev1beta1.ReasonEndedByPeer:
+		return fmt.Sprintf("%s unpeer %s\nends it here, too. If cluster %s is to use this one again, its people enable that there.", c.Program, fc.Spec.ClusterID, fc.Spec.ClusterID)
 	case corev1beta1.ReasonPeerUnreachable:
 		return c.endpointFix(fc.Spec.ClusterID)
 	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
@@ -391,7 +395,8 @@ func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	} else {
 		c.add(idConsumerRights, OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
 	}
-	if len(fc.Spec.AddressRanges) == 0 && !c.fabric(fc) {
+	incoming := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionIncomingPeering)
+	if ended := incoming != nil && incoming.Reason == corev1beta1.ReasonEndedByPeer; !ended && len(fc.Spec.AddressRanges) == 0 && !c.fabric(fc) {
 		c.add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
 			fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"addressRanges\":[\"RANGE\"]}}'\nRANGE is the range of its pods, such as 10.1.0.0/16.", fc.Name))
 	}
