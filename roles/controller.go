@@ -189,6 +189,10 @@ func (c *controller) addPeering() error {
 	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
 	c.loop("conditions", c.conditions)
 	c.loop("rights", rights)
+	c.leased("vouch", link.NewVouch(link.VouchConfig{
+		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
+		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log,
+	}).Run)
 	c.leased("replica", func(ctx context.Context) error {
 		// The replicator pulls the Configurations of peers without rights in this cluster.
 		if !cache.WaitForCacheSync(ctx.Done(), c.liqo.Core().V1beta1().ForeignClusters().Informer().HasSynced) {

@@ -264,7 +264,7 @@ func (v *vkubelet) runPods(ctx context.Context) error {
 
 func (v *vkubelet) tell(s link.ProviderState) {
 	v.keeper.SetRemote(func(r *virtualnode.Remote) {
-		r.Ready, r.Reason, r.Message = s.Ready, s.Reason, s.Message
+		r.Ready, r.Reason, r.Message, r.Silent = s.Ready, s.Reason, s.Message, s.Silent
 		if s.Version.GitVersion != "" {
 			r.Version = s.Version
 		}
@@ -310,7 +310,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	var shared *reflection
 	var claims *storage
 	check := link.NewCheck(link.CheckConfig{
-		Provider: provider.kube, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
+		Provider: provider.kube, Namespace: corev1beta1.TenantNamespace(v.env.Config.ClusterID), RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, Log: v.env.Log,
 		OnOpen: func() {
@@ -332,7 +332,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
 		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
-		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, Silent: check.Silent, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})

@@ -46,6 +46,11 @@ func testControllerDown(t *testing.T, w *world) {
 	})
 	require.NoError(t, w.rome.Client().CoreV1().Pods(c.namespace).Delete(t.Context(), "deleted", metav1.DeleteOptions{}))
 	fresh := c.create(t, bare("fresh", corev1.RestartPolicyNever))
+	waiting := c.untilLocal(t, 90*time.Second, "fresh", "says what it waits for", func(p *corev1.Pod) bool {
+		return p.Status.Reason == offloadingv1beta1.ReasonControllerSilent
+	})
+	require.Equal(t, corev1.PodPending, waiting.Status.Phase)
+	require.NoError(t, w.node("milan", corev1.ConditionTrue)(t.Context()), "what runs goes on")
 	require.NoError(t, w.sites.Restart(&w.milan.Controller))
 
 	c.untilLocal(t, 20*time.Second, "fresh", "runs", podRunning)

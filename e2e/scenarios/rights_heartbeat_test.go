@@ -30,6 +30,7 @@ func heartbeatAttempts(t *testing.T, p attacker) map[string]attempt {
 		"labels of its Lease":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"labels":{"a":"b"}}}`),
 		"annotations of it":     patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"annotations":{"a":"b"}}}`),
 		"another Lease":         patch(tenantOfRome, "reflection", renewal),
+		"that of this cluster":  patch(tenantOfRome, corev1beta1.ControllerLease, renewal),
 		"that of another peer":  patch(tenantOfParis, corev1beta1.HeartbeatLease, renewal),
 		"that of the installed": patch("liqod", "liqod-controller", renewal),
 		"a new Lease": func(ctx context.Context) error {

@@ -44,12 +44,17 @@ type ProviderState struct {
 	Reason, Message string
 	// Version is the provider's version; zero before the first contact.
 	Version version.Info
+	// Silent says that the provider's controller does not run. It is empty while that runs,
+	// and where it is not known.
+	Silent string
 }
 
 // CheckConfig is the input of NewCheck. All fields are required.
 type CheckConfig struct {
 	// Provider is a client of the API server to check.
 	Provider kubernetes.Interface
+	// Namespace is this cluster's tenant namespace in the provider.
+	Namespace string
 	// RecordedUID returns the recorded UID of the provider's kube-system namespace, or ""
 	// if none is recorded.
 	RecordedUID func(context.Context) (types.UID, error)
@@ -58,7 +63,7 @@ type CheckConfig struct {
 	Window            health.Window
 	Interval, Timeout time.Duration
 	// OnState is called with each new state, never concurrently. OnOpen is called each time
-	// that the gate opens.
+	// that the gate opens, and that Silent changes.
 	OnState func(ProviderState)
 	OnOpen  func()
 	Log     *zap.Logger
@@ -74,13 +79,17 @@ type Check struct {
 
 	// again requests another check of the provider's identity.
 	again chan struct{}
-	// refused says that the last read of the identity was refused. Only judge uses it.
+	// refused says that the last read of the identity was refused. vouch is what was seen of
+	// the ControllerLease. Only judge uses them.
 	refused bool
+	vouch   beat
 
 	mu   sync.Mutex
 	gate error
 	uid  types.UID
 	uses map[*use]struct{}
+	// silent is what Silent returns.
+	silent string
 }
 
 // use is work that ends when the gate closes.
@@ -229,12 +238,50 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 		return c.cfg.Interval
 	}
 	if !open {
+		c.vouch.unread(time.Now()) // its controller was away as its API server was
 		c.set(nil)
+	}
+	if changed := c.listen(ctx); changed || !open {
 		ready := true
-		c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
+		c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
 		c.cfg.OnOpen()
 	}
 	return rechecks * c.cfg.Interval
+}
+
+// Silent says that the provider's controller, which creates pods, does not run; "" while it runs,
+// and where nothing is known of it. It is safe for concurrent use.
+func (c *Check) Silent() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.silent
+}
+
+// listen reads the Lease that the provider's controller renews. It reports whether Silent has
+// changed. A provider of an earlier version has no such Lease, and is not judged.
+func (c *Check) listen(ctx context.Context) (changed bool) {
+	lease, err := c.cfg.Provider.CoordinationV1().Leases(c.cfg.Namespace).Get(ctx, corev1beta1.ControllerLease, metav1.GetOptions{})
+	now := time.Now()
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		c.vouch = beat{}
+	case err != nil:
+		c.vouch.unread(now)
+	case lease.ResourceVersion != c.vouch.version:
+		c.vouch.seen(lease.ResourceVersion, now, vouchEvery)
+	default:
+		c.vouch.silent(now, vouchEvery)
+	}
+	silent := ""
+	if c.vouch.verdict == health.Down {
+		silent = fmt.Sprintf("no controller of the provider has renewed Lease %s/%s there for %s: new pods wait, and those that run go on",
+			c.cfg.Namespace, corev1beta1.ControllerLease, missedBeats*vouchEvery)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed = silent != c.silent
+	c.silent = silent
+	return changed
 }
 
 // tell reports a state. Its texts may quote the provider.

@@ -221,18 +221,18 @@ func (h *Heartbeat) clearTime(ctx context.Context, id string, kube kubernetes.In
 	if err := h.cfg.Identity(ctx, id, kube); err != nil {
 		return err
 	}
-	return patchLease(ctx, kube, namespace, nil)
+	return patchLease(ctx, kube, namespace, corev1beta1.HeartbeatLease, nil)
 }
 
 // unasked reports whether an error says that the peer does not ask for heartbeats.
 func unasked(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // patchLease writes the time of a renewal, and nothing else. It needs no earlier read.
-func patchLease(ctx context.Context, kube kubernetes.Interface, namespace string, at *metav1.MicroTime) error {
+func patchLease(ctx context.Context, kube kubernetes.Interface, namespace, name string, at *metav1.MicroTime) error {
 	body, err := json.Marshal(store.Patch{"spec": store.Patch{"renewTime": at}})
 	if err != nil {
 		return fmt.Errorf("encoding a renewal: %w", err)
 	}
-	_, err = kube.CoordinationV1().Leases(namespace).Patch(ctx, corev1beta1.HeartbeatLease, types.MergePatchType, body, metav1.PatchOptions{FieldManager: heartbeatManager})
+	_, err = kube.CoordinationV1().Leases(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: heartbeatManager})
 	return err
 }

@@ -79,5 +79,5 @@ func (h *Heartbeat) renew(ctx context.Context, id string, to Clients, known bool
 		}
 	}
 	now := metav1.NewMicroTime(h.cfg.Clock.Now())
-	return patchLease(ctx, to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), &now)
+	return patchLease(ctx, to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, &now)
 }

@@ -151,11 +151,14 @@ func (in *StatusInput) gone(out *corev1.PodStatus) {
 	in.await(out, nil)
 }
 
-// refused returns the reason why the provider's controller cannot create the pod. ok is
-// false if there is none.
+// refused returns the reason why the provider's controller cannot create the pod, or that it
+// does not run. ok is false if there is none.
 func (in *StatusInput) refused() (reason, message string, ok bool) {
 	if in.Shadow == nil {
 		return "", "", false
+	}
+	if in.Silent != "" {
+		return offloadingv1beta1.ReasonControllerSilent, in.Silent, true
 	}
 	for _, c := range in.Shadow.Status.Conditions {
 		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {

@@ -55,6 +55,9 @@ type StatusInput struct {
 	// NetworkUnavailable reports whether the network to the provider does not work. The pod
 	// runs, and nothing in this cluster reaches it.
 	NetworkUnavailable bool
+	// Silent says that the provider's controller does not run; "": it runs, or nothing is known
+	// of it. A pod that only the controller can create waits with this message.
+	Silent string
 	// HostIPs are the addresses of the vkubelet. Only the first address of each family is
 	// used. If it is empty, the current host addresses of the pod are kept.
 	HostIPs []netip.Addr

@@ -37,8 +37,12 @@ func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, re
 }
 
 func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
+	silent := ""
+	if p.cfg.Silent != nil {
+		silent = p.cfg.Silent()
+	}
 	return forge.StatusInput{
-		Local: local, Shadow: shadow, Remote: remote,
+		Silent: silent, Local: local, Shadow: shadow, Remote: remote,
 		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
 		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
 	}

@@ -80,6 +80,9 @@ type PodsConfig struct {
 	// Verify checks by a request that the provider is that cluster. It is called before
 	// any decision that follows from the absence of an object there.
 	Verify func(context.Context) error
+	// Silent says that the provider's controller does not run, so that no new pod is created
+	// there; "": it runs, or nothing is known of it. It may be nil.
+	Silent func() string
 	// HomeLost returns the latest time at which the consumer's etcd was found restored
 	// from a backup, zero for never. It may be nil.
 	HomeLost func() time.Time

@@ -31,6 +31,9 @@ type Remote struct {
 	Reason, Message string
 	// Version is the provider's version; zero before the first contact.
 	Version version.Info
+	// Silent says that the provider's controller does not run; "": it runs, or nothing is known
+	// of it. The Node stays Ready, as its pods run on.
+	Silent string
 }
 
 // NodeFacts are the inputs of WantNode besides the VirtualNode.
@@ -299,6 +302,13 @@ func setConditions(s *corev1.NodeStatus, f NodeFacts) {
 		ready.Status = corev1.ConditionFalse
 	}
 	setCondition(s, ready, f.Now)
+	silent := corev1.NodeCondition{Type: offloadingv1beta1.ReasonControllerSilent, Status: corev1.ConditionFalse, Reason: "ProviderControllerRuns"}
+	if f.Remote.Silent != "" {
+		silent.Status, silent.Reason, silent.Message = corev1.ConditionTrue, offloadingv1beta1.ReasonControllerSilent, f.Remote.Silent
+	}
+	if ready.Status == corev1.ConditionTrue && (f.Remote.Silent != "" || hasCondition(s, silent.Type)) {
+		setCondition(s, silent, f.Now)
+	}
 	for t, reason := range map[corev1.NodeConditionType]string{
 		corev1.NodeMemoryPressure: "RemoteClusterHasSufficientMemory",
 		corev1.NodeDiskPressure:   "RemoteClusterHasNoDiskPressure",

@@ -196,6 +196,28 @@ func TestReadyCondition(t *testing.T) {
 	}
 }
 
+// TestSilentController: a provider without a controller creates no pods, and runs those that it
+// has: the Node is Ready, and has a condition that says so. A provider of which nothing is known
+// has no such condition.
+func TestSilentController(t *testing.T) {
+	silent := func(n *corev1.Node) string {
+		for _, c := range n.Status.Conditions {
+			if c.Type == offloadingv1beta1.ReasonControllerSilent {
+				return string(c.Status) + " " + c.Message
+			}
+		}
+		return ""
+	}
+	up := WantNode(nil, plainVirtualNode(), facts())
+	require.Empty(t, silent(up))
+	lone := WantNode(up, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote.Silent = "no controller" }))
+	require.Equal(t, "True no controller", silent(lone))
+	require.Equal(t, corev1.ConditionTrue, ready(lone).Status)
+	require.Equal(t, "True no controller", silent(WantNode(lone, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote = Remote{Reason: "RemoteNotContacted"} }))),
+		"no verdict yet: predecessor's word")
+	require.Equal(t, "False ", silent(WantNode(lone, plainVirtualNode(), facts())))
+}
+
 func network(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeNetworkUnavailable {

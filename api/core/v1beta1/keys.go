@@ -192,6 +192,11 @@ const (
 // whose controller makes and deletes it. The consumer renews it.
 const HeartbeatLease = "liqod-heartbeat"
 
+// ControllerLease is the name of the Lease by which a provider shows a consumer that its
+// controller runs. It is in the consumer's tenant namespace in the provider, and the active
+// controller there renews it. The consumer reads it.
+const ControllerLease = "liqod-provider"
+
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }
 

@@ -186,6 +186,9 @@ const (
 
 // Reasons that show on the consumer's pods.
 const (
+	// ReasonControllerSilent is the reason of a Pending pod on a virtual node whose provider
+	// runs no controller that could create it, and the type of a condition of that Node.
+	ReasonControllerSilent = "ProviderControllerSilent"
 	// ReasonOffloadingBackOff is the reason of a Pending pod on a virtual node whose
 	// namespace is not offloaded to that provider.
 	ReasonOffloadingBackOff = "OffloadingBackOff"

@@ -180,6 +180,12 @@ func TestFaults(t *testing.T) {
 			broken(s, "web-3", "milan", unreadyFor(reasonRemotePodTerminating, "the provider is removing the pod"))
 		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked, for ", "liqod unpeer milan",
 			"Therefore: milan, virtual node milan; milan, API server; milan, pods of namespace shop"},
+		"the provider's controller does not run": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.ReasonControllerSilent,
+				Status: corev1.ConditionTrue, Reason: offloadingv1beta1.ReasonControllerSilent, Message: "no controller of the provider has renewed its Lease"})
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonControllerSilent, "no controller of the provider has renewed its Lease"))
+		}, Problem, "milan, virtual node milan: it is Ready, but no controller of the provider has renewed its Lease", "liqod check",
+			"Therefore: milan, pods of namespace shop"},
 		"no rights to read": {func(_ *testing.T, s *Snapshot) {
 			s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Pods = nil, nil, nil, nil, nil
 			s.Unread[ReadForeignClusters], s.Unread[ReadVirtualNodes], s.Unread[ReadOffloadings] = denied("foreignclusters"), denied("virtualnodes"), denied("namespaceoffloadings")

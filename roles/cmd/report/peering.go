@@ -479,7 +479,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 		}
 		return
 	}
-	level, text, because := nodeState(node), nodeMessage(node), ""
+	level, text, because, reason := nodeState(node), nodeMessage(node), "", ""
 	fix := fmt.Sprintf("%s\nIf the vkubelet does not answer its own cluster, replace its pod; the pods in cluster %s run on:\nkubectl -n %s delete pods -l %s=%s",
 		logs, vn.Spec.ClusterID, tenant, offloadingv1beta1.VirtualNodeLabel, vn.Name)
 	if level != OK && c.peerDown(vn.Spec.ClusterID) {
@@ -490,13 +490,20 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	}
 	if level == OK {
 		fix = ""
-		if node.Spec.Unschedulable {
+		if silent := nodeCondition(node, offloadingv1beta1.ReasonControllerSilent); silent != nil && silent.Status == corev1.ConditionTrue {
+			level, text, reason, fix = Problem, "it is Ready, but "+silent.Message, silent.Reason, c.silentFix(vn.Spec.ClusterID)
+		} else if node.Spec.Unschedulable {
 			level, text, fix = Warning, "it is Ready, but cordoned: it gets no more pods", "kubectl uncordon "+node.Name
 		} else if pods := node.Status.Allocatable[corev1.ResourcePods]; pods.IsZero() {
 			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("kubectl -n %s patch virtualnode %s --type=merge -p '{\"spec\":{\"resourceQuota\":{\"hard\":{\"cpu\":\"CPU\",\"memory\":\"MEMORY\",\"pods\":\"PODS\"}}}}'", tenant, vn.Name)
 		}
 	}
-	c.report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Message: text, Fix: fix, Because: because})
+	c.report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Reason: reason, Message: text, Fix: fix, Because: because})
+}
+
+// silentFix is about a provider whose controller does not run.
+func (c *checker) silentFix(peer string) string {
+	return fmt.Sprintf("In cluster %s:\n%s check\nshows what is wrong with its controller. New pods start once it runs.", peer, c.Program)
 }
 
 func (s *Snapshot) peerDown(id string) bool {
@@ -520,9 +527,11 @@ func (s *Snapshot) node(name string) *corev1.Node {
 	return nil
 }
 
-func readyOf(node *corev1.Node) *corev1.NodeCondition {
+func readyOf(node *corev1.Node) *corev1.NodeCondition { return nodeCondition(node, corev1.NodeReady) }
+
+func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == corev1.NodeReady {
+		if node.Status.Conditions[i].Type == kind {
 			return &node.Status.Conditions[i]
 		}
 	}

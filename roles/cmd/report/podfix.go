@@ -89,6 +89,8 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 	case offloadingv1beta1.ReasonQuotaCordoned:
 		return fmt.Sprintf("kubectl cordon %s\nand delete the pod: its controller creates it on another node. Or the administrators of cluster %s set spec.cordoned to false.%s",
 			pod.Spec.NodeName, pod.at.peer, c.editQuotas(pod.at.peer))
+	case offloadingv1beta1.ReasonControllerSilent:
+		return c.silentFix(pod.at.peer)
 	case offloadingv1beta1.ReasonRemotePodKept:
 		return "docs/continuity.md describes pods that are kept after a restore, and how to end them"
 	case offloadingv1beta1.ReasonOffloadingBackOff:

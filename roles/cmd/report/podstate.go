@@ -62,6 +62,7 @@ var waits = map[string]bool{
 	offloadingv1beta1.ReasonQuotaExceeded:     true,
 	offloadingv1beta1.ReasonQuotaCordoned:     true,
 	offloadingv1beta1.ReasonRemotePodKept:     true,
+	offloadingv1beta1.ReasonControllerSilent:  true,
 	offloadingv1beta1.ReasonOffloadingBackOff: false,
 	"TwinNamespaceTerminating":                false,
 	"ShadowPodTaken":                          false,

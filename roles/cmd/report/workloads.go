@@ -175,6 +175,10 @@ func (c *checker) podsBecause(pod placedPod) string {
 	switch pod.verdict.reason {
 	case reasonNodeNotReady, reasonNetworkUnavailable:
 		return c.rootOf(pod.at.peer, Problem, Unknown)
+	case offloadingv1beta1.ReasonControllerSilent:
+		return c.find(func(f Finding) bool {
+			return f.Peer == pod.at.peer && f.Reason == offloadingv1beta1.ReasonControllerSilent
+		})
 	case reasonStarting, reasonTerminating, reasonRemotePodTerminating, reasonRemotePodMissing:
 		return c.rootOf(pod.at.peer, Problem)
 	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:

@@ -1,0 +1,102 @@
+package link
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
+)
+
+// TestVouch: each peer with rights here sees that the controller runs, and a peer without rights
+// has no Lease. A controller that takes over deletes what an earlier one has left.
+func TestVouch(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		turin := milan("")
+		turin.Name, turin.Spec.ClusterID = "turin", "turin"
+		left := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-turin", Name: corev1beta1.ControllerLease, UID: "left"}}
+		w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), tenant("turin"), turin, left)
+		v := NewVouch(VouchConfig{ClusterID: "rome", Kube: w.core, ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
+			Namespaces: w.coreInformers.Core().V1().Namespaces(), Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
+		w.liqoInformers.Start(t.Context().Done())
+		w.coreInformers.Start(t.Context().Done())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- v.Run(ctx) }()
+		lease := func(peer string) *coordinationv1.Lease {
+			l, err := w.core.CoordinationV1().Leases(corev1beta1.TenantNamespace(peer)).Get(t.Context(), corev1beta1.ControllerLease, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			require.NoError(t, err)
+			return l
+		}
+		synctest.Wait()
+		require.Nil(t, lease("turin"))
+		first := lease("milan").Spec.RenewTime
+		time.Sleep(vouchEvery)
+		synctest.Wait()
+		require.Equal(t, vouchEvery, lease("milan").Spec.RenewTime.Sub(first.Time))
+
+		_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), milan(""), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		time.Sleep(vouchEvery)
+		synctest.Wait()
+		require.Nil(t, lease("milan"), "it has no rights any more")
+		writes := kubetest.Settled(time.Minute, w.core)
+		require.Equal(t, writes, kubetest.Settled(time.Minute, w.core), "nothing is written for peers without rights")
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+// TestListen: a provider's controller that renews its Lease no more is silent after three
+// renewals that it has missed. One that has never had a Lease is of an earlier version.
+func TestListen(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		core := corefake.NewClientset()
+		leases := core.CoordinationV1().Leases("liqo-tenant-rome")
+		c := NewCheck(CheckConfig{Provider: core, Namespace: "liqo-tenant-rome"})
+		for range 10 {
+			require.False(t, c.listen(t.Context()), "it has no Lease")
+			time.Sleep(vouchEvery)
+		}
+		lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.ControllerLease, ResourceVersion: "1"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		renew := func() {
+			lease.ResourceVersion += "1"
+			_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		for range 3 {
+			require.False(t, c.listen(t.Context()))
+			require.Empty(t, c.Silent())
+			time.Sleep(vouchEvery)
+			renew()
+		}
+		require.False(t, c.listen(t.Context()))
+		for range missedBeats - 1 {
+			time.Sleep(vouchEvery)
+			require.False(t, c.listen(t.Context()))
+		}
+		time.Sleep(vouchEvery)
+		require.True(t, c.listen(t.Context()))
+		require.Contains(t, c.Silent(), "no controller of the provider has renewed Lease liqo-tenant-rome/liqod-provider there for 30s")
+		renew()
+		require.False(t, c.listen(t.Context()), "one renewal may be the last")
+		time.Sleep(vouchEvery)
+		renew()
+		require.True(t, c.listen(t.Context()))
+		require.Empty(t, c.Silent())
+	})
+}
