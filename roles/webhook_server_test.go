@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -50,6 +51,41 @@ func TestWebhookCutsOffTheSlow(t *testing.T) {
 	_, err = io.ReadAll(conn) // until the server ends it
 	var timeout net.Error
 	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it waits for the rest")
+}
+
+// TestStalledBodies: clients that announce reviews of all the bytes that may be
+// in work, and send one byte of each, do not hold up the review of an API server.
+func TestStalledBodies(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	address, done := startWebhook(ctx, t, 0, clock.RealClock{})
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.NoError(t, dialWebhook(t, address).Close())
+	post := func(from string, size int, body string) net.Conn {
+		inner, err := dialFrom(ctx, from, address)
+		require.NoError(t, err)
+		conn := tls.Client(inner, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", mutatePodPath, size, body)
+		require.NoError(t, err)
+		return conn
+	}
+	for i := range webhookBytes / webhookSourceBytes { // all bytes
+		from := fmt.Sprintf("127.0.1.%d", 1+i)
+		post(from, serve.LargestReview, "{")
+		post(from, webhookSourceBytes-serve.LargestReview, "{")
+	}
+	review := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE"}}`
+	for range 3 {
+		answer, err := http.ReadResponse(bufio.NewReader(post(bystander, len(review), review)), nil)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, errors.Join(err, answer.Body.Close()))
+		require.Equal(t, http.StatusOK, answer.StatusCode, "%s", body)
+	}
 }
 
 // TestWebhookBoundsItsConnections: idle connections of one address give way to a new one,

@@ -23,6 +23,9 @@ const (
 	// retryAfter is the time after which an API server sends a refused review again, as long
 	// as the timeout of the webhook allows, in seconds.
 	retryAfter = "1"
+	// hurry is how long the body of a review may take while many bytes are in work. API servers
+	// send it together with the headers.
+	hurry = 500 * time.Millisecond
 )
 
 // GuardConfig is the input of Guard. All fields are required.
@@ -31,7 +34,8 @@ type GuardConfig struct {
 	// /64. Four times as many may come at once.
 	PerSecond int
 	// Bytes limits the size of all reviews in work, SourceBytes those of one source. Both
-	// are at least LargestReview.
+	// are at least LargestReview. Half of Bytes is for reviews whose clients take their time: a
+	// client that sends no body holds the other half for less than a second.
 	Bytes, SourceBytes int64
 	// Wait is how long a review waits for its turn.
 	Wait time.Duration
@@ -44,9 +48,9 @@ type GuardConfig struct {
 // turn, and are then refused with a message that names the limit. An API server sends a
 // refused review again, and applies the failure policy of the webhook when its time is over.
 func Guard(cfg GuardConfig, next http.Handler) http.Handler {
-	g := &guard{cfg: cfg, all: semaphore.NewWeighted(cfg.Bytes), each: map[netip.Prefix]*source{}}
+	g := &guard{cfg: cfg, all: semaphore.NewWeighted(cfg.Bytes), calm: semaphore.NewWeighted(cfg.Bytes / 2), each: map[netip.Prefix]*source{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		free, code, why := g.enter(r)
+		free, code, why := g.enter(w, r)
 		if free == nil {
 			cfg.Count()
 			w.Header().Set("Retry-After", retryAfter)
@@ -59,8 +63,8 @@ func Guard(cfg GuardConfig, next http.Handler) http.Handler {
 }
 
 type guard struct {
-	cfg GuardConfig
-	all *semaphore.Weighted
+	cfg       GuardConfig
+	all, calm *semaphore.Weighted
 
 	mu   sync.Mutex
 	each map[netip.Prefix]*source
@@ -75,7 +79,7 @@ type source struct {
 
 // enter waits for the turn of a request, and returns the function that ends it. If the
 // request has to be refused, free is nil, and enter returns an HTTP status and the limit.
-func (g *guard) enter(r *http.Request) (free func(), code int, why string) {
+func (g *guard) enter(w http.ResponseWriter, r *http.Request) (free func(), code int, why string) {
 	one, leave := g.source(Neighbourhood(Address(r.RemoteAddr)))
 	if one == nil {
 		return nil, http.StatusTooManyRequests, fmt.Sprintf("more than %d clients or %d reviews of one client at a time", mostSources, mostWaiting)
@@ -100,7 +104,14 @@ func (g *guard) enter(r *http.Request) (free func(), code int, why string) {
 		leave()
 		return nil, http.StatusServiceUnavailable, fmt.Sprintf("reviews with more than %d bytes in work for %s", g.cfg.Bytes, g.cfg.Wait)
 	}
+	calm := g.calm.TryAcquire(size)
+	if !calm {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(hurry)) // else the server's own limit holds
+	}
 	return func() {
+		if calm {
+			g.calm.Release(size)
+		}
 		g.all.Release(size)
 		one.bytes.Release(size)
 		leave()

@@ -2,16 +2,19 @@ package serve
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -81,6 +84,53 @@ func TestGuardBoundsMemory(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, guarded(t, h, "10.1.2.3", goodReview).Code)
 }
+
+// TestSlowBodies: a client may take its time for a body, but not while half of the bytes are in
+// work.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := Guard(GuardConfig{PerSecond: 1000, Bytes: 2 * LargestReview, SourceBytes: LargestReview, Wait: 2 * time.Second, Count: func() {}, Clock: clock.RealClock{}},
+			Reviews(zap.NewNop(), fixed(Allow())))
+		begin := time.Now()
+		send := func(from string) <-chan *httptest.ResponseRecorder {
+			client, server := net.Pipe()
+			t.Cleanup(func() { _ = client.Close() })
+			answer := make(chan *httptest.ResponseRecorder, 1)
+			go func() {
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mutate", server)
+				req.ContentLength, req.RemoteAddr = LargestReview, from+":1000"
+				req.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(connWriter{w, server}, req)
+				answer <- w
+			}()
+			time.AfterFunc(3*time.Second, func() {
+				_, _ = client.Write([]byte(goodReview))
+				_ = client.Close()
+			})
+			synctest.Wait()
+			return answer
+		}
+		first, second := send("10.1.2.3"), send("10.1.2.4")
+		require.Equal(t, http.StatusOK, guarded(t, h, "10.1.2.5", goodReview).Code)
+		w := <-second
+		require.Equal(t, hurry, time.Since(begin))
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Equal(t, "the webhook has too much to do: the review came too slowly\n", w.Body.String())
+		require.Equal(t, "1", w.Header().Get("Retry-After"))
+		require.Equal(t, http.StatusOK, (<-first).Code)
+		require.Equal(t, 3*time.Second, time.Since(begin))
+	})
+}
+
+// connWriter is the answer to a request whose body comes by the connection.
+type connWriter struct {
+	http.ResponseWriter
+	net.Conn
+}
+
+func (w connWriter) Write(p []byte) (int, error) { return w.ResponseWriter.Write(p) }
 
 // TestGuardForgetsSources: the addresses of many sources do not add up.
 func TestGuardForgetsSources(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
+	"time"
 
 	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -59,9 +61,14 @@ func Reviews(log *zap.Logger, decide Rule) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, code, err := decode(w, r)
 		if err != nil {
+			if code == http.StatusServiceUnavailable {
+				w.Header().Set("Retry-After", retryAfter)
+			}
 			http.Error(w, err.Error(), code)
 			return
 		}
+		// The time for the body would end the decision.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		defer Working(r.Context())()
 		log := log.With(zap.String("kind", req.Kind.Kind), zap.String("namespace", req.Namespace), zap.String("name", req.Name))
 		answer, err := answer(r.Context(), log, decide, req)
@@ -90,6 +97,9 @@ func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReque
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the review is too large: accepted are at most %d bytes", LargestReview)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, http.StatusServiceUnavailable, errors.New("the webhook has too much to do: the review came too slowly")
 	}
 	if err != nil {
 		return nil, http.StatusBadRequest, fmt.Errorf("reading the review: %w", err)
