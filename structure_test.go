@@ -17,7 +17,7 @@ import (
 // Bounds of the product: Go outside of api, e2e and hack, without tests. A change that makes
 // the product smaller lowers them.
 const (
-	mostLines    = 79_100 // to become 75,000 without the features of the wall
+	mostLines    = 79_200 // to become 75,000 without the features of the wall
 	mostPackages = 42     // with those of api
 )
 

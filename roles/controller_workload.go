@@ -14,6 +14,7 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/namespace"
 	"github.com/liqod/liqod/shadow/pod"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -41,6 +42,13 @@ func (c *controller) addWorkload() error {
 		return fmt.Errorf("registering the metrics of quotas: %w", err)
 	}
 	c.loop("shadow-pods", enforcer)
+	hosts, err := namespace.NewHosts(namespace.HostsConfig{
+		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("ingress-hosts", hosts)
 	return c.addLostNodes()
 }
 
