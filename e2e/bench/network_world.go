@@ -249,9 +249,18 @@ func (c cluster) input(other cluster) plan.Input {
 				Number: 1, Key: other.key.Public(), Endpoint: netip.AddrPortFrom(other.public, plan.TunnelPort),
 			}},
 			Use:   1,
-			Reach: []netip.Prefix{podRange},
+			Reach: sharedPods(),
 		}},
 	}
+}
+
+// sharedPods are the pods of a full node, all shared with the peer: with the default of
+// networking.reach, each is an element of its own.
+func sharedPods() (out []netip.Prefix) {
+	for a := podAddress; len(out) < 110; a = a.Next() {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
 }
 
 // apply makes other a peer of the cluster.
