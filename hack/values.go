@@ -12,15 +12,18 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/liqod/liqod/roles/config"
 )
 
 const (
 	valuesPath    = "charts/liqod/values.yaml"
 	schemaPath    = "charts/liqod/values.schema.json"
 	valuesDocPath = "docs/values.md"
+	settingsPath  = "config.yaml"
 )
 
-// runValues writes the descriptions of the chart's values into its schema, and their page. It
+// runValues writes the descriptions of the chart's values, and the settings of config.yaml, into its schema, and their page. It
 // returns the exit code.
 func runValues(_ context.Context, args []string) int {
 	fs := flag.NewFlagSet("values", flag.ContinueOnError)
@@ -61,6 +64,11 @@ func describeValues(root string) (schema, page []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if schema := member(member(tree, "properties"), "config"); schema != nil {
+		if err := describeSettings(filepath.Join(root, settingsPath), schema); err != nil {
+			return nil, nil, err
+		}
+	}
 	d := describer{definitions: member(tree, "definitions")}
 	if err := d.describe("", tree, values); err != nil {
 		return nil, nil, err
@@ -72,6 +80,28 @@ func describeValues(root string) (schema, page []byte, err error) {
 	writeSchema(&out, tree, 0)
 	out.WriteByte('\n')
 	return out.Bytes(), d.page(tree, values), nil
+}
+
+// describeSettings gives the value config the settings of config.yaml, with what each accepts.
+func describeSettings(path string, schema *yaml.Node) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	settings, err := config.Schema(text)
+	if err != nil {
+		return err
+	}
+	encoded, err := json.Marshal(config.JSONSchema(settings))
+	if err != nil {
+		return fmt.Errorf("encoding the schema of %s: %w", path, err)
+	}
+	var generated yaml.Node
+	if err := yaml.Unmarshal(encoded, &generated); err != nil {
+		return fmt.Errorf("parsing the schema of %s: %w", path, err)
+	}
+	*schema = *generated.Content[0]
+	return nil
 }
 
 // readTree reads a YAML file, or a JSON file, whose order matters.

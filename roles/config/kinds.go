@@ -3,12 +3,14 @@ package config
 import (
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +25,8 @@ type kind struct {
 	name    string // in --help
 	accepts string // in errors
 	parse   func(raw any) (value any, ok bool)
+	// schema describes the same values in YAML, as far as JSON Schema can say it.
+	schema map[string]any
 }
 
 var (
@@ -42,7 +46,7 @@ func text(name, accepts string, ok func(string) bool) kind {
 	return kind{name, accepts, func(raw any) (any, bool) {
 		s, isText := raw.(string)
 		return s, isText && ok(s)
-	}}
+	}, map[string]any{"type": "string"}}
 }
 
 func anyText(what string) kind {
@@ -50,7 +54,9 @@ func anyText(what string) kind {
 }
 
 func matching(name, accepts string, pattern *regexp.Regexp, most int) kind {
-	return text(name, accepts, func(s string) bool { return len(s) <= most && pattern.MatchString(s) })
+	k := text(name, accepts, func(s string) bool { return len(s) <= most && pattern.MatchString(s) })
+	k.schema = map[string]any{"type": "string", "pattern": pattern.String(), "maxLength": most}
+	return k
 }
 
 func label(most int) kind {
@@ -76,24 +82,22 @@ func labelSelector() kind {
 
 // orEmpty also accepts the empty string.
 func (k kind) orEmpty() kind {
-	parse := k.parse
+	schema := maps.Clone(k.schema)
+	if pattern, found := schema["pattern"]; found {
+		schema["pattern"] = fmt.Sprintf("^$|%s", pattern)
+	}
 	return kind{k.name, k.accepts + ", or \"\"", func(raw any) (any, bool) {
 		if raw == "" {
 			return "", true
 		}
-		return parse(raw)
-	}}
+		return k.parse(raw)
+	}, schema}
 }
 
 func oneOf(words ...string) kind {
-	return text("word", "one of "+strings.Join(words, ", "), func(s string) bool {
-		for _, w := range words {
-			if s == w {
-				return true
-			}
-		}
-		return false
-	})
+	k := text("word", "one of "+strings.Join(words, ", "), func(s string) bool { return slices.Contains(words, s) })
+	k.schema = map[string]any{"enum": words}
+	return k
 }
 
 func boolean() kind {
@@ -105,7 +109,7 @@ func boolean() kind {
 			return v == "true", v == "true" || v == "false"
 		}
 		return nil, false
-	}}
+	}, map[string]any{"type": "boolean"}}
 }
 
 func integer(least, most int) kind {
@@ -121,7 +125,7 @@ func integer(least, most int) kind {
 			ok = err == nil
 		}
 		return n, ok && n >= least && n <= most
-	}}
+	}, map[string]any{"type": "integer", "minimum": least, "maximum": most}}
 }
 
 func fraction(least, most float64) kind {
@@ -133,7 +137,7 @@ func fraction(least, most float64) kind {
 			ok = err == nil
 		}
 		return f, ok && f >= least && f <= most
-	}}
+	}, map[string]any{"type": "number", "minimum": least, "maximum": most}}
 }
 
 func duration(least, most time.Duration) kind {
@@ -142,8 +146,12 @@ func duration(least, most time.Duration) kind {
 		s, _ := raw.(string)
 		d, err := time.ParseDuration(s)
 		return d, err == nil && d >= least && d <= most
-	}}
+	}, map[string]any{"type": "string", "pattern": durationPattern}}
 }
+
+// durationPattern is the form of time.ParseDuration, without signs. JSON Schema cannot say
+// the least and the longest duration.
+const durationPattern = `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
 
 // short prints a duration as people write it: 5m, not 5m0s.
 func short(d time.Duration) string {
@@ -252,7 +260,7 @@ func list(element kind) kind {
 			values = append(values, s)
 		}
 		return values, isList(raw)
-	}}
+	}, map[string]any{"type": "array", "items": element.schema}}
 }
 
 func isList(raw any) bool {
