@@ -21,7 +21,7 @@ FUZZ = go run ./hack fuzz -packages "$(FUZZED)"
 DEPS = hack/deps.sh || [ "$${CI:-}" != true ]
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-more test-all lint vulns verify generate image demo bench chaos soak alarm
+.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench chaos soak alarm
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ generate: ## Make deep copies, clients and CRDs anew from the API types, and the
 
 image: ## Write the container image as an archive, without a container engine; with its SBOM and values that pin it
 	go run ./hack image
+
+release: ## Write the files of a release into dist/ from the last commit: make release VERSION=0.1.0
+	go run ./hack release -version "$(VERSION)"
 
 demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh

@@ -1,6 +1,7 @@
 // Command hack is what the Makefile runs of the project's own tools: image writes the
-// container image, test runs the tests, fuzz the fuzz targets, vulns looks for known
-// vulnerabilities, values describes the values of the chart, rights the rights of its roles.
+// container image, release the files of a release, test runs the tests, fuzz the fuzz
+// targets, vulns looks for known vulnerabilities, values describes the values of the chart,
+// rights the rights of its roles.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 )
 
 const usage = `usage: go run ./hack image [flags]   build liqod and write its container image
+       go run ./hack release [flags] write a release: binaries, images, chart, SBOMs, checksums
        go run ./hack test [flags]    run the tests and print a table of them
        go run ./hack fuzz [flags]    run each fuzz target for a while
        go run ./hack vulns [flags]   look for known vulnerabilities in the program
@@ -30,7 +32,7 @@ func main() {
 
 // run runs one command and returns the exit code.
 func run(ctx context.Context, args []string) int {
-	commands := map[string]func(context.Context, []string) int{"image": runImage, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues, "rights": runRights}
+	commands := map[string]func(context.Context, []string) int{"image": runImage, "release": runRelease, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues, "rights": runRights}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(os.Stderr, usage)
 		return 2

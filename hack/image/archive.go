@@ -57,76 +57,142 @@ type File struct {
 	Data []byte
 }
 
-const manifestType = "application/vnd.oci.image.manifest.v1+json"
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	indexType    = "application/vnd.oci.image.index.v1+json"
+)
 
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
 	Size        int64             `json:"size"`
+	Platform    *platform         `json:"platform,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+type platform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
 }
 
 // Write writes the image, and returns the digest of its manifest (sha256:…), by which a
 // registry has it. It reads every source twice: once for its digest.
 func Write(w io.Writer, img Image) (digest string, err error) {
-	if len(img.Files) == 0 {
-		return "", ErrNoFiles
-	}
-	files := normalize(img.Files)
-	layer, err := digestLayer(files)
+	p, err := prepare(img)
 	if err != nil {
 		return "", err
 	}
-	config, err := json.Marshal(configOf(img, layer.Digest))
+	docker, err := json.Marshal([]map[string]any{{
+		"Config": blob(p.configDesc), "RepoTags": []string{img.Name}, "Layers": []string{blob(p.layer)},
+	}})
 	if err != nil {
-		return "", fmt.Errorf("encoding the configuration: %w", err)
-	}
-	configDesc := describe("application/vnd.oci.image.config.v1+json", config)
-	manifest, err := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": manifestType,
-		"config": configDesc, "layers": []descriptor{layer},
-	})
-	if err != nil {
-		return "", fmt.Errorf("encoding the manifest: %w", err)
+		return "", fmt.Errorf("encoding the docker manifest: %w", err)
 	}
 	tw := tar.NewWriter(w)
-	if err := writeMeta(tw, img.Name, config, manifest, configDesc, layer); err != nil {
+	if err := writeLayout(tw, img.Name, p.top, File{Path: "manifest.json", Data: docker}); err != nil {
 		return "", err
 	}
-	if err := writeHeader(tw, &tar.Header{Name: blob(layer), Size: layer.Size, Mode: 0o444, Typeflag: tar.TypeReg}); err != nil {
+	if err := p.write(tw, map[string]bool{}); err != nil {
 		return "", err
 	}
-	if err := writeLayer(tw, files); err != nil {
-		return "", err
-	}
-	return describe(manifestType, manifest).Digest, tw.Close()
+	return p.top.Digest, tw.Close()
 }
 
-// writeMeta writes everything but the layer, which is too large to keep in memory.
-func writeMeta(tw *tar.Writer, name string, config, manifest []byte, configDesc, layer descriptor) error {
-	top := describe(manifestType, manifest)
+// WriteAll writes one image of several architectures under the given name, as an OCI layout.
+// It returns the digest of the list of their manifests, by which each node of a cluster pulls
+// the image of its architecture.
+func WriteAll(w io.Writer, name string, images []Image) (digest string, err error) {
+	var all []prepared
+	var manifests []descriptor
+	for _, img := range images {
+		p, err := prepare(img)
+		if err != nil {
+			return "", err
+		}
+		p.top.Platform = &platform{Architecture: cmp.Or(img.Architecture, runtime.GOARCH), OS: "linux"}
+		all, manifests = append(all, p), append(manifests, p.top)
+	}
+	list, err := encodeIndex(manifests...)
+	if err != nil {
+		return "", err
+	}
+	top := describe(indexType, list)
+	tw := tar.NewWriter(w)
+	if err := writeLayout(tw, name, top, File{Path: blob(top), Data: list}); err != nil {
+		return "", err
+	}
+	written := map[string]bool{}
+	for _, p := range all {
+		if err := p.write(tw, written); err != nil {
+			return "", err
+		}
+	}
+	return top.Digest, tw.Close()
+}
+
+// prepared is an image with its metadata. The layer itself is too large to keep in memory.
+type prepared struct {
+	files                  []File
+	config, manifest       []byte
+	configDesc, layer, top descriptor
+}
+
+func prepare(img Image) (prepared, error) {
+	if len(img.Files) == 0 {
+		return prepared{}, ErrNoFiles
+	}
+	p := prepared{files: normalize(img.Files)}
+	var err error
+	if p.layer, err = digestLayer(p.files); err != nil {
+		return prepared{}, err
+	}
+	if p.config, err = json.Marshal(configOf(img, p.layer.Digest)); err != nil {
+		return prepared{}, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	p.configDesc = describe("application/vnd.oci.image.config.v1+json", p.config)
+	p.manifest, err = json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": manifestType,
+		"config": p.configDesc, "layers": []descriptor{p.layer},
+	})
+	if err != nil {
+		return prepared{}, fmt.Errorf("encoding the manifest: %w", err)
+	}
+	p.top = describe(manifestType, p.manifest)
+	return p, nil
+}
+
+// write writes the blobs of the image that are not written yet.
+func (p prepared) write(tw *tar.Writer, written map[string]bool) error {
+	for _, f := range []File{{Path: blob(p.top), Data: p.manifest}, {Path: blob(p.configDesc), Data: p.config}} {
+		f.Mode = 0o444
+		if err := writeFile(tw, f); err != nil {
+			return err
+		}
+	}
+	if written[p.layer.Digest] {
+		return nil
+	}
+	written[p.layer.Digest] = true
+	if err := writeHeader(tw, &tar.Header{Name: blob(p.layer), Size: p.layer.Size, Mode: 0o444, Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	return writeLayer(tw, p.files)
+}
+
+// writeLayout begins an OCI layout whose only entry is top, under the given name.
+func writeLayout(tw *tar.Writer, name string, top descriptor, more File) error {
 	top.Annotations = map[string]string{
 		"io.containerd.image.name":          name,
 		"org.opencontainers.image.ref.name": name[strings.LastIndexByte(name, ':')+1:],
 	}
-	index, err := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []descriptor{top},
-	})
+	index, err := encodeIndex(top)
 	if err != nil {
-		return fmt.Errorf("encoding the index: %w", err)
-	}
-	docker, err := json.Marshal([]map[string]any{{
-		"Config": blob(configDesc), "RepoTags": []string{name}, "Layers": []string{blob(layer)},
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the docker manifest: %w", err)
+		return err
 	}
 	for _, f := range []File{
 		{Path: "oci-layout", Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		{Path: "index.json", Data: index},
-		{Path: "manifest.json", Data: docker},
-		{Path: blob(top), Data: manifest},
-		{Path: blob(configDesc), Data: config},
+		more,
 	} {
 		f.Mode = 0o444
 		if err := writeFile(tw, f); err != nil {
@@ -134,6 +200,14 @@ func writeMeta(tw *tar.Writer, name string, config, manifest []byte, configDesc,
 		}
 	}
 	return nil
+}
+
+func encodeIndex(manifests ...descriptor) ([]byte, error) {
+	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": indexType, "manifests": manifests})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the index: %w", err)
+	}
+	return index, nil
 }
 
 func configOf(img Image, layerDigest string) map[string]any {

@@ -99,3 +99,34 @@ func TestWriteRefuses(t *testing.T) {
 	_, err = Write(io.Discard, Image{Name: "x:1", Files: []File{{Path: "a", Source: "/does/not/exist"}}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// TestWriteAll: the one entry of the layout is a list with an image for each architecture,
+// and all blobs are there.
+func TestWriteAll(t *testing.T) {
+	amd, arm := example(t), example(t)
+	amd.Architecture, arm.Architecture = "amd64", "arm64"
+	var buf bytes.Buffer
+	digest, err := WriteAll(&buf, "lab.local/x:1", []Image{amd, arm})
+	require.NoError(t, err)
+	files := entries(t, buf.Bytes())
+	var index, list struct{ Manifests []descriptor }
+	require.NoError(t, json.Unmarshal(files["index.json"], &index))
+	require.Len(t, index.Manifests, 1)
+	require.Equal(t, digest, index.Manifests[0].Digest)
+	require.Equal(t, "1", index.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
+	require.NoError(t, json.Unmarshal(files[blob(index.Manifests[0])], &list))
+	require.Len(t, list.Manifests, 2)
+	for i, arch := range []string{"amd64", "arm64"} {
+		require.Equal(t, &platform{Architecture: arch, OS: "linux"}, list.Manifests[i].Platform)
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		require.NoError(t, json.Unmarshal(files[blob(list.Manifests[i])], &manifest))
+		require.Contains(t, files, blob(manifest.Config))
+		require.Contains(t, files, blob(manifest.Layers[0]))
+		require.Contains(t, string(files[blob(manifest.Config)]), arch)
+	}
+	_, err = WriteAll(io.Discard, "lab.local/x:1", []Image{{}})
+	require.ErrorIs(t, err, ErrNoFiles)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"debug/buildinfo"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// TestRelease: two checkouts of one commit give equal bytes, and all files of a release agree
+// on its version and on the digest of its image.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	repo := releaseRepo(t)
+	other := filepath.Join(t.TempDir(), "elsewhere")
+	gitIn(t, repo, "clone", "-q", repo, other)
+	first, second := releaseOf(t, repo), releaseOf(t, other)
+	require.Equal(t, first[checksums], second[checksums])
+	for name, data := range first {
+		require.Equal(t, data, second[name], name)
+	}
+
+	platform := runtime.GOOS + "_" + runtime.GOARCH
+	require.Len(t, first, 5, "program, image, SBOM, chart, checksums")
+	require.Contains(t, first, "liqod-image_0.1.0_"+platform+".spdx.json")
+	require.Equal(t, 4, strings.Count(first[checksums], "\n"))
+
+	program := filepath.Join(t.TempDir(), "liqod")
+	require.NoError(t, os.WriteFile(program, []byte(first["liqod_0.1.0_"+platform]), 0o600))
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	require.Equal(t, "v0.1.0", info.Main.Version, "the version of the binary, without a tag in the repository")
+
+	chart := chartIn(t, first["liqod-0.1.0.tgz"])
+	var meta struct{ Version, AppVersion string }
+	require.NoError(t, yaml.Unmarshal([]byte(chart["liqod/Chart.yaml"]), &meta))
+	require.Equal(t, struct{ Version, AppVersion string }{"0.1.0", "0.1.0"}, meta)
+	var values struct {
+		Image struct{ Repository, Tag, Digest string }
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(chart["liqod/values.yaml"]), &values))
+	image := filepath.Join(t.TempDir(), "image.tar")
+	require.NoError(t, os.WriteFile(image, []byte(first["liqod-image_0.1.0.tar"]), 0o600))
+	require.Equal(t, manifestIn(t, image), values.Image.Digest)
+	require.Contains(t, chart, "liqod/templates/_helpers.tpl")
+	require.Contains(t, chart, "liqod/values.schema.json")
+}
+
+// TestReleaseRefuses: what would make a release that is not of its commit, or remove what is
+// no release, changes nothing.
+func TestReleaseRefuses(t *testing.T) {
+	t.Parallel()
+	repo := releaseRepo(t)
+	options := releaseOptions{dir: repo, out: filepath.Join(t.TempDir(), "dist"), version: "0.1.0"}
+	for _, version := range []string{"", "v0.1.0", "0.1", "0.1.0+build", "01.1.0", "0.1.0-", "latest"} {
+		_, err := parseRelease([]string{"-version", version}, io.Discard)
+		require.ErrorContains(t, err, "is not of the form", version)
+	}
+
+	foreign := options
+	foreign.out = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(foreign.out, "thesis.txt"), []byte("mine"), 0o600))
+	require.ErrorContains(t, makeRelease(t.Context(), foreign, io.Discard), "no former release")
+	require.FileExists(t, filepath.Join(foreign.out, "thesis.txt"))
+
+	gitIn(t, repo, "tag", "v0.1.0")
+	require.NoError(t, os.WriteFile(filepath.Join(repo, "new.go"), []byte("package main\n"), 0o600))
+	require.ErrorContains(t, makeRelease(t.Context(), options, io.Discard), "new.go")
+	gitIn(t, repo, "add", ".")
+	gitIn(t, repo, "commit", "-q", "-m", "more")
+	require.ErrorContains(t, makeRelease(t.Context(), options, io.Discard), "tag v0.1.0 is at commit")
+	require.NoDirExists(t, options.out)
+	left, err := os.ReadDir(filepath.Dir(options.out))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// releaseRepo is a repository with the chart and with a program that compiles at once.
+func releaseRepo(t *testing.T) string {
+	t.Helper()
+	repo := filepath.Join(t.TempDir(), "repo")
+	require.NoError(t, os.CopyFS(filepath.Join(repo, "charts"), os.DirFS(filepath.Join("..", "charts"))))
+	require.NoError(t, os.WriteFile(filepath.Join(repo, "go.mod"), []byte("module github.com/liqod/liqod\n\ngo 1.26.0\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(repo, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
+	gitIn(t, repo, "init", "-q")
+	gitIn(t, repo, "config", "user.email", "test@example.com")
+	gitIn(t, repo, "config", "user.name", "test")
+	gitIn(t, repo, "add", ".")
+	gitIn(t, repo, "commit", "-q", "-m", "all")
+	return repo
+}
+
+func gitIn(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// releaseOf makes a release for this machine only, and returns its files.
+func releaseOf(t *testing.T, repo string) map[string]string {
+	t.Helper()
+	o, err := parseRelease([]string{"-dir", repo, "-version", "0.1.0", "-out", filepath.Join(t.TempDir(), "dist")}, io.Discard)
+	require.NoError(t, err)
+	o.targets = []target{{runtime.GOOS, runtime.GOARCH}}
+	require.NoError(t, makeRelease(t.Context(), o, io.Discard))
+	files := map[string]string{}
+	entries, err := os.ReadDir(o.out)
+	require.NoError(t, err)
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(o.out, e.Name()))
+		require.NoError(t, err)
+		files[e.Name()] = string(data)
+	}
+	return files
+}
+
+func chartIn(t *testing.T, packed string) map[string]string {
+	t.Helper()
+	zipped, err := gzip.NewReader(strings.NewReader(packed))
+	require.NoError(t, err)
+	files := map[string]string{}
+	for archive := tar.NewReader(zipped); ; {
+		header, err := archive.Next()
+		if err == io.EOF {
+			return files
+		}
+		require.NoError(t, err)
+		data, err := io.ReadAll(archive)
+		require.NoError(t, err)
+		files[header.Name] = string(data)
+	}
+}
