@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,27 +85,7 @@ func TestPods(t *testing.T) {
 		"runtimeClasses": []string{sandboxed}, "tolerations": []string{"example.com/slow", "team=x", "team=y:NoSchedule"},
 		"volumeTypes": []string{"configMap", "secret", "projected", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "image", "nfs", "csi"},
 	}})
-	// Each of these has a namespace of its own.
-	t.Run("Together", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *world){
-			"Deployment": testDeployment, "StatefulSet": testStatefulSet, "JobCompletes": testJobCompletes,
-			"JobFails": testJobFails, "JobReplacement": testJobReplacement, "JobEvicted": testJobEvicted, "Endings": testEndings, "Deletion": testDeletion,
-			"Grace": testGrace, "Successor": testSuccessor, "Sidecar": testSidecar, "NeverRun": testNeverRun, "Refused": testRefused, "RemoteDeleted": testRemoteDeleted,
-			"Evicted": testEvicted, "Changes": testChanges, "NotOffloaded": testNotOffloaded, "DaemonSet": testDaemonSet,
-			"Metrics": testMetrics,
-			"Carried": testCarried, "StaysHome": testStaysHome, "RefusedFeatures": testRefusedFeatures, "RuntimeClass": testRuntimeClass,
-			"Resize": testResize, "ResizePod": testResizePod, "RestartAll": testRestartAll,
-			"IndexedJob": testIndexedJob, "JobPolicies": testJobPolicies, "SuccessPolicy": testSuccessPolicy, "CronJobs": testCronJobs,
-			"ReadinessGates": testReadinessGates, "SchedulingGates": testSchedulingGates,
-			"TopologySpread": testTopologySpread, "TopologySpreadPlain": testTopologySpreadPlain, "Preemption": testPreemption,
-			"Claims": testClaims, "ProviderDrain": testProviderDrain, "NodePressure": testNodePressure, "NoGrace": testNoGrace,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, w)
-			})
-		}
-	})
+	t.Run("Together", func(t *testing.T) { testPodsTogether(t, w) })
 	// These keep every pod from the virtual node for a while.
 	t.Run("HomeDrain", func(t *testing.T) { testHomeDrain(t, w) })
 	t.Run("HomeTaint", func(t *testing.T) { testHomeTaint(t, w) })
@@ -112,4 +93,35 @@ func TestPods(t *testing.T) {
 	t.Run("ControllerDown", func(t *testing.T) { testControllerDown(t, w) })
 	t.Run("Many", func(t *testing.T) { testMany(t, w) })
 	t.Run("Endpoints", func(t *testing.T) { testEndpoints(t, w) })
+}
+
+// podsTogether is how many subtests run at a time. More make the API server of a small machine
+// so slow that the roles lose their Leases.
+const podsTogether = 8
+
+// testPodsTogether runs subtests that have a namespace each, those that take longest first.
+func testPodsTogether(t *testing.T, w *world) {
+	var running errgroup.Group
+	running.SetLimit(podsTogether)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *world)
+	}{
+		{"Sidecar", testSidecar}, {"JobReplacement", testJobReplacement}, {"JobFails", testJobFails}, {"JobPolicies", testJobPolicies},
+		{"RemoteDeleted", testRemoteDeleted}, {"JobEvicted", testJobEvicted}, {"StatefulSet", testStatefulSet}, {"Deployment", testDeployment},
+		{"Endings", testEndings}, {"CronJobs", testCronJobs}, {"RefusedFeatures", testRefusedFeatures}, {"Grace", testGrace}, {"Deletion", testDeletion},
+		{"NodePressure", testNodePressure}, {"Resize", testResize}, {"NeverRun", testNeverRun}, {"SuccessPolicy", testSuccessPolicy},
+		{"Successor", testSuccessor}, {"Refused", testRefused}, {"Changes", testChanges}, {"RuntimeClass", testRuntimeClass},
+		{"ResizePod", testResizePod}, {"IndexedJob", testIndexedJob}, {"Evicted", testEvicted}, {"TopologySpread", testTopologySpread},
+		{"Claims", testClaims}, {"Carried", testCarried}, {"SchedulingGates", testSchedulingGates}, {"ProviderDrain", testProviderDrain},
+		{"NoGrace", testNoGrace}, {"JobCompletes", testJobCompletes}, {"RestartAll", testRestartAll}, {"DaemonSet", testDaemonSet},
+		{"StaysHome", testStaysHome}, {"NotOffloaded", testNotOffloaded}, {"Metrics", testMetrics}, {"Preemption", testPreemption},
+		{"ReadinessGates", testReadinessGates}, {"TopologySpreadPlain", testTopologySpreadPlain},
+	} {
+		running.Go(func() error {
+			t.Run(test.name, func(t *testing.T) { test.run(t, w) })
+			return nil
+		})
+	}
+	_ = running.Wait() // the subtests fail by themselves
 }
