@@ -53,7 +53,7 @@ func scenarios() []scenario {
 		{s, "TestQuota", false, "shadow/pod shadow/quota shadow/rules"},
 		{s, "TestRecordedAlerts", false, ""},
 		{s, "TestReflection", true, "reflect"},
-		{s, "TestReplicas", false, "kube/lease charts netfabric"},
+		{s, "TestReplicas", false, "kube/lease kube/serve charts netfabric"},
 		{s, "TestSlowEtcd", false, "kube shadow reflect"},
 		{s, "TestTokenPeering", false, peers},
 		{s, "TestTokenProviders", false, peers},

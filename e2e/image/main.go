@@ -32,6 +32,8 @@ const usage = `usage: test COMMAND
   report URL [EVERY]    POST to URL again and again that the pod runs, and who answers at the
                         addresses that URL answers with; HTTP on 8080: the pod's name
   ingress CLASS         HTTP on 8080: leads requests as the cluster's Ingresses of the class say
+  flood HOST:PORT N     open N connections, and hold them; HTTP on 8080: how many there are;
+                        /readyz once there are all
   exit CODE [AFTER]     end with CODE, after a Go duration
   api PATH              print what the API server of the pod's cluster answers; NAMESPACE
                         stands for the pod's own
@@ -91,6 +93,8 @@ func run(name string, args []string) int {
 		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "report":
 		err = sendReports(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
+	case "flood":
+		err = flood(ctx, arg(args, 0, ""), arg(args, 1, ""))
 	case "exit":
 		return exit(ctx, args)
 	case "sleep":

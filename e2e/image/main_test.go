@@ -33,6 +33,7 @@ func TestRunExitCodes(t *testing.T) {
 		"burn nonsense":   {[]string{"burn", "2"}, 1},
 		"tar nonsense":    {[]string{"tar", "tf"}, 1},
 		"load nonsense":   {[]string{"load", server.URL, "0s"}, 1},
+		"flood nonsense":  {[]string{"flood", "127.0.0.1:1", "none"}, 1},
 		"unknown command": {[]string{"fly"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, run(row.args[0], row.args[1:])) })

@@ -36,9 +36,9 @@ type replicasWorld struct {
 	terms *terms
 }
 
-// TestReplicas: each role of rome has two replicas. The node of the active ones is killed, then
-// the other one, which has become theirs; all active ones are stopped, and all are replaced. Each
-// time the others take over, and what runs in milan runs on.
+// TestReplicas: each role of rome has two replicas, which pods flood with connections. The node of
+// the active ones is killed, then the other one, which has become theirs; all active ones are
+// stopped, and all are replaced. Each time the others take over, and what runs in milan runs on.
 func TestReplicas(t *testing.T) {
 	two := map[string]any{"replicas": 2}
 	w := replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
@@ -56,6 +56,7 @@ func TestReplicas(t *testing.T) {
 	w.terms = newTerms(t, w.rome)
 	w.whole(t, "at first")
 	w.spread(t)
+	replicasFlooded(t, w)
 	replicasKilled(t, w, "the node of the active controller")
 	replicasKilled(t, w, "the other node")
 	replicasStopped(t, w)
