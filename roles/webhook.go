@@ -74,12 +74,15 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 			o.LabelSelector = labels.Set{offloadingv1beta1.SchedulingEnabledLabel: "true"}.String()
 		}))
 	namespaces := offloaded.Core().V1().Namespaces()
+	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
+	classes := core.Storage().V1().StorageClasses()
 	pods := namespace.PodRule{
-		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
+		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Classes: classes.Lister(), ClassesSynced: classes.Informer().HasSynced, Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
 	}
 	caches := map[string]cache.InformerSynced{
 		"NamespaceOffloadings": offloadings.Informer().HasSynced, "offloaded namespaces": namespaces.Informer().HasSynced,
-		"VirtualNodes": own.Offloading().V1beta1().VirtualNodes().Informer().HasSynced, "ForeignClusters": own.Core().V1beta1().ForeignClusters().Informer().HasSynced,
+		"StorageClasses": classes.Informer().HasSynced,
+		"VirtualNodes":   own.Offloading().V1beta1().VirtualNodes().Informer().HasSynced, "ForeignClusters": own.Core().V1beta1().ForeignClusters().Informer().HasSynced,
 	}
 	env.Ready.Add("webhook", func() error {
 		if !source.Ready() {
@@ -92,7 +95,6 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		}
 		return nil
 	})
-	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
 	quotas, ranges := own.Offloading().V1beta1().Quotas(), core.Core().V1().LimitRanges()
 	shadows := pod.Rule{
 		Quotas: quotas.Lister(), LimitRanges: ranges.Lister(), Synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},

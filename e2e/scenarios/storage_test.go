@@ -134,6 +134,7 @@ func (w *world) claimUID(t *testing.T, twin, name string) types.UID {
 func testStorage(t *testing.T, w *world) {
 	disks(t, w)
 	testNoStorage(t, w)
+	testOwnClass(t, w)
 	w.offersStorage(t, "milan", `[{"storageClassName":"disk"}]`)
 	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{})
 	sets := w.rome.Client().AppsV1().StatefulSets("disks")
@@ -192,6 +193,35 @@ func testNoStorage(t *testing.T, w *world) {
 	})
 	require.Empty(t, w.claimUID(t, "dry-rome", "data-db-0"))
 	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), "dry", metav1.DeleteOptions{}))
+}
+
+// testOwnClass: the scheduler gives no virtual node to claims of a class of this cluster.
+func testOwnClass(t *testing.T, w *world) {
+	c, namespace := w.rome.Client(), "own-disks"
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	_, err := c.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: diskProvisioner, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	set := statefulSet("own", 3)
+	set.Spec.VolumeClaimTemplates[0].Spec.StorageClassName = ptr.To("own")
+	_, err = c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for i := range 3 {
+		var node string
+		within(t, 30*time.Second, "the scheduler has chosen a node", func(ctx context.Context) error {
+			claim, err := c.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, fmt.Sprintf("data-own-%d", i), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if node = claim.Annotations["volume.kubernetes.io/selected-node"]; node == "" {
+				return fmt.Errorf("not yet")
+			}
+			return nil
+		})
+		require.NotEqual(t, "milan", node, "claim %d", i)
+	}
+	require.NoError(t, c.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
 }
 
 func testStorageRestart(t *testing.T, w *world) {

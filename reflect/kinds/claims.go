@@ -159,6 +159,7 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 	case v.local == nil, v.remote != nil && !c.isOurs(v.local) && !c.isNeighbours(v.local):
 		return c.tidy(ctx, v)
 	case v.local.DeletionTimestamp != nil, !c.isOurs(v.local):
+		c.misplaced(v.local)
 		return nil
 	}
 	return c.provision(ctx, v)
@@ -207,6 +208,17 @@ const (
 // virtual node.
 func (c *Claims) isOurs(claim *corev1.PersistentVolumeClaim) bool {
 	return isVirtual(claim) && claim.Annotations[selectedNodeAnnotation] == c.cfg.Node
+}
+
+// misplaced records an event about a claim whose provisioner makes no volume on this virtual node,
+// for which the scheduler has chosen it nevertheless.
+func (c *Claims) misplaced(claim *corev1.PersistentVolumeClaim) {
+	by := claim.Annotations[storageProvisionerAnnotation]
+	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != "" || by == "" || isVirtual(claim) || claim.Annotations[selectedNodeAnnotation] != c.cfg.Node {
+		return
+	}
+	c.tell(claim, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		"provisioner %s makes no volumes on virtual node %s: delete the pod; where the strategy is LocalAndRemote, the next one is kept on nodes of this cluster, as this claim exists", by, c.cfg.Node))
 }
 
 // isNeighbours reports whether the claim belongs to another virtual node of the provider,

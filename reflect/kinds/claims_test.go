@@ -332,6 +332,19 @@ func TestClaimsOfOthersAreLeft(t *testing.T) {
 	}
 }
 
+// TestClaimsThatTheSchedulerHasMisplaced: a claim of another class that was scheduled here says why
+// it waits.
+func TestClaimsThatTheSchedulerHasMisplaced(t *testing.T) {
+	s := storageSite(t, fast)
+	s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
+		c.Annotations[storageProvisionerAnnotation] = "example.com/disk"
+	}))
+	s.startClaims(t)
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+	require.Contains(t, <-s.events.Events, "ProvisioningFailed provisioner example.com/disk makes no volumes on virtual node milan")
+	s.nothingWritten(t)
+}
+
 func TestNoStorageIsOffered(t *testing.T) {
 	s := storageSite(t)
 	s.home.PrependReactor("patch", "persistentvolumeclaims", s.patchAtHome)

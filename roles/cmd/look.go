@@ -80,6 +80,7 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 		r.namespaces(ctx)
 	}
 	r.pods(ctx)
+	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings, r.budgets)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
@@ -355,12 +356,33 @@ func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodT
 	return template, nil
 }
 
-// warnings reads the events about pods whose status has no cause.
+// claims reads the claims that pods may wait for, and the classes of the cluster.
+func (r *reading) claims(ctx context.Context) {
+	namespaces := r.snap.Claiming()
+	if len(namespaces) == 0 {
+		return
+	}
+	classes, err := r.to.kube.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	r.note(report.ReadClaims, err, func() {
+		for i := range classes.Items {
+			r.snap.Classes = append(r.snap.Classes, &classes.Items[i])
+		}
+	})
+	r.snap.Claims = map[string][]corev1.PersistentVolumeClaim{}
+	for _, namespace := range namespaces {
+		list, err := r.to.kube.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+		r.note(report.ReadClaims, err, func() { r.snap.Claims[namespace] = list.Items })
+	}
+}
+
+// warnings reads the events about pods whose status has no cause, and about claims.
 func (r *reading) warnings(ctx context.Context) {
-	selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning}).String()
-	for _, namespace := range r.snap.Unexplained() {
-		list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
-		r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
+	for kind, namespaces := range map[string][]string{"Pod": r.snap.Unexplained(), "PersistentVolumeClaim": r.snap.Claiming()} {
+		selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": kind, "type": corev1.EventTypeWarning}).String()
+		for _, namespace := range namespaces {
+			list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
+			r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
+		}
 	}
 }
 

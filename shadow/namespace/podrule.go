@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
@@ -25,7 +27,10 @@ type PodRule struct {
 	Offloadings offloadinglisters.NamespaceOffloadingLister
 	// Namespaces has at least the offloaded ones.
 	Namespaces corelisters.NamespaceLister
-	// Liqo and Kube confirm what the listers do not have.
+	// Classes has all classes of this cluster once ClassesSynced reports true.
+	Classes       storagelisters.StorageClassLister
+	ClassesSynced func() bool
+	// Liqo and Kube confirm what the listers do not have. Kube reads the claims of pods.
 	Liqo versioned.Interface
 	Kube kubernetes.Interface
 	// OwnNamespace is the namespace that liqod runs in: its pods are left alone.
@@ -77,7 +82,10 @@ func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	if offloading != nil {
 		spec = offloading.Spec
 	}
-	want, err := rules.Offload(&pod, spec.PodOffloadingStrategy, spec.ClusterSelector)
+	want, err := r.placed(ctx, req.Namespace, &pod, &spec)
+	if errors.As(err, &unreadable{}) {
+		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
+	}
 	if err != nil {
 		return serve.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
 	}

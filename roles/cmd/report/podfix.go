@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -35,6 +36,9 @@ func (c *checker) podFix(pod placedPod) string {
 	case podRefused:
 		return c.refusedFix(pod, edit)
 	case podWaiting:
+		if pod.verdict.pvc != "" {
+			return c.claimFix(pod)
+		}
 		return c.waitingFix(pod, describe)
 	}
 	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
@@ -110,14 +114,36 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 	return describe
 }
 
-// claimsOf are the names of the claims that the volumes of a pod name.
-func claimsOf(pod *corev1.Pod) (names []string) {
-	for _, v := range pod.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
+// claimFix is about pods that wait for a claim.
+func (c *checker) claimFix(pod placedPod) string {
+	kubectl, claim := "kubectl -n "+pod.Namespace, pod.verdict.pvc
+	switch pod.verdict.reason {
+	case reasonClaimMissing:
+		return fmt.Sprintf("%s get pvc\nCreate the claim, or correct its name in the pod.", kubectl)
+	case reasonClaimClassMissing:
+		return fmt.Sprintf("%s delete pvc %s\nand create it with a class that exists; the class of a claim cannot change. The classes:\nkubectl get storageclasses", kubectl, claim)
+	case reasonClaimNeedsOwnNode:
+		again := fmt.Sprintf("%s delete pod %s\nIts controller creates it again, and the webhook of liqod keeps it on nodes of this cluster.", kubectl, pod.Name)
+		if o := c.offloadingOf(pod.Namespace); o != nil && o.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote {
+			return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, again)
+		}
+		return again
+	}
+	fix := fmt.Sprintf("%s describe pvc %s\nshows its class and its events.", kubectl, claim)
+	if peer := c.providerOf(cmp.Or(pod.Spec.NodeName, c.selectedNode(pod.Namespace, claim))); peer != "" {
+		fix += fmt.Sprintf(" Its volume is made in cluster %s, whose quotas and classes apply:\n%s status %s", peer, c.Program, peer)
+	}
+	return fix
+}
+
+// selectedNode returns the node that the scheduler has chosen for a claim.
+func (s *Snapshot) selectedNode(namespace, claim string) string {
+	for i := range s.Claims[namespace] {
+		if c := &s.Claims[namespace][i]; c.Name == claim {
+			return c.Annotations[selectedNodeAnnotation]
 		}
 	}
-	return names
+	return ""
 }
 
 // closedFix is about a pod whose affinity admits virtual nodes that get no more pods, and no

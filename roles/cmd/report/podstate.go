@@ -8,9 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // podState is how far a pod has come.
@@ -52,6 +55,8 @@ type podVerdict struct {
 	state           podState
 	level           Level
 	reason, message string
+	// pvc is the claim that the pod waits for, if that is the cause.
+	pvc string
 	// silent says that the status of the pod has no cause.
 	silent bool
 }
@@ -90,7 +95,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	case pod.Status.Phase == corev1.PodPending && pod.Status.Reason != "":
 		return s.withheld(pod)
 	case ready != nil && ready.Reason == corev1.PodReasonUnschedulable:
-		return podVerdict{state: podUnschedulable, level: Problem, reason: ready.Reason, message: ready.Message}
+		return s.claimed(pod, podVerdict{state: podUnschedulable, level: Problem, reason: ready.Reason, message: ready.Message})
 	case ready != nil && (ready.Reason == reasonNodeNotReady || ready.Reason == reasonNetworkUnavailable):
 		return podVerdict{state: podNotReady, level: Problem, reason: ready.Reason, message: ready.Message}
 	}
@@ -118,12 +123,12 @@ func (s *Snapshot) unscheduled(pod *corev1.Pod) podVerdict {
 	scheduled := PodCondition(pod, corev1.PodScheduled)
 	switch {
 	case scheduled == nil || scheduled.Status != corev1.ConditionFalse:
-		return s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasonNotScheduled,
-			message: "no scheduler has given it a node", silent: true})
+		return s.claimed(pod, s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasonNotScheduled,
+			message: "no scheduler has given it a node", silent: true}))
 	case scheduled.Reason == corev1.PodReasonSchedulingGated:
 		return podVerdict{state: podWaiting, level: OK, reason: scheduled.Reason, message: scheduled.Message}
 	}
-	return podVerdict{state: podWaiting, level: Problem, reason: scheduled.Reason, message: scheduled.Message}
+	return s.claimed(pod, podVerdict{state: podWaiting, level: Problem, reason: scheduled.Reason, message: scheduled.Message})
 }
 
 // withheld judges a pod that is on a virtual node, and that the provider does not have.
@@ -246,12 +251,12 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// warning is the newest warning about a pod, or nil.
-func (s *Snapshot) warning(pod *corev1.Pod) *corev1.Event {
+// warning is the newest warning about a pod or a claim, or nil.
+func (s *Snapshot) warning(obj metav1.Object) *corev1.Event {
 	var last *corev1.Event
 	for i := range s.Events {
 		e := &s.Events[i]
-		if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Namespace != pod.Namespace || e.InvolvedObject.Name != pod.Name || e.InvolvedObject.UID != pod.UID {
+		if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Namespace != obj.GetNamespace() || e.InvolvedObject.Name != obj.GetName() || e.InvolvedObject.UID != obj.GetUID() {
 			continue
 		}
 		if last == nil || eventTime(e).After(eventTime(last)) {
@@ -279,4 +284,122 @@ func (s *Snapshot) Unexplained() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// Claiming returns the namespaces of pods that wait, and that have claims.
+func (s *Snapshot) Claiming() []string {
+	found := map[string]bool{}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if len(claimsOf(pod)) == 0 || ended(pod) || !s.concerns(pod) {
+			continue
+		}
+		if state := s.judge(pod).state; state == podWaiting || state == podUnschedulable {
+			found[pod.Namespace] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// claimed gives a verdict on a waiting pod the cause that one of its claims has, if there is one.
+func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
+	c := s.claimCause(pod)
+	if c == nil {
+		return v
+	}
+	v.state, v.reason, v.message, v.pvc, v.silent = podWaiting, c.reason, fmt.Sprintf("PersistentVolumeClaim %s %s", c.pvc, c.message), c.pvc, false
+	if v.level = s.overdue(pod.CreationTimestamp.Time); v.level != OK && !c.passing {
+		v.level = Problem
+	}
+	return v
+}
+
+// Reasons for which a pod waits for one of its claims. A claim with a warning has the reason of that.
+const (
+	reasonClaimMissing      = "ClaimMissing"
+	reasonClaimLost         = "ClaimLost"
+	reasonClaimPending      = "ClaimPending"
+	reasonClaimClassMissing = "StorageClassMissing"
+	reasonClaimNeedsOwnNode = "ClaimNeedsOwnNode"
+)
+
+// selectedNodeAnnotation on a claim names the node that the scheduler has chosen for its pod.
+const selectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+
+// recent is the age up to which a warning about a claim counts.
+const recent = time.Hour
+
+// claimCause is why a claim keeps its pod from running.
+type claimCause struct {
+	pvc, reason, message string
+	// passing says that it may end by itself.
+	passing bool
+}
+
+// claimCause returns the first of a pod's claims that keeps it from running, or nil. It is nil for
+// claims that could not be read.
+func (s *Snapshot) claimCause(pod *corev1.Pod) *claimCause {
+	claims, read := s.Claims[pod.Namespace]
+	if !read {
+		return nil
+	}
+	for _, name := range claimsOf(pod) {
+		i := slices.IndexFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == name })
+		if i < 0 {
+			return &claimCause{pvc: name, reason: reasonClaimMissing, message: "does not exist"}
+		}
+		if c := s.causeOf(pod, &claims[i]); c != nil {
+			c.pvc = name
+			return c
+		}
+	}
+	return nil
+}
+
+func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *claimCause {
+	class := rules.ClaimClass(pvc, s.Classes)
+	of := fmt.Sprintf("(class %q)", class)
+	own, _ := rules.OnOwnNodesOnly(pvc, nil, s.Classes)
+	node := cmp.Or(pod.Spec.NodeName, pvc.Annotations[selectedNodeAnnotation])
+	virtual, bound := s.providerOf(node) != "", pvc.Status.Phase == corev1.ClaimBound
+	known := slices.IndexFunc(s.Classes, func(c *storagev1.StorageClass) bool { return c.Name == class })
+	if len(s.Classes) > 0 && virtual && own {
+		return &claimCause{reason: reasonClaimNeedsOwnNode, message: fmt.Sprintf(
+			"%s has its volume on nodes of this cluster only, and the scheduler has chosen virtual node %s of cluster %s", of, node, s.providerOf(node))}
+	}
+	switch e := s.warning(pvc); {
+	case bound:
+		return nil
+	case pvc.Status.Phase == corev1.ClaimLost:
+		return &claimCause{reason: reasonClaimLost, message: of + " has lost its volume " + pvc.Spec.VolumeName}
+	case e != nil && s.Taken.Sub(eventTime(e)) < recent:
+		return &claimCause{reason: e.Reason, message: of + ": " + e.Message}
+	case class == "" && pvc.Spec.VolumeName == "" && len(s.Classes) > 0:
+		return &claimCause{reason: reasonClaimClassMissing, message: "names no class, and this cluster has no default one: it waits for a volume that somebody makes"}
+	case known < 0 && len(s.Classes) > 0:
+		return &claimCause{reason: reasonClaimClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
+	case known >= 0 && node == "" && waitsForPod(s.Classes[known]):
+		return nil // the pod has no node: the claim is not the cause
+	case known >= 0 && virtual:
+		return &claimCause{passing: true, reason: reasonClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
+	}
+	return &claimCause{passing: true, reason: reasonClaimPending, message: of + " waits for its volume"}
+}
+
+// waitsForPod reports whether claims of a class get their volume once a pod has a node.
+func waitsForPod(class *storagev1.StorageClass) bool {
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// claimsOf are the names of the claims that a pod uses.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, pod.Name+"-"+v.Name)
+		}
+	}
+	return names
 }

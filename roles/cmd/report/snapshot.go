@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -43,6 +44,7 @@ const (
 	ReadBudgets         = "PodDisruptionBudgets"
 	ReadControllers     = "ReplicaSets, StatefulSets and Jobs"
 	ReadEvents          = "Events"
+	ReadClaims          = "PersistentVolumeClaims and StorageClasses"
 )
 
 // Roles that an installation has, by their labels and the names of their Leases.
@@ -108,7 +110,10 @@ type Snapshot struct {
 	Templates map[types.UID]corev1.PodTemplateSpec
 	// Budgets are read while a virtual node is being removed.
 	Budgets []policyv1.PodDisruptionBudget
-	// Events are warnings about pods in the namespaces that Unexplained returns.
+	// Claims are those of the namespaces that Claiming returns, Classes all of the cluster.
+	Claims  map[string][]corev1.PersistentVolumeClaim
+	Classes []*storagev1.StorageClass
+	// Events are warnings about pods in the namespaces that Unexplained returns, and about Claims.
 	Events []corev1.Event
 
 	// Unread says of what could not be read why.

@@ -34,6 +34,7 @@ var reads = []struct {
 	{ReadOffloadings, []string{"namespaceoffloadings.offloading.liqo.io"}},
 	{ReadPods, []string{"pods"}},
 	{ReadControllers, []string{"replicasets.apps", "statefulsets.apps", "jobs.batch"}},
+	{ReadClaims, []string{"persistentvolumeclaims", "storageclasses.storage.k8s.io"}},
 	{ReadEvents, []string{"events"}},
 	{ReadBudgets, []string{"poddisruptionbudgets.policy"}},
 	{ReadDaemonSets, []string{"daemonsets.apps"}},

@@ -1,0 +1,128 @@
+package report
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// TestPodsThatWaitForClaims follows a waiting pod to its claim, and the claim to its class, node and
+// provider. Each fix names the object to act on.
+func TestPodsThatWaitForClaims(t *testing.T) {
+	t.Parallel()
+	class := func(name, provisioner string) *storagev1.StorageClass {
+		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
+	}
+	usual := class("local-path", "rancher.io/local-path")
+	usual.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	at := func(name, node string) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c", Annotations: map[string]string{}}}
+		if name != "" {
+			c.Spec.StorageClassName = &name
+		}
+		if node != "" {
+			c.Annotations[selectedNodeAnnotation] = node
+		}
+		c.Status.Phase = corev1.ClaimPending
+		return c
+	}
+	for name, tc := range map[string]struct {
+		claim    *corev1.PersistentVolumeClaim
+		node     string // of the pod; there it is unschedulable
+		event    string // about the claim
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		classes  []*storagev1.StorageClass
+		age      time.Duration
+		level    Level
+		state    string
+		why      string
+		fix      string
+	}{
+		"missing": {level: Problem, state: "ClaimMissing", why: "PersistentVolumeClaim data does not exist", fix: "kubectl -n shop get pvc\n"},
+		"of own nodes, on a virtual one": {claim: at("", "milan"), level: Problem, state: "ClaimNeedsOwnNode",
+			why: `PersistentVolumeClaim data (class "local-path") has its volume on nodes of this cluster only, and the scheduler has chosen virtual node milan of cluster milan`,
+			fix: "kubectl -n shop delete pod one\n"},
+		"the same, Remote": {claim: at("local-path", "milan"), strategy: offloadingv1beta1.PodsRemote, level: Problem, state: "ClaimNeedsOwnNode",
+			fix: "liqod offload namespace shop --pod-offloading-strategy LocalAndRemote\nkubectl -n shop delete pod one\n"},
+		"bound, its pod in the provider": {claim: func() *corev1.PersistentVolumeClaim {
+			c := at("local-path", "")
+			c.Status.Phase, c.Spec.VolumeName = corev1.ClaimBound, "v"
+			return c
+		}(), node: "milan", level: Problem, state: "ClaimNeedsOwnNode", fix: "kubectl -n shop delete pod one\n"},
+		"refused by the provider": {claim: at("liqo", "milan"), event: "cluster milan refuses it: exceeded quota: storage", level: Problem, state: "ProvisioningFailed",
+			why: `PersistentVolumeClaim data (class "liqo"): cluster milan refuses it: exceeded quota: storage`, fix: "kubectl -n shop describe pvc data\nshows its class and its events. Its volume is made in cluster milan, whose quotas and classes apply:\nliqod status milan"},
+		"of no class that exists": {claim: at("gone", ""), level: Problem, state: "StorageClassMissing",
+			why: `PersistentVolumeClaim data has the class "gone", which does not exist: it waits for a volume that somebody makes`, fix: "kubectl -n shop delete pvc data\n"},
+		"of no class": {claim: at("", ""), classes: []*storagev1.StorageClass{class("liqo", "liqo.io/storage")}, level: Problem, state: "StorageClassMissing",
+			why: "PersistentVolumeClaim data names no class, and this cluster has no default one: it waits for a volume that somebody makes", fix: "kubectl get storageclasses"},
+		"being made in the provider": {claim: at("liqo", "milan"), age: 2 * time.Minute, level: Warning, state: "ClaimPending",
+			why: `PersistentVolumeClaim data (class "liqo") waits for its volume in cluster milan`, fix: "kubectl -n shop describe pvc data\n"},
+		"being made here":   {claim: at("local-path", "rome-1"), age: time.Second, level: OK, state: "ClaimPending", why: `PersistentVolumeClaim data (class "local-path") waits for its volume`},
+		"waits for its pod": {claim: at("local-path", ""), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
+		"bound, its pod at home": {claim: func() *corev1.PersistentVolumeClaim {
+			c := at("local-path", "")
+			c.Status.Phase = corev1.ClaimBound
+			return c
+		}(), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
+		"lost": {claim: func() *corev1.PersistentVolumeClaim {
+			c := at("local-path", "")
+			c.Status.Phase, c.Spec.VolumeName = corev1.ClaimLost, "v"
+			return c
+		}(), level: Problem, state: "ClaimLost", why: `PersistentVolumeClaim data (class "local-path") has lost its volume v`, fix: "kubectl -n shop describe pvc data\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			if tc.age == 0 {
+				tc.age = time.Hour
+			}
+			p := corev1.Pod{}
+			p.Namespace, p.Name, p.CreationTimestamp, p.Spec.NodeName = "shop", "one", ago(tc.age), tc.node
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+			unplaced("0/3 nodes")(&p.Status)
+			if tc.node != "" {
+				p.Status.Conditions[0].Type = corev1.PodReady
+			}
+			s.Pods = []corev1.Pod{p}
+			require.Equal(t, []string{"shop"}, s.Claiming())
+			if tc.strategy != "" {
+				s.Offloadings[0].Spec.PodOffloadingStrategy = tc.strategy
+			}
+			if s.Classes = tc.classes; tc.classes == nil {
+				s.Classes = []*storagev1.StorageClass{usual, class("liqo", "liqo.io/storage")}
+			}
+			s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": nil}
+			if tc.claim != nil {
+				s.Claims["shop"] = append(s.Claims["shop"], *tc.claim)
+			}
+			if tc.event != "" {
+				s.Events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "ProvisioningFailed", Message: tc.event, LastTimestamp: ago(time.Minute),
+					InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: "c"}}}
+			}
+			got := s.PodsOf("shop")[0]
+			require.Equal(t, tc.level, got.Level)
+			require.Equal(t, tc.state, got.State)
+			if tc.why != "" {
+				require.Equal(t, tc.why, got.Why)
+			}
+			c := &checker{Snapshot: s}
+			require.Contains(t, c.podFix(c.workloads()[0]), tc.fix)
+		})
+	}
+}
+
+// TestClaimsThatAreNotRead: without the claims the scheduler's words stand.
+func TestClaimsThatAreNotRead(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	p := broken(s, "db-0", "", unplaced("0/3 nodes"))
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	pods := s.PodsOf("shop")
+	require.Equal(t, "Unschedulable", pods[len(pods)-1].State)
+}

@@ -1,0 +1,148 @@
+package namespace
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/serve"
+)
+
+// claimRule is a PodRule for namespace web. The cluster has a default class, the virtual class, and
+// claims of both.
+func claimRule(t *testing.T, strategy offloadingv1beta1.PodOffloadingStrategy) (PodRule, *fake.Clientset) {
+	t.Helper()
+	index := func(objects ...any) cache.Indexer {
+		i := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		for _, o := range objects {
+			require.NoError(t, i.Add(o))
+		}
+		return i
+	}
+	claim := func(name, class, volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeName: volume}}
+	}
+	ns := plainNamespace("web")
+	kube := fake.NewClientset(ns, claim("own", "local-path", ""), claim("lent", "liqo", ""), claim("manual", "manual", "v"), claim("lost", "manual", "gone"),
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
+	return PodRule{
+		Offloadings: offloadinglisters.NewNamespaceOffloadingLister(index(&offloadingv1beta1.NamespaceOffloading{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: offloadingv1beta1.NamespaceOffloadingName},
+			Spec:       offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: strategy},
+		})),
+		Namespaces: corelisters.NewNamespaceLister(index(ns)),
+		Classes: storagelisters.NewStorageClassLister(index(
+			&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "rancher.io/local-path"},
+			&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: offloadingv1beta1.StorageProvisioner},
+		)),
+		ClassesSynced: func() bool { return true },
+		Liqo:          liqodfake.NewSimpleClientset(), Kube: kube, OwnNamespace: "liqod",
+	}, kube
+}
+
+func mounts(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+}
+
+func ephemeral(class *string) corev1.Volume {
+	return corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: class}}}}}
+}
+
+func created(t *testing.T, r PodRule, pod corev1.Pod) serve.Decision {
+	t.Helper()
+	raw, err := json.Marshal(&pod)
+	require.NoError(t, err)
+	return r.Decide(t.Context(), &admissionv1.AdmissionRequest{Namespace: "web", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw}})
+}
+
+// TestPodsRunWhereTheirClaimsAre: the nodes of a pod under LocalAndRemote follow from its claims.
+func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
+	t.Parallel()
+	const own, virtual, either = `"operator":"NotIn"`, `"operator":"In"`, "either"
+	class := "liqo"
+	for name, tc := range map[string]struct {
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		class    string
+		selects  map[string]string
+		volumes  []corev1.Volume
+		want     string // of the node affinity; empty: nothing is changed
+		reads    int
+	}{
+		"no volumes":                      {want: either},
+		"no claim":                        {volumes: []corev1.Volume{{Name: "x"}}, want: either},
+		"of own nodes":                    {volumes: []corev1.Volume{mounts("own")}, want: own, reads: 1},
+		"of the virtual class":            {volumes: []corev1.Volume{mounts("lent")}, want: either, reads: 1},
+		"of both":                         {volumes: []corev1.Volume{mounts("lent"), mounts("own")}, want: own, reads: 2},
+		"of a volume that people made":    {volumes: []corev1.Volume{mounts("manual")}, want: own, reads: 2},
+		"of a volume that is gone":        {volumes: []corev1.Volume{mounts("lost")}, want: either, reads: 2},
+		"not there yet":                   {volumes: []corev1.Volume{mounts("later")}, want: either, reads: 1},
+		"ephemeral":                       {volumes: []corev1.Volume{ephemeral(nil)}, want: own},
+		"ephemeral, of the virtual class": {volumes: []corev1.Volume{ephemeral(&class)}, want: either},
+		"Remote":                          {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own")}, want: virtual},
+		"Local":                           {strategy: offloadingv1beta1.PodsLocal, volumes: []corev1.Volume{mounts("own")}},
+		"its author knows":                {selects: map[string]string{"liqo.io/type": "virtual-node"}, volumes: []corev1.Volume{mounts("own")}, want: either},
+		"class liqo":                      {class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("own")}, want: virtual},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tc.strategy == "" {
+				tc.strategy = offloadingv1beta1.PodsLocalAndRemote
+			}
+			r, kube := claimRule(t, tc.strategy)
+			pod := corev1.Pod{Spec: corev1.PodSpec{Volumes: tc.volumes, NodeSelector: tc.selects}}
+			if tc.class != "" {
+				pod.Spec.RuntimeClassName = &tc.class
+			}
+			answer := created(t, r, pod)
+			require.True(t, answer.Allowed, answer.Message)
+			require.Len(t, kube.Actions(), tc.reads)
+			text, err := json.Marshal(answer.Patch)
+			require.NoError(t, err)
+			require.Equal(t, tc.want == own, strings.Contains(string(text), own), "%s", text)
+			require.Equal(t, tc.want == virtual, strings.Contains(string(text), virtual), "%s", text)
+			require.Equal(t, tc.want == virtual || tc.want == either, strings.Contains(string(text), offloadingv1beta1.VirtualNodeTaintKey), "%s", text)
+		})
+	}
+}
+
+// TestUnknownClaimsAreAskedForAgain: a pod whose claims cannot be read is not placed by chance.
+func TestUnknownClaimsAreAskedForAgain(t *testing.T) {
+	t.Parallel()
+	pod := corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts("manual")}}}
+	for name, resource := range map[string]string{"claim": "persistentvolumeclaims", "volume": "persistentvolumes"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, kube := claimRule(t, offloadingv1beta1.PodsLocalAndRemote)
+			kube.PrependReactor("get", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+			answer := created(t, r, pod)
+			require.False(t, answer.Allowed)
+			require.EqualValues(t, http.StatusServiceUnavailable, answer.Code)
+			require.Contains(t, answer.Message, "PersistentVolumeClaim manual: away")
+		})
+	}
+	t.Run("classes", func(t *testing.T) {
+		t.Parallel()
+		r, _ := claimRule(t, offloadingv1beta1.PodsLocalAndRemote)
+		r.ClassesSynced = func() bool { return false }
+		require.EqualValues(t, http.StatusServiceUnavailable, created(t, r, pod).Code)
+	})
+}

@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// volumeProvisionerAnnotation names who has made a volume, and the other two who is to make the
+// volume of a claim.
+const (
+	volumeProvisionerAnnotation    = "pv.kubernetes.io/provisioned-by"
+	claimProvisionerAnnotation     = "volume.kubernetes.io/storage-provisioner"
+	betaClaimProvisionerAnnotation = "volume.beta.kubernetes.io/storage-provisioner"
+)
+
+// ClaimClass returns the name of the class of a claim: its own, or the default of the cluster. It
+// is empty for a claim that only takes a volume that is there already.
+func ClaimClass(claim *corev1.PersistentVolumeClaim, classes []*storagev1.StorageClass) string {
+	if class, set := claim.Annotations[corev1.BetaStorageClassAnnotation]; set {
+		return class
+	}
+	if class := claim.Spec.StorageClassName; class != nil {
+		return *class
+	}
+	return DefaultStorageClass(classes)
+}
+
+// OnOwnNodesOnly reports whether a claim has its volume, or gets one, on nodes of this cluster only.
+// Only liqod makes volumes that may be elsewhere; the affinity of such a volume says where it is.
+// classes are all of this cluster. volume is the one that the claim names, nil if it is not known.
+// decided is false if only the volume can tell, because there is no such class, or somebody has
+// bound the claim to a volume of their choice.
+func OnOwnNodesOnly(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, classes []*storagev1.StorageClass) (only, decided bool) {
+	const provisioner = offloadingv1beta1.StorageProvisioner
+	name := ClaimClass(claim, classes)
+	class := slices.IndexFunc(classes, func(c *storagev1.StorageClass) bool { return c.Name == name })
+	ours := claim.Annotations[claimProvisionerAnnotation] == provisioner || claim.Annotations[betaClaimProvisionerAnnotation] == provisioner ||
+		class >= 0 && classes[class].Provisioner == provisioner
+	switch bound := claim.Spec.VolumeName; {
+	case volume != nil:
+		ours = volume.Annotations[volumeProvisionerAnnotation] == provisioner
+	case bound != "" && ours && bound != "pvc-"+string(claim.UID), bound != "" && !ours && class < 0:
+		return false, false
+	}
+	return !ours, true
+}
+
+// KeepHome returns the pod as it is to be created if one of its claims has its volume on own nodes:
+// only on these, in addition to what the pod itself requires. It leaves alone the pods that Offload
+// leaves alone, and never changes its argument.
+func KeepHome(pod *corev1.Pod) (*corev1.Pod, error) {
+	if placed(pod) {
+		return pod, nil
+	}
+	out := pod.DeepCopy()
+	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{ownNodes()})
+}
+
+// AsksForVirtualNodes reports whether a pod admits virtual nodes only, by its node selector or its
+// affinity: its author knows where it is to run.
+func AsksForVirtualNodes(pod *corev1.Pod) bool {
+	if pod.Spec.NodeSelector[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode {
+		return true
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	virtual := typeTerm(corev1.NodeSelectorOpIn)
+	return !slices.ContainsFunc(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms,
+		func(t corev1.NodeSelectorTerm) bool { return !implies(t, virtual) })
+}
