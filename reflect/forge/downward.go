@@ -22,25 +22,8 @@ const (
 )
 
 // fieldRefs calls visit for each reference of spec to a field of the pod itself. owner names the
-// container or volume, and item the variable or file. A test compares the places with the types
-// of the API.
+// container or volume, and item the variable or file.
 func fieldRefs(spec *corev1.PodSpec, visit func(owner, item string, ref *corev1.ObjectFieldSelector)) {
-	env := func(container string, vars []corev1.EnvVar) {
-		for i := range vars {
-			if from := vars[i].ValueFrom; from != nil && from.FieldRef != nil {
-				visit(container, vars[i].Name, from.FieldRef)
-			}
-		}
-	}
-	for i := range spec.InitContainers {
-		env(spec.InitContainers[i].Name, spec.InitContainers[i].Env)
-	}
-	for i := range spec.Containers {
-		env(spec.Containers[i].Name, spec.Containers[i].Env)
-	}
-	for i := range spec.EphemeralContainers {
-		env(spec.EphemeralContainers[i].Name, spec.EphemeralContainers[i].Env)
-	}
 	files := func(volume string, items []corev1.DownwardAPIVolumeFile) {
 		for i := range items {
 			if items[i].FieldRef != nil {
@@ -48,20 +31,22 @@ func fieldRefs(spec *corev1.PodSpec, visit func(owner, item string, ref *corev1.
 			}
 		}
 	}
-	for i := range spec.Volumes {
-		v := &spec.Volumes[i]
-		if v.DownwardAPI != nil {
-			files(v.Name, v.DownwardAPI.Items)
-		}
-		if v.Projected == nil {
-			continue
-		}
-		for _, s := range v.Projected.Sources {
+	eachSource(spec, func(owner, item string, source any) {
+		switch s := source.(type) {
+		case *corev1.EnvVarSource:
+			if s.FieldRef != nil {
+				visit(owner, item, s.FieldRef)
+			}
+		case *corev1.VolumeSource:
 			if s.DownwardAPI != nil {
-				files(v.Name, s.DownwardAPI.Items)
+				files(owner, s.DownwardAPI.Items)
+			}
+		case *corev1.VolumeProjection:
+			if s.DownwardAPI != nil {
+				files(owner, s.DownwardAPI.Items)
 			}
 		}
-	}
+	})
 }
 
 // reference is what a path of the downward API names of the labels or annotations of a pod.
@@ -100,22 +85,27 @@ func parse(path string) (reference, bool) {
 
 // copies returns, for the references of a local pod to its own labels and annotations, the
 // annotations with their values. A reference to a key that the pod does not have needs no copy:
-// the provider may set it.
-func (o PodOptions) copies(local *corev1.Pod) map[string]string {
-	out := map[string]string{}
-	fieldRefs(&local.Spec, func(_, _ string, ref *corev1.ObjectFieldSelector) {
+// the provider may set it. The error is a *Refused for a reference to a key that stays home.
+func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, refused error) {
+	copies = map[string]string{}
+	fieldRefs(&local.Spec, func(owner, item string, ref *corev1.ObjectFieldSelector) {
 		r, ok := parse(ref.FieldPath)
 		if !ok {
 			return
 		}
-		values := without(o.marks(local, r.of))
-		if r.key == "" {
-			out[r.copy] = listed(values)
-		} else if value, has := values[r.key]; has {
-			out[r.copy] = value
+		have, skip := o.marks(local, r.of)
+		value, has := have[r.key]
+		switch {
+		case r.key == "":
+			copies[r.copy] = listed(without(have, skip))
+		case has && !slices.Contains(skip, r.key):
+			copies[r.copy] = value
+		case has && refused == nil:
+			refused = &Refused{ReasonReferenceStaysHome, fmt.Sprintf("%s of %s refers to %s, and this cluster keeps %s: remove the reference from the pod, or the key from offloading.reflection.skip and from spec.offloadingPatch of the VirtualNode",
+				item, owner, ref.FieldPath, r.key)}
 		}
 	})
-	return out
+	return copies, refused
 }
 
 // leadToCopies changes the references of spec for which the provider gets a copy.
@@ -127,23 +117,6 @@ func leadToCopies(spec *corev1.PodSpec, copies map[string]string) {
 			}
 		}
 	})
-}
-
-// referencesArrive refuses a pod with a reference to a label or annotation that stays home.
-func (o PodOptions) referencesArrive(local *corev1.Pod) error {
-	var refused error
-	fieldRefs(&local.Spec, func(owner, item string, ref *corev1.ObjectFieldSelector) {
-		r, ok := parse(ref.FieldPath)
-		if !ok || r.key == "" || refused != nil {
-			return
-		}
-		have, skip := o.marks(local, r.of)
-		if _, has := have[r.key]; has && slices.Contains(skip, r.key) {
-			refused = &Refused{ReasonReferenceStaysHome, fmt.Sprintf("%s of %s refers to %s, and this cluster keeps %s: remove the reference from the pod, or the key from offloading.reflection.skip and from spec.offloadingPatch of the VirtualNode",
-				item, owner, ref.FieldPath, r.key)}
-		}
-	})
-	return refused
 }
 
 // listed returns labels or annotations as the kubelet writes them into a file.

@@ -66,7 +66,8 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 	if err := supported(local); err != nil {
 		return nil, err
 	}
-	if err := o.referencesArrive(local); err != nil {
+	copies, err := o.copies(local)
+	if err != nil {
 		return nil, err
 	}
 	labels := o.labels(local)
@@ -79,10 +80,10 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 			Name:        local.Name,
 			Namespace:   o.RemoteNamespace,
 			Labels:      labels,
-			Annotations: o.annotations(local),
+			Annotations: o.annotations(local, copies),
 		},
 		Spec: offloadingv1beta1.ShadowPodSpec{
-			Pod:             podSpec(local, o, antiAffinity),
+			Pod:             podSpec(local, o, antiAffinity, copies),
 			LocalGeneration: local.Generation,
 
 			LocalResourceVersion: local.ResourceVersion,
@@ -136,10 +137,10 @@ func (o PodOptions) labels(local *corev1.Pod) map[string]string {
 	return out
 }
 
-func (o PodOptions) annotations(local *corev1.Pod) map[string]string {
+func (o PodOptions) annotations(local *corev1.Pod, copies map[string]string) map[string]string {
 	out := without(o.marks(local, "annotations"))
 	delete(out, offloadingv1beta1.OnProviderLossAnnotation) // about the virtual node
-	maps.Copy(out, o.copies(local))
+	maps.Copy(out, copies)
 	if len(out) == 0 {
 		return nil
 	}
@@ -162,7 +163,7 @@ const tokenVolumePrefix = "kube-api-access-"
 
 // podSpec returns the spec of the remote pod. A table in fields_test.go has the rule for
 // each field, and docs/pod-fidelity.md describes the rules for users.
-func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
+func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity, copies map[string]string) corev1.PodSpec {
 	spec, patch := *local.Spec.DeepCopy(), o.Patch
 	dropScheduling(&spec)
 	o.claimVolumes(&spec, local)
@@ -171,7 +172,7 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
-	leadToCopies(&spec, o.copies(local))
+	leadToCopies(&spec, copies)
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)

@@ -18,14 +18,15 @@ import (
 func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, bool) {
 	want := have.DeepCopy()
 	want.Labels = o.labels(local)
-	want.Annotations = o.annotations(local)
+	copies, _ := o.copies(local) // the reference of a pod that exists was there before the setting
+	want.Annotations = o.annotations(local, copies)
 	want.Spec.LocalGeneration = local.Generation
 
 	spec := &want.Spec.Pod
 	updateContainers(spec.Containers, local.Spec.Containers)
 	updateContainers(spec.InitContainers, local.Spec.InitContainers)
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
-	leadToCopies(&corev1.PodSpec{EphemeralContainers: spec.EphemeralContainers}, o.copies(local))
+	leadToCopies(&corev1.PodSpec{EphemeralContainers: spec.EphemeralContainers}, copies)
 	spec.Tolerations = addTolerations(spec.Tolerations, forgeTolerations(local, o.Patch))
 	spec.ActiveDeadlineSeconds = clone(local.Spec.ActiveDeadlineSeconds)
 	spec.TerminationGracePeriodSeconds = clone(local.Spec.TerminationGracePeriodSeconds)
