@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -21,6 +22,8 @@ import (
 type reflection struct {
 	lease *lease.Runner
 	make  func() *engine.Engine
+	// resting is an engine that never runs.
+	resting *engine.Engine
 	// forget drops the state of the tracker about the loops of a stopped engine.
 	forget func()
 
@@ -29,7 +32,7 @@ type reflection struct {
 }
 
 func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate func() error,
-	tenant externalversions.SharedInformerFactory, offloaded *engine.Follower) (*reflection, error) {
+	tenant externalversions.SharedInformerFactory, offloaded *engine.Follower, settled func(namespace, resource, name string)) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
 		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
@@ -52,8 +55,9 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
 		Kinds: choices(settings.Reflection), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
+		Settled: settled,
 	}
-	return &reflection{lease: runner, make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
+	return &reflection{lease: runner, resting: engine.New(cfg), make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
 		for _, name := range engine.LoopNames(cfg.Kinds) {
 			v.env.Tracker.Forget(name)
 		}
@@ -101,6 +105,17 @@ func (r *reflection) reflects() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engine != nil
+}
+
+// behind is engine.Engine.Behind, by reads while another process reflects.
+func (r *reflection) behind(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error) {
+	r.mu.Lock()
+	e := r.engine
+	r.mu.Unlock()
+	if e == nil {
+		return r.resting.BehindLive(ctx, namespace, remote, named, existed)
+	}
+	return e.Behind(ctx, namespace, named, existed)
 }
 
 // resync enqueues all objects, if this process reflects the shared kinds now.

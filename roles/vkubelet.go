@@ -314,14 +314,18 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, Log: v.env.Log,
 		OnOpen: func() {
-			pods.Resync()
 			shared.resync()
+			pods.Resync()
 			claims.Resync()
 		},
 	})
 	v.holdPods(local.Core().V1().Pods().Informer())
 	defer v.holdPods(nil)
 	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, offloaded); err != nil {
+		return err
+	}
+	if shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, offloaded,
+		func(namespace, resource, name string) { pods.Settled(namespace, resource, name) }); err != nil {
 		return err
 	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
@@ -331,7 +335,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
-		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
+		HostIPs: v.addresses, Behind: shared.behind, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
 		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, Silent: check.Silent, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
@@ -341,10 +345,6 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	}
 	v.onRemap(vn.Spec.ClusterID, pods.Resync)
 	defer v.onRemap("", nil)
-	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, offloaded)
-	if err != nil {
-		return err
-	}
 	losses, namespaces, err := v.newLosses(local)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func TestFull(t *testing.T) {
 		run  func(*testing.T, *fullWorld)
 	}{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
-		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures},
+		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures}, {"what a pod names", fullNamed},
 		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop}, {"storage", fullStorage},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 		{"node failure controller", fullNodeFailure},

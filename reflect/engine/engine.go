@@ -58,6 +58,10 @@ type Config struct {
 	Log      *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
+	// Settled is called when a copy follows its object again, with the namespace and name of
+	// the object; with the name "" when the objects of a kind in a namespace are known. nil:
+	// nothing is called.
+	Settled func(namespace, resource, name string)
 }
 
 // Engine reflects the objects of all offloaded namespaces to one provider. Run may be
@@ -265,6 +269,7 @@ func (e *Engine) open(ctx context.Context, local, remote string) *space {
 		wg.Go(func() {
 			if cache.WaitForCacheSync(ctx.Done(), synced) {
 				r.enqueue(local)
+				e.settled(local, r.resource(), "")
 			}
 		})
 	}

@@ -102,7 +102,7 @@ type Kind[L, R Object] struct {
 	Local  func(Factories) cache.SharedIndexInformer
 	Reader func(c Clients, namespace string) store.Getter[L]
 	// Remote is the informer of the kind in the provider, Writer its client, and List
-	// lists it.
+	// lists it; it lists a kind that is the same in both clusters in the consumer, too.
 	Remote func(Factories) cache.SharedIndexInformer
 	Writer func(c Clients, namespace string) Writer[R]
 	List   func(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error)
@@ -182,6 +182,7 @@ type Description interface {
 // reflector runs one kind.
 type reflector interface {
 	name() string
+	resource() string
 	// open registers handlers with the informers of a namespace, which are not started
 	// yet. synced reports whether the handlers have received the initial lists.
 	open(s *space) (synced func() bool, err error)
@@ -191,6 +192,10 @@ type reflector interface {
 	// enqueue enqueues all objects of a local namespace, or of all namespaces if namespace
 	// is everywhere.
 	enqueue(namespace string)
+	// behind and behindLive return, for the objects of the kind, what the methods of Engine
+	// with these names return.
+	behind(ctx context.Context, namespace string, n forge.Named, existed time.Time) (name string, is bool, err error)
+	behindLive(ctx context.Context, s *space, n forge.Named, existed time.Time) (name string, is bool, err error)
 	run(ctx context.Context) error
 }
 

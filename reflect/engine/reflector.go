@@ -51,6 +51,8 @@ type stores[R Object] struct {
 	local  cache.Store
 	remote *store.Store[R]
 	synced func() bool
+	// changes has the objects that have changed and whose copy is not known to follow.
+	changes *changes
 }
 
 type note struct {
@@ -84,7 +86,8 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 	if !ok {
 		return nil // the VirtualNodes are being deleted, and without them the skipped keys are unknown
 	}
-	left := r.hasLeft(key) // read before the cache, which is updated before the handler is called
+	change := st.changes.of(key.Name) // read before the caches, as left
+	left := r.hasLeft(key)            // read before the cache, which is updated before the handler is called
 	v := view[L, R]{key: key, stores: st, scope: scope, local: store.Cached[L](st.local, key)}
 	var gone L
 	v.left = left && v.local == gone
@@ -98,7 +101,9 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, v, w)
+	err = r.apply(ctx, v, w)
+	r.settle(v, change, err)
+	return err
 }
 
 // wish is the desired object in the provider and the warning for its owner.
@@ -255,25 +260,29 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 		return nil, fmt.Errorf("indexing for %s: %w", r.name(), err)
 	}
 	clients := r.engine.cfg.Remote
-	st := &stores[R]{space: s, local: local.GetStore(), remote: store.New(r.Resource, remote, r.engine.cfg.Clock,
+	st := &stores[R]{space: s, local: local.GetStore(), changes: newChanges(), remote: store.New(r.Resource, remote, r.engine.cfg.Clock,
 		func(namespace string) store.API[R] { return r.Writer(clients, namespace) })}
 	var registered []cache.ResourceEventHandlerRegistration
 	var errs []error
 	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
 		registered, errs = append(registered, reg), append(errs, err)
 	}
+	changed := func(name string) {
+		st.changes.add(name)
+		r.add(s.local, name)
+	}
 	// An update enqueues its key once, because the name and the affected keys of an object are
 	// constant. With two calls an idle worker could sync the object twice.
 	watch(local.AddEventHandler(store.Handler[L]{
-		Set: func(_, o L) { r.add(s.local, o.GetName()) },
+		Set: func(_, o L) { changed(o.GetName()) },
 		Gone: func(o L, missed bool) {
 			if !missed {
 				r.sawLeave(loop.Key{Namespace: s.local, Name: o.GetName()})
 			}
-			r.add(s.local, o.GetName())
+			changed(o.GetName())
 		},
 	}))
-	watch(st.remote.On(store.Each(func(o R) { r.add(s.local, r.localName(o.GetName(), s.scope.ObjectOptions)) })))
+	watch(st.remote.On(store.Each(func(o R) { changed(r.localName(o.GetName(), s.scope.ObjectOptions)) })))
 	for _, related := range r.Related {
 		watch(related.Informer(s.home).AddEventHandler(store.Each(func(obj any) {
 			for _, key := range related.Keys(obj, local.GetIndexer()) {

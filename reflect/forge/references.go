@@ -1,6 +1,10 @@
 package forge
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // eachSource calls visit with each part of spec from which a container gets values or files: a
 // pointer to an EnvFromSource, EnvVarSource, VolumeSource or VolumeProjection. owner names the
@@ -33,5 +37,93 @@ func eachSource(spec *corev1.PodSpec, visit func(owner, item string, source any)
 				visit(v.Name, "", &v.Projected.Sources[j])
 			}
 		}
+	}
+}
+
+// Named is an object of the namespace of a pod.
+type Named struct {
+	Kind, Name string
+	// Optional is true if the pod may start without the object.
+	Optional bool
+}
+
+// NamedBy returns the ConfigMaps and Secrets that spec names, each once.
+func NamedBy(spec *corev1.PodSpec) []Named {
+	var out namedObjects
+	for i := range spec.ImagePullSecrets {
+		out.put("Secret", spec.ImagePullSecrets[i].Name, nil)
+	}
+	eachSource(spec, func(_, _ string, source any) {
+		switch s := source.(type) {
+		case *corev1.EnvFromSource:
+			if r := s.ConfigMapRef; r != nil {
+				out.put("ConfigMap", r.Name, r.Optional)
+			}
+			if r := s.SecretRef; r != nil {
+				out.put("Secret", r.Name, r.Optional)
+			}
+		case *corev1.EnvVarSource:
+			if r := s.ConfigMapKeyRef; r != nil {
+				out.put("ConfigMap", r.Name, r.Optional)
+			}
+			if r := s.SecretKeyRef; r != nil {
+				out.put("Secret", r.Name, r.Optional)
+			}
+		case *corev1.VolumeProjection:
+			if r := s.ConfigMap; r != nil {
+				out.put("ConfigMap", r.Name, r.Optional)
+			}
+			if r := s.Secret; r != nil {
+				out.put("Secret", r.Name, r.Optional)
+			}
+		case *corev1.VolumeSource:
+			out.ofVolume(s)
+		}
+	})
+	return out
+}
+
+type namedObjects []Named
+
+func (n *namedObjects) put(kind, name string, optional *bool) {
+	mayLack := optional != nil && *optional
+	i := slices.IndexFunc(*n, func(have Named) bool { return have.Kind == kind && have.Name == name })
+	switch {
+	case name == "":
+	case i < 0:
+		*n = append(*n, Named{kind, name, mayLack})
+	default:
+		(*n)[i].Optional = (*n)[i].Optional || mayLack
+	}
+}
+
+func (n *namedObjects) ofVolume(v *corev1.VolumeSource) {
+	var secret *corev1.LocalObjectReference
+	switch {
+	case v.ConfigMap != nil:
+		n.put("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
+	case v.Secret != nil:
+		n.put("Secret", v.Secret.SecretName, v.Secret.Optional)
+	case v.AzureFile != nil:
+		n.put("Secret", v.AzureFile.SecretName, nil)
+	case v.CSI != nil:
+		secret = v.CSI.NodePublishSecretRef
+	case v.CephFS != nil:
+		secret = v.CephFS.SecretRef
+	case v.Cinder != nil:
+		secret = v.Cinder.SecretRef
+	case v.FlexVolume != nil:
+		secret = v.FlexVolume.SecretRef
+	case v.ISCSI != nil:
+		secret = v.ISCSI.SecretRef
+	case v.RBD != nil:
+		secret = v.RBD.SecretRef
+	case v.ScaleIO != nil:
+		secret = v.ScaleIO.SecretRef
+	case v.StorageOS != nil:
+		secret = v.StorageOS.SecretRef
+	}
+	if secret != nil {
+		n.put("Secret", secret.Name, nil)
 	}
 }

@@ -161,6 +161,9 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("forging the ShadowPod: %w", err)
 	}
+	if err := p.awaitCopies(ctx, v, o, want); err != nil {
+		return err
+	}
 	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
@@ -181,6 +184,39 @@ func (p *Pods) create(ctx context.Context, v view) error {
 			fmt.Errorf("creating the ShadowPod: %w", err))
 	default:
 		return fmt.Errorf("creating the ShadowPod: %w", err)
+	}
+}
+
+// awaitCopies returns nil when the provider has what a new pod names, as this cluster has it: a
+// container reads variables, Services and optional references only once. Until then it returns
+// the error by which the pod is tried again. Pods.Settled does that earlier.
+func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want *offloadingv1beta1.ShadowPod) error {
+	var missing forge.Named
+	var waited time.Duration
+	var err error
+	for range 2 { // the copy may arrive before the wait for it is noted
+		var is bool
+		if missing, is, err = p.awaited.missing(ctx, v.key.Namespace, want, forge.Tokens(v.local, o), boundSince(v.local)); err == nil && !is {
+			return nil
+		}
+		waited = p.awaited.note(v.key, v.local.UID, missing)
+	}
+	message := fmt.Sprintf("cluster %s does not have %s %s/%s yet as it is here", p.cfg.Destination, missing.Kind, v.key.Namespace, missing.Name)
+	if missing.Name == "" {
+		message = fmt.Sprintf("it is not known yet what cluster %s has of what the pod names", p.cfg.Destination)
+	}
+	switch left := copiesPatience - waited; {
+	case left <= 0:
+		if p.isNews(v.local.UID, reasonNotReflected) {
+			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasonNotReflected, fmt.Sprintf("the pod starts although %s, after %s", message, copiesPatience))
+		}
+		return nil
+	case err != nil:
+		return err
+	case waited < copiesSilence:
+		return loop.After(copiesSilence - waited)
+	default:
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonNotReflected, message)), loop.After(min(copiesRetry, left)))
 	}
 }
 

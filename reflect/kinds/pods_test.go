@@ -56,6 +56,7 @@ type site struct {
 	lost                   func() time.Time
 	api                    forge.APIAccess
 	homeAPI                HomeAPI
+	behind                 func(context.Context, string, string, []forge.Named, time.Time) (forge.Named, bool, error)
 	remapper               forge.Remapper // forge.Identity if nil
 	pods                   *Pods
 	claims                 *Claims
@@ -158,7 +159,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		Pods: locals, Nodes: core.Core().V1().Nodes(),
 		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims,
+		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims, Behind: s.behind,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
 		Gate: func() error { return s.gate }, While: s.while, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,

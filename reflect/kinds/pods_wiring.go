@@ -68,6 +68,9 @@ type PodsConfig struct {
 	// HomeAPI finds the address of the consumer's API server if API.Host is empty; nil: pods
 	// are not led there.
 	HomeAPI HomeAPI
+	// Behind returns the first of the named objects of a namespace whose copy in its twin is not
+	// as it has to be, as engine.Engine does; nil: pods wait for no copies.
+	Behind func(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error)
 	// RightsName is the name of the RoleBinding in each offloaded namespace that grants
 	// the right to request tokens there.
 	RightsName string
@@ -126,6 +129,7 @@ type Pods struct {
 	refused map[types.UID]map[string]bool
 	// admitted has the UIDs of pods that have got their host ports.
 	admitted map[types.UID]bool
+	awaited  awaited
 }
 
 // NewPods returns a Pods and registers its handlers with the informers; it starts no
@@ -155,6 +159,7 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	if p.tokens, err = newTokens(p); err != nil {
 		return nil, err
 	}
+	p.awaited = awaited{clock: cfg.Clock, wake: p.loop.Wake, token: p.tokens.missing, behind: cfg.Behind, pods: map[types.UID]awaiting{}}
 	p.twins.newShadow = p.tokens.wakeName
 	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
 		return nil, err
@@ -240,6 +245,10 @@ func (p *Pods) Resync() {
 	p.tokens.resync()
 }
 
+// Settled enqueues the pods that wait for the copy of an object. kind is in lower case, and name
+// is empty if the provider's objects of the kind have just become known.
+func (p *Pods) Settled(namespace, kind, name string) { p.awaited.settled(namespace, kind, name) }
+
 func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
 
 func (p *Pods) enqueueNamespace(namespace string) {
@@ -320,6 +329,7 @@ func (p *Pods) wentWithLocal(uid types.UID) bool {
 }
 
 func (p *Pods) forget(uid types.UID) {
+	p.awaited.forget(uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.gone, uid)

@@ -242,6 +242,7 @@ func (t *tokens) provide(ctx context.Context, v tokenView) error {
 	}
 	account, err := v.space.accounts.Get(v.token.ServiceAccount)
 	if err != nil { // a lister returns no other error than NotFound
+		t.pods.Settled(v.key.Namespace, "secret", v.key.Name) // no pod waits for it
 		t.tell(v.users, fmt.Sprintf("no token for cluster %s: there is no service account %s in namespace %s", t.pods.cfg.Destination, v.token.ServiceAccount, v.key.Namespace))
 		return nil // the creation of the service account triggers a new sync
 	}
@@ -356,6 +357,7 @@ func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
 // arrived records that the provider has a valid token, and forgets the events about its
 // pods.
 func (t *tokens) arrived(v tokenView) {
+	t.pods.Settled(v.key.Namespace, "secret", v.key.Name)
 	t.mu.Lock()
 	if last, ok := t.tries[v.key]; ok {
 		t.tries[v.key] = try{at: last.at, pause: tokenPace}

@@ -13,7 +13,34 @@ import (
 
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/forge"
 )
+
+// missing returns the name of the first of the tokens that the provider does not have yet, or "".
+// It enqueues that token: the provider may have lost it. A service account that does not exist has
+// no token.
+func (t *tokens) missing(namespace string, all []forge.Token) string {
+	space := t.spaces.Get(namespace)
+	for _, token := range all {
+		if space == nil || !space.synced() {
+			return token.Name
+		}
+		account, err := space.accounts.Get(token.ServiceAccount)
+		if err != nil {
+			continue // a lister returns no other error than NotFound
+		}
+		bound := token.PodUID
+		if binding := space.bindings.Get(loop.Key{Namespace: namespace, Name: token.Name}); bound == "" && binding != nil {
+			bound = binding.UID
+		}
+		secret := space.secrets.Get(loop.Key{Namespace: space.remote, Name: token.Name})
+		if !t.pods.cfg.Clock.Now().Before(forge.TokenDue(secret, account.UID, bound)) {
+			t.loop.Wake(loop.Key{Namespace: namespace, Name: token.Name})
+			return token.Name
+		}
+	}
+	return ""
+}
 
 // put writes the Secret with the token to the provider.
 func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) error {

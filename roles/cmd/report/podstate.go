@@ -73,6 +73,7 @@ var waits = map[string]bool{
 	"ShadowPodTaken":                          false,
 	"RemoteVolumeTaken":                       false,
 	"HomeAPIServerUnknown":                    false,
+	"NotReflectedYet":                         false,
 	string(corev1.NamespaceTerminatingCause):  false,
 }
 
