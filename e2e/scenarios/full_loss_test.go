@@ -220,9 +220,10 @@ func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 	require.Contains(t, []string{"milan-1", "milan-2"}, keep)
 	w.cordon(t, keep, true)
 	d := webDeployment("web", 2)
+	// These hold at home too, where a busy machine costs the virtual node seconds of its readiness.
 	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
 		d.Spec.Template.Spec.Tolerations = append(d.Spec.Template.Spec.Tolerations, corev1.Toleration{
-			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](1),
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](15),
 		})
 	}
 	_, err = w.rome.Client().AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
