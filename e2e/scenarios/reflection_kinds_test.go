@@ -261,6 +261,14 @@ func testLeader(t *testing.T, w *world) {
 	_, err = home.Patch(ctx, "db", types.MergePatchType, []byte(`{"endpoints":[{"addresses":["10.100.3.3"]}]}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	there(t, "another leads, at home", getter(remote, "db"), has("10.100.3.3"))
+	for name, endpoint := range map[string]string{
+		"as operators write it": fmt.Sprintf(`{"addresses":[%q]}`, pod.Status.PodIP),
+		"by its UID":            fmt.Sprintf(`{"addresses":["10.100.3.4"],"targetRef":{"kind":"Pod","namespace":"leader","name":"db","uid":%q}}`, pod.UID),
+	} {
+		_, err = home.Patch(ctx, "db", types.MergePatchType, fmt.Appendf(nil, `{"endpoints":[%s]}`, endpoint), metav1.PatchOptions{})
+		require.NoError(t, err)
+		there(t, name, getter(remote, "db"), has(pod.Status.PodIP))
+	}
 	_, err = home.Patch(ctx, "db", types.MergePatchType,
 		fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.100.3.3"]},{"addresses":[%q],"nodeName":%q}]}`, pod.Status.PodIP, pod.Spec.NodeName), metav1.PatchOptions{})
 	require.NoError(t, err)

@@ -51,8 +51,10 @@ type addressRules struct {
 	ranges []netip.Prefix
 	// node reports whether an address belongs to a node of this cluster.
 	node func(netip.Addr) bool
-	// pod returns the pod with an address that runs in this cluster for the peer.
-	pod func(netip.Addr) (pod ownPod, ok bool)
+	// pod returns the pod with an address that runs in this cluster for the peer. podOf returns
+	// the one of a pod in the peer's cluster, by its UID, and its address; empty: none.
+	pod   func(netip.Addr) (pod ownPod, ok bool)
+	podOf func(uid string, family discoveryv1.AddressType) (pod ownPod, address string)
 }
 
 // translate returns the local address of an endpoint in the peer's cluster, or the reason
@@ -161,7 +163,8 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 // of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition) {
 	peer := peerOf(twin)
-	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, pod: e.podsOf(twin)}
+	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode}
+	r.pod, r.podOf = e.podsOf(twin)
 	fc := e.clusters.Cached(loop.Key{Name: peer})
 	if fc == nil || fc.DeletionTimestamp != nil {
 		r.problem = fmt.Sprintf("there is no ForeignCluster %s, whose spec.addressRanges says which addresses are accepted", peer)

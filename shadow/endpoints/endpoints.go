@@ -19,7 +19,7 @@ import (
 )
 
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
-	if key == namespaceKey(key.Name) {
+	if key == podsKey(key.Name) {
 		e.podsChanged(key.Name)
 		return nil
 	}

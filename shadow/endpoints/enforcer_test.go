@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -595,4 +596,36 @@ func TestOwnPodTakesOverAnAddress(t *testing.T) {
 	}
 	require.Equal(t, []string{"create"}, r.settle())
 	require.Equal(t, []string{"+10.200.1.9"}, r.ready())
+}
+
+// TestNobodysPodsAreTakenForOwn: a UID that a consumer makes up leads to none but its own pods.
+func TestNobodysPodsAreTakenForOwn(t *testing.T) {
+	named := func(uid string) discoveryv1.Endpoint {
+		e := at("10.200.1.9")
+		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "x", UID: types.UID(uid)}
+		return e
+	}
+	of := func(key, value string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Labels[key] = value } }
+	uid := of(offloadingv1beta1.LocalPodUIDLabel, "u")
+	for name, tc := range map[string]struct {
+		uid  string
+		pods []func(*corev1.Pod)
+		want []string
+	}{
+		"its own":              {"u", []func(*corev1.Pod){uid}, []string{"+10.200.1.20"}},
+		"another consumer's":   {"u", []func(*corev1.Pod){uid, of(offloadingv1beta1.OriginLabel, "paris")}, nil},
+		"another namespace's":  {"u", []func(*corev1.Pod){uid, func(p *corev1.Pod) { p.Namespace = "other" }}, nil},
+		"on the host network":  {"u", []func(*corev1.Pod){uid, func(p *corev1.Pod) { p.Spec.HostNetwork = true }}, nil},
+		"an address as a UID":  {"10.200.1.20", nil, nil},
+		"without an address":   {"u", []func(*corev1.Pod){uid, func(p *corev1.Pod) { p.Status.PodIPs = nil }}, nil},
+		"without any such pod": {"v", []func(*corev1.Pod){uid}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(endpointsOf(named(tc.uid))))
+			r.pod("10.200.1.20", tc.pods...)
+			r.settle()
+			require.Equal(t, tc.want, r.ready())
+			require.Equal(t, tc.want == nil, r.reason() == offloadingv1beta1.ReasonEndpointsRefused)
+		})
+	}
 }

@@ -125,6 +125,12 @@ func testRules(ranges ...string) addressRules {
 		pod: func(a netip.Addr) (ownPod, bool) {
 			return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.200.1.9")
 		},
+		podOf: func(uid string, family discoveryv1.AddressType) (ownPod, string) {
+			if uid != "ours" || family != discoveryv1.AddressTypeIPv4 {
+				return ownPod{}, ""
+			}
+			return ownPod{node: "milan-sim-3", ready: true}, "10.200.1.7"
+		},
 	}
 }
 

@@ -128,17 +128,17 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 	// A node name of the consumer's cluster may equal the name of a different node here.
 	endpoint.NodeName = nil
 	endpoint.DeprecatedTopology = nil // the v1 API ignores it in writes
-	for i, text := range template.Addresses {
-		if endpoint.Addresses[i], refused = r.translate(text, family); refused != "" {
-			break
+	pod, own := ofUID(endpoint, family, r)
+	for i := 0; !own && i < len(template.Addresses); i++ {
+		if endpoint.Addresses[i], refused = r.translate(template.Addresses[i], family); refused == "" {
+			continue
+		}
+		if pod, own = ofAddress(endpoint, template, family, r); !own {
+			return nil, refused
 		}
 	}
 	on, serving, conditions := well, well, &endpoint.Conditions
-	if refused != "" {
-		pod, ok := ofOwnPod(endpoint, template, family, r)
-		if !ok {
-			return nil, refused
-		}
+	if own {
 		// A pod in this cluster does not end with the consumer. While the consumer is not
 		// well, the pod's own readiness applies.
 		on, serving = !pod.ending && (well || pod.ready), pod.ready || (well && !pod.ending)
@@ -157,10 +157,25 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 	return endpoint, ""
 }
 
-// ofOwnPod completes endpoint with the pod that runs in this cluster for the consumer. It
-// returns false if the template has no node name or no such pod exists.
-func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules) (whole ownPod, ok bool) {
-	if template.NodeName == nil {
+// ofUID completes endpoint with the pod of this cluster that stands for the pod that it names. It
+// returns false if there is none.
+func ofUID(endpoint *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules) (pod ownPod, ok bool) {
+	uid := podUID(endpoint)
+	if uid == "" || r.problem != "" {
+		return ownPod{}, false
+	}
+	pod, address := r.podOf(uid, family)
+	if address == "" {
+		return ownPod{}, false
+	}
+	endpoint.Addresses, endpoint.NodeName = []string{address}, new(pod.node)
+	return pod, true
+}
+
+// ofAddress completes endpoint with the pod that has its addresses and runs in this cluster for
+// the consumer. It returns false if there is none.
+func ofAddress(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules) (whole ownPod, ok bool) {
+	if !byAddress(template) {
 		return ownPod{}, false
 	}
 	whole.ready = true

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -106,8 +107,8 @@ func TestForgeReady(t *testing.T) {
 	}
 }
 
-// TestForgeOwnPods: an endpoint is matched with a pod of this cluster by its address, and
-// only if the consumer sets a node name.
+// TestForgeOwnPods: an endpoint is matched with a pod of this cluster by its UID, or by its
+// address. The address counts if there is no UID, or a node name says that the pod is here.
 func TestForgeOwnPods(t *testing.T) {
 	on := func(node string, addresses ...string) discoveryv1.Endpoint {
 		e := at(addresses...)
@@ -116,14 +117,27 @@ func TestForgeOwnPods(t *testing.T) {
 		}
 		return e
 	}
+	named := func(uid types.UID, e discoveryv1.Endpoint) discoveryv1.Endpoint {
+		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "db-0", UID: uid}
+		return e
+	}
 	for name, tc := range map[string]struct {
 		given discoveryv1.Endpoint
 		node  string // empty: refused, or a pod of the consumer's cluster
+		moved string // the address that the pod has; empty: the given one
 		left  bool   // refused
 		ready bool   // ready while the consumer is not well
 	}{
 		"ours":                     {given: on("milan", "10.200.1.9"), node: "milan-sim-2", ready: true},
-		"not said to be":           {given: on("", "10.200.1.9"), left: true},
+		"not said to be":           {given: on("", "10.200.1.9"), node: "milan-sim-2", ready: true},
+		"by name only":             {given: named("", on("", "10.200.1.9")), node: "milan-sim-2", ready: true},
+		"by its UID":               {given: named("ours", on("", "10.200.1.7")), node: "milan-sim-3", ready: true},
+		"by its UID, moved":        {given: named("ours", on("milan", "10.200.1.9")), node: "milan-sim-3", moved: "10.200.1.7", ready: true},
+		"by its UID, in a range":   {given: named("ours", on("", "10.100.1.5")), node: "milan-sim-3", moved: "10.200.1.7", ready: true},
+		"a UID of no pod here":     {given: named("other", on("", "10.200.1.9")), left: true},
+		"a UID of no pod, a node":  {given: named("other", on("milan", "10.200.1.9")), node: "milan-sim-2", ready: true},
+		"a UID like an address":    {given: named("10.200.1.9", on("", "10.200.1.9")), left: true},
+		"not a pod":                {given: discoveryv1.Endpoint{Addresses: []string{"10.200.1.8"}, TargetRef: &corev1.ObjectReference{Kind: "Node", UID: "ours"}}, left: true},
 		"another tenant's":         {given: on("milan", "10.200.1.8"), left: true},
 		"one of two":               {given: on("milan", "10.200.1.9", "10.200.1.8"), left: true},
 		"the consumer's":           {given: on("milan", "10.100.1.5")},
@@ -139,7 +153,11 @@ func TestForgeOwnPods(t *testing.T) {
 				return
 			}
 			require.Equal(t, tc.node, ptr.Deref(slice.Endpoints[0].NodeName, ""))
-			require.Equal(t, tc.given.Addresses, slice.Endpoints[0].Addresses)
+			want := tc.given.Addresses
+			if tc.moved != "" {
+				want = []string{tc.moved}
+			}
+			require.Equal(t, want, slice.Endpoints[0].Addresses)
 			require.Equal(t, tc.ready, *slice.Endpoints[0].Conditions.Ready)
 		})
 	}

@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
-	// podAddressIndex indexes pods by namespace, consumer and address.
-	podAddressIndex = "endpoints/pod-address"
-	// ownPodsIndex indexes, by namespace, the shadows with endpoints that may be pods of
-	// this cluster.
+	// podIndex indexes pods by namespace, consumer, and address or UID in the consumer's cluster.
+	podIndex = "endpoints/pod"
+	// ownPodsIndex indexes the shadows with endpoints that may be pods of this cluster: by
+	// namespace, and by namespace and UID if an endpoint names the pod.
 	ownPodsIndex = "endpoints/own-pods"
 )
 
@@ -22,18 +23,27 @@ func podAddressKey(namespace, consumer string, addr netip.Addr) string {
 	return namespace + "/" + consumer + "/" + addr.Unmap().String()
 }
 
-// podAddresses is the index function of podAddressIndex. It skips terminated pods, because
-// another pod may have their addresses already.
-func podAddresses(obj any) ([]string, error) {
+// podUIDKey never equals a podAddressKey: a consumer chooses the UIDs.
+func podUIDKey(namespace, consumer, uid string) string {
+	return namespace + "/" + consumer + "/uid/" + uid
+}
+
+// podKeys is the index function of podIndex. It skips terminated pods, because another pod may
+// have their addresses already.
+func podKeys(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Spec.HostNetwork || offloadingv1beta1.Ended(pod.Status.Phase) {
 		return nil, nil
 	}
+	consumer := pod.Labels[offloadingv1beta1.OriginLabel]
 	var found []string
 	for _, ip := range pod.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
-			found = append(found, podAddressKey(pod.Namespace, pod.Labels[offloadingv1beta1.OriginLabel], addr))
+			found = append(found, podAddressKey(pod.Namespace, consumer, addr))
 		}
+	}
+	if uid := pod.Labels[offloadingv1beta1.LocalPodUIDLabel]; uid != "" {
+		found = append(found, podUIDKey(pod.Namespace, consumer, uid))
 	}
 	return found, nil
 }
@@ -44,13 +54,31 @@ func ownPods(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
+	var keys []string
 	for i := range shadow.Spec.Template.Endpoints {
-		if shadow.Spec.Template.Endpoints[i].NodeName != nil {
-			return []string{shadow.Namespace}, nil
+		e := &shadow.Spec.Template.Endpoints[i]
+		if uid := podUID(e); uid != "" {
+			keys = append(keys, shadow.Namespace+"/"+uid)
+		}
+		if byAddress(e) {
+			keys = append(keys, shadow.Namespace)
 		}
 	}
-	return nil, nil
+	slices.Sort(keys)
+	return slices.Compact(keys), nil
 }
+
+// podUID returns the UID of the pod that an endpoint names, in the consumer's cluster.
+func podUID(e *discoveryv1.Endpoint) string {
+	if ref := e.TargetRef; ref != nil && ref.Kind == "Pod" {
+		return string(ref.UID)
+	}
+	return ""
+}
+
+// byAddress reports whether the address of an endpoint may tell which pod it is: its UID does not,
+// or the consumer says that it is a pod of this cluster.
+func byAddress(e *discoveryv1.Endpoint) bool { return e.NodeName != nil || podUID(e) == "" }
 
 // ownPod is the state of a pod that runs in this cluster for a consumer.
 type ownPod struct {
@@ -62,7 +90,7 @@ type ownPod struct {
 // asOwn returns the state of a pod. obj may be nil.
 func asOwn(obj any) ownPod {
 	pod, ok := obj.(*corev1.Pod)
-	if !ok {
+	if !ok || pod == nil {
 		return ownPod{}
 	}
 	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -76,30 +104,48 @@ func (p ownPod) and(other ownPod) ownPod {
 	return ownPod{node: other.node, ready: p.ready && other.ready, ending: p.ending || other.ending}
 }
 
-// podsOf returns a function that finds the consumer's pods in a twin namespace by address.
-func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (pod ownPod, ok bool) {
-	return func(addr netip.Addr) (best ownPod, ok bool) {
-		found, err := e.cfg.Pods.GetIndexer().ByIndex(podAddressIndex, podAddressKey(twin.Name, peerOf(twin), addr))
-		if err != nil {
-			return ownPod{}, false
+// podBy returns the pod with a key of podIndex, or nil. If two pods have an address, the one that
+// is not terminating has received it from the other.
+func (e *Enforcer) podBy(key string) (best *corev1.Pod) {
+	found, err := e.cfg.Pods.GetIndexer().ByIndex(podIndex, key)
+	if err != nil {
+		return nil
+	}
+	for _, obj := range found {
+		pod, ok := obj.(*corev1.Pod)
+		if ok && pod.Spec.NodeName != "" && (best == nil || best.DeletionTimestamp != nil && pod.DeletionTimestamp == nil) {
+			best = pod
 		}
-		for _, obj := range found {
-			pod := asOwn(obj)
-			// If two pods have the address, the one that is not terminating has received it
-			// from the other.
-			if pod.node != "" && (!ok || best.ending && !pod.ending) {
-				best, ok = pod, true
+	}
+	return best
+}
+
+// podsOf returns functions that find the consumer's pods in a twin namespace: by address, and by
+// the UID in the consumer's cluster with the address of a family.
+func (e *Enforcer) podsOf(twin *corev1.Namespace) (at func(netip.Addr) (ownPod, bool), of func(string, discoveryv1.AddressType) (ownPod, string)) {
+	at = func(addr netip.Addr) (ownPod, bool) {
+		pod := e.podBy(podAddressKey(twin.Name, peerOf(twin), addr))
+		return asOwn(pod), pod != nil
+	}
+	return at, func(uid string, family discoveryv1.AddressType) (ownPod, string) {
+		pod := e.podBy(podUIDKey(twin.Name, peerOf(twin), uid))
+		if pod == nil {
+			return ownPod{}, ""
+		}
+		for _, ip := range pod.Status.PodIPs {
+			if addr, err := netip.ParseAddr(ip.IP); err == nil && addr.Is4() == (family == discoveryv1.AddressTypeIPv4) {
+				return asOwn(pod), addr.String()
 			}
 		}
-		return best, ok
+		return ownPod{}, ""
 	}
 }
 
-// podChanged queues the key of a namespace when the addresses or the state of a pod there
+// podChanged queues the keys of a namespace when the addresses or the state of a pod there
 // change.
 func (e *Enforcer) podChanged(before, after any) {
-	old, _ := podAddresses(before)
-	now, _ := podAddresses(after)
+	old, _ := podKeys(before)
+	now, _ := podKeys(after)
 	if slices.Equal(old, now) && asOwn(before) == asOwn(after) {
 		return
 	}
@@ -108,18 +154,19 @@ func (e *Enforcer) podChanged(before, after any) {
 		pod, ok = before.(*corev1.Pod)
 	}
 	if ok {
-		e.loop.Wake(namespaceKey(pod.Namespace))
+		e.loop.Wake(podsKey(pod.Namespace))
+		e.loop.Wake(podsKey(pod.Namespace + "/" + pod.Labels[offloadingv1beta1.LocalPodUIDLabel]))
 	}
 }
 
-// namespaceKey returns the key whose sync queues the shadows of a namespace that its pods
-// are endpoints of. A consumer may have many: the event handler, which all consumers share,
-// must not walk through them. No shadow has this key, as it has no namespace.
-func namespaceKey(namespace string) loop.Key { return loop.Key{Name: namespace} }
+// podsKey returns the key whose sync queues the shadows with a key of ownPodsIndex. A consumer
+// may have many: the event handler, which all consumers share, must not walk through them. No
+// shadow has this key, as it has no namespace.
+func podsKey(of string) loop.Key { return loop.Key{Name: of} }
 
-// podsChanged queues the shadows of a namespace that its pods are endpoints of.
-func (e *Enforcer) podsChanged(namespace string) {
-	for _, shadow := range e.shadows.ByIndex(ownPodsIndex, namespace) {
+// podsChanged queues the shadows with a key of ownPodsIndex.
+func (e *Enforcer) podsChanged(of string) {
+	for _, shadow := range e.shadows.ByIndex(ownPodsIndex, of) {
 		e.wake(shadow)
 	}
 }

@@ -96,22 +96,31 @@ func (r running) setPeer(mods ...clusterMod) {
 }
 
 // TestRunWakesForOwnPods: a shadow whose endpoint is a pod of this cluster is queued when
-// that pod ends or its health changes.
+// that pod ends or its health changes, however the endpoint names it.
 func TestRunWakesForOwnPods(t *testing.T) {
+	byNode, byAddress, byUID := at("10.200.1.9"), at("10.200.1.9"), at("10.90.1.9")
+	byNode.NodeName = new("milan")
+	byUID.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "leader", UID: "home-1"}
+	for name, own := range map[string]discoveryv1.Endpoint{"node": byNode, "address": byAddress, "UID": byUID} {
+		t.Run(name, func(t *testing.T) { requireWakesFor(t, own) })
+	}
+}
+
+func requireWakesFor(t *testing.T, own discoveryv1.Endpoint) {
 	r := newRunning(t)
 	ctx := t.Context()
 	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	own := at("10.200.1.9")
-	own.NodeName = new("milan")
 	_, err = r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Update(ctx, newShadow(endpointsOf(own)), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	defer r.lead()()
 	r.becomes("none")
 	pods := r.core.CoreV1().Pods(testNamespace)
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}},
-		Spec:       corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.200.1.9"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{
+			offloadingv1beta1.OriginLabel: origin, offloadingv1beta1.LocalPodUIDLabel: "home-1",
+		}},
+		Spec: corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.200.1.9"}}},
 	}
 	_, err = pods.Create(ctx, pod, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -190,7 +199,8 @@ func TestRun(t *testing.T) {
 func TestKeysBelongToConsumers(t *testing.T) {
 	r := newRig(t, newShadow())
 	require.Equal(t, origin, r.e.consumer(r.key()))
-	require.Equal(t, origin, r.e.consumer(namespaceKey(testNamespace)))
+	require.Equal(t, origin, r.e.consumer(podsKey(testNamespace)))
+	require.Equal(t, origin, r.e.consumer(podsKey(testNamespace+"/uid")))
 	require.NoError(t, r.e.cfg.Namespaces.GetIndexer().Delete(twin()))
 	require.Equal(t, origin, r.e.consumer(r.key()))
 	require.Empty(t, r.e.consumer(loop.Key{Namespace: "gone", Name: "s"}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -95,8 +96,8 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
 		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
 	}
-	if err := cfg.Pods.AddIndexers(cache.Indexers{podAddressIndex: podAddresses}); err != nil {
-		return nil, fmt.Errorf("indexing Pods by address: %w", err)
+	if err := cfg.Pods.AddIndexers(cache.Indexers{podIndex: podKeys}); err != nil {
+		return nil, fmt.Errorf("indexing Pods by address and UID: %w", err)
 	}
 	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
@@ -206,8 +207,9 @@ func (e *Enforcer) sliceGone(slice *discoveryv1.EndpointSlice, _ bool) {
 // consumer returns the consumer that a key is worked on for: the one of its twin namespace,
 // or of its shadow while no cache has the namespace.
 func (e *Enforcer) consumer(key loop.Key) string {
-	if key == namespaceKey(key.Name) {
-		key = loop.Key{Namespace: key.Name}
+	if key == podsKey(key.Name) {
+		namespace, _, _ := strings.Cut(key.Name, "/")
+		key = loop.Key{Namespace: namespace}
 	}
 	if ns := e.namespaces.Cached(loop.Key{Name: key.Namespace}); ns != nil {
 		return peerOf(ns)
