@@ -146,5 +146,7 @@ func gitVersion(ctx context.Context, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// tag makes a version fit for an image tag, in which + is not allowed.
-func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }
+// tag makes a version fit for an image tag, in which + is not allowed. It has the form of the chart's version, 0.1.0.
+func tag(version string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(version, "v"), "+", "-")
+}

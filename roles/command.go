@@ -31,15 +31,14 @@ func newCommand(p program) (*cobra.Command, error) {
 		Short:                      "Seamless Kubernetes multi-cluster",
 		Long:                       about,
 		Args:                       noArguments,
-		Version:                    versionLine(),
+		Version:                    build().String(),
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(versionCommand())
-	root.AddCommand(cmd.New(cmd.Config{Program: p.name, Version: version()})...)
+	root.AddCommand(cmd.New(cmd.Config{Program: p.name, Build: build()})...)
 	if p.name == pluginName {
 		asPlugin(root)
 		group(root)

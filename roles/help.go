@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/liqod/liqod/roles/cmd"
 )
 
 const about = `liqod joins several Kubernetes clusters. A cluster sees each of its peers as a virtual node.
@@ -126,18 +124,4 @@ func (p program) helpRoles(root *cobra.Command, names []string) {
 	}
 	fmt.Fprintf(out, "\n%s\n\nUsage:\n  %s --role=%s [flags]\n\nExamples:\n%s\n\nFlags:\n%s", aboutRoles, root.Name(), strings.Join(names, ","),
 		roleExamples, root.LocalFlags().FlagUsages())
-}
-
-func versionCommand() *cobra.Command {
-	var output string
-	c := &cobra.Command{Use: "version", Short: "Print the version", Args: noArguments}
-	cmd.AddFormat(c, &output)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if output != "" {
-			return cmd.PrintData(c.OutOrStdout(), output, build())
-		}
-		_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
-		return err
-	}
-	return c
 }

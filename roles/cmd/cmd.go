@@ -61,27 +61,27 @@ func unknown(err error) error { return &Error{Code: ExitUnknown, Err: err} }
 type Config struct {
 	// Program is the name of the program in help texts and messages.
 	Program string
-	// Version of this binary.
-	Version string
+	// Build describes this binary.
+	Build Build
 }
 
 // commands has the fields that all commands share. Tests replace connect and every.
 type commands struct {
 	program string
-	version string
+	build   Build
 	connect func(*connection) (*clients, error)
 	every   time.Duration // time between two looks at the awaited objects
 }
 
 // New returns the commands. They start nothing, and connect when they run.
 func New(cfg Config) []*cobra.Command {
-	c := &commands{program: cfg.Program, version: cfg.Version, connect: (*connection).clients, every: 500 * time.Millisecond}
+	c := &commands{program: cfg.Program, build: cfg.Build, connect: (*connection).clients, every: 500 * time.Millisecond}
 	return c.all()
 }
 
 func (c *commands) all() []*cobra.Command {
 	return completeKubeconfigs([]*cobra.Command{
-		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(),
+		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.versions(),
 	})
 }
 

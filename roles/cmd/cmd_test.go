@@ -62,7 +62,7 @@ func (c *cluster) answers(statuses ...offloadingv1beta1.NamespaceOffloadingStatu
 // run runs the commands in the cluster as the program would.
 func (c *cluster) run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	commands := &commands{program: "liqod", version: "test", every: time.Millisecond, connect: func(*connection) (*clients, error) {
+	commands := &commands{program: "liqod", build: Build{Version: "0.1.0", GoVersion: "go1.26", Platform: "linux/amd64"}, every: time.Millisecond, connect: func(*connection) (*clients, error) {
 		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
 	}}
 	return execute(t, commands, args...)

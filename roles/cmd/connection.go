@@ -46,7 +46,7 @@ const (
 const patience = 30 * time.Second
 
 func (c *commands) newConnection() *connection {
-	return &connection{version: c.version, limit: patience, warnings: os.Stderr, flags: localFlags}
+	return &connection{version: c.build.Version, limit: patience, warnings: os.Stderr, flags: localFlags}
 }
 
 func (c *commands) connection(flags *pflag.FlagSet) *connection {
@@ -106,6 +106,9 @@ func (c *connection) clients() (*clients, error) {
 	return out, nil
 }
 
+// errNoCluster says that there is no kubeconfig.
+var errNoCluster = errors.New("no cluster is known")
+
 // absent returns the files of --kubeconfig, or else of the variable KUBECONFIG, that do not
 // exist. The client library ignores those of the variable.
 func absent(rules *clientcmd.ClientConfigLoadingRules) (files []string) {
@@ -136,7 +139,7 @@ func (c *connection) unread(err error, absent []string) error {
 	case len(absent) > 0:
 		return fmt.Errorf("reading the kubeconfig, without %s of KUBECONFIG, which does not exist: %w", strings.Join(absent, ", "), err)
 	case clientcmd.IsEmptyConfig(err):
-		return fmt.Errorf("no cluster is known: name a kubeconfig with %s or KUBECONFIG", flag)
+		return fmt.Errorf("%w: name a kubeconfig with %s or KUBECONFIG", errNoCluster, flag)
 	}
 	return fmt.Errorf("reading the kubeconfig (%s): %w", c.flags, err)
 }

@@ -56,7 +56,7 @@ var pageAddress = regexp.MustCompile(`http://127\.0\.0\.1:\d+/#token=\w+`)
 // served runs liqod dashboard until the test ends, and returns the address that it prints.
 func (c *cluster) served(t *testing.T, args ...string) string {
 	t.Helper()
-	commands := &commands{program: "liqod", version: "test", connect: func(*connection) (*clients, error) {
+	commands := &commands{program: "liqod", build: Build{Version: "test"}, connect: func(*connection) (*clients, error) {
 		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
 	}}
 	root := &cobra.Command{Use: "liqod", SilenceErrors: true, SilenceUsage: true}
@@ -409,7 +409,7 @@ func forbidden(action clienttesting.Action) (bool, runtime.Object, error) {
 func TestDashboardReadsPodsOnce(t *testing.T) {
 	t.Parallel()
 	c := paint(t).cluster(t)
-	commands := &commands{program: "liqod", version: "test"}
+	commands := &commands{program: "liqod", build: Build{Version: "test"}}
 	to := &clients{kube: c.core, liqo: c.liqod, now: time.Now}
 	lists := func() (out []string) {
 		for _, action := range c.core.Actions() {

@@ -87,7 +87,7 @@ func (c *commands) writeArchive(cmd *cobra.Command, g *gathering) error {
 		return err
 	}
 	h := newHarvest(to, snap, g)
-	h.all(ctx, c.version)
+	h.all(ctx, c.build.Version)
 	if err := cmd.Context().Err(); err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func gathered(t *testing.T, c *cluster, args ...string) (files map[string]string
 
 func runGather(t *testing.T, c *cluster, args ...string) (string, error) {
 	t.Helper()
-	commands := &commands{program: "liqod", version: "v9", every: time.Millisecond, connect: func(*connection) (*clients, error) {
+	commands := &commands{program: "liqod", build: Build{Version: "v9"}, every: time.Millisecond, connect: func(*connection) (*clients, error) {
 		return &clients{kube: c.core, liqo: c.liqod, now: time.Now, server: "https://user:" + canarySimple + "@rome.example:6443",
 			exec: func(_ context.Context, ns, pod, container string, command []string, out io.Writer) error {
 				_, err := fmt.Fprintf(out, "%s/%s/%s %v\n%s\n", ns, pod, container, command, canaryToken)

@@ -63,18 +63,10 @@ func (c *commands) look(ctx context.Context, to *clients, namespace string) (*re
 // read is look. With whole, it also reads the pods of the offloaded namespaces that are on nodes of
 // this cluster.
 func (c *commands) read(ctx context.Context, to *clients, namespace string, whole bool) (*report.Snapshot, error) {
-	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
-	if ctx.Err() != nil {
-		return nil, silent(ctx, to)
-	}
+	r, err := c.begin(ctx, to, namespace)
 	if err != nil {
-		return nil, unknown(explain(err))
+		return nil, err
 	}
-	r := &reading{to: to, seen: map[string]bool{}, snap: &report.Snapshot{
-		Program: c.program, Namespace: namespace, Kubernetes: version.GitVersion, Unread: map[string]error{},
-		Templates: map[types.UID]corev1.PodTemplateSpec{},
-	}}
-	r.installation(ctx)
 	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.rolePods, r.hosted)
 	if whole {
 		r.namespaces(ctx)
@@ -86,6 +78,36 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 		return nil, silent(ctx, to)
 	}
 	r.snap.Taken = to.now()
+	return r.snap, nil
+}
+
+// begin reads the version of the API server, and the Deployments of liqod in a namespace; in all if it is empty.
+func (c *commands) begin(ctx context.Context, to *clients, namespace string) (*reading, error) {
+	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
+	if ctx.Err() != nil {
+		return nil, silent(ctx, to)
+	}
+	if err != nil {
+		return nil, unknown(explain(err))
+	}
+	r := &reading{to: to, seen: map[string]bool{}, snap: &report.Snapshot{
+		Program: c.program, Command: c.build.Version, Namespace: namespace, Kubernetes: version.GitVersion, Unread: map[string]error{},
+		Templates: map[types.UID]corev1.PodTemplateSpec{},
+	}}
+	r.installation(ctx)
+	return r, nil
+}
+
+// lookAtVersions reads what version prints of a cluster.
+func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+	r, err := c.begin(ctx, to, namespace)
+	if err != nil {
+		return nil, err
+	}
+	r.together(ctx, r.configuration, r.vkubelets, r.daemonSets, r.rolePods)
+	if ctx.Err() != nil {
+		return nil, silent(ctx, to)
+	}
 	return r.snap, nil
 }
 

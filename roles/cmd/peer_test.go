@@ -49,7 +49,7 @@ func installation(t *testing.T, id string) *cluster {
 // both runs a command that knows two clusters: the one of --remote-context, and its own.
 func both(t *testing.T, here, there *cluster, args ...string) (string, error) {
 	t.Helper()
-	return execute(t, &commands{program: "liqod", version: "test", every: time.Millisecond, connect: func(conn *connection) (*clients, error) {
+	return execute(t, &commands{program: "liqod", build: Build{Version: "test"}, every: time.Millisecond, connect: func(conn *connection) (*clients, error) {
 		c, server := here, "https://rome.example"
 		if conn.overrides.CurrentContext == "milan" {
 			c, server = there, "https://milan.example"

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -33,14 +32,6 @@ func printObject(out io.Writer, format string, obj runtime.Object) error {
 	}
 	return printData(out, format, content)
 }
-
-// AddFormat adds the flag for output as data. into is empty for text.
-func AddFormat(cmd *cobra.Command, into *string) {
-	addChoice(cmd, into, "output", "o", "format, instead of text", asJSON, asYAML)
-}
-
-// PrintData prints data in a format of AddFormat.
-func PrintData(out io.Writer, format string, data any) error { return printData(out, format, data) }
 
 // printData prints something in one of the formats.
 func printData(out io.Writer, format string, data any) error {

@@ -70,6 +70,11 @@ func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
 }
 
 func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot, error) {
+	return c.inTime(ctx, in, c.look)
+}
+
+// inTime calls read with the cluster of an inquiry, within its timeout.
+func (c *commands) inTime(ctx context.Context, in *inquiry, read func(context.Context, *clients, string) (*report.Snapshot, error)) (*report.Snapshot, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, in.timeout, fmt.Errorf("%w after %s", errTimeout, in.timeout))
 	defer cancel()
 	in.conn.limit = in.timeout // the discovery client takes no context
@@ -78,7 +83,7 @@ func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot,
 		return nil, err
 	}
 	var s *report.Snapshot
-	in.reading(func() { s, err = c.look(ctx, to, in.namespace) })
+	in.reading(func() { s, err = read(ctx, to, in.namespace) })
 	return s, err
 }
 

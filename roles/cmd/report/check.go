@@ -70,7 +70,7 @@ func (c *checker) installation() {
 	}
 	c.installed()
 	c.webhook()
-	c.images()
+	c.versions()
 	c.overlays()
 }
 
@@ -223,29 +223,4 @@ func (c *checker) absent(role string, id ID) {
 	default:
 		c.add(id, OK, subject, holder+" leads, outside of a Deployment", "")
 	}
-}
-
-// images finds parts of the installation that are of another version than the controller.
-func (c *checker) images() {
-	roles := c.allRoles()
-	if len(roles) == 0 || roles[0].Name != Controller {
-		return
-	}
-	want, odd := roles[0].Image, []string(nil)
-	for _, r := range roles {
-		if r.Image == want {
-			continue
-		}
-		name := "role " + r.Name
-		if r.Name == roleVKubelet {
-			name = r.Object
-		}
-		odd = append(odd, fmt.Sprintf("%s runs %s", name, r.Image))
-	}
-	if len(odd) > 0 {
-		c.add(idVersions, Warning, "versions", fmt.Sprintf("the controller runs %s, but %s", want, strings.Join(odd, ", ")),
-			"finish the upgrade; virtual nodes with an image of their own have it in spec.virtualKubelet.image")
-		return
-	}
-	c.add(idVersions, OK, "versions", "every part runs "+want, "")
 }

@@ -65,6 +65,8 @@ type Snapshot struct {
 	Taken time.Time
 	// Program is what people type before the name of a command.
 	Program string
+	// Command is the version of this program.
+	Command string
 	// Namespace that liqod is installed in.
 	Namespace string
 	// ClusterID is this cluster's id; empty if it could not be found.

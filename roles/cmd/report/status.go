@@ -17,8 +17,8 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
-// Status is how a cluster and its peerings are.
-type Status struct {
+// Installation is liqod in a cluster.
+type Installation struct {
 	// Cluster is this cluster's id; empty if it could not be found.
 	Cluster string `json:"cluster,omitempty"`
 	// Version and Namespace of the installation.
@@ -26,6 +26,13 @@ type Status struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Kubernetes is the version of the API server.
 	Kubernetes string `json:"kubernetes,omitempty"`
+	// Roles of liqod in this cluster.
+	Roles []Role `json:"roles"`
+}
+
+// Status is how a cluster and its peerings are.
+type Status struct {
+	Installation
 	// Health of everything that is in here.
 	Health Level `json:"health"`
 	// Problems are the findings that are problems, or that could not be found out; the
@@ -36,8 +43,6 @@ type Status struct {
 	Warnings []Finding `json:"warnings,omitempty"`
 	// Unread names what could not be read. The state of it is unknown.
 	Unread []string `json:"unread,omitempty"`
-	// Roles of liqod in this cluster.
-	Roles []Role `json:"roles"`
 	// Peers, by cluster id.
 	Peers []Peer `json:"peers"`
 	// Namespaces that are offloaded.
@@ -157,8 +162,8 @@ type NamespacePeer struct {
 func Summarize(s *Snapshot) *Status {
 	findings := Check(s)
 	out := &Status{
-		Cluster: s.ClusterID, Namespace: s.Namespace, Kubernetes: s.Kubernetes, Health: OK,
-		Problems: []Finding{}, Roles: []Role{}, Peers: []Peer{}, Namespaces: []Namespace{},
+		Installation: s.installation(), Health: OK,
+		Problems: []Finding{}, Peers: []Peer{}, Namespaces: []Namespace{},
 	}
 	for _, f := range findings {
 		switch {
@@ -171,10 +176,6 @@ func Summarize(s *Snapshot) *Status {
 	out.Unread = s.unreadNames()
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
-	out.Roles = append(out.Roles, s.allRoles()...)
-	if d := s.deployment(Controller); d != nil {
-		out.Version = d.Labels["app.kubernetes.io/version"]
-	}
 	for _, id := range s.peerIDs() {
 		out.Peers = append(out.Peers, peer(s, id, findings))
 	}
@@ -184,6 +185,14 @@ func Summarize(s *Snapshot) *Status {
 	}
 	for i := range s.Offloadings {
 		out.Namespaces = append(out.Namespaces, namespace(&s.Offloadings[i], pods))
+	}
+	return out
+}
+
+func (s *Snapshot) installation() Installation {
+	out := Installation{Cluster: s.ClusterID, Namespace: s.Namespace, Kubernetes: s.Kubernetes, Roles: append([]Role{}, s.allRoles()...)}
+	if d := s.deployment(Controller); d != nil {
+		out.Version = d.Labels["app.kubernetes.io/version"]
 	}
 	return out
 }

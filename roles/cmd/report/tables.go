@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -20,7 +19,7 @@ func (s *Status) peersText(b *strings.Builder, wide bool) {
 		if !wide {
 			return p.row()
 		}
-		return fmt.Sprintf("%s\t%s\t%s", p.row(), Line(cmp.Or(plainVersion(p.Version), "-")), Line(cmp.Or(p.APIServer, "-")))
+		return fmt.Sprintf("%s\t%s\t%s", p.row(), Line(cmp.Or(PlainVersion(p.Version), "-")), Line(cmp.Or(p.APIServer, "-")))
 	})
 	for _, p := range s.Peers {
 		if p.Trust != "" {
@@ -150,17 +149,4 @@ func (n VirtualNode) room() string {
 		parts = append(parts, fmt.Sprintf("%s %s", name, n.share(name)))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// pseudoVersion is how Go names a build of a commit without a tag.
-var pseudoVersion = regexp.MustCompile(`^(.*-)?(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
-
-// plainVersion writes the version of a chart and that of a binary in one form: 0.1.0, or the commit
-// of a build between versions.
-func plainVersion(version string) string {
-	version = strings.TrimPrefix(version, "v")
-	if m := pseudoVersion.FindStringSubmatch(version); m != nil {
-		return "commit " + m[2]
-	}
-	return strings.Trim(version, "()")
 }

@@ -200,12 +200,8 @@ func (s *Status) headline() string {
 	return fmt.Sprintf("Cluster %s: %s", name, text)
 }
 
-func (s *Status) installationText(b *strings.Builder, wide bool) {
-	version := plainVersion(s.Version)
-	if version == "" {
-		version = "(version unknown)"
-	}
-	fmt.Fprintf(b, "\nliqod %s in namespace %s, Kubernetes %s", version, s.Namespace, s.Kubernetes)
+func (s Installation) installationText(b *strings.Builder, wide bool) {
+	fmt.Fprintf(b, "\nliqod %s in namespace %s, Kubernetes %s", cmp.Or(PlainVersion(s.Version), "(version unknown)"), s.Namespace, s.Kubernetes)
 	for _, r := range s.Roles {
 		if r.Name != roleVKubelet { // the table has them
 			fmt.Fprintf(b, "; %s %d/%d", r.Name, r.Ready, r.Want)
@@ -218,6 +214,20 @@ func (s *Status) installationText(b *strings.Builder, wide bool) {
 			return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%d", r.Name, r.Object, r.Ready, r.Want, Line(cmp.Or(r.Version, "-")), Line(r.Image), r.Restarts)
 		})
 	}
+}
+
+// VersionsText is what version prints of a cluster.
+func VersionsText(in Installation, findings []Finding) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nCluster %s", cmp.Or(in.Cluster, "(id unknown)"))
+	if len(in.Roles) > 0 {
+		in.installationText(&b, true)
+	}
+	b.WriteByte('\n')
+	for _, f := range findings {
+		finding(&b, f, f.Subject)
+	}
+	return b.String()
 }
 
 // DetailText is what status prints of single peers.
@@ -236,7 +246,7 @@ func (s *Status) DetailText(wide bool) string {
 		line("Health", p.Health.word())
 		line("Says", p.Message)
 		line("API server", p.APIServer)
-		line("Version", plainVersion(p.Version))
+		line("Version", PlainVersion(p.Version))
 		line("Trust", string(p.Trust))
 		for _, c := range p.Conditions {
 			if c.Type != corev1beta1.ConditionAPIServer || p.APIServer == "" {

@@ -277,10 +277,10 @@ func TestBudgets(t *testing.T) {
 func TestVersionsInOneForm(t *testing.T) {
 	t.Parallel()
 	for have, want := range map[string]string{
-		"0.1.0": "0.1.0", "v0.1.0": "0.1.0", "v0.0.0-20261124120000-abcdef123456": "commit abcdef123456", "v0.2.0-rc.1": "0.2.0-rc.1",
-		"v0.1.1-0.20261124120000-abcdef123456+dirty": "commit abcdef123456", "(devel)": "devel", "": "",
+		"0.1.0": "0.1.0", "v0.1.0": "0.1.0", "v0.0.0-20261124120000-abcdef123456": "commit-abcdef123456", "v0.2.0-rc.1": "0.2.0-rc.1",
+		"v0.1.1-0.20261124120000-abcdef123456+dirty": "commit-abcdef123456-dirty", "commit-abcdef123456": "commit-abcdef123456", "(devel)": "devel", "": "",
 	} {
-		require.Equal(t, want, plainVersion(have), have)
+		require.Equal(t, want, PlainVersion(have), have)
 	}
 }
 
