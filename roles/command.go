@@ -45,7 +45,12 @@ func newCommand(p program) (*cobra.Command, error) {
 		return root, nil
 	}
 	in := addFlags(root.Flags(), settings)
-	root.RunE = func(c *cobra.Command, _ []string) error { return p.start(c, in) }
+	root.RunE = func(c *cobra.Command, _ []string) error {
+		if c.Flags().NFlag() == 0 {
+			return c.Help()
+		}
+		return p.start(c, in)
+	}
 	root.AddCommand(configCommand(p, settings))
 	root.AddCommand(hostCommands()...)
 	group(root)

@@ -157,7 +157,8 @@ func TestCommandLine(t *testing.T) {
 		"help of a role":      {"main", nil, []string{"--role=vkubelet", "--help"}, 0, `(?s)^Role vkubelet: one virtual node.*\n  liqod --role=vkubelet \[flags\]\n.*--role=controller,webhook.*--vkubelet\.nodeAddress`, `^$`},
 		"help of no role":     {"main", nil, []string{"--role=kitchen", "--help"}, 0, `\nPeerings:\n`, `role "kitchen" is not accepted`},
 		"help of config":      {"main", nil, []string{"config", "--help"}, 0, `where each value came from|as YAML that --config accepts`, `^$`},
-		"no role":             {"main", nil, nil, 2, `^$`, `no role given: --role=NAME, one or more of controller, vkubelet, webhook, gateway, route, ipam`},
+		"nothing":             {"main", nil, nil, 0, `\nPeerings:\n`, `^$`},
+		"no role":             {"main", nil, []string{"--log.level=debug"}, 2, `^$`, `no role given: --role=NAME, one or more of controller, vkubelet, webhook, gateway, route, ipam\nliqod --help says more\.\n$`},
 		"gateway":             {"main", nil, []string{"--role=gateway"}, 2, `^$`, `clusterID: needed by role gateway`},
 		"route":               {"main", nil, []string{"--role=route"}, 2, `^$`, `route.nodeName: needed by role route`},
 		"two on one network":  {"main", nil, []string{"--role=gateway,route", "--clusterID=rome", "--route.nodeName=n"}, 2, `^$`, `roles gateway and route are not accepted in one process`},
@@ -166,7 +167,10 @@ func TestCommandLine(t *testing.T) {
 		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},
 		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown command "frobnicate": the commands are .*completion, config, .*offload, .*version; roles are run by --role=NAME`},
 		"misspelled command":  {"main", nil, []string{"statsu"}, 2, `^$`, `unknown command "statsu"; did you mean status\?`},
-		"half a command":      {"main", nil, []string{"offload"}, 2, `^$`, `say what: liqod offload namespace\n`},
+		"half a command":      {"main", nil, []string{"offload"}, 2, `^$`, `say what: liqod offload namespace\nliqod offload --help says more\.\n$`},
+		"a flag of a command": {"main", nil, []string{"token", "create", "--fro=rome"}, 2, `^$`, `unknown flag --fro; did you mean --for\?\nliqod token create --help says more\.\n$`},
+		"no name":             {"main", nil, []string{"unpeer"}, 2, `^$`, `needs the name of a peer\nliqod unpeer --help says more\.\n$`},
+
 		"completion":          {"main", nil, []string{"completion", "bash"}, 0, `^# bash completion V2 for liqod `, `^$`},
 		"unknown flag":        {"test", nil, []string{"--role=idle", "--log.levle=debug"}, 2, `^$`, `unknown flag --log.levle; did you mean --log.level\?`},
 		"bad value":           {"test", nil, []string{"--role=idle", "--log.level=loud"}, 2, `^$`, `log.level: "loud" is not accepted \(from flag --log.level\): one of debug, info, warn, error`},
@@ -223,6 +227,7 @@ func TestPluginOfKubectl(t *testing.T) {
 		"help":            {nil, 0, `(?s)^Seamless .*kubectl liqo \[command\].*  offload .*  status `, `^$`},
 		"a command":       {[]string{"unoffload", "namespace", "--help"}, 0, `kubectl liqo unoffload namespace shop --timeout=5m`, `^$`},
 		"unknown command": {[]string{"frobnicate"}, 2, `^$`, `^kubectl liqo: unknown command "frobnicate": the commands are check, completion, .*, version\nkubectl liqo --help says more\.\n$`},
+		"no namespace":    {[]string{"offload", "namespace"}, 2, `^$`, `needs the name of a namespace\nkubectl liqo offload namespace --help says more\.\n$`},
 		"no roles":        {[]string{"--role=controller"}, 2, `^$`, `unknown flag --role`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,11 +42,12 @@ func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer)
 	defer signal.Stop(signals)
 	name := programName(args)
 	root, err := newCommand(program{name: name, roles: all, configYAML: configYAML, env: os.Environ(), signals: signals})
+	called := root // the command of args, after it has run
 	if err == nil {
 		root.SetArgs(args[min(1, len(args)):])
 		root.SetOut(stdout)
 		root.SetErr(stderr)
-		err = root.ExecuteContext(context.Background())
+		called, err = root.ExecuteContextC(context.Background())
 	}
 	var coded *cmd.Error
 	switch {
@@ -62,7 +63,7 @@ func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer)
 	case coded == nil:
 		return exitFailure
 	case coded.Usage:
-		_, _ = fmt.Fprintf(stderr, "%s --help says more.\n", name)
+		_, _ = fmt.Fprintf(stderr, "%s --help says more.\n", called.CommandPath())
 	}
 	return coded.Code
 }

@@ -116,8 +116,8 @@ func TestUsage(t *testing.T) {
 		"name missing":           {[]string{"offload", "ns", "shop", "--namespace-mapping-strategy=SelectedName"}, "needs --remote-namespace-name"},
 		"name without selection": {[]string{"offload", "ns", "shop", "--remote-namespace-name=x"}, "SelectedName only"},
 		"selector":               {[]string{"offload", "ns", "shop", "-l", "a in"}, `--selector "a in"`},
-		"empty selector":         {[]string{"offload", "ns", "shop", "-l", ""}, "--selector is empty"},
 		"output":                 {[]string{"status", "-o", "name"}, "one of wide, json, yaml is accepted"},
+		"wait of another check":  {[]string{"check", "--pre", "--wait"}, "--wait is for an installed liqod"},
 		"check takes nothing":    {[]string{"check", "milan"}, `liqod check takes no arguments: "milan"`},
 	} {
 		t.Run(name, func(t *testing.T) {

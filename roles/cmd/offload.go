@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,7 +26,9 @@ import (
 
 const offloadAbout = `Offload lets the pods of a namespace run in the providers of the selected virtual nodes. It
 creates or changes the NamespaceOffloading "offloading" in the namespace, and waits until
-every selected provider has the namespace's twin. The word namespace may be left out.
+every selected provider has the namespace's twin. The word namespace may be left out. If the
+namespace is offloaded already, only the settings whose flags are given change; --selector ''
+selects every virtual node again.
 
 The names of twins (--namespace-mapping-strategy, --remote-namespace-name) cannot be changed
 once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.`
@@ -74,7 +77,7 @@ func (c *commands) offload() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := ask(cmd.Context(), to, want, cmd.OutOrStdout()); err != nil {
+		if err := ask(cmd.Context(), to, want, cmd.Flags().Changed, cmd.OutOrStdout()); err != nil {
 			return explain(err)
 		}
 		if !w.wait {
@@ -150,7 +153,7 @@ func nodeSelector(selectors []string) (out corev1.NodeSelector, err error) {
 			return out, Usagef("--selector %q: %w", text, err)
 		}
 		if len(requirements) == 0 {
-			return out, Usagef("--selector is empty: leave it out to select every virtual node")
+			return corev1.NodeSelector{}, nil // every virtual node
 		}
 		var term corev1.NodeSelectorTerm
 		for _, r := range requirements {
@@ -178,8 +181,8 @@ func operator(o selection.Operator) corev1.NodeSelectorOperator {
 	return corev1.NodeSelectorOpIn
 }
 
-// ask creates the NamespaceOffloading, or changes the existing one.
-func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
+// ask creates the NamespaceOffloading, or changes what given flags say of the existing one.
+func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, given func(flag string) bool, out io.Writer) error {
 	namespace := want.Namespace
 	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no namespace %s in this cluster: make it first (kubectl create namespace %s)", namespace, namespace)
@@ -197,16 +200,22 @@ func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffl
 	if err != nil {
 		return fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
 	}
+	if !given("pod-offloading-strategy") {
+		want.Spec.PodOffloadingStrategy = have.Spec.PodOffloadingStrategy
+	}
+	if !given("selector") {
+		want.Spec.ClusterSelector = have.Spec.ClusterSelector
+	}
+	if !given("namespace-mapping-strategy") {
+		want.Spec.NamespaceMappingStrategy, want.Spec.RemoteNamespaceName = cmp.Or(have.Spec.NamespaceMappingStrategy, offloadingv1beta1.DefaultName), have.Spec.RemoteNamespaceName
+	}
 	return change(ctx, to, have, want, out)
 }
 
 // change updates an existing NamespaceOffloading to the wanted one.
 func change(ctx context.Context, to *clients, have, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	namespace := have.Namespace
-	mapping := have.Spec.NamespaceMappingStrategy
-	if mapping == "" {
-		mapping = offloadingv1beta1.DefaultName
-	}
+	mapping := cmp.Or(have.Spec.NamespaceMappingStrategy, offloadingv1beta1.DefaultName)
 	switch {
 	case have.DeletionTimestamp != nil:
 		return fmt.Errorf("namespace %s is just being taken back from the providers: offload it again when that has ended", namespace)

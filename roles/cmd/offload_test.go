@@ -106,7 +106,7 @@ func TestOffloadAgain(t *testing.T) {
 		"other names": {func(*offloadingv1beta1.NamespaceOffloading) {}, []string{"--namespace-mapping-strategy=EnforceSameName"}, "", "is offloaded already, with twins named by DefaultName"},
 		"selected names": {func(o *offloadingv1beta1.NamespaceOffloading) {
 			o.Spec.NamespaceMappingStrategy, o.Spec.RemoteNamespaceName = offloadingv1beta1.SelectedName, "store"
-		}, nil, "", "with twins named by SelectedName store: that cannot be changed; unoffload it first"},
+		}, []string{"--namespace-mapping-strategy=DefaultName"}, "", "with twins named by SelectedName store: that cannot be changed; unoffload it first"},
 		"on its way out": {func(o *offloadingv1beta1.NamespaceOffloading) { o.DeletionTimestamp = ptr.To(metav1.Now()) }, nil, "", "offload it again when that has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,6 +126,38 @@ func TestOffloadAgain(t *testing.T) {
 				require.Len(t, have.Spec.ClusterSelector.NodeSelectorTerms, 1)
 			}
 		})
+	}
+}
+
+// What no flag names stays as it is.
+func TestOffloadKeeps(t *testing.T) {
+	t.Parallel()
+	milan, err := nodeSelector([]string{"liqo.io/remote-cluster-id=milan"})
+	require.NoError(t, err)
+	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) {
+		o.Spec = offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: milan,
+			NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "store"}
+	}))
+	want := c.offloading(t).Spec
+	for _, tc := range []struct {
+		args   []string
+		change func(*offloadingv1beta1.NamespaceOffloadingSpec)
+		says   string
+	}{
+		{nil, func(*offloadingv1beta1.NamespaceOffloadingSpec) {}, "offloading is asked for already"},
+		{[]string{"--pod-offloading-strategy=LocalAndRemote"}, func(s *offloadingv1beta1.NamespaceOffloadingSpec) {
+			s.PodOffloadingStrategy = offloadingv1beta1.PodsLocalAndRemote
+		}, "offloading is changed (LocalAndRemote)"},
+		{[]string{"-l", "a=b"}, func(s *offloadingv1beta1.NamespaceOffloadingSpec) {
+			s.ClusterSelector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpIn, Values: []string{"b"}}}}}
+		}, "offloading is changed (LocalAndRemote)"},
+		{[]string{"-l", ""}, func(s *offloadingv1beta1.NamespaceOffloadingSpec) { s.ClusterSelector = corev1.NodeSelector{} }, "offloading is changed (LocalAndRemote)"},
+	} {
+		out, err := c.run(t, append([]string{"offload", "shop", "--wait=false"}, tc.args...)...)
+		require.NoError(t, err)
+		require.Equal(t, "namespace shop: "+tc.says+"\n", out)
+		tc.change(&want)
+		require.Equal(t, want, c.offloading(t).Spec)
 	}
 }
 

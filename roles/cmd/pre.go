@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +43,9 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 		if !pre && token == "" {
 			return installed(cmd, args)
 		}
+		if cmd.Flags().Changed("wait") {
+			return Usagef("--wait is for an installed liqod: it is of no use with --pre and --token")
+		}
 		return interruptible(limited(&in.timeout, func(cmd *cobra.Command, _ []string) error {
 			in.errors = cmd.ErrOrStderr()
 			var findings []report.Finding
@@ -82,7 +84,7 @@ func printFindings(cmd *cobra.Command, format string, findings []report.Finding)
 	if format != "" {
 		err = printData(cmd.OutOrStdout(), format, map[string]any{"health": report.Worst(findings), "findings": findings})
 	} else {
-		_, err = fmt.Fprint(cmd.OutOrStdout(), report.CheckText(findings))
+		err = printText(cmd.OutOrStdout(), report.CheckText(findings))
 	}
 	return orCode(err, report.Worst(findings))
 }

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,7 +26,8 @@ The exit code is 0 if everything is well, 1 if there are problems, and 2 if a pa
 is unknown. Pods that are not ready are a problem. Unknown does not mean down. For example, the
 health of peers is unknown while the controller does not run.
 
-With --watch, the state is printed again when it changes, until the command is interrupted.`
+With --watch, the state is printed again when it changes, with the time, until the command is
+interrupted.`
 
 const statusExamples = `  %[1]s status
   %[1]s status milan
@@ -38,7 +40,10 @@ a solution for each problem. It changes nothing.
   ✔ well   ‼ a warning   ? unknown   ✘ a problem
 
 The exit code is 1 if there is a problem, else 2 if something is unknown, else 0. DaemonSets
-with pods on virtual nodes are listed with the affinity that prevents this.`
+with pods on virtual nodes are listed with the affinity that prevents this.
+
+With --wait, it waits until nothing is a problem or unknown, and prints what it waits for when that
+changes; --wait=10m waits longer than the default of 5m. It prints the last state in any case.`
 
 // inquiry has the flags of status and check.
 type inquiry struct {
@@ -138,24 +143,62 @@ func (in *inquiry) print(out io.Writer, status *report.Status, detail bool) erro
 func (c *commands) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Find problems of the installation and the peerings",
-		Long: checkAbout, Example: c.example("  %[1]s check\n  %[1]s check --context rome -o json"), Args: noArguments,
+		Long: checkAbout, Example: c.example("  %[1]s check\n  %[1]s check --context rome -o json\n  %[1]s check --wait=10m"), Args: noArguments,
 	}
 	in := c.inquiry(cmd)
+	var wait time.Duration
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until nothing is a problem or unknown, for at most this `time`")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
 		in.errors = cmd.ErrOrStderr()
+		if wait > 0 {
+			return c.checkUntilWell(cmd, in, wait)
+		}
 		s, err := c.snapshot(cmd.Context(), in)
 		if err != nil {
 			return err
 		}
-		findings := report.Check(s)
-		if in.output != "" {
-			err = printData(cmd.OutOrStdout(), in.output, map[string]any{"health": report.Worst(findings), "findings": findings})
-		} else {
-			err = printText(cmd.OutOrStdout(), report.CheckText(findings))
-		}
-		return orCode(err, report.Worst(findings))
+		return printFindings(cmd, in.output, report.Check(s))
 	})
 	return c.beforehand(cmd, in)
+}
+
+// checkUntilWell repeats check until nothing is a problem or unknown, or until the time is over, and
+// prints the last findings.
+func (c *commands) checkUntilWell(cmd *cobra.Command, in *inquiry, limit time.Duration) error {
+	if _, err := c.connect(in.conn); err != nil {
+		return err
+	}
+	ctx, cancel := after(cmd.Context(), limit)
+	defer cancel()
+	var findings []report.Finding
+	repeated := *c
+	repeated.every *= watchEvery
+	out := in.errors
+	in.errors = nil // no spinner between the lines
+	_, err := repeated.until(ctx, out, func(ctx context.Context) (look, error) {
+		s, err := c.snapshot(ctx, in)
+		if err != nil {
+			return look{}, err
+		}
+		findings = report.Check(s)
+		if level := report.Worst(findings); level == report.OK || level == report.Warning {
+			return look{done: true}, nil
+		}
+		return look{lines: map[string]string{"waiting": report.Left(findings)}}, nil
+	})
+	if findings == nil {
+		return unknown(err)
+	}
+	failed := printFindings(cmd, in.output, findings)
+	if err == nil {
+		return failed
+	}
+	var coded *Error
+	if errors.As(failed, &coded) && coded.Err == nil {
+		coded.Err = fmt.Errorf("not everything is well, %w", err)
+	}
+	return failed
 }
 
 // orCode returns an error, or the exit code of a level.

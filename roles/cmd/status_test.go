@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -185,8 +187,40 @@ func TestWatch(t *testing.T) {
 	mu.Unlock()
 	require.Eventually(t, prints("pod web is refused (PodRefused): privileged", 2), time.Minute, time.Millisecond)
 	require.Equal(t, 3, strings.Count(out.String(), "Cluster "), "an unchanged state is printed once")
+	require.Len(t, regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n(Cluster |The state is unknown)`).FindAllString(out.String(), -1), 4, "each has its time")
 	cancel()
 	require.NoError(t, <-done)
+}
+
+// TestCheckThatWaits: check --wait ends when everything is well, or when the time is over, with the
+// state that it saw last.
+func TestCheckThatWaits(t *testing.T) {
+	t.Parallel()
+	c := installation(t, "milan")
+	out, err := c.run(t, "check", "--wait=1s")
+	require.Equal(t, ExitProblem, code(err))
+	require.EqualError(t, err, "not everything is well, timed out after 1s")
+	require.True(t, strings.HasPrefix(out, "waiting: CRDs; role controller; role webhook"), out)
+	require.Contains(t, out, "✘ role controller: ")
+	require.Equal(t, 1, strings.Count(out, "waiting: "), "an unchanged state is printed once")
+	_, err = c.run(t, "check", "--wait", "5m")
+	require.ErrorContains(t, err, `liqod check takes no arguments: "5m"`, "a value follows =")
+
+	looks := 0
+	c = paint(t).cluster(t)
+	c.core.PrependReactor("list", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		switch looks++; looks {
+		case 1:
+			return true, &admissionregistrationv1.MutatingWebhookConfigurationList{}, nil
+		case 2:
+			return true, nil, apierrors.NewInternalError(errors.New("etcd is away"))
+		}
+		return false, nil, nil
+	})
+	out, err = c.run(t, "check", "--wait")
+	require.NoError(t, err, out)
+	require.True(t, strings.HasPrefix(out, "waiting: admission webhook\nwaiting: MutatingWebhookConfigurations\nInstallation\n"), out)
+	require.True(t, strings.HasSuffix(out, "\n1 warning.\n"), out)
 }
 
 // TestWatchFailsAtOnce: an error of the first look ends the command.

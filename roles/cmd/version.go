@@ -26,7 +26,9 @@ type Build struct {
 }
 
 // String implements fmt.Stringer.
-func (b Build) String() string { return fmt.Sprintf("liqod %s (%s, %s)", b.Version, b.GoVersion, b.Platform) }
+func (b Build) String() string {
+	return fmt.Sprintf("liqod %s (%s, %s)", b.Version, b.GoVersion, b.Platform)
+}
 
 // versions is what version prints as data.
 type versions struct {

@@ -34,8 +34,12 @@ func (c *commands) watchStatus(ctx context.Context, in *inquiry, peers []string,
 		if err != nil {
 			return err
 		}
+		data := in.output == asJSON || in.output == asYAML
+		if !data {
+			text = time.Now().Format(time.DateTime) + "\n" + text
+		}
 		switch {
-		case onTerminal(out) && in.output != asJSON && in.output != asYAML:
+		case onTerminal(out) && !data:
 			err = printText(out, clearScreen+text)
 		case key != last:
 			err = printText(out, separator(in.output, last == "")+text)

@@ -255,6 +255,7 @@ func TestCheck(t *testing.T) {
 		}, []says{{Problem, "namespaces asked for", "forbidden (ReplicationFailed", "describe namespacemap milan"}}},
 		"twins kept for their volumes": {func(s *Snapshot) {
 			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonTerminating, "1 is kept for its volumes")
+			s.Maps[0].Status.Conditions[0].LastTransitionTime = ago(2 * time.Minute)
 		}, []says{{Warning, "namespaces asked for", "kept for its volumes", "describe namespacemap"}}},
 		"offloading in progress": {func(s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "InProgress", "asked")

@@ -191,6 +191,8 @@ func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string)
 func (c *checker) condition(id ID, subject string, generation int64, condition *metav1.Condition, fix string) Level {
 	level, message, because := conditionLevel(condition.Status), condition.Message, ""
 	switch {
+	case level == Problem && condition.Reason == offloadingv1beta1.ReasonTerminating && c.Taken.Sub(condition.LastTransitionTime.Time) < settling:
+		level = OK
 	case level == Problem && c.passing(condition):
 		level = Warning
 	case condition.Reason == corev1beta1.ReasonRightsRevoked:

@@ -42,7 +42,17 @@ func TestPodsOf(t *testing.T) {
 		"refused":         {"milan", time.Hour, func(p *corev1.Pod) { refusing("PodRefused", "privileged")(&p.Status) }, Pod{Peer: "milan", Level: Problem, State: "PodRefused", Why: "privileged", Judged: true}},
 		"no room":         {"", time.Hour, func(p *corev1.Pod) { unplaced("0/3 nodes")(&p.Status) }, Pod{Level: Problem, State: "Unschedulable", Why: "0/3 nodes", Judged: true}},
 		"ends": {"milan", time.Hour, func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(ago(time.Second)) },
-			Pod{Peer: "milan", Level: OK, State: "Terminating", Why: "it is being deleted for 1s", Judged: true}},
+			Pod{Peer: "milan", Level: OK, State: "Terminating", Why: "it is being deleted", Judged: true}},
+		"ends in its grace period": {"milan", time.Hour, func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(ago(-25 * time.Second)) },
+			Pod{Peer: "milan", Level: OK, State: "Terminating", Why: "it is being deleted", Judged: true}},
+		"two causes": {"milan", time.Hour, func(p *corev1.Pod) {
+			crashed(3, "Error")(&p.Status)
+			waits := p.Status.ContainerStatuses[0]
+			waits.Name, waits.State = "log", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}
+			waits.LastTerminationState, waits.RestartCount = corev1.ContainerState{}, 0
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, waits)
+		}, Pod{Peer: "milan", Level: Problem, State: "CrashLoopBackOff", Judged: true,
+			Why: "container app: it ended with exit code 3 (Error); it was started 4 times; container log (ImagePullBackOff): no such image"}},
 		"no status": {"", time.Hour, nil, Pod{Level: Problem, State: "NotScheduled", Why: "no scheduler has given it a node", Judged: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

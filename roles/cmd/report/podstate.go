@@ -87,8 +87,11 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	}
 	ready := PodCondition(pod, corev1.PodReady)
 	if pod.DeletionTimestamp != nil {
-		return podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: reasonTerminating,
-			message: "it is being deleted for " + duration.HumanDuration(s.Taken.Sub(pod.DeletionTimestamp.Time))}
+		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: reasonTerminating, message: "it is being deleted"}
+		if v.level != OK {
+			v.message += " for " + duration.HumanDuration(s.Taken.Sub(pod.DeletionTimestamp.Time))
+		}
+		return v
 	}
 	switch {
 	case ready != nil && ready.Status == corev1.ConditionTrue:
@@ -195,16 +198,22 @@ func PodCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCond
 	return nil
 }
 
-// containerCause returns the failure of the first container that has one.
+// containerCause returns the failure of the first container that has one, and in message those of all. A
+// reason other than the first one is part of the message.
 func containerCause(pod *corev1.Pod) (reason, message string) {
-	for _, set := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range set {
-			if reason, message = failure(&set[i]); reason != "" {
-				return reason, fmt.Sprintf("container %s: %s", set[i].Name, message)
-			}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		its, why := failure(&c)
+		switch {
+		case its == "":
+		case reason == "":
+			reason, message = its, fmt.Sprintf("container %s: %s", c.Name, why)
+		case its == reason:
+			message += fmt.Sprintf("; container %s: %s", c.Name, why)
+		default:
+			message += fmt.Sprintf("; container %s (%s): %s", c.Name, its, why)
 		}
 	}
-	return "", ""
+	return reason, message
 }
 
 // failure returns the reason why a container does not run; empty for one that runs, starts or

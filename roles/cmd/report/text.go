@@ -86,6 +86,17 @@ func sum(findings []Finding) string {
 	return strings.Join(parts, ", ") + "."
 }
 
+// Left names the problems and the unknown parts among findings, without those that follow from others.
+func Left(findings []Finding) string {
+	var names []string
+	for _, f := range findings {
+		if (f.Level == Problem || f.Level == Unknown) && !follows(f, findings) {
+			names = append(names, f.Name())
+		}
+	}
+	return cmp.Or(strings.Join(slices.Compact(names), "; "), sum(findings))
+}
+
 // follows reports whether a finding is the consequence of one of the others.
 func follows(f Finding, all []Finding) bool {
 	return f.Because != "" && slices.ContainsFunc(all, func(other Finding) bool { return other.Name() == f.Because && other.Because == "" })

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -138,9 +139,46 @@ func (c *checker) unready(pods []placedPod, total int) {
 	if text := clip(strings.TrimSpace(first.verdict.message)); text != "" && text != first.verdict.reason {
 		message += ": " + text
 	}
+	message += otherCauses(pods, first)
 	c.peer = first.at.peer
 	c.report(Finding{ID: first.verdict.state.id(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
 		Fix: c.podFix(first), Because: c.podsBecause(first)})
+}
+
+// mostOthers limits the further causes that a finding quotes.
+const mostOthers = 3
+
+var (
+	digits   = regexp.MustCompile(`\d+`)
+	exitCode = regexp.MustCompile(`exit code \d+`)
+)
+
+// otherCauses quotes a pod for each cause that has the same reason as that of the first pod, and other
+// words. Names, UIDs and numbers, such as of restarts, make no other cause; exit codes do.
+func otherCauses(pods []placedPod, first placedPod) (text string) {
+	if first.verdict.reason == reasonTerminating {
+		return ""
+	}
+	words := func(pod placedPod) string {
+		bare := strings.ReplaceAll(strings.ReplaceAll(pod.verdict.message, pod.Name, ""), string(pod.UID), "")
+		return digits.ReplaceAllString(bare, "") + exitCode.FindString(pod.verdict.message)
+	}
+	seen, more := map[string]bool{words(first): true}, 0
+	for _, pod := range pods {
+		key := words(pod)
+		switch {
+		case seen[key]:
+		case len(seen) > mostOthers:
+			more++
+		default:
+			text += fmt.Sprintf("; %s: %s", pod.Name, clip(strings.TrimSpace(pod.verdict.message)))
+		}
+		seen[key] = true
+	}
+	if more > 0 {
+		text += fmt.Sprintf("; %s more", Count(more, "cause"))
+	}
+	return text
 }
 
 // longestWords limits the bytes that a finding repeats of a message of another cluster.

@@ -37,6 +37,9 @@ func TestPodsWithoutAProblem(t *testing.T) {
 		"is being deleted": func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Second))
 		},
+		"just taken back": func(_ *testing.T, s *Snapshot) {
+			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonTerminating, "1 twin namespaces are being removed")
+		},
 		"waits at a scheduling gate": func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "", func(st *corev1.PodStatus) {
 				st.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}}
@@ -108,6 +111,25 @@ func TestBrokenPodsAreNotHealthy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Problem, one.Health)
 	require.Len(t, one.Problems, 4)
+}
+
+// TestCausesOfOneReason: a finding quotes a pod for each cause, and not for each restart.
+func TestCausesOfOneReason(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	broken(s, "web-a", "milan", crashed(1, "Error"))
+	broken(s, "web-b", "milan", crashed(1, "Error")).Status.ContainerStatuses[0].RestartCount = 9
+	broken(s, "web-c", "milan", crashed(127, "Error"))
+	text := Summarize(s).Text(false)
+	require.Contains(t, text, "3 of 5 pods are not ready (CrashLoopBackOff); the first, web-a: container app: it ended with exit code 1 (Error); it was started 4 times"+
+		"; web-c: container app: it ended with exit code 127 (Error); it was started 4 times\n")
+	require.NotContains(t, text, "web-b")
+
+	s = healthy(t)
+	for _, why := range []string{"a", "b", "c", "d", "e", "f"} {
+		broken(s, "web-"+why, "milan", refusing("PodRefused", "field "+why+"x"))
+	}
+	require.Contains(t, Summarize(s).Text(false), "; the first, web-a: field ax; web-b: field bx; web-c: field cx; web-d: field dx; 2 causes more\n")
 }
 
 // TestManyCauses: one namespace does not fill the screen.
