@@ -136,6 +136,8 @@ func people(t *testing.T, w *world) {
 	require.NoError(t, w.rome.Apply(t.Context(), []byte(bindingsOfPeople)))
 	offload := []string{"offload", "market", "--timeout=30s", "--as"}
 	within(t, 3*time.Minute, "ann may offload her namespace", w.says(w.rome, append(offload, "ann"), 0, "namespace market: offloaded"))
+	require.NoError(t, w.says(w.rome, []string{"status", "-n", "market", "--as", "ann"}, 0, "Namespace market of cluster", ": healthy", "milan: 0 pods", "No right to read Deployments of liqod")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"status", "-n", "shop", "--as", "ann"}, 2, "no right to read Pods of namespace shop")(t.Context()))
 	require.NoError(t, w.says(w.rome, append(offload, "carl"), 0, "offloading is asked for already")(t.Context()), "who edits a namespace may see that")
 	require.NoError(t, w.says(w.rome, []string{"offload", "market", "--pod-offloading-strategy=Remote", "--as", "carl"}, 1, "forbidden")(t.Context()))
 	require.NoError(t, w.says(w.rome, []string{"unoffload", "market", "--as", "carl"}, 1, "forbidden")(t.Context()))

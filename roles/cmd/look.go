@@ -67,7 +67,7 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.rolePods, r.hosted)
+	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.virtualNodes, r.offloadings, r.nodes, r.tenants, r.vkubelets, r.daemonSets, r.rolePods, r.hosted)
 	if whole {
 		r.namespaces(ctx)
 	}
@@ -108,6 +108,39 @@ func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace st
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
 	}
+	return r.snap, nil
+}
+
+// lookAt reads what status shows: of a namespace of a user that namespace, with lookAtNamespace; else all, with look.
+func (c *commands) lookAt(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+	if namespace == "" || namespace == usualNamespace {
+		return c.look(ctx, to, namespace)
+	}
+	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
+	if err == nil && cm.Data[configurationKey] != "" {
+		return c.look(ctx, to, namespace)
+	}
+	return c.lookAtNamespace(ctx, to, namespace)
+}
+
+// lookAtNamespace reads a namespace of a user, and of the cluster what places its pods. The snapshot notes
+// what the user may not read.
+func (c *commands) lookAtNamespace(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+	r, err := c.begin(ctx, to, "")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return nil, unknown(fmt.Errorf("there is no namespace %s in this cluster", namespace))
+	}
+	r.snap.Only = namespace
+	r.together(ctx, r.leases, r.configuration, r.virtualNodes, r.nodes, r.offloadings)
+	_ = r.somePods(ctx, namespace, metav1.ListOptions{}) // the error is in the snapshot
+	r.together(ctx, r.owners, r.warnings)
+	if ctx.Err() != nil {
+		return nil, silent(ctx, to)
+	}
+	r.snap.Taken = to.now()
 	return r.snap, nil
 }
 
@@ -236,34 +269,45 @@ func (r *reading) webhooks(ctx context.Context) {
 	r.note(report.ReadRules, err, func() { r.snap.Rules = rules.Items })
 }
 
-// own reads liqod's own kinds. kinds reports those that the API server lacks.
+// noteOwn is note for liqod's own kinds. kinds reports those that the API server lacks.
+func (r *reading) noteOwn(what string, err error, keep func()) {
+	if !noSuchKind(err) {
+		r.note(what, err, keep)
+	}
+}
+
+// own reads liqod's own kinds, but for VirtualNodes and NamespaceOffloadings.
 func (r *reading) own(ctx context.Context) {
 	all := metav1.ListOptions{}
-	note := func(what string, err error, keep func()) {
-		if !noSuchKind(err) {
-			r.note(what, err, keep)
-		}
-	}
 	clusters, err := r.to.liqo.CoreV1beta1().ForeignClusters().List(ctx, all)
-	note(report.ReadForeignClusters, err, func() { r.snap.ForeignClusters = clusters.Items })
-	client := r.to.liqo.OffloadingV1beta1()
-	nodes, err := client.VirtualNodes("").List(ctx, all)
-	note(report.ReadVirtualNodes, err, func() { r.snap.VirtualNodes = nodes.Items })
-	offloadings, err := client.NamespaceOffloadings("").List(ctx, all)
-	note(report.ReadOffloadings, err, func() { r.snap.Offloadings = offloadings.Items })
-	maps, err := client.NamespaceMaps("").List(ctx, all)
-	note(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
+	r.noteOwn(report.ReadForeignClusters, err, func() { r.snap.ForeignClusters = clusters.Items })
+	maps, err := r.to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, all)
+	r.noteOwn(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
 	offers, err := r.to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, all)
-	note(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
+	r.noteOwn(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
 	connections, err := r.to.liqo.NetworkingV1beta1().Connections("").List(ctx, all)
-	note(report.ReadNetworks, err, func() { r.snap.Connections = connections.Items })
+	r.noteOwn(report.ReadNetworks, err, func() { r.snap.Connections = connections.Items })
 	networks, err := r.to.liqo.IPAMV1alpha1().Networks("").List(ctx, all)
-	note(report.ReadNetworks, err, func() { r.snap.Networks = networks.Items })
+	r.noteOwn(report.ReadNetworks, err, func() { r.snap.Networks = networks.Items })
+}
+
+func (r *reading) virtualNodes(ctx context.Context) {
+	nodes, err := r.to.liqo.OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
+	r.noteOwn(report.ReadVirtualNodes, err, func() { r.snap.VirtualNodes = nodes.Items })
+}
+
+// offloadings reads the NamespaceOffloadings of the namespace that alone is read, or of all.
+func (r *reading) offloadings(ctx context.Context) {
+	offloadings, err := r.to.liqo.OffloadingV1beta1().NamespaceOffloadings(r.snap.Only).List(ctx, metav1.ListOptions{})
+	r.noteOwn(report.ReadOffloadings, err, func() { r.snap.Offloadings = offloadings.Items })
 }
 
 func (r *reading) nodes(ctx context.Context) {
 	nodes, err := r.to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
 	r.note(report.ReadNodes, err, func() { r.snap.Nodes = nodes.Items })
+}
+
+func (r *reading) tenants(ctx context.Context) {
 	tenants, err := r.to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.TenantNamespaceLabel + "=true"})
 	r.note(report.ReadTenants, err, func() { r.snap.Tenants = tenants.Items })
 }

@@ -279,10 +279,12 @@ func TestStatusReads(t *testing.T) {
 	require.Contains(t, out, `"namespaces": 0,
         "pods": 1
 `)
-	out, err = c.run(t, "status", "-n", "elsewhere")
+	out, err = c.run(t, "status")
 	require.Equal(t, ExitProblem, code(err), "there is no controller")
-	require.Contains(t, out, "namespace elsewhere has no Deployment of it")
 	require.Contains(t, out, "milan: 0 pods")
+	out, err = c.run(t, "check", "-n", "elsewhere")
+	require.Equal(t, ExitProblem, code(err))
+	require.Contains(t, out, "namespace elsewhere has no Deployment of it")
 	out, err = c.run(t, "check", "-o", "yaml")
 	require.Equal(t, ExitProblem, code(err))
 	require.Contains(t, out, "health: problem\n")

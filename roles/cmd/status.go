@@ -26,11 +26,16 @@ The exit code is 0 if everything is well, 1 if there are problems, and 2 if a pa
 is unknown. Pods that are not ready are a problem. Unknown does not mean down. For example, the
 health of peers is unknown while the controller does not run.
 
+With the namespace of an application, -n shop, it shows this namespace only, and needs rights to no other
+one: what the administrator of the namespace may not read is listed in the last line. The exit code
+does not depend on it.
+
 With --watch, the state is printed again when it changes, with the time, until the command is
 interrupted.`
 
 const statusExamples = `  %[1]s status
   %[1]s status milan
+  %[1]s status -n shop
   %[1]s status -o wide --watch
   %[1]s status -o json | jq '.peers[] | {clusterID, health}'`
 
@@ -98,6 +103,7 @@ func (c *commands) status() *cobra.Command {
 		Long: statusAbout, Example: c.example(statusExamples), Args: cobra.ArbitraryArgs,
 	}
 	in := c.inquiry(cmd, asWide)
+	cmd.Flags().Lookup("namespace").Usage = "`namespace` of an application to show alone; or the one that liqod is installed in, which else is looked for"
 	watch := false
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the state again when it changes, until interrupted")
 	cmd.ValidArgsFunction = c.completer(in.conn, peerNames)
@@ -117,9 +123,12 @@ func (c *commands) status() *cobra.Command {
 
 // summary reads the cluster, and returns the status of it or of some peers.
 func (c *commands) summary(ctx context.Context, in *inquiry, peers []string) (*report.Status, error) {
-	s, err := c.snapshot(ctx, in)
+	s, err := c.inTime(ctx, in, c.lookAt)
 	if err != nil {
 		return nil, err
+	}
+	if s.Only != "" && len(peers) > 0 {
+		return nil, Usagef("-n %s is not the namespace of liqod, and peers are not of one namespace: leave out -n or the peers", s.Only)
 	}
 	status, err := report.Summarize(s).Of(peers...)
 	if err != nil {

@@ -131,6 +131,73 @@ func TestStatusWithoutRights(t *testing.T) {
 	require.Contains(t, out, "MutatingWebhookConfigurations, ValidatingWebhookConfigurations")
 }
 
+// onlyIn lets the user of a cluster do nothing outside of a namespace.
+func (c *cluster) onlyIn(namespace string) {
+	refuse := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		resource := action.GetResource().Resource
+		if action.GetNamespace() == namespace || resource == "version" || resource == "namespaces" {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+	}
+	c.core.PrependReactor("*", "*", refuse)
+	c.liqod.PrependReactor("*", "*", refuse)
+}
+
+// TestStatusOfANamespace: its administrator needs rights to no other namespace.
+func TestStatusOfANamespace(t *testing.T) {
+	t.Parallel()
+	c := paint(t).cluster(t)
+	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "batch"}})
+	c.onlyIn("shop")
+	out, err := c.run(t, "status", "-n", "shop")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "Namespace shop of cluster (cluster id unknown): healthy\n")
+	require.Contains(t, out, "milan: 9 pods, turin: 3 pods\n")
+	require.Contains(t, out, "\nNo right to read Deployments of liqod, Leases, the configuration, VirtualNodes, Nodes.\n")
+	require.NotContains(t, out, "batch")
+
+	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Now()}, Spec: corev1.PodSpec{NodeName: "milan"},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Reason: "PodRefused", Message: "privileged"}})
+	out, err = c.run(t, "status", "-n", "shop")
+	require.Equal(t, ExitProblem, code(err))
+	require.Contains(t, out, "milan, pods of namespace shop: 1 of 10 pods is refused (PodRefused); the first, web: privileged\n")
+
+	out, err = c.run(t, "status", "-n", "batch")
+	require.Equal(t, ExitUnknown, code(err))
+	require.Contains(t, out, "? rights: no right to read NamespaceOffloadings of namespace batch\n")
+	require.Contains(t, out, "? rights: no right to read Pods of namespace batch\n")
+	require.NotContains(t, out, "not offloaded")
+	_, err = c.run(t, "status", "-n", "nowhere")
+	require.EqualError(t, err, "there is no namespace nowhere in this cluster")
+	require.Equal(t, ExitUnknown, code(err))
+	_, err = c.run(t, "status", "-n", "shop", "milan")
+	require.Equal(t, ExitUsage, code(err))
+}
+
+// TestStatusOfANamespaceByAnAdministrator: what an administrator may read places the pods, and the
+// namespace of liqod is still that of the whole cluster.
+func TestStatusOfANamespaceByAnAdministrator(t *testing.T) {
+	t.Parallel()
+	c := paint(t).cluster(t)
+	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	out, err := c.run(t, "status", "-n", "shop")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "Namespace shop of cluster rome: healthy\n")
+	require.NotContains(t, out, "No right")
+	require.NotContains(t, out, "PEER")
+	out, err = c.run(t, "status", "-n", "liqod")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "Cluster rome: healthy\n")
+	c.add(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome\n"}})
+	out, _ = c.run(t, "status", "-n", "shop")
+	require.Contains(t, out, "namespace shop has no Deployment of it", "liqod is installed there")
+	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
+	out, err = c.run(t, "status", "-n", "empty")
+	require.NoError(t, err)
+	require.Equal(t, "Namespace empty of cluster rome: healthy\n\nThe namespace is not offloaded.\n", out)
+}
+
 // console is an output that tests read while a command writes.
 type console struct {
 	mu  sync.Mutex

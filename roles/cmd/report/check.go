@@ -38,18 +38,28 @@ type checker struct {
 // Check looks at everything in a snapshot.
 func Check(s *Snapshot) []Finding {
 	c := &checker{Snapshot: s, section: sectionInstallation}
+	if s.Only != "" {
+		c.readingNamespace()
+		c.judgeNamespaces()
+		return c.findings
+	}
 	c.installation()
 	for _, id := range c.peerIDs() {
 		c.section, c.peer = "Peering with "+id, id
 		c.peering(id)
 	}
+	c.judgeNamespaces()
+	c.section, c.peer = sectionDaemonSets, ""
+	c.daemonSets()
+	return c.findings
+}
+
+// judgeNamespaces adds the findings about offloaded namespaces and their pods.
+func (c *checker) judgeNamespaces() {
 	c.section, c.peer = sectionOffloading, ""
 	c.offloadings()
 	c.section = sectionPods
 	c.pods()
-	c.section, c.peer = sectionDaemonSets, ""
-	c.daemonSets()
-	return c.findings
 }
 
 func (c *checker) add(id ID, level Level, subject, message, fix string) {

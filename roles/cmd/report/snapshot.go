@@ -69,6 +69,8 @@ type Snapshot struct {
 	Command string
 	// Namespace that liqod is installed in.
 	Namespace string
+	// Only is the namespace that alone was read, with what places its pods. It is empty for a whole cluster.
+	Only string
 	// ClusterID is this cluster's id; empty if it could not be found.
 	ClusterID string
 	// OpenOverlays are the roles, sorted, whose setting anyOverlaySender is true.

@@ -33,6 +33,8 @@ type Installation struct {
 // Status is how a cluster and its peerings are.
 type Status struct {
 	Installation
+	// Only is the namespace that alone was read. Roles and peers are unknown then.
+	Only string `json:"only,omitempty"`
 	// Health of everything that is in here.
 	Health Level `json:"health"`
 	// Problems are the findings that are problems, or that could not be found out; the
@@ -162,7 +164,7 @@ type NamespacePeer struct {
 func Summarize(s *Snapshot) *Status {
 	findings := Check(s)
 	out := &Status{
-		Installation: s.installation(), Health: OK,
+		Installation: s.installation(), Only: s.Only, Health: OK,
 		Problems: []Finding{}, Peers: []Peer{}, Namespaces: []Namespace{},
 	}
 	for _, f := range findings {
@@ -176,8 +178,10 @@ func Summarize(s *Snapshot) *Status {
 	out.Unread = s.unreadNames()
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
-	for _, id := range s.peerIDs() {
-		out.Peers = append(out.Peers, peer(s, id, findings))
+	if s.Only == "" {
+		for _, id := range s.peerIDs() {
+			out.Peers = append(out.Peers, peer(s, id, findings))
+		}
 	}
 	pods := map[place][]placedPod{}
 	for _, pod := range s.workloads() {
@@ -190,7 +194,10 @@ func Summarize(s *Snapshot) *Status {
 }
 
 func (s *Snapshot) installation() Installation {
-	out := Installation{Cluster: s.ClusterID, Namespace: s.Namespace, Kubernetes: s.Kubernetes, Roles: append([]Role{}, s.allRoles()...)}
+	out := Installation{Cluster: s.ClusterID, Namespace: s.Namespace, Kubernetes: s.Kubernetes, Roles: []Role{}}
+	if s.Only == "" {
+		out.Roles = append(out.Roles, s.allRoles()...)
+	}
 	if d := s.deployment(Controller); d != nil {
 		out.Version = d.Labels["app.kubernetes.io/version"]
 	}

@@ -190,10 +190,25 @@ func (s *Status) Text(wide bool) string {
 	all := slices.Concat(s.Problems, s.Warnings)
 	folded(&b, "Problems", s.Problems, all)
 	folded(&b, "Warnings", s.Warnings, all)
-	s.installationText(&b, wide)
-	s.peersText(&b, wide)
+	if s.Only == "" {
+		s.installationText(&b, wide)
+		s.peersText(&b, wide)
+	}
 	s.namespacesText(&b, wide)
+	if s.Only != "" {
+		s.onlyText(&b)
+	}
 	return b.String()
+}
+
+// onlyText ends the status of one namespace.
+func (s *Status) onlyText(b *strings.Builder) {
+	if len(s.Namespaces) == 0 && !slices.Contains(s.Unread, ReadOffloadings) {
+		b.WriteString("\nThe namespace is not offloaded.\n")
+	}
+	if len(s.Unread) > 0 {
+		fmt.Fprintf(b, "\nNo right to read %s.\n", strings.Join(s.Unread, ", "))
+	}
 }
 
 func (s *Status) headline() string {
@@ -207,6 +222,9 @@ func (s *Status) headline() string {
 		text = "healthy"
 	case s.Health == OK:
 		text = "healthy, " + text
+	}
+	if s.Only != "" {
+		return fmt.Sprintf("Namespace %s of cluster %s: %s", s.Only, name, text)
 	}
 	return fmt.Sprintf("Cluster %s: %s", name, text)
 }

@@ -62,11 +62,9 @@ func rights() (everywhere, here []string) {
 	return everywhere, here
 }
 
-// reading adds the findings about objects that could not be read. All forbidden ones are one. The
-// rights that it names are all: some objects are read only once others have been.
-func (c *checker) reading() {
-	var denied []string
-	name := ""
+// refusals adds the findings about objects that could not be read for another reason than rights. It
+// returns what else could not be read, and the name of the user, if an error says it.
+func (c *checker) refusals() (denied []string, name string) {
 	for _, read := range reads {
 		err := c.Unread[read.what]
 		switch {
@@ -80,12 +78,38 @@ func (c *checker) reading() {
 			c.add(idUnread, Unknown, read.what, "cannot be read: "+err.Error(), "run the command again; if the error stays, see the API server")
 		}
 	}
+	return denied, name
+}
+
+// readingNamespace is reading of a snapshot of one namespace. Rights to other objects are not needed.
+func (c *checker) readingNamespace() {
+	denied, name := c.refusals()
+	for _, what := range []string{ReadOffloadings, ReadPods} {
+		if slices.Contains(denied, what) {
+			c.add(idRights, Unknown, subjectRights, fmt.Sprintf("no right to read %s of namespace %s", what, c.Only),
+				fmt.Sprintf("an administrator grants it:\nkubectl -n %s create rolebinding liqod-status --clusterrole=view --user=%s", c.Only, quoted(name)))
+		}
+	}
+}
+
+// quoted is the name of a user as a word of a command; USER if the name is not known.
+func quoted(name string) string {
+	if name == "" {
+		return "USER"
+	}
+	return "'" + strings.ReplaceAll(Line(name), "'", "") + "'"
+}
+
+// reading adds the findings about objects that could not be read. All forbidden ones are one. The
+// rights that it names are all: some objects are read only once others have been.
+func (c *checker) reading() {
+	denied, name := c.refusals()
 	if len(denied) == 0 {
 		return
 	}
-	who, to := "this user", "USER"
+	who, to := "this user", quoted(name)
 	if name != "" {
-		who, to = fmt.Sprintf("user %q", name), "'"+strings.ReplaceAll(Line(name), "'", "")+"'"
+		who = fmt.Sprintf("user %q", name)
 	}
 	everywhere, here := rights()
 	fix := fmt.Sprintf("use the kubeconfig of an administrator; or an administrator grants the rights:\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\n"+

@@ -265,5 +265,18 @@ func (s *Snapshot) providerOf(node string) string {
 	if n := s.node(node); n != nil {
 		return n.Labels[corev1beta1.RemoteClusterIDLabel]
 	}
+	if s.unread(ReadVirtualNodes) && s.unread(ReadNodes) {
+		return s.namedAsProvider(node)
+	}
+	return ""
+}
+
+// namedAsProvider returns the provider of which a node has the name: the usual name of a virtual node.
+func (s *Snapshot) namedAsProvider(node string) string {
+	for i := range s.Offloadings {
+		if _, is := s.Offloadings[i].Status.RemoteNamespacesConditions[node]; is {
+			return node
+		}
+	}
 	return ""
 }
