@@ -50,6 +50,8 @@ type controller struct {
 	heartbeats informers.SharedInformerFactory
 	// bounds has the ResourceQuotas and NetworkPolicies of twin namespaces.
 	bounds informers.SharedInformerFactory
+	// volumes has the PersistentVolumes that have the data of other claims of this cluster.
+	volumes informers.SharedInformerFactory
 	// leases has the Leases of gateways. It is nil without the network fabric.
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
@@ -78,7 +80,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	events, stopEvents := newRecorder(c.home, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.followGateways, c.addPeering, c.addHeartbeat, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
+		c.followGateways, c.addPeering, c.addHeartbeat, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
@@ -92,7 +94,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.bounds, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -116,6 +118,7 @@ func (c *controller) makeFactories() {
 	c.apiServer = apiServerSlices(core)
 	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
 	c.bounds = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, named(offloadingv1beta1.TwinBounds))
+	c.volumes = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.LocalClaimUIDLabel))
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))

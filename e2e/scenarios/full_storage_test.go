@@ -14,6 +14,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // bytesFile is what pods write into their volume.
@@ -35,23 +36,47 @@ func fullStorage(t *testing.T, w *fullWorld) {
 		require.NoError(t, w.full.ApplyStorage(t.Context(), c))
 	}
 	w.offersStorage(t, "milan", `[{"storageClassName":"`+lab.StorageClass+`"}]`)
-	w.offload(t, "volumes", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	_, err := w.rome.Client().AppsV1().StatefulSets("volumes").Create(t.Context(), servingSet("db", 2), metav1.CreateOptions{})
+	for _, test := range []struct {
+		name     string
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		want     map[string]int
+	}{
+		{"remote", offloadingv1beta1.PodsRemote, map[string]int{"milan": 2}},
+		{"both", offloadingv1beta1.PodsLocalAndRemote, map[string]int{"rome": 1, "milan": 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) { testVolumes(t, w, "volumes-"+test.name, test.strategy, test.want) })
+	}
+}
+
+// testVolumes runs a StatefulSet in a namespace. want is the number of volumes in each cluster.
+func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadingv1beta1.PodOffloadingStrategy, want map[string]int) {
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: strategy})
+	set := servingSet("db", 2)
+	if len(want) > 1 {
+		set.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: set.Spec.Selector,
+		}}
+	}
+	_, err := w.rome.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, pod := range []string{"db-0", "db-1"} {
-		w.keepsBytes(t, "volumes", pod)
+		w.keepsBytes(t, namespace, pod)
 	}
-	require.Len(t, w.volumeFolders(t, w.milan.Cluster), 2)
+	require.Equal(t, want, w.volumeFolders(t))
 
-	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("volumes").Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Client().AppsV1().StatefulSets(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	for _, claim := range []string{"data-db-0", "data-db-1"} {
-		require.NoError(t, w.rome.Client().CoreV1().PersistentVolumeClaims("volumes").Delete(t.Context(), claim, metav1.DeleteOptions{}))
+		require.NoError(t, w.rome.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), claim, metav1.DeleteOptions{}))
 	}
-	within(t, time.Minute, "the data goes with the claims", func(context.Context) error {
-		if left := w.volumeFolders(t, w.milan.Cluster); len(left) > 0 {
-			return fmt.Errorf("milan has %v", left)
+	within(t, time.Minute, "the data goes with the claims", func(ctx context.Context) error {
+		if left := w.volumeFolders(t); len(left) > 0 {
+			return fmt.Errorf("there are still %v", left)
 		}
-		return nil
+		volumes, err := w.rome.Client().CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		if err == nil && len(volumes.Items) > 0 {
+			err = fmt.Errorf("rome still has %d PersistentVolumes", len(volumes.Items))
+		}
+		return err
 	})
 }
 
@@ -90,15 +115,17 @@ func (w *fullWorld) podOf(t *testing.T, namespace, name string) *corev1.Pod {
 	return pod
 }
 
-// volumeFolders are the volumes on the nodes of a cluster.
-func (w *fullWorld) volumeFolders(t *testing.T, c *lab.Cluster) []string {
+// volumeFolders returns how many volumes are on the nodes of each cluster that has some.
+func (w *fullWorld) volumeFolders(t *testing.T) map[string]int {
 	t.Helper()
-	var out []string
-	for _, n := range w.full.Nodes(c) {
-		entries, err := os.ReadDir(n.Volumes())
-		require.NoError(t, err)
-		for _, e := range entries {
-			out = append(out, n.Name+"/"+e.Name())
+	out := map[string]int{}
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		for _, n := range w.full.Nodes(s.Cluster) {
+			entries, err := os.ReadDir(n.Volumes())
+			require.NoError(t, err)
+			if len(entries) > 0 {
+				out[s.Name] += len(entries)
+			}
 		}
 	}
 	return out

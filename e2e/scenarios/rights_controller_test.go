@@ -13,6 +13,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 // controllerRights shows that the controller's identity, the most powerful of ours, does
@@ -33,6 +35,7 @@ func controllerRights(t *testing.T, w *world) {
 		}
 	}
 	otherConfiguration(t, w)
+	allForbidden(t, volumesOfOthers(t, w, c))
 	allForbidden(t, map[string]attempt{
 		"another's webhook configuration": func(ctx context.Context) error {
 			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx,
@@ -99,6 +102,43 @@ func controllerRights(t *testing.T, w *world) {
 			return err
 		},
 	})
+}
+
+// volumesOfOthers tries to write volumes and claims that liqod has not made.
+func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]attempt {
+	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
+	claim.Name, claim.Spec.StorageClassName = "data", ptr.To("disk")
+	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("victim").Create(t.Context(), &claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	volume := func(name string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
+			Capacity: claim.Spec.Resources.Requests, AccessModes: claim.Spec.AccessModes,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}},
+		}}
+	}
+	_, err = w.rome.Client().CoreV1().PersistentVolumes().Create(t.Context(), volume("others"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	merge := func(patch string, sub ...string) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.CoreV1().PersistentVolumeClaims("victim").Patch(ctx, "data", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, sub...)
+			return err
+		}
+	}
+	return map[string]attempt{
+		"a volume of a node's files": func(ctx context.Context) error {
+			_, err := c.CoreV1().PersistentVolumes().Create(ctx, volume("evil"), metav1.CreateOptions{})
+			return err
+		},
+		"another's volume's deletion": func(ctx context.Context) error {
+			return c.CoreV1().PersistentVolumes().Delete(ctx, "others", metav1.DeleteOptions{})
+		},
+		"a claim of no claim": func(ctx context.Context) error {
+			_, err := c.CoreV1().PersistentVolumeClaims("liqo-storage").Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claim.Spec}, metav1.CreateOptions{})
+			return err
+		},
+		"the node of another's claim": merge(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"evil"}}}`),
+		"the size of another's claim": merge(`{"status":{"capacity":{"storage":"1Ti"}}}`, "status"),
+	}
 }
 
 // otherConfiguration makes a webhook configuration that is not liqod's.

@@ -53,6 +53,7 @@ var narrows = map[string][]string{
 	"liqod-controller-deployments": {"controller"},
 	"liqod-controller-offloaded":   {"controller"},
 	"liqod-controller-peers":       {"controller"},
+	"liqod-controller-storage":     {"controller"},
 	"liqod-controller-pods":        {"controller", "vkubelet", "peer"},
 	"liqod-gateway":                {"gateway"},
 	"liqod-peer":                   {"peer"},

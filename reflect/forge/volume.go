@@ -129,8 +129,8 @@ func VolumeNameFor(claim types.UID) string { return "pvc-" + string(claim) }
 // PersistentVolume returns the local volume for a claim whose data is in the provider
 // with this id. Its node affinity restricts pods that use the claim to the virtual nodes
 // of that provider. The capacity is that of the remote claim, which may be nil, but at
-// least the requested size.
-func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationClusterID string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
+// least the requested size. The caller adds the reclaim policy.
+func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationClusterID string) *corev1.PersistentVolume {
 	spec := local.DeepCopy().Spec
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -144,9 +144,8 @@ func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationCl
 			ClaimRef: &corev1.ObjectReference{
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: local.Namespace, Name: local.Name, UID: local.UID,
 			},
-			PersistentVolumeReclaimPolicy: policy,
-			StorageClassName:              value(spec.StorageClassName),
-			VolumeMode:                    spec.VolumeMode,
+			StorageClassName: value(spec.StorageClassName),
+			VolumeMode:       spec.VolumeMode,
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{
 					Key: corev1beta1.RemoteClusterIDLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{destinationClusterID},

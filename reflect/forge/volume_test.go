@@ -196,18 +196,17 @@ func TestPersistentVolume(t *testing.T) {
 	t.Parallel()
 	local := claim()
 	local.Spec.StorageClassName = new("liqo")
-	got := PersistentVolume(local, nil, "milan", corev1.PersistentVolumeReclaimRetain)
+	got := PersistentVolume(local, nil, "milan")
 	require.Equal(t, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "pvc-" + uid, Labels: map[string]string{"liqo.io/remote-cluster-id": "milan"},
 			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"},
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      size("10Gi").Requests,
-			AccessModes:                   []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"},
-			ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: uid},
-			PersistentVolumeReclaimPolicy: "Retain",
-			StorageClassName:              "liqo",
+			Capacity:         size("10Gi").Requests,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"},
+			ClaimRef:         &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: uid},
+			StorageClassName: "liqo",
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/remote-cluster-id", Operator: "In", Values: []string{"milan"}}},
 			}}}},
@@ -217,7 +216,7 @@ func TestPersistentVolume(t *testing.T) {
 
 	remote := claim()
 	remote.Status.Capacity = size("12Gi").Requests
-	require.Equal(t, "12Gi", PersistentVolume(local, remote, "milan", "Retain").Spec.Capacity.Storage().String())
+	require.Equal(t, "12Gi", PersistentVolume(local, remote, "milan").Spec.Capacity.Storage().String())
 	remote.Status.Capacity = size("8Gi").Requests
-	require.Equal(t, "10Gi", PersistentVolume(local, remote, "milan", "Retain").Spec.Capacity.Storage().String(), "a smaller one would not be bound")
+	require.Equal(t, "10Gi", PersistentVolume(local, remote, "milan").Spec.Capacity.Storage().String(), "a smaller one would not be bound")
 }

@@ -3,12 +3,10 @@ package kinds
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -63,24 +61,17 @@ type ClaimsConfig struct {
 // reclaim policy of its class is Delete. docs/storage.md ("When data is deleted") has all
 // cases.
 type Claims struct {
-	cfg  ClaimsConfig
-	loop *loop.Loop
-
-	volumes *store.Store[*corev1.PersistentVolume]
-	twins   *engine.Spaces[*claimTwin]
-
-	mu sync.Mutex
-	// told is the last event that was recorded about each claim, by its UID.
-	told map[types.UID]string
+	*homeVolumes
+	cfg   ClaimsConfig
+	loop  *loop.Loop
+	twins *engine.Spaces[*claimTwin]
 }
 
 // NewClaims returns a Claims and registers its handlers with the informers; it starts no
 // goroutines. It returns an error if an informer has been stopped.
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
-	c := &Claims{
-		cfg: cfg, told: map[types.UID]string{},
-		volumes: store.New("PersistentVolume", cfg.Volumes.Informer(), cfg.Clock, func(string) store.API[*corev1.PersistentVolume] { return cfg.Home.CoreV1().PersistentVolumes() }),
-	}
+	c := &Claims{cfg: cfg, homeVolumes: newHomeVolumes(cfg.Home, cfg.Volumes, cfg.Clock)}
+	c.recorder, c.log = cfg.Recorder, cfg.Log
 	c.twins = engine.NewSpaces(c.open, func(t *claimTwin) { t.stop() })
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
@@ -94,14 +85,6 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 		return nil, err // needed for its initial list only; the handlers are registered in Run
 	}
 	return c, nil
-}
-
-// claimOf returns the key of the claim that a volume is or was bound to.
-func claimOf(obj any) []loop.Key {
-	if v, ok := obj.(*corev1.PersistentVolume); ok && v.Spec.ClaimRef != nil && v.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner {
-		return []loop.Key{{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}}
-	}
-	return nil
 }
 
 // Run provisions volumes until ctx is done. It may be called again after it has returned.
@@ -188,33 +171,17 @@ func (c *Claims) lookVolumes(v *claimView) {
 	v.volume = c.volumes.Get(loop.Key{Name: forge.VolumeName(v.local)})
 }
 
-// Annotations that the scheduler and the volume controller write for provisioners, and
-// reasons of events.
-const (
-	selectedNodeAnnotation        = "volume.kubernetes.io/selected-node"
-	storageProvisionerAnnotation  = "volume.kubernetes.io/storage-provisioner"
-	storageProvisionerBeta        = "volume.beta.kubernetes.io/storage-provisioner"
-	claimsRefusedRetry            = takenRetry * 6
-	reasonReschedulingRequired    = "ReschedulingRequired"
-	reasonProvisioningFailed      = "ProvisioningFailed"
-	reasonRemoteVolumeTaken       = "RemoteVolumeTaken"
-	reasonRemoteVolumeLost        = "RemoteVolumeLost"
-	reasonRemoteVolumeCondition   = "RemoteVolume"
-	reasonRemoteVolumeKept        = "RemoteVolumeKept"
-	reasonRemoteVolumeProvisioned = "ProvisioningSucceeded"
-)
-
 // isOurs reports whether the claim is for this provisioner and was scheduled to this
 // virtual node.
 func (c *Claims) isOurs(claim *corev1.PersistentVolumeClaim) bool {
-	return isVirtual(claim) && claim.Annotations[selectedNodeAnnotation] == c.cfg.Node
+	return isVirtual(claim) && claim.Annotations[forge.SelectedNode] == c.cfg.Node
 }
 
 // misplaced records an event about a claim whose provisioner makes no volume on this virtual node,
 // for which the scheduler has chosen it nevertheless.
 func (c *Claims) misplaced(claim *corev1.PersistentVolumeClaim) {
 	by := claim.Annotations[storageProvisionerAnnotation]
-	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != "" || by == "" || isVirtual(claim) || claim.Annotations[selectedNodeAnnotation] != c.cfg.Node {
+	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != "" || by == "" || isVirtual(claim) || claim.Annotations[forge.SelectedNode] != c.cfg.Node {
 		return
 	}
 	c.tell(claim, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
@@ -224,21 +191,12 @@ func (c *Claims) misplaced(claim *corev1.PersistentVolumeClaim) {
 // isNeighbours reports whether the claim belongs to another virtual node of the provider,
 // or may still be scheduled to this one.
 func (c *Claims) isNeighbours(claim *corev1.PersistentVolumeClaim) bool {
-	node := claim.Annotations[selectedNodeAnnotation]
+	node := claim.Annotations[forge.SelectedNode]
 	if node == "" || claim.Spec.VolumeName == forge.VolumeName(claim) {
 		return true
 	}
 	_, err := c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(node)
 	return err == nil
-}
-
-func isVirtual(claim *corev1.PersistentVolumeClaim) bool {
-	for _, key := range []string{storageProvisionerAnnotation, storageProvisionerBeta} {
-		if p := claim.Annotations[key]; p != "" {
-			return p == offloadingv1beta1.StorageProvisioner
-		}
-	}
-	return false
 }
 
 func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
@@ -247,22 +205,4 @@ func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
 		return nil // a lister returns no other error than NotFound
 	}
 	return vn
-}
-
-// tell records an event about a claim, unless it equals the last one.
-func (c *Claims) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
-	message = store.ClipMessage(message) // the message may quote the provider
-	c.mu.Lock()
-	news := c.told[claim.UID] != reason+message
-	c.told[claim.UID] = reason + message
-	c.mu.Unlock()
-	if news {
-		c.cfg.Recorder.Event(claim, kind, reason, message)
-	}
-}
-
-func (c *Claims) forget(uid types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.told, uid)
 }

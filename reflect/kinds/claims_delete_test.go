@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
 )
 
 func keptAlready(v *corev1.PersistentVolume) {
@@ -253,9 +254,9 @@ func TestUnusedClaimIsTidiedAway(t *testing.T) {
 		"its claim is gone":              {there: unused, goes: true},
 		"its claim is gone, it has data": {there: func(*corev1.PersistentVolumeClaim) {}},
 		"its claim went elsewhere": {there: unused, goes: true,
-			local: func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNodeAnnotation] = "worker-1" }},
+			local: func(c *corev1.PersistentVolumeClaim) { c.Annotations[forge.SelectedNode] = "worker-1" }},
 		"its claim waits for the scheduler": {there: unused,
-			local: func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, selectedNodeAnnotation) }},
+			local: func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, forge.SelectedNode) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := storageSite(t, fast)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +32,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
 		return c.reschedule(ctx, v, why)
 	}
-	want, err := c.want(v, vn)
+	want, err := c.remoteWant(v, vn)
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
 		c.tell(v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
@@ -83,7 +82,7 @@ func adopts(local *corev1.PersistentVolumeClaim) bool {
 	return local.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] == "true"
 }
 
-func (c *Claims) want(v claimView, vn *offloadingv1beta1.VirtualNode) (*corev1.PersistentVolumeClaim, error) {
+func (c *Claims) remoteWant(v claimView, vn *offloadingv1beta1.VirtualNode) (*corev1.PersistentVolumeClaim, error) {
 	o := forge.ObjectOptions{
 		OriginClusterID: c.cfg.Origin, DestinationClusterID: c.cfg.Destination, RemoteNamespace: v.twin.remote,
 	}
@@ -127,25 +126,13 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 	return ""
 }
 
-// reschedule removes the selected node from the claim. That is how a provisioner reports
-// to the scheduler that it cannot serve the selected node.
+// reschedule gives the claim back to the scheduler.
 func (c *Claims) reschedule(ctx context.Context, v claimView, why string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": v.local.UID, "resourceVersion": v.local.ResourceVersion, "annotations": map[string]any{selectedNodeAnnotation: nil},
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the patch of the claim: %w", err)
+	written, err := c.giveBack(ctx, v.local, why)
+	if written != nil {
+		v.twin.home.Wrote(written)
 	}
-	written, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("giving the claim back to the scheduler: %w", err)
-	}
-	v.twin.home.Wrote(written)
-	c.tell(v.local, corev1.EventTypeWarning, reasonReschedulingRequired, why)
-	return nil
+	return err
 }
 
 // create creates the claim in the provider.
@@ -160,7 +147,7 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, loop.After(namespaceRetry)
 	}
-	return nil, c.refused(v, "creating", err)
+	return nil, c.refusedThere(v, "creating", err)
 }
 
 // taken reads the claim that occupies the name in the provider. If it is reflected, the
@@ -213,7 +200,7 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name
 	}
-	return nil, c.refused(v, "changing", err)
+	return nil, c.refusedThere(v, "changing", err)
 }
 
 // claimPatch returns the patch from have to want, with the UID as a precondition.
@@ -235,9 +222,9 @@ func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
 	return body, nil
 }
 
-// refused records an event if the provider rejects the claim, and requeues after a long
+// refusedThere records an event if the provider rejects the claim, and requeues after a long
 // delay. Other errors are returned.
-func (c *Claims) refused(v claimView, doing string, err error) error {
+func (c *Claims) refusedThere(v claimView, doing string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
 		return loop.After(claimsRefusedRetry)
@@ -292,72 +279,34 @@ func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	}
 	size, asked := v.remote.Status.Capacity[corev1.ResourceStorage], v.local.Spec.Resources.Requests[corev1.ResourceStorage]
 	if asked.Cmp(v.volume.Spec.Capacity[corev1.ResourceStorage]) > 0 && size.Cmp(asked) >= 0 {
-		body, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": v.volume.UID},
-			"spec":     map[string]any{"capacity": map[string]any{"storage": size.String()}},
-		})
+		written, err := c.grow(ctx, v.volume, size.String())
 		if err != nil {
-			return fmt.Errorf("encoding the size of a PersistentVolume: %w", err)
+			return err
 		}
-		written, err := c.cfg.Home.CoreV1().PersistentVolumes().Patch(ctx, v.volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-		if err != nil {
-			return fmt.Errorf("writing the size of the PersistentVolume: %w", err)
-		}
-		c.volumes.Wrote(written)
 		v.volume = written
 	}
-	return c.showSize(ctx, v)
-}
-
-// showSize writes the new size of a claim to its status. No other controller does this
-// for the class liqo.
-func (c *Claims) showSize(ctx context.Context, v claimView) error {
-	size := v.volume.Spec.Capacity[corev1.ResourceStorage]
-	shown, bound := v.local.Status.Capacity[corev1.ResourceStorage]
-	if !bound || size.Cmp(shown) <= 0 {
+	capacity := v.volume.Spec.Capacity[corev1.ResourceStorage]
+	if shown, bound := v.local.Status.Capacity[corev1.ResourceStorage]; !bound || capacity.Cmp(shown) <= 0 {
 		return nil
 	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": v.local.UID},
-		"status":   map[string]any{"capacity": map[string]any{"storage": size.String()}},
-	})
-	if err != nil {
-		return fmt.Errorf("encoding the size of a PersistentVolumeClaim: %w", err)
+	written, err := c.showSize(ctx, v.local, capacity.String())
+	if err == nil {
+		v.twin.home.Wrote(written)
 	}
-	written, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, "status")
-	if err != nil {
-		return fmt.Errorf("writing the size of the PersistentVolumeClaim: %w", err)
-	}
-	v.twin.home.Wrote(written)
-	return nil
+	return err
 }
 
 func (c *Claims) createVolume(ctx context.Context, v claimView) error {
-	ns, err := c.cfg.Home.CoreV1().Namespaces().Get(ctx, v.key.Namespace, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading the namespace of the claim: %w", err)
-	}
-	policy, err := c.reclaimPolicy(ctx, v.local)
-	if err != nil {
-		return err
-	}
-	want := forge.PersistentVolume(v.local, v.remote, c.cfg.Destination, policy)
-	want.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
-	written, err := c.cfg.Home.CoreV1().PersistentVolumes().Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	want := forge.PersistentVolume(v.local, v.remote, c.cfg.Destination)
+	written, err := c.addVolume(ctx, v.local, want)
 	if apierrors.IsAlreadyExists(err) {
 		return c.volumeTaken(ctx, v, want)
 	}
-	if err != nil {
-		return fmt.Errorf("creating the PersistentVolume: %w", err)
+	if written != nil {
+		c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
+			fmt.Sprintf("the data is in cluster %s, in PersistentVolumeClaim %s", c.cfg.Destination, v.there()))
 	}
-	c.volumes.Wrote(written)
-	c.cfg.Log.Info("volume provisioned", zap.Stringer("key", v.key), zap.String("volume", written.Name))
-	c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
-		fmt.Sprintf("the data is in cluster %s, in PersistentVolumeClaim %s", c.cfg.Destination, v.there()))
-	return nil
+	return err
 }
 
 // volumeTaken reads the volume that occupies the name. If it is the volume of this claim,
@@ -384,23 +333,4 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is not changed; waiting until it is gone", have.Name, c.cfg.Destination))
 	}
 	return loop.After(takenRetry)
-}
-
-// reclaimPolicy returns the policy of the claim's class. Without a class it is Retain.
-func (c *Claims) reclaimPolicy(ctx context.Context, local *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeReclaimPolicy, error) {
-	name := ""
-	if local.Spec.StorageClassName != nil {
-		name = *local.Spec.StorageClassName
-	}
-	if name == "" {
-		return corev1.PersistentVolumeReclaimRetain, nil
-	}
-	class, err := c.cfg.Home.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && class.ReclaimPolicy == nil) {
-		return corev1.PersistentVolumeReclaimRetain, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading StorageClass %s: %w", name, err)
-	}
-	return *class.ReclaimPolicy, nil
 }

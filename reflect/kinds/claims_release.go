@@ -2,16 +2,11 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -55,25 +50,17 @@ func (c *Claims) releaseUnmapped(ctx context.Context, v claimView) error {
 	return nil
 }
 
-// deletable reports whether the data of a volume is deleted with its claim.
-func deletable(volume *corev1.PersistentVolume) bool {
-	_, kept := volume.Annotations[offloadingv1beta1.DataKeptAnnotation]
-	return volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil && !kept
-}
-
 // released reports whether the claim of a volume was deleted by itself. If its whole
 // namespace was deleted, the volume is marked and its data kept: the deletion of a
 // namespace is not a request to delete the data of its claims.
 func (c *Claims) released(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (byName bool, err error) {
-	ns, err := c.cfg.Home.CoreV1().Namespaces().Get(ctx, v.key.Namespace, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("asking for the namespace of the claim: %w", err)
+	if byName, err = c.endedAlone(ctx, volume); err != nil {
+		return false, err
 	}
-	if err == nil && ns.DeletionTimestamp == nil && string(ns.UID) == volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] {
+	if byName {
 		return c.deletedByName(ctx, v, volume)
 	}
-	return false, c.keep(ctx, volume, fmt.Sprintf("namespace %s was deleted, and not PersistentVolumeClaim %s itself: its data stays in cluster %s",
-		v.key.Namespace, v.key.Name, c.cfg.Destination))
+	return false, c.keep(ctx, volume, "cluster "+c.cfg.Destination)
 }
 
 // deletedByName confirms by a live read that the claim is gone. Its namespace still
@@ -84,27 +71,6 @@ func (c *Claims) deletedByName(ctx context.Context, v claimView, volume *corev1.
 	}
 	err := v.twin.home.ConfirmNone(ctx, v.key, func(claim *corev1.PersistentVolumeClaim) bool { return claim.UID == volume.Spec.ClaimRef.UID })
 	return err == nil, err
-}
-
-// keep marks a volume whose data stays in the provider, and records an event.
-func (c *Claims) keep(ctx context.Context, volume *corev1.PersistentVolume, why string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": volume.UID, "annotations": map[string]string{offloadingv1beta1.DataKeptAnnotation: why},
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding why a volume is kept: %w", err)
-	}
-	written, err := c.cfg.Home.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the end of the deletion triggers a new sync
-	}
-	if err != nil {
-		return fmt.Errorf("marking the volume as kept: %w", err)
-	}
-	c.volumes.Wrote(written)
-	c.cfg.Recorder.Event(volume, corev1.EventTypeNormal, reasonRemoteVolumeKept, why)
-	c.cfg.Log.Info("data kept in the provider", zap.String("volume", volume.Name))
-	return nil
 }
 
 // reclaim deletes the provider's claim, and the local volume after that claim is gone.

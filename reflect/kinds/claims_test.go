@@ -130,7 +130,7 @@ func capacityOf(size string) corev1.ResourceList {
 func claimAt(node string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "claim-1", Annotations: map[string]string{
-			storageProvisionerAnnotation: offloadingv1beta1.StorageProvisioner, selectedNodeAnnotation: node,
+			storageProvisionerAnnotation: offloadingv1beta1.StorageProvisioner, forge.SelectedNode: node,
 		}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: ptr.To("liqo"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -150,7 +150,8 @@ func bound(c *corev1.PersistentVolumeClaim) {
 }
 
 func volumeOf(claim *corev1.PersistentVolumeClaim, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
-	v := forge.PersistentVolume(claim, nil, "milan", corev1.PersistentVolumeReclaimDelete)
+	v := forge.PersistentVolume(claim, nil, "milan")
+	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	v.UID = "volume-" + claim.UID
 	v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = "ns-1"
 	v.Status.Phase = corev1.VolumeBound
@@ -222,7 +223,7 @@ func TestVolumeIsProvisioned(t *testing.T) {
 			there := s.claimThere(t)
 			require.Equal(t, tc.class, there.Spec.StorageClassName)
 			require.Equal(t, "claim-1", there.Labels[offloadingv1beta1.LocalClaimUIDLabel])
-			require.NotContains(t, there.Annotations, selectedNodeAnnotation)
+			require.NotContains(t, there.Annotations, forge.SelectedNode)
 			v := s.volume(t, "claim-1")
 			require.Equal(t, corev1.PersistentVolumeReclaimDelete, v.Spec.PersistentVolumeReclaimPolicy)
 			require.Equal(t, "ns-1", v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation])
@@ -310,8 +311,8 @@ func TestSkipListsOfClaimsAreLive(t *testing.T) {
 
 func TestClaimsOfOthersAreLeft(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
-		"another node": func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNodeAnnotation] = "worker-1" },
-		"no node yet":  func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, selectedNodeAnnotation) },
+		"another node": func(c *corev1.PersistentVolumeClaim) { c.Annotations[forge.SelectedNode] = "worker-1" },
+		"no node yet":  func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, forge.SelectedNode) },
 		"another provisioner": func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations[storageProvisionerAnnotation] = "example.com/disk"
 		},
@@ -354,7 +355,7 @@ func TestNoStorageIsOffered(t *testing.T) {
 	require.Contains(t, <-s.events.Events, "ReschedulingRequired")
 	claim, err := s.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NotContains(t, claim.Annotations, selectedNodeAnnotation)
+	require.NotContains(t, claim.Annotations, forge.SelectedNode)
 	require.Equal(t, []string{"patch persistentvolumeclaims"}, s.claimWrites())
 }
 

@@ -28,6 +28,7 @@ var others = map[string]string{
 	"sharing.nodeSelector": "a=b", "sharing.selectorLabels": "pool,example.com/disk", "sharing.updateThreshold": "5", "sharing.expiration": "1h", "sharing.labels": "region=north", "sharing.storageClasses": "fast",
 	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.serviceTypes": "ClusterIP", "sharing.serviceFields": "nodePort", "sharing.ingressHosts": "*.{peer}.example.com", "sharing.limitsEnforcement": "Hard",
 	"sharing.twinLimits": "pods=10,count/leases.coordination.k8s.io=3", "sharing.namespacesPerPeer": "7", "sharing.networkPolicy": "true", "sharing.reachableRanges": "10.9.0.0/16",
+	"storage.realStorageClassName": "fast", "storage.storageNamespace": "volumes",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.volumeTypes": "emptyDir,nfs", "controller.tolerations": "dedicated=peers:NoSchedule,slow", "controller.alwaysPullImages": "true", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",

@@ -25,6 +25,7 @@ type Config struct {
 	Peering         Peering       `mapstructure:"peering"`
 	Sharing         Sharing       `mapstructure:"sharing"`
 	Controller      Controller    `mapstructure:"controller"`
+	Storage         Storage       `mapstructure:"storage"`
 	VKubelet        VKubelet      `mapstructure:"vkubelet"`
 	Webhook         Webhook       `mapstructure:"webhook"`
 
@@ -33,6 +34,13 @@ type Config struct {
 	IPAM           IPAM           `mapstructure:"ipam"`
 	Gateway        Gateway        `mapstructure:"gateway"`
 	Route          Route          `mapstructure:"route"`
+}
+
+// Storage configures the volumes of the class liqo on the nodes of this cluster.
+type Storage struct {
+	RealStorageClassName string `mapstructure:"realStorageClassName"`
+	// StorageNamespace is empty if there are no such volumes.
+	StorageNamespace string `mapstructure:"storageNamespace"`
 }
 
 // Log configures the process's log.

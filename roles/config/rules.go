@@ -93,6 +93,9 @@ var rules = map[string]kind{
 	"sharing.networkPolicy":       boolean(),
 	"sharing.reachableRanges":     list(addressRange()),
 
+	"storage.realStorageClassName": objectName().orEmpty(),
+	"storage.storageNamespace":     label(63).orEmpty(),
+
 	"controller.workers":          integer(1, 1000),
 	"controller.inFlightPerPeer":  integer(1, 10000),
 	"controller.serviceAccount":   objectName(),

@@ -39,6 +39,12 @@ const (
 	// LocalClaimUIDLabel carries the UID of the consumer's PersistentVolumeClaim, on the
 	// provider's: data is never handed to a successor of the same name unasked.
 	LocalClaimUIDLabel = "offloading.liqo.io/local-claim-uid"
+	// LocalClaimAnnotation carries namespace/name of the claim of a user, on the claim of
+	// another class whose volume it has on a node of this cluster.
+	LocalClaimAnnotation = "offloading.liqo.io/local-claim"
+	// AskedNodeAnnotation on such a claim is the node that its volume was asked for. A
+	// provisioner that has no volume there removes the other annotation of the node, not this.
+	AskedNodeAnnotation = "offloading.liqo.io/asked-node"
 	// ServiceAccountNameLabel names the service account, on a reflected Secret that holds a
 	// token of it.
 	ServiceAccountNameLabel = "offloading.liqo.io/service-account-name"

@@ -59,6 +59,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "namespace" .Release.Namespace
   "reflection" $reflection
   "controller" $controller
+  "storage" (dict "realStorageClassName" $v.storage.realStorageClassName "storageNamespace" ($v.storage.enabled | ternary $v.storage.storageNamespace ""))
   "vkubelet" (pick $vk "nodeTaint")
   "networking" $networking
   "ipam" (omit $v.ipam "internal")
@@ -77,10 +78,10 @@ these starts none of its pods again. Sections that are not listed count for ever
 {{- define "liqod.checksum" -}}
 {{- $foreign := dict
   "controller" (list "ipam" "gateway" "route")
-  "webhook" (list "probe" "reflection" "discovery" "peering" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
-  "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
-  "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
-  "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
+  "webhook" (list "probe" "reflection" "discovery" "peering" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route" "storage")
+  "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route" "storage")
+  "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route" "storage")
+  "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway" "storage") -}}
 {{- $all := include "liqod.config" .root | fromYaml -}}
 {{- $config := $all -}}
 {{- range get $foreign .role }}{{ $config = omit $config . }}{{ end -}}
@@ -98,6 +99,7 @@ these starts none of its pods again. Sections that are not listed count for ever
   "namespace" "it is the release's namespace (helm --namespace)"
   "kubeconfig" "leave it out: the roles use their service accounts"
   "server.address" "leave it out: the probes of the pods ask port 8080"
+  "storage" "use storage"
   "reflection.skipLabels" "use offloading.reflection.skip.labels"
   "reflection.skipAnnotations" "use offloading.reflection.skip.annotations"
   "reflection.pod" "use offloading.reflection.pod"

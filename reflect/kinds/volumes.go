@@ -1,0 +1,230 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// Annotations that the scheduler and the volume controller write for provisioners, and
+// reasons of events.
+const (
+	storageProvisionerAnnotation  = "volume.kubernetes.io/storage-provisioner"
+	storageProvisionerBeta        = "volume.beta.kubernetes.io/storage-provisioner"
+	claimsRefusedRetry            = takenRetry * 6
+	reasonReschedulingRequired    = "ReschedulingRequired"
+	reasonProvisioningFailed      = "ProvisioningFailed"
+	reasonRemoteVolumeTaken       = "RemoteVolumeTaken"
+	reasonRemoteVolumeLost        = "RemoteVolumeLost"
+	reasonRemoteVolumeCondition   = "RemoteVolume"
+	reasonRemoteVolumeKept        = "RemoteVolumeKept"
+	reasonRemoteVolumeProvisioned = "ProvisioningSucceeded"
+)
+
+// homeVolumes writes the claims of the class liqo in this cluster and their volumes, wherever
+// the data is.
+type homeVolumes struct {
+	kube     kubernetes.Interface
+	volumes  *store.Store[*corev1.PersistentVolume]
+	recorder record.EventRecorder
+	log      *zap.Logger
+
+	mu sync.Mutex
+	// told is the last event that was recorded about each claim, by its UID.
+	told map[types.UID]string
+}
+
+// newHomeVolumes returns a homeVolumes without its recorder and its log.
+func newHomeVolumes(kube kubernetes.Interface, volumes coreinformers.PersistentVolumeInformer, clock clock.PassiveClock) *homeVolumes {
+	return &homeVolumes{kube: kube, told: map[types.UID]string{}, volumes: store.New("PersistentVolume", volumes.Informer(), clock,
+		func(string) store.API[*corev1.PersistentVolume] { return kube.CoreV1().PersistentVolumes() })}
+}
+
+// tell records an event about a claim, unless it equals the last one.
+func (h *homeVolumes) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
+	message = store.ClipMessage(message) // the message may quote the provider
+	h.mu.Lock()
+	news := h.told[claim.UID] != reason+message
+	h.told[claim.UID] = reason + message
+	h.mu.Unlock()
+	if news {
+		h.recorder.Event(claim, kind, reason, message)
+	}
+}
+
+func (h *homeVolumes) forget(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.told, uid)
+}
+
+// giveBack removes the selected node from the claim. That is how a provisioner reports to the
+// scheduler that it cannot serve the selected node. It returns the claim, or nil if it is gone.
+func (h *homeVolumes) giveBack(ctx context.Context, claim *corev1.PersistentVolumeClaim, why string) (*corev1.PersistentVolumeClaim, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "annotations": map[string]any{forge.SelectedNode: nil},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of the claim: %w", err)
+	}
+	written, err := h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("giving the claim back to the scheduler: %w", err)
+	}
+	h.tell(claim, corev1.EventTypeWarning, reasonReschedulingRequired, why)
+	return written, nil
+}
+
+// addVolume creates a volume for a claim, with the reclaim policy of the claim's class. It returns
+// nil if the namespace of the claim is gone.
+func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	ns, err := h.kube.CoreV1().Namespaces().Get(ctx, claim.Namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the namespace of the claim: %w", err)
+	}
+	volume.Spec.PersistentVolumeReclaimPolicy, err = h.reclaimPolicy(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
+	written, err := h.kube.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("creating the PersistentVolume: %w", err)
+	}
+	h.volumes.Wrote(written)
+	h.log.Info("volume provisioned", zap.String("key", claim.Namespace+"/"+claim.Name), zap.String("volume", written.Name))
+	return written, nil
+}
+
+// reclaimPolicy returns the policy of the claim's class. Without a class it is Retain.
+func (h *homeVolumes) reclaimPolicy(ctx context.Context, claim *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeReclaimPolicy, error) {
+	name := ""
+	if claim.Spec.StorageClassName != nil {
+		name = *claim.Spec.StorageClassName
+	}
+	if name == "" {
+		return corev1.PersistentVolumeReclaimRetain, nil
+	}
+	class, err := h.kube.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && class.ReclaimPolicy == nil) {
+		return corev1.PersistentVolumeReclaimRetain, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading StorageClass %s: %w", name, err)
+	}
+	return *class.ReclaimPolicy, nil
+}
+
+// grow writes a new size of a volume.
+func (h *homeVolumes) grow(ctx context.Context, volume *corev1.PersistentVolume, size string) (*corev1.PersistentVolume, error) {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": volume.UID},
+		"spec":     map[string]any{"capacity": map[string]any{"storage": size}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the size of a PersistentVolume: %w", err)
+	}
+	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("writing the size of the PersistentVolume: %w", err)
+	}
+	h.volumes.Wrote(written)
+	return written, nil
+}
+
+// showSize writes the new size of a claim to its status. No other controller does this for the
+// class liqo. It returns the claim.
+func (h *homeVolumes) showSize(ctx context.Context, claim *corev1.PersistentVolumeClaim, size string) (*corev1.PersistentVolumeClaim, error) {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": claim.UID},
+		"status":   map[string]any{"capacity": map[string]any{"storage": size}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the size of a PersistentVolumeClaim: %w", err)
+	}
+	written, err := h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	if err != nil {
+		return nil, fmt.Errorf("writing the size of the PersistentVolumeClaim: %w", err)
+	}
+	return written, nil
+}
+
+// endedAlone reports whether the namespace of a volume's claim still exists: its claim was
+// deleted by itself. The deletion of a namespace is not a request to delete the data of its
+// claims.
+func (h *homeVolumes) endedAlone(ctx context.Context, volume *corev1.PersistentVolume) (bool, error) {
+	ns, err := h.kube.CoreV1().Namespaces().Get(ctx, volume.Spec.ClaimRef.Namespace, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("asking for the namespace of the claim: %w", err)
+	}
+	return err == nil && ns.DeletionTimestamp == nil && string(ns.UID) == volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation], nil
+}
+
+// keep marks a volume whose data stays, and records an event. where names the place of the data.
+func (h *homeVolumes) keep(ctx context.Context, volume *corev1.PersistentVolume, where string) error {
+	ref := volume.Spec.ClaimRef
+	why := fmt.Sprintf("namespace %s was deleted, and not PersistentVolumeClaim %s itself: its data stays in %s", ref.Namespace, ref.Name, where)
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": volume.UID, "annotations": map[string]string{offloadingv1beta1.DataKeptAnnotation: why},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding why a volume is kept: %w", err)
+	}
+	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the end of the deletion triggers a new sync
+	}
+	if err != nil {
+		return fmt.Errorf("marking the volume as kept: %w", err)
+	}
+	h.volumes.Wrote(written)
+	h.recorder.Event(volume, corev1.EventTypeNormal, reasonRemoteVolumeKept, why)
+	h.log.Info("data kept", zap.String("volume", volume.Name))
+	return nil
+}
+
+// deletable reports whether the data of a volume is deleted with its claim.
+func deletable(volume *corev1.PersistentVolume) bool {
+	_, kept := volume.Annotations[offloadingv1beta1.DataKeptAnnotation]
+	return volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil && !kept
+}
+
+// claimOf returns the key of the claim that a volume is or was bound to.
+func claimOf(obj any) []loop.Key {
+	if v, ok := obj.(*corev1.PersistentVolume); ok && v.Spec.ClaimRef != nil && v.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner {
+		return []loop.Key{{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}}
+	}
+	return nil
+}
+
+// isVirtual reports whether a claim is for a provisioner of liqod.
+func isVirtual(claim *corev1.PersistentVolumeClaim) bool {
+	for _, key := range []string{storageProvisionerAnnotation, storageProvisionerBeta} {
+		if p := claim.Annotations[key]; p != "" {
+			return p == offloadingv1beta1.StorageProvisioner
+		}
+	}
+	return false
+}
