@@ -316,3 +316,13 @@ func TestTogglingCreatesNoNamespacesWithoutEnd(t *testing.T) {
 	require.Zero(t, c.take("rome", 5, now.Add(creationInterval)), "waiting costs nothing")
 	require.NotZero(t, c.take("rome", 5, now.Add(creationInterval)))
 }
+
+// TestSteadyUseIsNotSlowed: a peer that makes and deletes a namespace in each second for ten
+// minutes waits for none of them, also with a bound on their number that it has long passed.
+func TestSteadyUseIsNotSlowed(t *testing.T) {
+	t.Parallel()
+	c, now := creations{}, time.Now()
+	for i := range 600 {
+		require.Zero(t, c.take("rome", 5, now.Add(time.Duration(i)*time.Second)), i)
+	}
+}
