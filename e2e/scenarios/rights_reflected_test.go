@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // reflectedAttempts are attempts with the kinds that a peer reflects, on objects that are
@@ -346,4 +347,21 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 		}
 	}
 	return out
+}
+
+// laterHost: an Ingress that the webhook has not compared with an earlier one of the same host has
+// an event in the provider, which comes home.
+func laterHost(t *testing.T, w *world) {
+	unruled(t, w.milan)
+	create := func(s *site.Site, namespace string) *networkingv1.Ingress {
+		ing := ingressOf("later", "")
+		ing.Spec.DefaultBackend, ing.Spec.Rules = nil, []networkingv1.IngressRule{{Host: "later.example.com"}}
+		ing, err := s.Client().NetworkingV1().Ingresses(namespace).Create(t.Context(), ing, metav1.CreateOptions{})
+		require.NoError(t, err)
+		return ing
+	}
+	create(w.milan, "default")
+	local := create(w.rome, "shop")
+	w.eventAbout(t, local, "HostTaken", "host later.example.com is used by another Ingress")
+	require.NoError(t, w.rome.Client().NetworkingV1().Ingresses("shop").Delete(t.Context(), local.Name, metav1.DeleteOptions{}))
 }
