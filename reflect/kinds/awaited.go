@@ -20,9 +20,9 @@ const (
 	// the event about pods that start without.
 	reasonNotReflected = "NotReflectedYet"
 	// copiesPatience is how long a pod waits at most. Mostly the copies arrive before
-	// copiesSilence has passed, and then nothing is written about the wait.
+	// copiesSilence has passed, also on a busy machine, and nothing is written about the wait.
 	copiesPatience = time.Minute
-	copiesSilence  = time.Second
+	copiesSilence  = 3 * time.Second
 	copiesRetry    = 5 * time.Second
 )
 
