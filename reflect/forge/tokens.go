@@ -99,8 +99,13 @@ func (o PodOptions) carriesTokens(local *corev1.Pod) bool {
 	return o.API.Enabled && local.Annotations[offloadingv1beta1.APIServerSupportAnnotation] != offloadingv1beta1.APIServerSupportDisabled
 }
 
-// knownSupport refuses unknown values of the API server support annotation.
+// knownSupport refuses unknown values of the API server support annotation, and a service
+// account of the provider: its rights are the provider's to give, and not the pod's to choose.
 func knownSupport(local *corev1.Pod) error {
+	if name, given := local.Annotations[offloadingv1beta1.RemoteServiceAccountAnnotation]; given {
+		return &Refused{ReasonAPIServerSupport, fmt.Sprintf("annotation %s: %q is not accepted: pods run with no service account of the provider; remove the annotation, and the pod has the tokens of its own account (spec.serviceAccountName)",
+			offloadingv1beta1.RemoteServiceAccountAnnotation, name)}
+	}
 	switch value := local.Annotations[offloadingv1beta1.APIServerSupportAnnotation]; value {
 	case "", offloadingv1beta1.APIServerSupportEnabled, offloadingv1beta1.APIServerSupportDisabled:
 		return nil

@@ -129,6 +129,20 @@ func TestUnknownAPIServerSupportIsRefused(t *testing.T) {
 	require.Contains(t, refused.Message, "disabled")
 }
 
+func TestServiceAccountOfTheProviderIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]PodOptions{"with tokens": withAPI(), "without": {}} {
+		pod := podWithTokens(apiVolume())
+		pod.Annotations = map[string]string{"liqo.io/remote-service-account-name": "admin"}
+		_, err := ShadowPod(pod, o)
+		var refused *Refused
+		require.ErrorAs(t, err, &refused, name)
+		require.Equal(t, ReasonAPIServerSupport, refused.Reason)
+		require.Contains(t, refused.Message, "liqo.io/remote-service-account-name")
+		require.Contains(t, refused.Message, "spec.serviceAccountName")
+	}
+}
+
 func TestTokenNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 62) + "." + strings.Repeat("b", 100)

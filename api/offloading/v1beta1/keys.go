@@ -99,6 +99,9 @@ const (
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
 	APIServerSupportDisabled   = "disabled"
 	APIServerSupportEnabled    = "enabled"
+	// RemoteServiceAccountAnnotation on a pod is refused: pods run with no service account of
+	// the provider.
+	RemoteServiceAccountAnnotation = "liqo.io/remote-service-account-name"
 	// OnProviderLossAnnotation on a namespace is OnProviderLossKeep or OnProviderLossEvict:
 	// what becomes of its pods while the virtual node that they are on is not Ready. On a
 	// pod it says that LossTolerations were added to it, by the webhook or the vkubelet: with
