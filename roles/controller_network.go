@@ -34,7 +34,7 @@ func (c *controller) addNetwork() error {
 	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
-		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func (s *side) wire(key string) {
 	require.NoError(s.t, err)
 	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: s.id, Own: own, Client: s.liqo, Configurations: networking.Configurations(), Connections: networking.Connections(),
-		Networks: claims.Networks(), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Networks: claims.Networks(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(), Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
 	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{

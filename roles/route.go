@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/check"
@@ -96,14 +98,17 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
+	allPods := func(trust corev1beta1.Trust) bool {
+		return env.Config.Under(cmp.Or(trust, env.Config.Sharing.Trust)).Networking.Reach == config.ReachAll
+	}
 	var shares *host.Shares
-	if env.Config.Networking.Reach != config.ReachAll {
+	if !allPods(corev1beta1.TrustStrict) {
 		shares = f.shares(cfg.NodeName)
 	}
 	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
 	node, err := host.NewNode(host.NodeConfig{
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
-		Host: network, Sources: f.sources, Shares: shares, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
+		Host: network, Sources: f.sources, Shares: shares, AllPods: allPods, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {
 		return Parts{}, err

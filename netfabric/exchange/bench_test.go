@@ -95,7 +95,7 @@ func (b *bench) replica(change ...func(*check.Own)) *replica {
 	r.exchange, err = NewExchange(ExchangeConfig{
 		ClusterID: "rome", Own: ranges, Client: r.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
-		Clock: b.clk, Log: zap.NewNop(),
+		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Clock: b.clk, Log: zap.NewNop(),
 	})
 	require.NoError(b.t, err)
 	r.publish, err = NewPublisher(PublishConfig{

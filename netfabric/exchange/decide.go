@@ -29,6 +29,8 @@ type facts struct {
 	mine *networkingv1beta1.Configuration
 	// connection is the peer's; nil if there is none.
 	connection *networkingv1beta1.Connection
+	// trust is spec.trust of the peer's ForeignCluster.
+	trust corev1beta1.Trust
 	// networks are those of the tenant namespace, by name.
 	networks map[string]*ipamv1alpha1.Network
 	// unknown is the reason why this cluster's own ranges are unknown; nil: they are known.
@@ -45,10 +47,8 @@ type decision struct {
 	release []string
 	// status of the peer's Configuration.
 	status networkingv1beta1.ConfigurationStatus
-	// connection is the desired spec of its Connection; nil: no Connection. If apply is false,
-	// the Connection stays as it is.
+	// connection is the desired spec of its Connection; nil: no Connection.
 	connection *networkingv1beta1.ConnectionSpec
-	apply      bool
 }
 
 // decide is pure. Mistakes in a Configuration are reported in its status, and then nothing of it
@@ -57,6 +57,7 @@ func (f facts) decide() decision {
 	out := decision{status: *f.theirs.Status.DeepCopy()}
 	if f.unknown != nil {
 		// What is in use stays: it was checked when the ranges were known.
+		out.connection = f.kept()
 		if ready := meta.FindStatusCondition(out.status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
 			f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, fmt.Sprintf("cluster %s takes nothing of it over yet: %s", f.ClusterID, store.OneLine(f.unknown)))
 		}
@@ -66,7 +67,7 @@ func (f facts) decide() decision {
 	if wrong := f.CheckConfiguration(f.peer, f.theirs); len(wrong) > 0 {
 		f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonInvalid, fmt.Sprintf(
 			"cluster %s takes nothing of it over: %s", f.ClusterID, wrong))
-		out.apply = f.mine == nil || !f.holds()
+		out.connection = f.kept()
 		return out
 	}
 	c := f.claimAll(&out)
@@ -88,17 +89,26 @@ func (f facts) decide() decision {
 		}
 		f.condition(&out, metav1.ConditionTrue, networkingv1beta1.ReasonNetworksAllocated, message)
 	}
-	out.connection = connectionSpec(f.peer, answer, c.mappings, f.mine, f.theirs)
-	out.apply = out.connection != nil || f.mine == nil || !f.holds()
+	if out.connection = f.connectionSpec(answer, c.mappings); out.connection == nil {
+		out.connection = f.kept()
+	}
+	return out
+}
+
+// kept returns the spec of the Connection as it is, but with the trust of today, which no mistake
+// of the peer delays. It returns nil if the Connection has to end.
+func (f facts) kept() *networkingv1beta1.ConnectionSpec {
+	if f.connection == nil || !managed(f.connection) || f.unknown == nil && (f.mine == nil || !f.holds()) {
+		return nil
+	}
+	out := f.connection.Spec.DeepCopy()
+	out.Trust = string(f.trust)
 	return out
 }
 
 // holds reports whether this cluster may still use every view in the Connection: the view of a
 // Network that is gone may be given to another peer.
 func (f facts) holds() bool {
-	if f.connection == nil {
-		return true
-	}
 	return !slices.ContainsFunc(f.connection.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
 		return !slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *ipamv1alpha1.Network) bool {
 			own, _ := n.Spec.CIDR.Prefix()
@@ -263,12 +273,12 @@ func (f facts) answer() ([]networkingv1beta1.Mapping, error) {
 // connectionSpec is the Connection that follows from both directions: local are this
 // cluster's own ranges and the peer's views of them, remote the reverse. Nil while either is
 // empty.
-func connectionSpec(peer string, local, remote []networkingv1beta1.Mapping, mine, theirs *networkingv1beta1.Configuration) *networkingv1beta1.ConnectionSpec {
+func (f facts) connectionSpec(local, remote []networkingv1beta1.Mapping) *networkingv1beta1.ConnectionSpec {
 	if len(local) == 0 || len(remote) == 0 {
 		return nil
 	}
 	return &networkingv1beta1.ConnectionSpec{
-		ClusterID: peer, Local: local, Remote: remote,
-		Gateways: theirs.DeepCopy().Spec.Gateways, MTU: plan.SmallerMTU(mine.Spec.MTU, theirs.Spec.MTU),
+		ClusterID: f.peer, Local: local, Remote: remote, Trust: string(f.trust),
+		Gateways: f.theirs.DeepCopy().Spec.Gateways, MTU: plan.SmallerMTU(f.mine.Spec.MTU, f.theirs.Spec.MTU),
 	}
 }

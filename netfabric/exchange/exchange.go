@@ -20,6 +20,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
@@ -46,6 +47,8 @@ type ExchangeConfig struct {
 	Configurations networkinginformers.ConfigurationInformer
 	Connections    networkinginformers.ConnectionInformer
 	Networks       ipaminformers.NetworkInformer
+	// ForeignClusters has all of them.
+	ForeignClusters coreinformers.ForeignClusterInformer
 
 	Clock clock.PassiveClock
 	Log   *zap.Logger
@@ -72,6 +75,7 @@ func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
 		{cfg.Configurations.Informer(), peerKey},
 		{cfg.Networks.Informer(), peerKey},
 		{cfg.Connections.Informer(), e.connectionKeys},
+		{cfg.ForeignClusters.Informer(), loop.Self},
 	} {
 		if _, err := e.Watch(w.informer, w.keys); err != nil {
 			return nil, err
@@ -160,9 +164,7 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 	}
 	d := f.decide()
 	err = errors.Join(e.claim(ctx, f.theirs.Namespace, d), e.report(ctx, f.theirs, d.status))
-	if d.apply {
-		err = errors.Join(err, e.connect(ctx, f, d))
-	}
+	err = errors.Join(err, e.connect(ctx, f, d))
 	if err != nil || len(d.release) == 0 {
 		return err
 	}
@@ -173,6 +175,13 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 func (e *Exchange) gather(peer string) (facts, error) {
 	namespace := corev1beta1.TenantNamespace(peer)
 	f := facts{peer: peer, networks: map[string]*ipamv1alpha1.Network{}, now: metav1.NewTime(e.cfg.Clock.Now())}
+	fc, err := store.OrNil(e.cfg.ForeignClusters.Lister().Get(peer))
+	if err != nil {
+		return f, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
+	}
+	if fc != nil {
+		f.trust = fc.Spec.Trust
+	}
 	own, err := e.cfg.Configurations.Lister().Configurations(namespace).List(labels.Everything())
 	if err != nil {
 		return f, fmt.Errorf("listing Configurations: %w", err)
@@ -355,7 +364,7 @@ func (e *Exchange) disconnect(ctx context.Context, f facts) error {
 		return err
 	}
 	if live.theirs != nil && live.theirs.DeletionTimestamp == nil {
-		if d := live.decide(); !d.apply || d.connection != nil {
+		if live.decide().connection != nil {
 			return loop.After(store.CatchUp)
 		}
 	}

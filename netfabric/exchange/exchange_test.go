@@ -144,6 +144,39 @@ func TestInvalidChangeLeavesWhatIs(t *testing.T) {
 	require.Nil(t, b.connection("milan"))
 }
 
+// The Connection has the trust of the ForeignCluster, whatever the peer says, and whatever else is
+// not known.
+func TestTrustInThePeer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.connected()
+	require.Empty(t, b.connection("milan").Spec.Trust)
+	clusters := b.others.CoreV1beta1().ForeignClusters()
+	trusts := func(r *replica, trust corev1beta1.Trust) {
+		t.Helper()
+		fc, err := clusters.Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		fc.Spec.Trust = trust
+		_, err = clusters.Update(t.Context(), fc, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		before := b.connection("milan").Spec
+		r.deliver()
+		writes, err := r.sync("milan")
+		require.NoError(t, err)
+		require.Equal(t, []string{"update connections liqo-tenant-milan/milan"}, writes)
+		before.Trust = string(trust)
+		require.Equal(t, before, b.connection("milan").Spec)
+	}
+	trusts(r, corev1beta1.TrustOrganisation)
+	trusts(b.replica(func(o *check.Own) { o.Services = nil }), corev1beta1.TrustStrict)
+	trusts(r, corev1beta1.TrustOrganisation)
+	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.Gateways[0].PublicKey = "no key" })
+	r.settle("milan")
+	require.Equal(t, networkingv1beta1.ReasonInvalid, b.condition("milan").Reason)
+	trusts(r, corev1beta1.TrustStrict)
+	trusts(r, "")
+}
+
 func TestNothingIsClaimedBeforeAnOfferIsUsed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -44,9 +45,9 @@ func ReadGateways(leases []coordinationv1.Lease, now time.Time) (out []Announcem
 // Explain tells the way of a packet from a pod to an address, and that of the answer, as far
 // as the objects of this cluster say. from may be the zero value: then a pod of the first
 // node is made up. If from is an address of a peer, and to one of a pod, Explain tells the way of
-// the packet within this cluster; allPods is that of Settings. The error of an address that leads
+// the packet within this cluster; allPods is AllPods of Settings. The error of an address that leads
 // to no peer is ErrNoPeer.
-func Explain(objects Objects, to, from netip.Addr, allPods bool) (string, error) {
+func Explain(objects Objects, to, from netip.Addr, allPods func(corev1beta1.Trust) bool) (string, error) {
 	e := &explanation{objects: objects, to: to, from: from, allPods: allPods}
 	for _, step := range []func() error{e.prepare, e.arrive, e.there, e.back} {
 		if e.arrived {
@@ -63,7 +64,7 @@ func Explain(objects Objects, to, from netip.Addr, allPods bool) (string, error)
 type explanation struct {
 	objects  Objects
 	to, from netip.Addr
-	allPods  bool
+	allPods  func(corev1beta1.Trust) bool
 	arriving bool // from is a peer's, to one of a pod
 	arrived  bool
 	text     strings.Builder
@@ -262,8 +263,8 @@ func (e *explanation) arrive() error {
 	}
 	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true})
 	if last.Verdict == plan.Dropped && strings.Contains(last.What, plan.DropToPod) {
-		return fmt.Errorf("%w: networking.reach is Shared, and no pod with the address %s is shared with peer %s: offload the namespace of the pod to it, create an IP for the address, or set networking.reach to All",
-			e.endsHere(last), e.to, e.connection.Spec.ClusterID)
+		return fmt.Errorf("%w: networking.reach is Shared, and no pod with the address %s is shared with peer %s: offload the namespace of the pod to it, create an IP for the address, or set networking.reach to All; where networking.reach is not set, spec.trust Organisation of ForeignCluster %s opens all pods to it",
+			e.endsHere(last), e.to, e.connection.Spec.ClusterID, e.connection.Spec.ClusterID)
 	}
 	if last.Verdict != plan.Handed {
 		return e.endsHere(last)

@@ -377,6 +377,7 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 	w.agent, err = NewNode(NodeConfig{
 		ClusterID: w.ClusterID, Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500,
 		Host: kernel.New(kernel.Config{Namespace: w.node.fd, Log: zap.NewNop()}), Sources: w.api.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
+		AllPods: organisation,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -430,12 +431,12 @@ func (w *town) announced(t *testing.T) Announcement {
 }
 
 // meet gives a town the Connection to another.
-func (w *town) meet(t *testing.T, peer string, gateway Announcement, podView, externalView string) {
+func (w *town) meet(t *testing.T, peer string, trust corev1beta1.Trust, gateway Announcement, podView, externalView string) {
 	t.Helper()
 	c := &networkingv1beta1.Connection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: peer, Generation: 1},
 		Spec: networkingv1beta1.ConnectionSpec{
-			ClusterID: peer, Gateways: []networkingv1beta1.Gateway{gateway.Gateway},
+			ClusterID: peer, Trust: string(trust), Gateways: []networkingv1beta1.Gateway{gateway.Gateway},
 			// By chance both see each other under the same ranges.
 			Local: []networkingv1beta1.Mapping{
 				{Own: "10.244.0.0/16", View: networkingv1beta1.CIDR(podView), Use: networkingv1beta1.RangePod},
@@ -550,7 +551,10 @@ func TestGatewaysAndNodes(t *testing.T) {
 	require.Empty(t, says[0].Endpoints)
 	require.Equal(t, []networkingv1beta1.Endpoint{{Address: "198.51.100.2", Port: 51840}}, says[1].Endpoints)
 	require.NotEmpty(t, says[0].WireGuard)
-	met := func(i int) { towns[i].meet(t, towns[1-i].ClusterID, says[1-i], "10.200.0.0/16", "10.201.0.0/16") }
+	trusts := func(i int, trust corev1beta1.Trust) {
+		towns[i].meet(t, towns[1-i].ClusterID, trust, says[1-i], "10.200.0.0/16", "10.201.0.0/16")
+	}
+	met := func(i int) { trusts(i, corev1beta1.TrustOrganisation) }
 	met(0)
 	met(1)
 	for _, w := range towns {
@@ -587,6 +591,18 @@ func TestGatewaysAndNodes(t *testing.T) {
 	met(0)
 	rome.reaches(t, "after a stop")
 	milan.eventually(t, "the peer answers probes again", isConnected)
+
+	// The trust in the peer opens the pods of a node, and closes them. Its own pods reach the peer.
+	for _, trust := range []corev1beta1.Trust{corev1beta1.TrustStrict, ""} {
+		trusts(1, trust)
+		require.Eventually(t, func() bool {
+			_, err := rome.asks()
+			return err != nil
+		}, patience, 10*time.Millisecond, "trust %q", trust)
+		milan.reaches(t, "without trust in the peer")
+		met(1)
+		rome.reaches(t, "with the trust of the peer")
+	}
 }
 
 // broken breaks what is applied in a town, one thing after the other.

@@ -39,11 +39,14 @@ type Settings struct {
 	Self      string // a node, or a gateway
 	Ports     plan.Ports
 	AnySender bool // the overlay's packets are taken from every address
-	AllPods   bool // peers reach all pods of this node, and not those of Objects.Shared alone
 	MTU       int  // of the underlay of this host
 	// Closed are ranges of this cluster that no gateway of a peer may be at: those of its
 	// Services, and others that its nodes reach.
 	Closed []ipam.Range
+
+	// AllPods reports whether a peer reaches all pods of this node, and not those of Objects.Shared
+	// alone, by spec.trust of its Connection. A gateway needs none.
+	AllPods func(corev1beta1.Trust) bool
 
 	// Via is the own gateway that a node uses.
 	Via string
@@ -460,7 +463,7 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 
 // reach returns what a peer reaches of the pods of this node.
 func (b *builder) reach(c candidate) []netip.Prefix {
-	if b.set.AllPods {
+	if b.set.AllPods != nil && b.set.AllPods(corev1beta1.Trust(c.from.Spec.Trust)) {
 		return c.podsOf
 	}
 	return slices.DeleteFunc(slices.Clone(b.shared[c.peer.ID]), func(p netip.Prefix) bool { return !ipam.Within(c.podsOf, p) })

@@ -43,6 +43,9 @@ func publicKeys(t *testing.T, n int) (out []string) {
 
 // linked is the Connection to the peer that is the nth to come. Its pods are seen under
 // 10.(200+n).0.0/16, its external range under 10.(100+n).0.0/16.
+// everyPod is AllPods with networking.reach All.
+func everyPod(corev1beta1.Trust) bool { return true }
+
 func linked(peer string, n int, key string) *networkingv1beta1.Connection {
 	view := func(second int) networkingv1beta1.CIDR {
 		return networkingv1beta1.CIDR(fmt.Sprintf("10.%d.0.0/16", second+n))
@@ -94,7 +97,7 @@ func TestBuildInput(t *testing.T) {
 	keys := publicKeys(t, 6)
 	settings := Settings{
 		ClusterID: "rome", Self: "gw-a", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500, Via: "gw-a",
-		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, AllPods: true, Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
+		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, AllPods: everyPod, Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
 	}
 	good := func() Objects {
 		return Objects{
@@ -303,10 +306,10 @@ func TestExplain(t *testing.T) {
 		Gateways:    []Announcement{ownGateway(keys[0])},
 	}
 	to, from := netip.MustParseAddr("10.201.3.4"), netip.MustParseAddr("10.244.2.9")
-	_, err := Explain(o, to, from, true)
+	_, err := Explain(o, to, from, everyPod)
 	require.ErrorContains(t, err, `the way is planned, but Connection liqo-tenant-milan/milan is ""`)
 	c.Status.Value = networkingv1beta1.Connected
-	text, err := Explain(o, to, from, true)
+	text, err := Explain(o, to, from, everyPod)
 	require.NoError(t, err, text)
 	for _, line := range []string{
 		"from 10.244.2.9 to 10.201.3.4, in peer milan:\nnode node-2\n", "sent to 192.0.2.13\ngateway gw-a\n", "[10.50.2.9 > 10.201.3.4] sent to " + keys[1],
@@ -315,14 +318,14 @@ func TestExplain(t *testing.T) {
 	} {
 		require.Contains(t, text, line)
 	}
-	text, err = Explain(o, to, netip.Addr{}, true)
+	text, err = Explain(o, to, netip.Addr{}, everyPod)
 	require.NoError(t, err, text)
 	require.Contains(t, text, "no pod is given: 10.244.1.1 stands for one on node-1")
 	for address, says := range map[string]string{
 		"10.244.1.9": "10.244.1.9 is one of a pod range of this cluster; the peers of this cluster have 10.201.0.0/16 (milan), 10.101.0.0/16 (milan)",
 		"8.8.8.8":    "outside of the fabric", "192.0.2.12": "that of node node-2", "10.70.0.99": "an external range",
 	} {
-		_, err = Explain(o, netip.MustParseAddr(address), from, true)
+		_, err = Explain(o, netip.MustParseAddr(address), from, everyPod)
 		require.True(t, errors.Is(err, ErrNoPeer))
 		require.ErrorContains(t, err, says)
 	}
@@ -335,12 +338,12 @@ func TestExplain(t *testing.T) {
 	} {
 		ip.Spec.IP, ip.Status.IP = "198.51.100.9", "10.70.0.99"
 		o.IPs = []*ipamv1alpha1.IP{ip}
-		_, err = Explain(o, netip.MustParseAddr("10.70.0.99"), from, true)
+		_, err = Explain(o, netip.MustParseAddr("10.70.0.99"), from, everyPod)
 		require.ErrorContains(t, err, says)
 	}
-	_, err = Explain(o, to, netip.MustParseAddr("10.9.9.9"), true)
+	_, err = Explain(o, to, netip.MustParseAddr("10.9.9.9"), everyPod)
 	require.ErrorContains(t, err, "10.9.9.9 is not in the podCIDRs of a Node")
 	o.Gateways = nil
-	_, err = Explain(o, to, from, true)
+	_, err = Explain(o, to, from, everyPod)
 	require.ErrorContains(t, err, "no gateway of this cluster has announced itself")
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -24,7 +25,8 @@ type NodeConfig struct {
 
 	Host    Host
 	Sources Sources
-	Shares  *Shares // nil: peers reach all pods
+	Shares  *Shares                      // nil: no peer needs them
+	AllPods func(corev1beta1.Trust) bool // as in Settings
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	// Observer may be nil.
@@ -71,7 +73,7 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	via, again := n.choose(objects.Gateways)
 	in, refused, err := BuildInput(objects, Settings{
 		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, Via: via, MTU: smallestUnderlay(mtu, objects.Gateways),
-		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender, AllPods: n.cfg.Shares == nil,
+		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender, AllPods: n.cfg.AllPods,
 	})
 	n.logRefused(refused)
 	if err != nil {

@@ -144,7 +144,7 @@ func trimmed[T any](t *testing.T, list []T) (out []T) {
 }
 
 // The plan of a node has the pods that are shared with a peer and lie in the ranges that it was
-// given; with reach All it has these ranges.
+// given; with a trust that opens all pods it has these ranges.
 func TestReachOfAPeer(t *testing.T) {
 	t.Parallel()
 	keys := publicKeys(t, 3)
@@ -156,9 +156,17 @@ func TestReachOfAPeer(t *testing.T) {
 			Offloadings: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"milan": metav1.ConditionTrue})},
 		},
 	}
-	set := Settings{ClusterID: "rome", Self: "node-1", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500}
-	for all, want := range map[bool][2][]netip.Prefix{false: {ranges("10.244.1.4/32"), nil}, true: {ranges("10.244.0.0/16"), ranges("10.244.0.0/16")}} {
-		set.AllPods = all
+	set := Settings{ClusterID: "rome", Self: "node-1", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500, AllPods: organisation}
+	all := ranges("10.244.0.0/16")
+	for trusts, want := range map[[2]corev1beta1.Trust][2][]netip.Prefix{
+		{"", corev1beta1.TrustStrict}:                                  {ranges("10.244.1.4/32"), nil},
+		{corev1beta1.TrustStrict, corev1beta1.TrustOrganisation}:       {ranges("10.244.1.4/32"), all},
+		{corev1beta1.TrustOrganisation, ""}:                            {all, nil},
+		{corev1beta1.TrustOrganisation, corev1beta1.TrustOrganisation}: {all, all},
+	} {
+		for i, trust := range trusts {
+			o.Connections[i].Spec.Trust = string(trust)
+		}
 		in, refused, err := BuildInput(o, set)
 		require.NoError(t, err)
 		require.Empty(t, refused)
@@ -167,6 +175,9 @@ func TestReachOfAPeer(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// organisation is AllPods with the defaults.
+func organisation(trust corev1beta1.Trust) bool { return trust == corev1beta1.TrustOrganisation }
 
 // sharingHost keeps what peers reach by the last plan.
 type sharingHost struct {
@@ -194,7 +205,7 @@ func TestANodeFollowsWhatIsShared(t *testing.T) {
 		kube, liqo := informers.NewSharedInformerFactory(a.kube, 0), externalversions.NewSharedInformerFactory(a.liqo, 0)
 		n, err := NewNode(NodeConfig{
 			ClusterID: "rome", Name: "node-1", Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
-			Shares: &Shares{
+			AllPods: organisation, Shares: &Shares{
 				Pods: kube.Core().V1().Pods(), Twins: kube.Core().V1().Namespaces(), Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: liqo.Offloading().V1beta1().NamespaceOffloadings(),
 			},
 		})
@@ -210,8 +221,8 @@ func TestANodeFollowsWhatIsShared(t *testing.T) {
 		}
 		const open, other = "10.201.0.0/16 10.244.1.4/32", "10.101.0.0/16 10.244.1.4/32"
 
-		_, err = a.liqo.NetworkingV1beta1().Connections("liqo-tenant-milan").Create(ctx, linked("milan", 1, publicKeys(t, 1)[0]), metav1.CreateOptions{})
-		require.NoError(t, err)
+		milan := linked("milan", 1, publicKeys(t, 1)[0])
+		require.NoError(t, a.connect(ctx, milan))
 		pods := a.kube.CoreV1().Pods("shop")
 		web := podOf("shop", "", "10.244.1.4")
 		_, err = pods.Create(ctx, web, metav1.CreateOptions{})
@@ -242,6 +253,16 @@ func TestANodeFollowsWhatIsShared(t *testing.T) {
 		require.NoError(t, err)
 		settled(other, open)
 		require.NoError(t, a.kube.CoreV1().Pods("shop-milan").Delete(ctx, lent.Name, metav1.DeleteOptions{}))
+		settled()
+
+		trusts := func(trust corev1beta1.Trust) {
+			milan = milan.DeepCopy()
+			milan.Spec.Trust = string(trust)
+			require.NoError(t, a.connect(ctx, milan))
+		}
+		trusts(corev1beta1.TrustOrganisation)
+		settled("10.101.0.0/16 10.244.0.0/16", "10.201.0.0/16 10.244.0.0/16")
+		trusts(corev1beta1.TrustStrict)
 		settled()
 	})
 }

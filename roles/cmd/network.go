@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,17 +75,17 @@ func (c *commands) explainAddress() *cobra.Command {
 }
 
 // fabricObjects reads the objects that the hosts of the network fabric watch. withShared also
-// reads those that say which pods are shared, and whether peers reach all pods.
-func (c *commands) fabricObjects(ctx context.Context, conn *connection, withShared bool) (out host.Objects, allPods bool, err error) {
+// reads those that say which pods are shared, and which peers reach all pods.
+func (c *commands) fabricObjects(ctx context.Context, conn *connection, withShared bool) (out host.Objects, allPods func(corev1beta1.Trust) bool, err error) {
 	to, err := c.connect(conn)
 	if err != nil {
-		return out, false, err
+		return out, nil, err
 	}
 	if out, err = hostObjects(ctx, to); err != nil || !withShared {
-		return out, false, err
+		return out, nil, err
 	}
 	if out.Shared, err = sharedObjects(ctx, to); err != nil {
-		return out, false, err
+		return out, nil, err
 	}
 	allPods, err = reachesAll(ctx, to)
 	return out, allPods, err
@@ -93,15 +94,16 @@ func (c *commands) fabricObjects(ctx context.Context, conn *connection, withShar
 // reachAll is the value of networking.reach with which peers reach all pods.
 const reachAll = "All"
 
-// reachesAll reports whether peers reach all pods of this cluster.
-func reachesAll(ctx context.Context, to *clients) (bool, error) {
+// reachesAll returns a function that reports whether a peer reaches all pods of this cluster, by
+// spec.trust of its ForeignCluster.
+func reachesAll(ctx context.Context, to *clients) (func(corev1beta1.Trust) bool, error) {
 	_, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {
-		return false, explain(err)
+		return nil, explain(err)
 	}
 	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
 	if err != nil {
-		return false, explain(err)
+		return nil, explain(err)
 	}
 	var given struct {
 		Networking struct {
@@ -112,12 +114,14 @@ func reachesAll(ctx context.Context, to *clients) (bool, error) {
 		} `json:"sharing"`
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data[configurationKey]), &given); err != nil {
-		return false, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
 	}
-	if reach := given.Networking.Reach; reach != "" {
-		return reach == reachAll, nil
-	}
-	return given.Sharing.Trust == corev1beta1.TrustOrganisation, nil
+	return func(trust corev1beta1.Trust) bool {
+		if reach := given.Networking.Reach; reach != "" {
+			return reach == reachAll
+		}
+		return cmp.Or(trust, given.Sharing.Trust) == corev1beta1.TrustOrganisation
+	}, nil
 }
 
 // sharedObjects reads the objects that say which pods are shared with peers.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
@@ -62,6 +63,16 @@ func TestNetworkExplain(t *testing.T) {
 	require.ErrorContains(t, err, "networking.reach is Shared, and no pod with the address 10.244.1.7 is shared with peer milan: offload the namespace of the pod to it,")
 	require.Contains(t, out, "counter drop comment \"to_pod\"")
 	require.Equal(t, ExitProblem, code(err), out)
+	connections := c.liqod.NetworkingV1beta1().Connections("liqo-tenant-milan")
+	for _, trust := range []corev1beta1.Trust{corev1beta1.TrustOrganisation, corev1beta1.TrustStrict} {
+		milan, err := connections.Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		milan.Spec.Trust = string(trust)
+		_, err = connections.Update(t.Context(), milan, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		out, err = c.run(t, arriving...)
+		require.Equal(t, trust == corev1beta1.TrustOrganisation, err == nil, "%s: %v: %s", trust, err, out)
+	}
 	require.NoError(t, c.core.Tracker().Add(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.7"}}},
 	}))

@@ -52,7 +52,7 @@ const tokenCreateExamples = `  %[1]s token create
 // opened says what a token with --trust Organisation opens; docs/security.md has the table.
 const opened = `Trust Organisation opens these for the cluster that uses the token, where no setting of this cluster says otherwise:
   pods with every type of volume but hostPath, flexVolume and gitRepo, with nearly every toleration, on nodes by every label that names no single node
-  namespaces of every name that is not reserved, Services with node ports and of type ExternalName, all labels and annotations`
+  namespaces of every name that is not reserved, Services with node ports and of type ExternalName, all labels and annotations, connections to every pod of this cluster`
 
 // tokenWish has the flags of token create.
 type tokenWish struct {

@@ -89,7 +89,7 @@ func TestTokenTrust(t *testing.T) {
 	}
 	lines := create("--trust=Organisation")
 	require.Len(t, lines, 4)
-	for _, of := range []string{"hostPath", "toleration", "nodes by every label", "namespaces of every name", "ExternalName", "annotations"} {
+	for _, of := range []string{"hostPath", "toleration", "nodes by every label", "namespaces of every name", "ExternalName", "annotations", "connections to every pod"} {
 		require.Contains(t, strings.Join(lines[:3], "\n"), of)
 	}
 	requireTrust(corev1beta1.TrustOrganisation, lines)

@@ -13,23 +13,24 @@ const byTrust = "sharing.trust " + string(corev1beta1.TrustOrganisation)
 // followed is a setting whose default follows the trust in a peer.
 type followed struct {
 	key   string
-	field func(*Config) *[]string
+	field func(*Config) any // a *[]string, or a *string
 	// open is its default for peers that are trusted as TrustOrganisation. For others it has the
 	// default of config.yaml.
-	open []string
+	open any
 }
 
 // following returns the settings that follow the trust in a peer.
 func following() []followed {
 	return []followed{
-		{"controller.twinNames", func(c *Config) *[]string { return &c.Controller.TwinNames }, []string{"*"}},
-		{"controller.volumeTypes", func(c *Config) *[]string { return &c.Controller.VolumeTypes }, volumesOfOrganisation()},
-		{"controller.tolerations", func(c *Config) *[]string { return &c.Controller.Tolerations }, []string{podrules.AllKeys}},
-		{"sharing.selectorLabels", func(c *Config) *[]string { return &c.Sharing.SelectorLabels }, []string{podrules.AllKeys}},
-		{"sharing.serviceTypes", func(c *Config) *[]string { return &c.Sharing.ServiceTypes }, []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}},
-		{"sharing.serviceFields", func(c *Config) *[]string { return &c.Sharing.ServiceFields }, []string{podrules.FieldNodePort}},
-		{"sharing.annotations", func(c *Config) *[]string { return &c.Sharing.Annotations }, []string{podrules.AllKeys}},
-		{"sharing.labelsLeftOut", func(c *Config) *[]string { return &c.Sharing.LabelsLeftOut }, []string{}},
+		{"controller.twinNames", func(c *Config) any { return &c.Controller.TwinNames }, []string{"*"}},
+		{"controller.volumeTypes", func(c *Config) any { return &c.Controller.VolumeTypes }, volumesOfOrganisation()},
+		{"controller.tolerations", func(c *Config) any { return &c.Controller.Tolerations }, []string{podrules.AllKeys}},
+		{"sharing.selectorLabels", func(c *Config) any { return &c.Sharing.SelectorLabels }, []string{podrules.AllKeys}},
+		{"sharing.serviceTypes", func(c *Config) any { return &c.Sharing.ServiceTypes }, []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}},
+		{"sharing.serviceFields", func(c *Config) any { return &c.Sharing.ServiceFields }, []string{podrules.FieldNodePort}},
+		{"sharing.annotations", func(c *Config) any { return &c.Sharing.Annotations }, []string{podrules.AllKeys}},
+		{"sharing.labelsLeftOut", func(c *Config) any { return &c.Sharing.LabelsLeftOut }, []string{}},
+		{"networking.reach", func(c *Config) any { return &c.Networking.Reach }, ReachAll},
 	}
 }
 
@@ -52,10 +53,6 @@ func (e *Effective) trust() {
 			e.set(s.key, s.open, byTrust)
 		}
 	}
-	// Nodes do not know the trust in single peers.
-	if e.origin["networking.reach"] == "default" {
-		e.set("networking.reach", ReachAll, byTrust)
-	}
 }
 
 // Under returns the configuration for a peer that is trusted as given. A setting that any
@@ -63,21 +60,26 @@ func (e *Effective) trust() {
 func (e *Effective) Under(trust corev1beta1.Trust) Config {
 	out := e.Config
 	for _, s := range following() {
-		switch origin := e.origin[s.key]; {
-		case origin != "default" && origin != byTrust:
-		case trust == corev1beta1.TrustOrganisation:
-			*s.field(&out) = s.open
-		default:
-			*s.field(&out) = e.usual(s.key)
+		if origin := e.origin[s.key]; origin != "default" && origin != byTrust {
+			continue
+		}
+		value := s.open
+		if trust != corev1beta1.TrustOrganisation {
+			value = e.usual(s.key)
+		}
+		switch field := s.field(&out).(type) {
+		case *[]string:
+			*field, _ = value.([]string)
+		case *string:
+			*field, _ = value.(string)
 		}
 	}
 	return out
 }
 
-// usual returns the list that config.yaml has for a setting.
-func (e *Effective) usual(key string) []string {
+// usual returns the value that config.yaml has for a setting.
+func (e *Effective) usual(key string) any {
 	i := slices.IndexFunc(e.settings, func(s Setting) bool { return s.Key == key })
 	value, _ := rules[key].parse(e.settings[i].Default)
-	list, _ := value.([]string)
-	return list
+	return value
 }

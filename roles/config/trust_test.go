@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -40,8 +41,8 @@ func TestTrust(t *testing.T) {
 		// The peers of one cluster are trusted apart, whatever the setting says.
 		for _, e := range []*Effective{strict, open} {
 			closed, wide := e.Under(corev1beta1.TrustStrict), e.Under(corev1beta1.TrustOrganisation)
-			require.Equal(t, strict.value(key), *s.field(&closed), key)
-			require.Equal(t, open.value(key), *s.field(&wide), key)
+			require.Equal(t, strict.value(key), reflect.ValueOf(s.field(&closed)).Elem().Interface(), key)
+			require.Equal(t, open.value(key), reflect.ValueOf(s.field(&wide)).Elem().Interface(), key)
 		}
 	}
 
@@ -56,7 +57,7 @@ func TestTrustGivesWayToSettings(t *testing.T) {
 	settings := schema(t)
 	e, err := Load(Sources{
 		Settings: settings, Env: []string{"LIQOD_CONTROLLER_TWINNAMES="},
-		Flags: parse(t, settings, "--sharing.trust=Organisation", "--sharing.serviceTypes=ClusterIP", "--sharing.annotations=example.com/*,a.example.com/b"),
+		Flags: parse(t, settings, "--sharing.trust=Organisation", "--sharing.serviceTypes=ClusterIP", "--sharing.annotations=example.com/*,a.example.com/b", "--networking.reach=Shared"),
 	})
 	require.NoError(t, err)
 	require.Empty(t, e.Controller.TwinNames)
@@ -67,6 +68,7 @@ func TestTrustGivesWayToSettings(t *testing.T) {
 		under := e.Under(trust)
 		require.Empty(t, under.Controller.TwinNames, trust)
 		require.Equal(t, []string{"ClusterIP"}, under.Sharing.ServiceTypes, trust)
+		require.Equal(t, ReachShared, under.Networking.Reach, trust)
 	}
 	for _, bad := range []string{
 		"--sharing.trust=organisation", "--sharing.trust=", "--sharing.annotations=exa mple.com/a", "--sharing.annotations=example.com/", "--sharing.annotations=Example.com/*", "--sharing.annotations=a*",

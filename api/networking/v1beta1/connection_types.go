@@ -61,6 +61,11 @@ type ConnectionSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 576 && self <= 65535",message="mtu must be from 576 to 65535 bytes, or 0"
 	MTU int32 `json:"mtu,omitempty"`
+	// Trust is spec.trust of the peer's ForeignCluster: nodes decide by it which of their pods
+	// the peer reaches. Not set: as sharing.trust says in the configuration of this cluster.
+	// +optional
+	// +kubebuilder:validation:Enum=Strict;Organisation
+	Trust string `json:"trust,omitempty"`
 
 	// Type is not supported.
 	// +optional
