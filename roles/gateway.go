@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
@@ -56,6 +57,9 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 		{Name: "gateways", Run: f.judge(env)},
 		{Name: "api-server", Run: probe},
 		{Name: "gateway", Run: gateway.Run},
+		{Name: "refusals", Run: func(ctx context.Context) error {
+			return gateway.RecordRefusals(ctx, network, f.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-gateway", Host: cfg.Announce.Name})
+		}},
 	}}, nil
 }
 

@@ -70,7 +70,7 @@ func TestGateway(t *testing.T) {
 	require.Equal(t, "node-1", env.Config.Gateway.NodeName)
 	parts, err := buildGateway(t.Context(), env)
 	require.NoError(t, err)
-	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway"}, actorNames(parts))
+	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway", "refusals"}, actorNames(parts))
 	_, err = env.Ready.Report()
 	require.ErrorContains(t, err, "this gateway has no key: it has not been read yet")
 
@@ -147,7 +147,7 @@ func TestRoute(t *testing.T) {
 	require.Equal(t, "node-1", env.Config.Route.NodeName)
 	parts, err := buildRoute(t.Context(), env)
 	require.NoError(t, err)
-	require.Equal(t, []string{"caches", "gateways", "node"}, actorNames(parts))
+	require.Equal(t, []string{"caches", "gateways", "node", "refusals"}, actorNames(parts))
 	_, err = env.Ready.Report()
 	require.ErrorContains(t, err, "nothing has been applied yet")
 }

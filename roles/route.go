@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -121,6 +122,9 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 		{Name: "caches", Run: runFactories(f.factories...)},
 		{Name: "gateways", Run: f.judge(env)},
 		{Name: "node", Run: node.Run},
+		{Name: "refusals", Run: func(ctx context.Context) error {
+			return node.RecordRefusals(ctx, network, f.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-route", Host: cfg.NodeName})
+		}},
 	}}, nil
 }
 

@@ -74,7 +74,8 @@ type fabric struct {
 	mu      sync.Mutex
 	done    bool // an Apply has returned
 	err     error
-	refused []string // as they were logged
+	refused []string                // as they were logged
+	owners  map[netip.Prefix]string // peers of the last plan, by their ranges
 }
 
 func (f *fabric) watch() error {

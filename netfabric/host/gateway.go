@@ -234,6 +234,7 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	if err != nil {
 		return g.ended(err)
 	}
+	g.keepOwners(in.Peers)
 	state, err := plan.Gateway(in)
 	if err != nil {
 		return g.ended(err)

@@ -73,6 +73,10 @@ func (h *fakeHost) Counters(context.Context) (map[string]uint64, error) {
 	return map[string]uint64{"from_peer": 3}, nil
 }
 
+func (h *fakeHost) Refused() (map[netip.Prefix]uint64, error) {
+	return map[netip.Prefix]uint64{netip.MustParsePrefix("10.201.0.0/16"): 2, netip.MustParsePrefix("10.101.0.0/16"): 3, netip.MustParsePrefix("10.9.0.0/16"): 7}, nil
+}
+
 func (h *fakeHost) last() (s plan.State, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,6 +204,11 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	eventually("it is ready again", func() bool { return g.Ready() == nil })
 
 	require.Equal(t, 1, testutil.CollectAndCount(registry, "liqod_guard_dropped_packets_total"))
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP liqod_guard_refused_packets_total Packets of a peer that the nftables table of liqod has dropped, since it has the ranges of the peer.
+# TYPE liqod_guard_refused_packets_total counter
+liqod_guard_refused_packets_total{peer="milan"} 5
+`), "liqod_guard_refused_packets_total"))
 	require.Zero(t, testutil.CollectAndCount(registry, "liqod_tunnel_received_bytes_total"), "nobody knows that key")
 	cancel()
 	require.NoError(t, <-done)

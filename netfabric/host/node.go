@@ -79,6 +79,7 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return n.ended(err)
 	}
+	n.keepOwners(in.Peers)
 	state, err := plan.Node(in)
 	if err != nil {
 		return n.ended(err)

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,35 +15,35 @@ import (
 type Counted interface {
 	Tunnel() (kernel.Mode, []kernel.Peer, error)
 	Counters(ctx context.Context) (map[string]uint64, error)
+	Refused() (map[netip.Prefix]uint64, error)
 }
 
 // tunnelMetrics reads the counters of a host when they are asked for.
 type tunnelMetrics struct {
 	host Counted
+	of   *fabric
 	who  func(key string) (EchoPeer, bool) // nil: the host has no tunnels
 
-	received, sent, handshake, dropped *prometheus.Desc
+	received, sent, handshake, dropped, refused *prometheus.Desc
 }
 
 // RegisterMetrics registers the counters of the gateway's tunnels and of its guards.
 func (g *GatewayHost) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
-	return registerTunnels(registry, host, g.echoes.probed)
+	return registerTunnels(registry, &tunnelMetrics{host: host, of: g.fabric, who: g.echoes.probed})
 }
 
 // RegisterMetrics registers the counters of the node's guards.
 func (n *NodeHost) RegisterMetrics(registry prometheus.Registerer, host Counted) error {
-	return registerTunnels(registry, host, nil)
+	return registerTunnels(registry, &tunnelMetrics{host: host, of: n.fabric})
 }
 
-func registerTunnels(registry prometheus.Registerer, host Counted, who func(string) (EchoPeer, bool)) error {
+func registerTunnels(registry prometheus.Registerer, m *tunnelMetrics) error {
 	peer := []string{"peer", "gateway"}
-	m := &tunnelMetrics{
-		host: host, who: who,
-		received:  prometheus.NewDesc("liqod_tunnel_received_bytes_total", "Bytes that came out of the tunnel from a gateway of a peer.", peer, nil),
-		sent:      prometheus.NewDesc("liqod_tunnel_sent_bytes_total", "Bytes that went into the tunnel to a gateway of a peer.", peer, nil),
-		handshake: prometheus.NewDesc("liqod_tunnel_handshake_age_seconds", "Time since the latest handshake with a gateway of a peer; none without a handshake.", peer, nil),
-		dropped:   prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/internals/packet-path.md), since they were made.", []string{"reason"}, nil),
-	}
+	m.received = prometheus.NewDesc("liqod_tunnel_received_bytes_total", "Bytes that came out of the tunnel from a gateway of a peer.", peer, nil)
+	m.sent = prometheus.NewDesc("liqod_tunnel_sent_bytes_total", "Bytes that went into the tunnel to a gateway of a peer.", peer, nil)
+	m.handshake = prometheus.NewDesc("liqod_tunnel_handshake_age_seconds", "Time since the latest handshake with a gateway of a peer; none without a handshake.", peer, nil)
+	m.dropped = prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/internals/packet-path.md), since they were made.", []string{"reason"}, nil)
+	m.refused = prometheus.NewDesc("liqod_guard_refused_packets_total", "Packets of a peer that the nftables table of liqod has dropped, since it has the ranges of the peer.", []string{"peer"}, nil)
 	if err := registry.Register(m); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
@@ -52,6 +53,7 @@ func registerTunnels(registry prometheus.Registerer, host Counted, who func(stri
 // Describe implements prometheus.Collector.
 func (m *tunnelMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.dropped
+	out <- m.refused
 	if m.who != nil {
 		out <- m.received
 		out <- m.sent
@@ -65,6 +67,12 @@ func (m *tunnelMetrics) Collect(out chan<- prometheus.Metric) {
 	if err == nil {
 		for reason, n := range drops {
 			out <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(n), reason)
+		}
+	}
+	refused, err := m.of.refusedOf(m.host)
+	if err == nil {
+		for peer, n := range refused {
+			out <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(n), peer)
 		}
 	}
 	if m.who == nil {

@@ -18,6 +18,9 @@ func TestNetnsCounters(t *testing.T) {
 	got, err := k.Counters(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, got, "there is no table")
+	refused, err := k.Refused()
+	require.NoError(t, err)
+	require.Empty(t, refused, "there is no table")
 
 	want := plan.State{Table: plan.Table{Name: plan.TableName, Chains: []plan.Chain{
 		{Name: "first", Hook: plan.HookOutput, Rules: []plan.Match{

@@ -23,6 +23,8 @@ func newSet(t *nftables.Table, s plan.Set) *nftables.Set {
 		out.KeyType, out.Concatenation = keyType(one, s.Keys), true
 	}
 	switch s.Value {
+	case plan.Counter:
+		out.Counter = true
 	case plan.Address:
 		out.IsMap, out.DataType = true, one
 	case plan.Prefix: // a range: two addresses of which the type names one

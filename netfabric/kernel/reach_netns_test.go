@@ -64,6 +64,14 @@ func TestNetnsPeerReachesWhatIsShared(t *testing.T) {
 		m.inject(t, tc.packet.packet())
 		require.Eventually(t, func() bool { return count() > before }, time.Minute, 10*time.Millisecond, "%s: it does not count", tc.name)
 	}
+	// The drops of both nodes are all mallory's.
+	for i, k := range rome.kernels[:2] {
+		all, err := k.Counters(t.Context())
+		require.NoError(t, err)
+		require.NotZero(t, all[plan.DropToPod])
+		require.Equal(t, all[plan.DropToPod]+all[plan.DropToNode], refused(t, k, mallorySeen), "node %d", i)
+		require.Zero(t, refused(t, k, milanSeen), "node %d", i)
+	}
 	// What an IP names at one port is refused at others ahead of the node.
 	m.inject(t, datagram("10.210.1.1", "10.220.2.10", 9999, hostile).packet(), icmp("10.210.1.1", "10.220.2.10").packet(), datagram("10.210.1.1", "10.221.0.41", echoPort, hostile).packet())
 	for where, p := range map[string]segment{
@@ -77,6 +85,27 @@ func TestNetnsPeerReachesWhatIsShared(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond, where)
 	}
 	require.False(t, w.has(hostile), "%q", w.heard)
+	gateway, _ := kernelAt(t, rome.gateway.fd)
+	require.Eventually(t, func() bool { return refused(t, gateway, mallorySeen) > 0 }, time.Minute, 10*time.Millisecond)
+	require.Zero(t, refused(t, gateway, milanSeen))
+
+	// Another plan leaves the numbers as they are.
+	before := refused(t, rome.kernels[1], mallorySeen)
+	rome.in.Peers[1].Reach = nil
+	rome.apply(t)
+	require.Equal(t, before, refused(t, rome.kernels[1], mallorySeen))
+}
+
+// refused returns how many packets of a peer a host has dropped.
+func refused(t *testing.T, k *Kernel, of views) (n uint64) {
+	t.Helper()
+	all, err := k.Refused()
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	for _, p := range []netip.Prefix{of.pods4, of.ext4, of.pods6, of.ext6} {
+		n += all[p]
+	}
+	return n
 }
 
 // A pod that is no longer shared is closed, known connections too. Its own connections, and

@@ -22,13 +22,16 @@ const (
 	icmp6Csum = 40 + 2            // offset of the checksum from the beginning of the IPv6 header
 )
 
-func baseChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
+func newChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 	hooks := map[plan.Hook]*nftables.ChainHook{
 		plan.HookPrerouting:  nftables.ChainHookPrerouting,
 		plan.HookInput:       nftables.ChainHookInput,
 		plan.HookForward:     nftables.ChainHookForward,
 		plan.HookOutput:      nftables.ChainHookOutput,
 		plan.HookPostrouting: nftables.ChainHookPostrouting,
+	}
+	if c.Hook == "" {
+		return &nftables.Chain{Table: t, Name: c.Name}
 	}
 	out := &nftables.Chain{
 		Table:    t,
@@ -245,6 +248,10 @@ func action(m plan.Match) ([]expr.Any, error) {
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}, nil
 	case plan.Drop:
 		return []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}, nil
+	case plan.Count:
+		return nil, nil
+	case plan.Goto:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: m.To}}, nil
 	case plan.NoTrack:
 		return []expr.Any{&expr.Notrack{}}, nil
 	case plan.Masquerade:

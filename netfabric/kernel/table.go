@@ -156,7 +156,7 @@ func (s *session) replaceTable(want plan.Table) error {
 		return err
 	}
 	for _, c := range want.Chains {
-		chain := tx.AddChain(baseChain(t, c))
+		chain := tx.AddChain(newChain(t, c))
 		for i, m := range c.Rules {
 			exprs, err := render(m)
 			if err != nil {

@@ -16,6 +16,10 @@ const (
 	DropInvalid     = "invalid"      // connection tracking takes it for invalid, so nothing would translate it
 )
 
+// Refused begins the names of the sets with the ranges of peers, whose elements count what is dropped
+// of their packets.
+const Refused = "refused"
+
 // Drops are the names of all counters that the tables of nodes and gateways have.
 func Drops() []string {
 	return []string{

@@ -142,6 +142,7 @@ func (g gateway) table() Table {
 			both("hosts_in", 2, Address),  // range of a peer . external address as it sees it -> real address
 			both("hosts_out", 2, Address), // range of a peer . real address -> external address as it sees it
 			both("gateway", 1, Address),   // range of a peer -> our gateway's address as it sees it
+			both(Refused, 1, Counter),     // ranges of peers
 		),
 		Chains:   gatewayChains(g.in.Ports),
 		Elements: g.elements(),
@@ -150,18 +151,18 @@ func (g gateway) table() Table {
 
 func gatewayChains(ports Ports) []Chain {
 	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: DstSrc, Not: true}, Do: Drop, Name: DropFromOutside}
-	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Drop, Name: DropToOutside}
+	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Goto, To: DropToOutside}
 	// Connection tracking relates an error by the packet inside: its sender is to be the peer that
 	// this packet went to.
-	errorsOfOthers := each(Match{In: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "back", Key: SrcInner, Not: true}, Do: Drop, Name: DropFromPeer})
-	return []Chain{
+	errorsOfOthers := each(Match{In: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "back", Key: SrcInner, Not: true}, Do: Goto, To: DropFromPeer})
+	return append(refusals(DropOverlay, DropFromPeer, DropToOutside, DropToPort, DropToNode, DropToGateway), []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			[]Match{
 				{Proto: "udp", Port: ports.Tunnel, Local: true, Do: NoTrack},
 			},
 			each(
-				Match{In: TunnelDevice, Set: Lookup{Name: "pairs", Key: SrcDst, Not: true}, Do: Drop, Name: DropFromPeer},
+				Match{In: TunnelDevice, Set: Lookup{Name: "pairs", Key: SrcDst, Not: true}, Do: Goto, To: DropFromPeer},
 				Match{In: OverlayDevice, Set: Lookup{Name: "peers", Key: Src}, Do: Drop, Name: DropFromNode},
 			),
 		)},
@@ -184,13 +185,13 @@ func gatewayChains(ports Ports) []Chain {
 			},
 			each(outsideOut),
 			// Its view of us may be a range of its own as we see it: so goes what nothing has translated.
-			each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Drop, Name: DropFromPeer}),
+			each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Goto, To: DropFromPeer}),
 			errorsOfOthers,
 			each(
 				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
-				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Drop, Name: DropToPort},
+				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Goto, To: DropToPort},
 				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
-				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop, Name: DropToNode},
+				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Goto, To: DropToNode},
 			),
 			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
@@ -204,7 +205,7 @@ func gatewayChains(ports Ports) []Chain {
 				{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
 				{In: AllDevices, Family: V6, Proto: "icmp", Do: Accept},
 				{In: AllDevices, CT: Known, Do: Accept},
-				{In: AllDevices, Do: Drop, Name: DropToGateway},
+				{In: AllDevices, Do: Goto, To: DropToGateway},
 			},
 		)},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: append(
@@ -219,7 +220,7 @@ func gatewayChains(ports Ports) []Chain {
 			Match{Out: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: SetSrc, Map: Lookup{Name: "gateway", Key: Dst}},
 			Match{Out: TunnelDevice, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: Drop, Name: DropToPeer},
 		)},
-	}
+	}...)
 }
 
 func (g gateway) elements() []Element {
@@ -232,6 +233,7 @@ func (g gateway) elements() []Element {
 		for _, r := range p.Theirs.all() {
 			e.set("own", r)
 			e.set("peers", r)
+			e.set(Refused, r)
 			for _, other := range p.Theirs.all() {
 				e.pair("back", r, other)
 			}

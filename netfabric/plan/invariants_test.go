@@ -99,9 +99,12 @@ func checkTable(t *testing.T, table Table) {
 		require.NotContains(t, sets, s.Name)
 		sets[s.Name] = s
 	}
-	for _, c := range table.Chains {
+	base := slices.IndexFunc(table.Chains, func(c Chain) bool { return c.Hook != "" })
+	for i, c := range table.Chains {
+		require.Equal(t, i >= base, c.Hook != "", "%s: the kernel adds rules after the chains that they go to", c.Name)
 		for _, m := range c.Rules {
-			checkLookup(t, sets, m, m.Set, NoValue)
+			require.Equal(t, m.Do == Goto, slices.ContainsFunc(table.Chains[:base], func(to Chain) bool { return to.Name == m.To }), "%s in %s", m, c.Name)
+			checkLookup(t, sets, m, m.Set, map[Action]Value{Count: Counter}[m.Do])
 			used[m.Set.Name], used[m.Map.Name] = true, true
 			want := map[Action]Value{SNAT: Address, DNAT: Address, SetSrc: Address, SNATPrefix: Prefix, DNATPrefix: Prefix}[m.Do]
 			require.Equal(t, want != NoValue, m.Map.Name != "", "%s", m)
@@ -117,7 +120,7 @@ func checkTable(t *testing.T, table Table) {
 		require.True(t, ok, "%s: no such set", e)
 		require.Equal(t, s.Keys > 1, e.B.IsValid(), "%s", e)
 		require.Equal(t, s.Keys > 2, e.Service != Service{}, "%s", e)
-		require.Equal(t, s.Value != NoValue, e.Value.IsValid(), "%s", e)
+		require.Equal(t, s.Value == Address || s.Value == Prefix, e.Value.IsValid(), "%s", e)
 		for _, p := range []netip.Prefix{e.A, e.B, e.Value} {
 			require.True(t, !p.IsValid() || family(p.Addr()) == s.Family && p == p.Masked(), "%s", e)
 		}

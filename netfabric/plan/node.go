@@ -96,6 +96,7 @@ func (n node) table() Table {
 			both("ports", 4, NoValue),   // range of a peer . address that an IP names . protocol . port
 			both("open", 2, NoValue),    // range of a peer . address of which it has all ports by an IP
 			both("reach", 2, NoValue),   // range of a peer . pods of this node that it reaches
+			both(Refused, 1, Counter),   // ranges of peers
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -107,7 +108,7 @@ func nodeChains(ports Ports) []Chain {
 		{Do: DNAT, Map: Lookup{Name: "hosts", Key: Dst}},
 		{Do: DNATPrefix, Map: Lookup{Name: "again", Key: Dst}},
 	}
-	return []Chain{
+	return append(refusals(DropOverlay, DropToNode, DropToPod), []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop, Name: DropFromGateway}),
@@ -133,9 +134,9 @@ func nodeChains(ports Ports) []Chain {
 				Match{In: OverlayDevice, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
 				Match{In: OverlayDevice, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
 			),
-			[]Match{{In: OverlayDevice, Stays: true, Do: Drop, Name: DropToNode}},
+			[]Match{{In: OverlayDevice, Stays: true, Do: Goto, To: DropToNode}},
 			each(Match{In: OverlayDevice, Set: Lookup{Name: "reach", Key: SrcDst}, Do: Accept}),
-			[]Match{{In: OverlayDevice, Do: Drop, Name: DropToPod}},
+			[]Match{{In: OverlayDevice, Do: Goto, To: DropToPod}},
 		)},
 		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
@@ -144,7 +145,7 @@ func nodeChains(ports Ports) []Chain {
 			Match{Out: OverlayDevice, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
 			Match{In: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
 		)},
-	}
+	}...)
 }
 
 func (n node) elements() []Element {
@@ -173,6 +174,7 @@ func (n node) elements() []Element {
 	}
 	for _, p := range n.in.Peers {
 		for _, r := range p.Theirs.all() {
+			e.set(Refused, r)
 			n.exposed(&e, p, r)
 			for _, pods := range p.Reach {
 				e.pair("reach", r, pods)

@@ -73,10 +73,20 @@ func suffix(f Family) string { return per(f, "4", "6") }
 // from every sender. The rest is not tracked.
 func overlayGuard(ports Ports) []Match {
 	return slices.Concat(
-		[]Match{{In: AllDevices, Proto: "udp", Port: ports.Overlay, Do: Drop, Name: DropOverlay}},
+		[]Match{{In: AllDevices, Proto: "udp", Port: ports.Overlay, Do: Goto, To: DropOverlay}},
 		each(Match{Proto: "udp", Port: ports.Overlay, Local: true, Set: Lookup{Name: "senders", Key: Src, Not: true}, Do: Drop, Name: DropOverlay}),
 		[]Match{{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack}},
 	)
+}
+
+// refusals returns a chain for each reason, named by it, that drops packets of peers. Only what is
+// dropped meets them: there an element of Refused counts it for its peer.
+func refusals(reasons ...string) (out []Chain) {
+	for _, reason := range reasons {
+		count := each(Match{Set: Lookup{Name: Refused, Key: Src}, Do: Count})
+		out = append(out, Chain{Name: reason, Rules: append(count, Match{Do: Drop, Name: reason})})
+	}
+	return out
 }
 
 // senders adds the hosts at the other ends of the overlay.

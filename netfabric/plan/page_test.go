@@ -101,7 +101,9 @@ func TestPageHasTheChains(t *testing.T) {
 		var want, have []string
 		named := map[string]bool{}
 		for _, c := range table.Chains {
-			want = append(want, fmt.Sprintf("%s %s %d", c.Hook, c.Name, c.Priority))
+			if c.Hook != "" {
+				want = append(want, fmt.Sprintf("%s %s %d", c.Hook, c.Name, c.Priority))
+			}
 		}
 		for _, cells := range rows(t, comment) {
 			have = append(have, strings.Join(cells[:3], " "))

@@ -171,6 +171,7 @@ type Value string
 // The values of sets.
 const (
 	NoValue Value = ""        // a set
+	Counter Value = "counter" // a set of which each element counts the packets that a rule finds in it
 	Address Value = "address" // a map to an address
 	Prefix  Value = "prefix"  // a map to a prefix of the key's length
 )
@@ -183,8 +184,8 @@ type Set struct {
 	Value  Value
 }
 
-// Element is an element of a set. B is valid if the set has two keys or four, Service is not
-// zero if it has four, Value is valid if it is a map; an address is a prefix of full length.
+// Element is an element of a set, without its counter. B is valid if the set has two keys or four,
+// Service is not zero if it has four, Value is valid if it is a map; an address is a prefix of full length.
 // No two elements of a set overlap.
 type Element struct {
 	Set     string
@@ -205,7 +206,8 @@ const (
 	HookPostrouting Hook = "postrouting"
 )
 
-// Chain is a base chain with policy accept. Type nat needs NAT, else it is filter.
+// Chain is a base chain with policy accept. Type nat needs NAT, else it is filter. Without a Hook it
+// is one that rules of the chains after it go to.
 type Chain struct {
 	Name     string
 	NAT      bool
@@ -232,6 +234,7 @@ type Match struct {
 	Set    Lookup // the key is in the set
 	Do     Action
 	Map    Lookup // for SNAT, DNAT, their Prefix forms and SetSrc; a key that is not in the map leaves the rule
+	To     string // for Goto: the chain
 	Name   string // of the counter of Drop, as a comment of the rule; rules may share a name
 }
 
@@ -276,13 +279,16 @@ const ofService = " . meta l4proto . th dport"
 // Action is the effect of a rule.
 type Action string
 
-// The actions. Drop counts its packets. SNAT and DNAT look in Match.Map, and translate the
+// The actions. Drop counts its packets. Count does nothing: the element that the rule found has
+// counted. SNAT and DNAT look in Match.Map, and translate the
 // connection to the address that is found there; SNATPrefix and DNATPrefix to the prefix, so
 // that the host part stays. SetSrc writes the address that is found into the one packet, and
 // corrects its checksums.
 const (
 	Accept     Action = "accept"
 	Drop       Action = "drop"
+	Count      Action = ""
+	Goto       Action = "goto"
 	NoTrack    Action = "notrack"
 	SNAT       Action = "snat"
 	DNAT       Action = "dnat"

@@ -180,8 +180,10 @@ func (t Table) String() string {
 
 // String writes s as nft does.
 func (s Set) String() string {
-	kind, value, one := "set", "", fmt.Sprintf("ipv%d_addr", s.Family)
+	kind, value, counter, one := "set", "", "", fmt.Sprintf("ipv%d_addr", s.Family)
 	switch s.Value {
+	case Counter:
+		counter = " counter;"
 	case Address:
 		kind, value = "map", " : "+one
 	case Prefix:
@@ -194,7 +196,7 @@ func (s Set) String() string {
 	if s.Keys > 2 {
 		keys += " . inet_proto . inet_service"
 	}
-	return fmt.Sprintf("%s %s { type %s%s; flags interval; }", kind, s.Name, keys, value)
+	return fmt.Sprintf("%s %s { type %s%s; flags interval;%s }", kind, s.Name, keys, value, counter)
 }
 
 // String writes c as nft does.
@@ -204,7 +206,10 @@ func (c Chain) String() string {
 		kind = "nat"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\tchain %s {\n\t\ttype %s hook %s priority %d; policy accept;\n", c.Name, kind, c.Hook, c.Priority)
+	fmt.Fprintf(&b, "\tchain %s {\n", c.Name)
+	if c.Hook != "" {
+		fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy accept;\n", kind, c.Hook, c.Priority)
+	}
 	for _, m := range c.Rules {
 		fmt.Fprintf(&b, "\t\t%s\n", m)
 	}
@@ -263,6 +268,8 @@ func (m Match) action() string {
 	switch m.Do {
 	case Drop:
 		return "counter drop"
+	case Goto:
+		return words(string(m.Do), m.To)
 	case SNAT, DNAT, SNATPrefix, DNATPrefix:
 		kind, prefix, _ := strings.Cut(string(m.Do), " ")
 		return words(kind, ip, prefix, "to", m.key(m.Map.Key), "map", "@"+m.Map.Name)

@@ -39,6 +39,7 @@ func TestTexts(t *testing.T) {
 		"a4 { 10.0.0.0/8 : 11.0.0.1 }":                                                Element{Set: "a4", A: prefix("10.0.0.0/8"), Value: prefix("11.0.0.1/32")},
 		"a6 { fd00::/64 . fd01::/64 : fd02::/64 }":                                    Element{Set: "a6", A: prefix("fd00::/64"), B: prefix("fd01::/64"), Value: prefix("fd02::/64")},
 		"set a4 { type ipv4_addr; flags interval; }":                                  Set{"a4", V4, 1, NoValue},
+		"set c4 { type ipv4_addr; flags interval; counter; }":                         Set{"c4", V4, 1, Counter},
 		"set a6 { type ipv6_addr . ipv6_addr; flags interval; }":                      Set{"a6", V6, 2, NoValue},
 		"map a4 { type ipv4_addr : ipv4_addr; flags interval; }":                      Set{"a4", V4, 1, Address},
 		"map a6 { type ipv6_addr . ipv6_addr : interval ipv6_addr; flags interval; }": Set{"a6", V6, 2, Prefix},
@@ -82,6 +83,8 @@ func TestTextsOfRules(t *testing.T) {
 		"ip saddr set ip daddr map @m4":                                    {Family: V4, Do: SetSrc, Map: Lookup{Name: "m4", Key: Dst}},
 		"ip6 saddr set ip6 daddr map @m6":                                  {Family: V6, Do: SetSrc, Map: Lookup{Name: "m6", Key: Dst}},
 		"masquerade":                                                       {Do: Masquerade},
+		"ip saddr @a4":                                                     {Family: V4, Set: Lookup{Name: "a4", Key: Src}, Do: Count},
+		`iifname "liqod-vx" goto c`:                                        {In: "liqod-vx", Do: Goto, To: "c"},
 		"tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu": {Proto: "tcp", SYN: true, Do: ClampMSS},
 	} {
 		require.Equal(t, want, m.String())
@@ -97,7 +100,7 @@ func TestTextOfAState(t *testing.T) {
 		Table: Table{
 			Name:     "liqod",
 			Sets:     []Set{{"a4", V4, 1, NoValue}},
-			Chains:   []Chain{{Name: "c", NAT: true, Hook: HookInput, Priority: -5, Rules: []Match{{Do: Accept}}}, {Name: "d", Hook: HookOutput}},
+			Chains:   []Chain{{Name: "c", NAT: true, Hook: HookInput, Priority: -5, Rules: []Match{{Do: Accept}}}, {Name: "d", Hook: HookOutput}, {Name: "e"}},
 			Elements: []Element{{Set: "a4", A: prefix("10.0.0.0/8")}},
 		},
 		Rules:  []Rule{{Priority: 93, Family: V4}},
@@ -119,6 +122,8 @@ table inet liqod {
 	}
 	chain d {
 		type filter hook output priority 0; policy accept;
+	}
+	chain e {
 	}
 }
 add element inet liqod a4 { 10.0.0.0/8 }

@@ -296,7 +296,7 @@ func (t *tracer) hook(h Hook) {
 	const conntrack = -200
 	i := 0
 	for ; i < len(chains) && chains[i].Priority < conntrack; i++ {
-		t.chain(chains[i])
+		t.chain(string(h)+" "+chains[i].Name, chains[i].Rules)
 	}
 	if h == HookPrerouting || h == HookOutput {
 		t.track()
@@ -304,17 +304,18 @@ func (t *tracer) hook(h Hook) {
 	t.translated(h)
 	for _, c := range chains[i:] {
 		if !c.NAT || t.ct == fresh {
-			t.chain(c)
+			t.chain(string(h)+" "+c.Name, c.Rules)
 		}
 	}
 }
 
-func (t *tracer) chain(c Chain) {
-	for _, m := range c.Rules {
+// chain applies the rules of a chain, or of one that it goes to.
+func (t *tracer) chain(where string, rules []Match) {
+	for _, m := range rules {
 		if t.done || !t.matches(m) {
 			continue
 		}
-		stop := t.act(string(c.Hook)+" "+c.Name, m)
+		stop := t.act(where, m)
 		if stop {
 			return
 		}
@@ -390,6 +391,11 @@ func (t *tracer) act(where string, m Match) bool {
 	case Drop:
 		t.end(Dropped, "", where, "%s", what)
 		return true
+	case Goto:
+		t.note(where, "%s", what)
+		i := slices.IndexFunc(t.s.Table.Chains, func(c Chain) bool { return c.Name == m.To })
+		t.chain(where, t.s.Table.Chains[i].Rules)
+		return true
 	case NoTrack:
 		t.ct, t.seen = untracked, true
 	case SetSrc:
@@ -406,7 +412,7 @@ func (t *tracer) act(where string, m Match) bool {
 		t.masquerade()
 	}
 	t.note(where, "%s", what)
-	return m.Do != ClampMSS && m.Do != NoTrack && m.Do != SetSrc
+	return !slices.Contains([]Action{ClampMSS, NoTrack, SetSrc, Count}, m.Do)
 }
 
 // keyFor is the part of an element's key that is matched with the field.

@@ -176,6 +176,14 @@ func TestTraceActions(t *testing.T) {
 			in(HookPostrouting, false, Match{Do: SetSrc, Map: Lookup{Name: "to4", Key: Dst}}),
 			tcp("10.1.3.4", "10.2.0.2"), "10.7.7.7", "10.2.0.2", Sent,
 		},
+		"counted and dropped in another chain": {
+			func() State {
+				s := in(HookForward, false, Match{Do: Goto, To: "off"}, Match{Do: Accept})
+				s.Table.Chains = append(s.Table.Chains, Chain{Name: "off", Rules: []Match{{Set: Lookup{Name: "a4", Key: Src}, Do: Count}, {Do: Drop}}})
+				return s
+			}(),
+			tcp("10.1.0.1", "10.2.0.2"), "10.1.0.1", "10.2.0.2", Dropped,
+		},
 		"what goes on in the chain": {
 			in(HookPostrouting, false,
 				Match{Do: SetSrc, Map: Lookup{Name: "to4", Key: Dst}},

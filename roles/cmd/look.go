@@ -73,7 +73,7 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	}
 	r.pods(ctx)
 	r.claims(ctx)
-	r.together(ctx, r.owners, r.warnings, r.budgets)
+	r.together(ctx, r.owners, r.warnings, r.refusals, r.budgets)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
 	}
@@ -449,6 +449,15 @@ func (r *reading) warnings(ctx context.Context) {
 			list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
 			r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
 		}
+	}
+}
+
+// refusals reads the events about packets of peers that hosts of this cluster have dropped.
+func (r *reading) refusals(ctx context.Context) {
+	selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Connection", "reason": networkingv1beta1.ReasonPacketsRefused}).String()
+	for _, c := range r.snap.Connections {
+		list, err := r.to.kube.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
+		r.note(report.ReadEvents, err, func() { r.snap.Refusals = append(r.snap.Refusals, list.Items...) })
 	}
 }
 

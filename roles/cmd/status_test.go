@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -333,6 +334,25 @@ func TestTrustOfTheSetting(t *testing.T) {
 		out, _ := c.run(t, "status")
 		require.Equal(t, shown, strings.Contains(out, "Trust in rome: Strict"), "%q: %s", config, out)
 	}
+}
+
+// TestRefusedPackets: the status of a peer has the packets that the hosts of the fabric have dropped.
+func TestRefusedPackets(t *testing.T) {
+	t.Parallel()
+	c := installation(t, "milan")
+	_, err := c.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.liqod.NetworkingV1beta1().Connections("liqo-tenant-rome").Create(t.Context(), &networkingv1beta1.Connection{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.core.CoreV1().Events("liqo-tenant-rome").Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome.refused-1"}, Reason: networkingv1beta1.ReasonPacketsRefused, Count: 12}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	out, _ := c.run(t, "status", "-o", "json")
+	var s report.Status
+	require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&s))
+	require.Equal(t, report.Refused{Packets: 12, Hosts: 1}, s.Peers[0].Refused)
 }
 
 // TestCheckOfAnOpenOverlay: the settings of the roles of the network are read from the

@@ -129,6 +129,10 @@ const (
 	ReasonGatewayStopped = "GatewayStopped"
 )
 
+// ReasonPacketsRefused is the reason of events about a Connection: a host of the network fabric of
+// this cluster has dropped packets of the peer. Their count is the number of packets.
+const ReasonPacketsRefused = "PacketsRefused"
+
 // ConditionPeerAPIServer of a Connection tells whether the peer's API server answers, as its
 // gateway reports through the tunnel. It is Unknown while the tunnel carries no probes.
 const ConditionPeerAPIServer = "PeerAPIServer"

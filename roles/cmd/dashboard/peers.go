@@ -20,6 +20,8 @@ type Peer struct {
 	Message Text         `json:"message"`
 	Server  Text         `json:"server"`
 	Version Text         `json:"version"`
+	// Refused says how many of its packets the network of this cluster has dropped lately.
+	Refused Text `json:"refused"`
 	// API and Network tell how the ways to the peer are; empty if they are not checked.
 	API     report.Level `json:"api"`
 	Network report.Level `json:"network"`
@@ -60,7 +62,7 @@ type Bar struct {
 func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	out := Peer{
 		ID: Text(from.ClusterID), Role: Text(from.Role), Health: from.Health, Message: Text(from.Message), Server: Text(from.APIServer),
-		Version: Text(from.Version), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []Text{}, Nodes: []Node{},
+		Version: Text(from.Version), Refused: Text(from.Refused.String()), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []Text{}, Nodes: []Node{},
 		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
 		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
 	}

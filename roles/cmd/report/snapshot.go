@@ -119,6 +119,8 @@ type Snapshot struct {
 	Classes []*storagev1.StorageClass
 	// Events are warnings about pods in the namespaces that Unexplained returns, and about Claims.
 	Events []corev1.Event
+	// Refusals are events about Connections: packets of peers that the network fabric has dropped.
+	Refusals []corev1.Event
 
 	// Unread says of what could not be read why.
 	Unread map[string]error

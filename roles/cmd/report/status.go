@@ -13,6 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
@@ -82,6 +83,8 @@ type Peer struct {
 	APIServer string `json:"apiServer,omitempty"`
 	// Trust in the peer, if it is not that of the setting sharing.trust.
 	Trust corev1beta1.Trust `json:"trust,omitempty"`
+	// Refused are packets of the peer that the network fabric of this cluster has dropped lately.
+	Refused Refused `json:"refused,omitzero"`
 	// Version of liqod in the peer, as it has said.
 	Version string `json:"version,omitempty"`
 	// Conditions of the peer's ForeignCluster, but for Ready, in the order in which they
@@ -93,6 +96,21 @@ type Peer struct {
 	VirtualNodes []VirtualNode `json:"virtualNodes"`
 	// Hosted is what the peer runs here.
 	Hosted Hosted `json:"hosted"`
+}
+
+// Refused counts packets that the hosts of this cluster have dropped. Each host records its number
+// when it has doubled, so there may be more of them.
+type Refused struct {
+	Packets int64 `json:"packets"`
+	Hosts   int   `json:"hosts"`
+}
+
+// String writes r as a part of a sentence, and nothing without packets.
+func (r Refused) String() string {
+	if r == (Refused{}) {
+		return ""
+	}
+	return fmt.Sprintf("at least %s, on %s", Count(int(r.Packets), "packet"), Count(r.Hosts, "host"))
 }
 
 // Condition is one check of a peer.
@@ -275,6 +293,17 @@ func (s *Snapshot) offers(id string) (out []Offer) {
 	return out
 }
 
+// refused adds up the events about the Connection with a peer.
+func (s *Snapshot) refused(id string) (out Refused) {
+	for i := range s.Refusals {
+		e := &s.Refusals[i]
+		if e.Reason == networkingv1beta1.ReasonPacketsRefused && e.Namespace == corev1beta1.TenantNamespace(id) {
+			out.Packets, out.Hosts = out.Packets+int64(e.Count), out.Hosts+1
+		}
+	}
+	return out
+}
+
 func peer(s *Snapshot, id string, findings []Finding) Peer {
 	out := Peer{ClusterID: id, Role: s.roleOf(id), Health: OK, VirtualNodes: []VirtualNode{}}
 	for _, f := range findings {
@@ -288,7 +317,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 		out.Version = fc.Status.Version
 		out.Conditions = conditions(fc)
 	}
-	out.Offers, out.Trust = s.offers(id), s.trustApart(id)
+	out.Offers, out.Trust, out.Refused = s.offers(id), s.trustApart(id), s.refused(id)
 	for _, vn := range s.virtualNodes(id) {
 		out.VirtualNodes = append(out.VirtualNodes, virtualNode(s, vn))
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
@@ -82,6 +83,25 @@ func TestTrustApart(t *testing.T) {
 		require.Empty(t, status.Peers[0].Trust, name)
 		require.NotContains(t, status.DetailText(false)+CheckText(Check(s)), "rust", name)
 	}
+}
+
+// TestRefusedPackets: the numbers of all hosts are added up for each peer.
+func TestRefusedPackets(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	require.NotContains(t, Summarize(s).Text(false), "Refused")
+	event := func(peer, reason string, n int32) corev1.Event {
+		return corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-" + peer}, Reason: reason, Count: n}
+	}
+	s.Refusals = []corev1.Event{
+		event("milan", networkingv1beta1.ReasonPacketsRefused, 1000), event("milan", networkingv1beta1.ReasonPacketsRefused, 24),
+		event("milan", "Other", 5), event("turin", networkingv1beta1.ReasonPacketsRefused, 7),
+	}
+	status := Summarize(s)
+	require.Equal(t, OK, status.Health)
+	require.Equal(t, Refused{Packets: 1024, Hosts: 2}, status.Peers[0].Refused)
+	require.Contains(t, status.Text(false), "\nRefused by the network of this cluster from milan: at least 1024 packets, on 2 hosts.\n")
+	require.Contains(t, status.DetailText(false), "  Refused:       at least 1024 packets, on 2 hosts\n")
 }
 
 func TestStatusOfOnePeer(t *testing.T) {

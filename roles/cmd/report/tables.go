@@ -25,6 +25,9 @@ func (s *Status) peersText(b *strings.Builder, wide bool) {
 		if p.Trust != "" {
 			fmt.Fprintf(b, "\nTrust in %s: %s (spec.trust of its ForeignCluster).\n", p.ClusterID, Line(string(p.Trust)))
 		}
+		if p.Refused != (Refused{}) {
+			fmt.Fprintf(b, "\nRefused by the network of this cluster from %s: %s.\n", p.ClusterID, p.Refused)
+		}
 	}
 	if wide {
 		s.virtualNodesText(b)

@@ -277,6 +277,7 @@ func (s *Status) DetailText(wide bool) string {
 		line("API server", p.APIServer)
 		line("Version", PlainVersion(p.Version))
 		line("Trust", string(p.Trust))
+		line("Refused", p.Refused.String())
 		for _, c := range p.Conditions {
 			if c.Type != corev1beta1.ConditionAPIServer || p.APIServer == "" {
 				line(c.Type, fmt.Sprintf("%s (%s): %s", c.Status, c.Reason, c.Message))

@@ -104,6 +104,7 @@ function clusters(view) {
     view.peers.map((p) => fold("peer " + p.id, p.health, [h("strong", {}, p.id), " – checks, offers and address"], () => [
       p.server && h("p", {}, "API server: ", h("code", {}, p.server)),
       p.version && h("p", {}, "Version of liqod: " + p.version),
+      p.refused && h("p", {}, "Refused by the network of this cluster: " + p.refused),
       table("Checks of " + p.id, ["Check", "Result", "Says"], p.checks.map((c) => [c.subject, state(c.level, RESULTS[known(c.level)]), c.message])),
       p.offers.length > 0 && [h("h3", {}, "Offers"), h("ul", {}, p.offers.map((o) => h("li", {}, o)))],
     ])),
