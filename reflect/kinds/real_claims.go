@@ -179,14 +179,27 @@ func (c *RealClaims) provisionReal(ctx context.Context, v realView, node string)
 	}
 	written, err := c.addVolume(ctx, v.local, forge.RealVolume(v.local, source))
 	if apierrors.IsAlreadyExists(err) {
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed,
-			fmt.Sprintf("PersistentVolume %s exists, and was not made for this claim and this cluster; it is not changed; waiting until it is gone", forge.VolumeName(v.local)))
-		return loop.After(takenRetry)
+		return c.occupied(ctx, v.local)
 	}
 	if written != nil {
 		c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
 	}
 	return err
+}
+
+// occupied reads the volume that has the name. If it is the volume of this claim, the watch will
+// report it. Otherwise an event says so.
+func (c *RealClaims) occupied(ctx context.Context, local *corev1.PersistentVolumeClaim) error {
+	have, err := c.volumes.Live(ctx, loop.Key{Name: forge.VolumeName(local)})
+	if err != nil {
+		return err
+	}
+	if have == nil || have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(local.UID) && claimOf(have) != nil {
+		return loop.After(staleRetry)
+	}
+	c.tell(local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		"PersistentVolume %s exists and is not changed: it is not of this claim and this cluster, or lacks the label %s=%s; waiting until it is gone", have.Name, offloadingv1beta1.LocalClaimUIDLabel, local.UID))
+	return loop.After(takenRetry)
 }
 
 // begin creates the real claim.

@@ -70,20 +70,23 @@ func (s *realSite) add(claim *corev1.PersistentVolumeClaim) {
 func (s *realSite) start() {
 	s.t.Helper()
 	factory := informers.NewSharedInformerFactory(s.core, 0)
+	volumes := informers.NewSharedInformerFactoryWithOptions(s.core, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = offloadingv1beta1.LocalClaimUIDLabel }))
 	claims, err := NewRealClaims(RealClaimsConfig{
-		Kube: s.core, Claims: factory.Core().V1().PersistentVolumeClaims(), Volumes: factory.Core().V1().PersistentVolumes(), Nodes: factory.Core().V1().Nodes(),
+		Kube: s.core, Claims: factory.Core().V1().PersistentVolumeClaims(), Volumes: volumes.Core().V1().PersistentVolumes(), Nodes: factory.Core().V1().Nodes(),
 		Namespace: "liqo-storage", Class: func() (string, string) { return s.class() }, Classes: factory.Storage().V1().StorageClasses(),
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zaptest.NewLogger(s.t),
 	})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.Start(ctx.Done())
+	volumes.Start(ctx.Done())
 	var running sync.WaitGroup
 	running.Go(func() { _ = claims.Run(ctx, 2) })
 	s.stop = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
 		factory.Shutdown()
+		volumes.Shutdown()
 	})
 }
 
@@ -327,6 +330,45 @@ func TestRealClaimsGivenBack(t *testing.T) {
 
 		s.set("shop", "data", func(c *corev1.PersistentVolumeClaim) { c.Annotations[forge.SelectedNode] = "milan" })
 		s.wrote("delete persistentvolumeclaims liqo-storage/claim-1")
+	})
+}
+
+// TestRealClaimsConflict: a claim that changes while it is given back is not given back. The real
+// claim asks for the same node again.
+func TestRealClaimsConflict(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		s := newRealSite(t, claimAt("worker"))
+		s.wrote("create persistentvolumeclaims liqo-storage/claim-1")
+		met := false
+		s.core.PrependReactor("patch", "persistentvolumeclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetNamespace() != "shop" || met {
+				return false, nil, nil
+			}
+			met = true
+			return true, nil, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), "data", errors.New("it has changed"))
+		})
+		s.set("liqo-storage", "claim-1", func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, forge.SelectedNode) })
+		s.wrote("patch persistentvolumeclaims liqo-storage/claim-1", "patch persistentvolumeclaims shop/data", "patch persistentvolumeclaims liqo-storage/claim-1")
+		require.Equal(t, "worker", s.claim("liqo-storage", "claim-1").Annotations[forge.SelectedNode])
+		require.Equal(t, "worker", s.claim("shop", "data").Annotations[forge.SelectedNode])
+	})
+}
+
+// TestRealClaimsOccupied: a volume of the name that is not the claim's is left as it is.
+func TestRealClaimsOccupied(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		other := realVolume()
+		other.Name = "pvc-claim-1"
+		s := newRealSite(t, claimAt("worker"), other)
+		s.wrote("create persistentvolumeclaims liqo-storage/claim-1")
+		s.bindReal()
+		kubetest.Settled(2*time.Second, s.core)
+		require.Equal(t, []string{"create persistentvolumes pvc-claim-1"}, s.take(), "an attempt")
+		require.Contains(t, <-s.events.Events, "PersistentVolume pvc-claim-1 exists and is not changed")
+		require.Equal(t, "local-path", s.volume().Spec.StorageClassName)
+		require.NoError(t, s.core.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-claim-1", metav1.DeleteOptions{}))
+		kubetest.Settled(takenRetry, s.core)
+		require.Equal(t, "liqo", s.volume().Spec.StorageClassName)
 	})
 }
 
