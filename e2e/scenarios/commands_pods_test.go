@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +34,7 @@ func testCommandFaults(t *testing.T, w *world) {
 	}, faultCase{name: "EarlierAffinity", cause: []string{"pods of namespace typo: ", "with the affinity of an earlier NamespaceOffloading"},
 		then: func(t *testing.T) { within(t, longest, "the next pod runs", w.available("web", "typo", 1)) }})
 	w.mendsQuotas(t)
-	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed", "undeclared", "huge", "full", "closed")
+	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed", "undeclared", "huge", "full", "closed", "claimed")
 	within(t, longest, "all is well", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
 }
 
@@ -119,6 +120,35 @@ func (w *world) faultsOfPods() []faultCase {
 				s.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5000")}
 			}),
 		},
+		{
+			name: "ClaimNeedsOwnNode", cause: []string{"pods of namespace claimed: ", "ClaimNeedsOwnNode", `PersistentVolumeClaim data (class "shelf") has its volume on nodes of this cluster only`},
+			make: w.claims("claimed"),
+			then: func(t *testing.T) { within(t, longest, "it runs at home", w.available("web", "claimed", 1)) },
+		},
+	}
+}
+
+// claims is how the fault of a claim is made whose volume is not for virtual nodes, and does not say so.
+func (w *world) claims(namespace string) func(*testing.T) {
+	return func(t *testing.T) {
+		w.faulty(t, namespace)
+		c, class, size := w.rome.Client(), "shelf", corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		_, err := c.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = c.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shelf"}, Spec: corev1.PersistentVolumeSpec{
+			AccessModes: modes, StorageClassName: class, Capacity: size, PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/shelf"}},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = c.CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: size},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.creates(t, namespace, func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		})
 	}
 }
 

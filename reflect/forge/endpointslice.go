@@ -35,7 +35,7 @@ const (
 // EndpointSlice returns the ShadowEndpointSlice from which the provider creates an
 // EndpointSlice. It contains the endpoints that the provider cannot find by itself; place
 // returns their location. An endpoint on the provider in a slice without selector keeps
-// the name of its virtual node, by which the provider recognises its own pod. The result
+// the name of its virtual node, so that the provider may know its pod by the address. The result
 // is nil if no endpoint remains, if local was itself reflected from another cluster, and
 // for the Service of the API server. An error is always a *Refused.
 func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func(*discoveryv1.Endpoint) Place) (*offloadingv1beta1.ShadowEndpointSlice, error) {

@@ -318,7 +318,7 @@ func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
 		return v
 	}
 	v.state, v.reason, v.message, v.pvc, v.silent = podWaiting, c.reason, fmt.Sprintf("PersistentVolumeClaim %s %s", c.pvc, c.message), c.pvc, false
-	if v.level = s.overdue(pod.CreationTimestamp.Time); v.level != OK && !c.passing {
+	if v.level != OK && !c.passing {
 		v.level = Problem
 	}
 	return v

@@ -34,6 +34,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		claim    *corev1.PersistentVolumeClaim
+		binding  bool   // the scheduler waits for the volume, and has said nothing yet
 		node     string // of the pod; there it is unschedulable
 		event    string // about the claim
 		strategy offloadingv1beta1.PodOffloadingStrategy
@@ -61,9 +62,9 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			why: `PersistentVolumeClaim data has the class "gone", which does not exist: it waits for a volume that somebody makes`, fix: "kubectl -n shop delete pvc data\n"},
 		"of no class": {claim: at("", ""), classes: []*storagev1.StorageClass{class("liqo", "liqo.io/storage")}, level: Problem, state: "StorageClassMissing",
 			why: "PersistentVolumeClaim data names no class, and this cluster has no default one: it waits for a volume that somebody makes", fix: "kubectl get storageclasses"},
-		"being made in the provider": {claim: at("liqo", "milan"), age: 2 * time.Minute, level: Warning, state: "ClaimPending",
+		"being made in the provider": {claim: at("liqo", "milan"), binding: true, age: 2 * time.Minute, level: Warning, state: "ClaimPending",
 			why: `PersistentVolumeClaim data (class "liqo") waits for its volume in cluster milan`, fix: "kubectl -n shop describe pvc data\n"},
-		"being made here":   {claim: at("local-path", "rome-1"), age: time.Second, level: OK, state: "ClaimPending", why: `PersistentVolumeClaim data (class "local-path") waits for its volume`},
+		"being made here":   {claim: at("local-path", "rome-1"), binding: true, age: time.Second, level: OK, state: "ClaimPending", why: `PersistentVolumeClaim data (class "local-path") waits for its volume`},
 		"waits for its pod": {claim: at("local-path", ""), level: Problem, state: "Unschedulable", why: "0/3 nodes"},
 		"bound, its pod at home": {claim: func() *corev1.PersistentVolumeClaim {
 			c := at("local-path", "")
@@ -86,6 +87,9 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			p.Namespace, p.Name, p.CreationTimestamp, p.Spec.NodeName = "shop", "one", ago(tc.age), tc.node
 			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 			unplaced("0/3 nodes")(&p.Status)
+			if tc.binding {
+				p.Status.Conditions = nil
+			}
 			if tc.node != "" {
 				p.Status.Conditions[0].Type = corev1.PodReady
 			}
