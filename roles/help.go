@@ -35,7 +35,7 @@ var groups = []struct {
 	{"Peerings", []string{"token", "peer", "unpeer", "offer", "generate"}},
 	{"Namespaces", []string{"offload", "unoffload"}},
 	{"State", []string{"status", "check", "dashboard", "network", "gather"}},
-	{"Roles and hosts", []string{"config", "cleanup", "host-state", "prepare-gateway"}},
+	{"Roles and hosts", []string{"config", "cleanup", "uninstall", "host-state", "prepare-gateway"}},
 }
 
 // group sorts the commands of root into the groups that have any.

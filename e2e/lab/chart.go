@@ -27,11 +27,13 @@ type ChartOptions struct {
 	// APIVersions are versions of APIs, or kinds as apps/v1/Deployment, that Render shows to the
 	// chart beside those of Kubernetes. Without a kind, the chart sees no cluster.
 	APIVersions []string
+	// Hooks makes Render return the hooks, and nothing else.
+	Hooks bool
 	// Without are objects that are not installed, as KIND/NAME.
 	Without []string
 }
 
-// Render returns what Helm would install: YAML documents in Helm's order, without hooks.
+// Render returns what Helm would install: YAML documents in Helm's order, without hooks; or only these.
 func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 	tools, err := toolDir(ctx, "")
 	if err != nil {
@@ -49,6 +51,9 @@ func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 		return nil, fmt.Errorf("encoding the values: %w", err)
 	}
 	args := []string{"--name", opts.Release, "--namespace", opts.Namespace, "--kube-version", KubernetesVersion, "--values", "/dev/stdin"}
+	if opts.Hooks {
+		args = append(args, "--hooks")
+	}
 	for _, version := range opts.APIVersions {
 		args = append(args, "--api-versions", version)
 	}

@@ -65,9 +65,16 @@ func newChart(t *testing.T) chart {
 // has beside those of Kubernetes; without any, there is no cluster.
 func (c chart) render(t *testing.T, more values, apis ...string) (rendered, error) {
 	t.Helper()
+	return c.renderWith(t, lab.ChartOptions{Values: more, APIVersions: apis})
+}
+
+// renderWith renders the chart for cluster rome with options.
+func (c chart) renderWith(t *testing.T, options lab.ChartOptions) (rendered, error) {
+	t.Helper()
 	all := values{"discovery": values{"config": values{"clusterID": "rome"}}}
-	maps.Copy(all, more)
-	out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: all, APIVersions: apis})
+	maps.Copy(all, options.Values)
+	options.Values = all
+	out, err := c.lab.Render(t.Context(), options)
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +179,7 @@ func TestChart(t *testing.T) {
 		require.Equal(t, string(want), string(have), "make generate writes it")
 	})
 	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
+	t.Run("uninstall", func(t *testing.T) { chartUninstall(t, c) })
 	t.Run("metadata of peers", func(t *testing.T) { chartPeerMetadata(t, plain) })
 	t.Run("trust in peers", func(t *testing.T) { chartTrust(t, c, plain) })
 }

@@ -81,7 +81,7 @@ func New(cfg Config) []*cobra.Command {
 
 func (c *commands) all() []*cobra.Command {
 	return completeKubeconfigs([]*cobra.Command{
-		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.versions(),
+		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.uninstall(), c.versions(),
 	})
 }
 

@@ -68,6 +68,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
 
+{{- /* Annotations of what helm uninstall makes before anything is deleted. Takes the weight. */ -}}
+{{- define "liqod.uninstall" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- /* The number of gateways: by the earlier name of the value, or today's. */ -}}
 {{- define "liqod.gateways" -}}
 {{- get (get .Values "gateway" | default dict) "replicas" | default .Values.networking.gatewayTemplates.replicas | int -}}

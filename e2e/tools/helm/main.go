@@ -1,6 +1,6 @@
 // Command helmrender prints what Helm would install from a chart: its CRDs and
 // its manifests, in Helm's install order. It links Helm's template engine only,
-// not its command, which takes minutes to build. Hooks are left out.
+// not its command, which takes minutes to build. Hooks are left out unless they are asked for.
 package main
 
 import (
@@ -28,7 +28,7 @@ type request struct {
 	chart, name, namespace, kubeVersion string
 	files, sets, setStrings             []string
 	apiVersions                         []string
-	crds, strict, upgrade               bool
+	crds, hooks, strict, upgrade        bool
 }
 
 func main() {
@@ -54,6 +54,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	fs.StringVar(&r.namespace, "namespace", "default", "release namespace")
 	fs.StringVar(&r.kubeVersion, "kube-version", "v1.36.3", "Kubernetes version that the chart sees")
 	fs.BoolVar(&r.crds, "include-crds", true, "print the chart's crds/ folder first")
+	fs.BoolVar(&r.hooks, "hooks", false, "print the hooks only")
 	fs.BoolVar(&r.strict, "strict", false, "fail on a template that uses a value that does not exist")
 	fs.BoolVar(&r.upgrade, "is-upgrade", false, "render as an upgrade instead of an install")
 	collect := func(list *[]string) func(string) error {
@@ -86,9 +87,17 @@ func render(r request, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
 	if err != nil {
 		return fmt.Errorf("sorting the manifests: %w", err)
+	}
+	if r.hooks {
+		for _, h := range hooks {
+			if _, err := fmt.Fprintf(out, "---\n# Source: %s\n%s\n", h.Path, strings.TrimSpace(h.Manifest)); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if r.crds {
 		for _, crd := range chrt.CRDObjects() {

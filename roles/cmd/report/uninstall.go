@@ -1,0 +1,82 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+)
+
+// Remains is what keeps liqod from being uninstalled: only its controller removes it, here and at the peers.
+type Remains struct {
+	// Namespaces are offloaded, Peers have a ForeignCluster in use.
+	Namespaces, Peers []string
+	// Objects are left of both, as kind and name.
+	Objects []string
+}
+
+// Remaining returns what the controller has to remove before it is removed itself. It reads
+// NamespaceOffloadings, ForeignClusters, VirtualNodes and NamespaceMaps.
+func (s *Snapshot) Remaining() (r Remains) {
+	for i := range s.Offloadings {
+		r.Namespaces = append(r.Namespaces, s.Offloadings[i].Namespace)
+	}
+	for i := range s.ForeignClusters {
+		if fc := &s.ForeignClusters[i]; len(fc.Finalizers) > 0 || fc.Labels[corev1beta1.DiscoveredLabel] == "" { // else only found
+			r.Peers = append(r.Peers, fc.Name)
+		}
+	}
+	for i := range s.VirtualNodes {
+		r.Objects = append(r.Objects, "VirtualNode "+s.VirtualNodes[i].Namespace+"/"+s.VirtualNodes[i].Name)
+	}
+	for i := range s.Maps {
+		r.Objects = append(r.Objects, "NamespaceMap "+s.Maps[i].Namespace+"/"+s.Maps[i].Name)
+	}
+	slices.Sort(r.Namespaces)
+	slices.Sort(r.Peers)
+	return r
+}
+
+// String names what remains; "" if nothing does.
+func (r Remains) String() string {
+	var parts []string
+	if len(r.Namespaces) > 0 {
+		parts = append(parts, Listed("a namespace is offloaded:", "namespaces are offloaded:", r.Namespaces))
+	}
+	if len(r.Peers) > 0 {
+		parts = append(parts, Listed("there is a peer:", "there are peers:", r.Peers))
+	}
+	if len(parts) == 0 && len(r.Objects) > 0 {
+		parts = append(parts, Listed("there is still", "there are still", r.Objects))
+	}
+	return Line(strings.Join(parts, "; "))
+}
+
+// UninstallSteps are the commands that remove the rest of liqod, when nothing of a peering remains.
+func UninstallSteps(s *Snapshot) string {
+	var b strings.Builder
+	step := func(about, format string, args ...any) {
+		fmt.Fprintf(&b, "\n%s:\n  "+format+"\n", append([]any{about}, args...)...)
+	}
+	if len(s.Tenants) > 0 {
+		step("Tenant namespaces that were made by hand", "kubectl delete namespaces -l %s=true", corev1beta1.TenantNamespaceLabel)
+	}
+	if d := s.deployment(Controller); d != nil || s.unread(ReadInstallation) {
+		release := "liqod"
+		if d != nil {
+			release = cmp.Or(d.Labels["app.kubernetes.io/instance"], release)
+		}
+		step("The release", "helm uninstall %s -n %s", Line(release), s.Namespace)
+	}
+	if len(s.Kinds) > 0 {
+		step("On each node, as root, or a restart of it: devices, routes and rules of the network fabric", "liqod cleanup")
+		step("Secrets with the key of the gateway and with certificates", "kubectl delete namespace %s", s.Namespace)
+		step("The CRDs, and with them all that is left of their objects", "kubectl get crd -o name | grep '[.]liqo[.]io$' | xargs kubectl delete")
+	}
+	if b.Len() == 0 {
+		return "liqod is not installed in this cluster, and nothing is left of it.\n"
+	}
+	return "Nothing of a peering is left. Remove the rest in this order:\n" + b.String()
+}

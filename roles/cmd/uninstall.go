@@ -1,0 +1,120 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+const uninstallAbout = `Uninstall prepares the removal of liqod from a cluster, in the order that works:
+
+  1. Namespaces are taken back from the providers, then the peerings end. Only a running
+     controller does that. Without --end-all, the command refuses while a namespace is
+     offloaded or there is a peer, and names them.
+  2. With --end-all, it does both, and waits until no object of a peering is left.
+  3. It prints the commands that remove the rest: the release of Helm, and what Helm leaves.
+
+Without --end-all it changes nothing. The peers end their half of each peering themselves. The
+chart runs the command before helm uninstall, which fails if the command refuses (the value
+uninstall.check).`
+
+const uninstallExamples = `  %[1]s uninstall
+  %[1]s uninstall --end-all --timeout=20m`
+
+func (c *commands) uninstall() *cobra.Command {
+	var timeout time.Duration
+	var all bool
+	cmd := &cobra.Command{
+		Use: "uninstall", Short: "Prepare the removal of liqod, and say what remains", Long: uninstallAbout, Example: c.example(uninstallExamples), Args: noArguments,
+	}
+	cmd.Flags().BoolVar(&all, "end-all", false, "take all namespaces back, and end all peerings")
+	addTimeout(cmd.Flags(), &timeout, 10*time.Minute)
+	conn := c.connection(cmd.Flags())
+	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		s, err := c.lookAtRemains(ctx, to)
+		if err != nil {
+			return err
+		}
+		if all {
+			if err := c.endAll(cmd, conn, to, s.Remaining()); err != nil {
+				return explain(err)
+			}
+			if s, err = c.lookAtRemains(ctx, to); err != nil {
+				return err
+			}
+		}
+		if left := s.Remaining().String(); left != "" {
+			return fmt.Errorf("liqod cannot be uninstalled yet, as its controller has to take back what it has made: %s. To end all of it: %s uninstall --end-all", left, c.program)
+		}
+		return printText(cmd.OutOrStdout(), report.UninstallSteps(s))
+	}))
+	return cmd
+}
+
+// endAll takes the offloaded namespaces back, ends the peerings, and waits until nothing of them is left.
+func (c *commands) endAll(cmd *cobra.Command, conn *connection, to *clients, r report.Remains) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	for _, namespace := range r.Namespaces {
+		uid, err := takeBack(ctx, to, namespace, out)
+		if err != nil {
+			return err
+		}
+		if err := c.untilTakenBack(ctx, to, namespace, uid, out); err != nil {
+			return err
+		}
+	}
+	if len(r.Peers) > 0 {
+		here, err := c.side(ctx, conn)
+		if err != nil {
+			return err
+		}
+		for _, peer := range r.Peers {
+			if err := c.part(ctx, parting{here: here, peer: peer}, out); err != nil {
+				return err
+			}
+		}
+	}
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
+		s, err := c.lookAtRemains(ctx, to)
+		if err != nil {
+			return look{}, err
+		}
+		left := s.Remaining().String()
+		if left == "" {
+			return look{done: true}, nil
+		}
+		return look{lines: map[string]string{"waiting": left}}, nil
+	})
+	if errors.Is(err, errTimeout) {
+		return fmt.Errorf("not everything has ended, %w; ask again to go on. Left: %s", err, missing(last, ""))
+	}
+	return err
+}
+
+// lookAtRemains reads what uninstall judges. Without the kinds that Remaining needs, the state is unknown.
+func (c *commands) lookAtRemains(ctx context.Context, to *clients) (*report.Snapshot, error) {
+	r, err := c.begin(ctx, to, "")
+	if err != nil {
+		return nil, err
+	}
+	r.together(ctx, r.kinds, r.own, r.virtualNodes, r.offloadings, r.tenants)
+	if ctx.Err() != nil {
+		return nil, silent(ctx, to)
+	}
+	for _, what := range []string{report.ReadOffloadings, report.ReadForeignClusters, report.ReadVirtualNodes, report.ReadMaps} {
+		if err := r.snap.Unread[what]; err != nil {
+			return nil, unknown(explain(fmt.Errorf("reading %s: %w", what, err)))
+		}
+	}
+	return r.snap, nil
+}

@@ -1,0 +1,78 @@
+package cmd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// offloadingAndPeer is a cluster that offloads namespace shop, with the peer milan.
+func offloadingAndPeer(t *testing.T) *cluster {
+	t.Helper()
+	c := installation(t, "rome")
+	require.NoError(t, c.liqod.Tracker().Add(existing(func(*offloadingv1beta1.NamespaceOffloading) {})))
+	require.NoError(t, c.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}))
+	return c
+}
+
+// uninstall changes nothing while the controller is needed, unless it is to end all.
+func TestUninstall(t *testing.T) {
+	t.Parallel()
+	c := offloadingAndPeer(t)
+	c.add(t, role("controller", "0.1.0", "liqod:0.1.0"))
+	_, err := c.run(t, "uninstall")
+	require.EqualError(t, err, "liqod cannot be uninstalled yet, as its controller has to take back what it has made: a namespace is offloaded: shop; there is a peer: milan. "+
+		"To end all of it: liqod uninstall --end-all")
+	require.Equal(t, ExitProblem, code(err))
+	require.Empty(t, c.writes())
+
+	out, err := c.run(t, "uninstall", "--end-all")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "namespace shop: its offloading is deleted\n")
+	require.Contains(t, out, "rome: nothing of cluster milan is left; in that cluster, its people end the other half: liqod unpeer rome\n")
+	require.Contains(t, out, "Nothing of a peering is left. Remove the rest in this order:\n\nThe release:\n  helm uninstall liqod -n liqod\n")
+	require.Nil(t, c.offloading(t))
+}
+
+// TestUninstallReads: the rights of the chart's hook are enough.
+func TestUninstallReads(t *testing.T) {
+	t.Parallel()
+	c := offloadingAndPeer(t)
+	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		switch action.GetResource().Resource {
+		case "foreignclusters", "namespacemaps", "namespaceoffloadings", "virtualnodes":
+			if action.GetVerb() == "list" {
+				return false, nil, nil
+			}
+		case "version", "resource": // discovery
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+	}
+	c.core.PrependReactor("*", "*", forbid)
+	c.liqod.PrependReactor("*", "*", forbid)
+	_, err := c.run(t, "uninstall")
+	require.ErrorContains(t, err, "there is a peer: milan")
+	require.Equal(t, ExitProblem, code(err))
+
+	require.NoError(t, c.liqod.Tracker().Delete(corev1beta1.SchemeGroupVersion.WithResource("foreignclusters"), "", "milan"))
+	require.NoError(t, c.liqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("namespaceoffloadings"), "shop", "offloading"))
+	out, err := c.run(t, "uninstall")
+	require.NoError(t, err)
+	require.Contains(t, out, "helm uninstall liqod -n liqod\n")
+
+	c.liqod.PrependReactor("list", "virtualnodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("virtualnodes"), "", nil)
+	})
+	_, err = c.run(t, "uninstall")
+	require.ErrorContains(t, err, "reading VirtualNodes: ")
+	require.Equal(t, ExitUnknown, code(err), "what cannot be read may be left")
+}
