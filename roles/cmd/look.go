@@ -136,6 +136,7 @@ func (c *commands) lookAtNamespace(ctx context.Context, to *clients, namespace s
 	r.snap.Only = namespace
 	r.together(ctx, r.leases, r.configuration, r.virtualNodes, r.nodes, r.offloadings)
 	_ = r.somePods(ctx, namespace, metav1.ListOptions{}) // the error is in the snapshot
+	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)

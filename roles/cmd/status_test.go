@@ -164,6 +164,12 @@ func TestStatusOfANamespace(t *testing.T) {
 	require.Equal(t, ExitProblem, code(err))
 	require.Contains(t, out, "milan, pods of namespace shop: 1 of 10 pods is refused (PodRefused); the first, web: privileged\n")
 
+	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
+		Spec:   corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes"}}}})
+	out, _ = c.run(t, "status", "-n", "shop")
+	require.Contains(t, out, "PersistentVolumeClaim data ", "the claims are read too")
+
 	out, err = c.run(t, "status", "-n", "batch")
 	require.Equal(t, ExitUnknown, code(err))
 	require.Contains(t, out, "? rights: no right to read NamespaceOffloadings of namespace batch\n")
