@@ -135,9 +135,15 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 // for.
 const reasonHostNamespaces = "HostNamespacesLeftOut"
 
+// reasonSwitchedOff is the reason of pods that are bound to a virtual node that takes no more.
+const reasonSwitchedOff = "OffloadingSwitchedOff"
+
 func (p *Pods) create(ctx context.Context, v view) error {
 	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the node is being drained: a new pod would be evicted at once
+	}
+	if p.cfg.Workers == 0 {
+		return p.writeStatus(ctx, v.local, p.pending(v.local, reasonSwitchedOff, "offloading is switched off here: reflection.pod.workers is 0 (in the chart offloading.reflection.pod.workers); delete the pod, and it is scheduled to another node"))
 	}
 	withheld, err := p.cfg.Claims.withheld(ctx, v.local, v.twin.remote)
 	if err != nil {

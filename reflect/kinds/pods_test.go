@@ -46,6 +46,7 @@ const (
 
 // site is a fake consumer, a fake provider and a Pods between them.
 type site struct {
+	closed                 bool // offloading is switched off
 	home, remote           *fake.Clientset
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
@@ -162,7 +163,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims, Behind: s.behind,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
 		Gate: func() error { return s.gate }, While: s.while, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
-		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
+		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: map[bool]int{false: 4}[s.closed],
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -435,6 +436,24 @@ func TestNotOffloadedWaitsAndStartsLater(t *testing.T) {
 	_, err = s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Update(t.Context(), m, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	eventually(t, func() bool { return s.shadow(t) != nil }, "it starts when the namespace is offloaded")
+}
+
+// TestSwitchedOff: without workers no further pod is offloaded, and those that are go on.
+func TestSwitchedOff(t *testing.T) {
+	s := newSite()
+	s.closed = true
+	s.offload("shop")
+	late := localPod(func(p *corev1.Pod) { p.Name, p.UID = "late", "local-2" })
+	s.add(s.home.Tracker(), localPod(), late)
+	s.there(localPod(), true, running)
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
+	eventually(t, func() bool {
+		p, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "late", metav1.GetOptions{})
+		require.NoError(t, err)
+		return p.Status.Reason == reasonSwitchedOff
+	}, "the reason shows")
+	require.Empty(t, writes(s.remoteLiqod.Actions()))
 }
 
 func TestDaemonSetPodsWaitQuietly(t *testing.T) {

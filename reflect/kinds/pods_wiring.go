@@ -96,7 +96,8 @@ type PodsConfig struct {
 	Log       *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
-	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens.
+	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens. With no
+	// Workers, no further pods are offloaded, and one is for those that are.
 	Workers, TokenWorkers int
 }
 
@@ -189,7 +190,7 @@ func (p *Pods) Run(ctx context.Context) error {
 	wg.Go(func() { p.refreshHostIPs(ctx) })
 	tokens := make(chan error, 1)
 	wg.Go(func() { tokens <- p.tokens.run(ctx) })
-	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens))
+	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, max(p.cfg.Workers, 1)), <-tokens))
 }
 
 // unlessOver returns nil if ctx is done, and err otherwise. Stopped informers reject

@@ -40,7 +40,7 @@ var rules = map[string]kind{
 	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
 	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
 
-	"reflection.pod.workers":                   integer(1, 1000),
+	"reflection.pod.workers":                   integer(0, 1000),
 	"reflection.service.type":                  oneOf("DenyList", "AllowList"),
 	"reflection.service.workers":               integer(0, 1000),
 	"reflection.endpointslice.workers":         integer(0, 1000),

@@ -50,6 +50,8 @@ type KeeperConfig struct {
 	Port      int32
 	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
 	Untainted bool
+	// Closed adds the taint of virtual nodes that take no further pods.
+	Closed bool
 	// LeaseDuration is the duration of the heartbeat Lease. The Lease is renewed every
 	// quarter of it.
 	LeaseDuration time.Duration
@@ -201,7 +203,7 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (NodeFacts, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return NodeFacts{
-		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
+		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Closed: k.cfg.Closed, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
 	}, nil
 }
 

@@ -47,6 +47,8 @@ type NodeFacts struct {
 	Port int32
 	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
 	Untainted bool
+	// Closed adds the taint of virtual nodes that take no further pods.
+	Closed bool
 	// Remote is the provider's state.
 	Remote Remote
 	// Network is the condition NetworkStatus of the provider's ForeignCluster; nil: the
@@ -120,17 +122,14 @@ func platform(v version.Info) (os, arch string) {
 }
 
 func wantTaints(vn *offloadingv1beta1.VirtualNode, f NodeFacts) []corev1.Taint {
-	if !ptr.Deref(vn.Spec.VirtualKubelet.NodeTaint, !f.Untainted) {
-		return vn.Spec.Taints
+	var own []corev1.Taint
+	if ptr.Deref(vn.Spec.VirtualKubelet.NodeTaint, !f.Untainted) {
+		own = append(own, offloadingv1beta1.VirtualNodeTaint())
 	}
-	own := offloadingv1beta1.VirtualNodeTaint()
-	taints := []corev1.Taint{own}
-	for _, t := range vn.Spec.Taints {
-		if !t.MatchTaint(&own) {
-			taints = append(taints, t)
-		}
+	if f.Closed {
+		own = append(own, corev1.Taint{Key: offloadingv1beta1.ClosedTaintKey, Effect: corev1.TaintEffectNoSchedule})
 	}
-	return taints
+	return mergeTaints(vn.Spec.Taints, own, own)
 }
 
 // ownedKeys is the part of a Node's metadata and spec that WantNode sets.

@@ -137,6 +137,9 @@ func TestTaintSwitch(t *testing.T) {
 			}
 		})
 	}
+	closed := WantNode(nil, plainVirtualNode(), facts(func(f *NodeFacts) { f.Closed = true }))
+	require.ElementsMatch(t, []corev1.Taint{taint, {Key: "virtual-node.liqo.io/closed", Effect: corev1.TaintEffectNoSchedule}}, closed.Spec.Taints)
+	require.ElementsMatch(t, []corev1.Taint{taint}, WantNode(closed, plainVirtualNode(), facts()).Spec.Taints, "it is open again")
 	own := corev1.Taint{Key: taint.Key, Value: "mine", Effect: taint.Effect}
 	n := WantNode(nil, plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.VirtualKubelet.NodeTaint, vn.Spec.Taints = ptr.To(false), []corev1.Taint{own}

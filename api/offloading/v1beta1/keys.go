@@ -166,6 +166,9 @@ const (
 	// keeps from virtual nodes the pods that do not ask for them.
 	VirtualNodeTaintKey   = "virtual-node.liqo.io/not-allowed"
 	VirtualNodeTaintValue = "true"
+	// ClosedTaintKey is the key of the taint (effect NoSchedule) of virtual nodes that take no
+	// further pods, because reflection.pod.workers is 0.
+	ClosedTaintKey = "virtual-node.liqo.io/closed"
 	// RuntimeClassName is the runtime class that forces a pod to a virtual node.
 	RuntimeClassName = "liqo"
 	// StorageProvisioner is the provisioner of the class whose volumes may lie in a provider.

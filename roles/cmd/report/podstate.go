@@ -70,6 +70,7 @@ var waits = map[string]bool{
 	offloadingv1beta1.ReasonControllerSilent:  true,
 	offloadingv1beta1.ReasonOffloadingBackOff: false,
 	"TwinNamespaceTerminating":                false,
+	"OffloadingSwitchedOff":                   true,
 	"ShadowPodTaken":                          false,
 	"RemoteVolumeTaken":                       false,
 	"HomeAPIServerUnknown":                    false,
