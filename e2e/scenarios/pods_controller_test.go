@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -30,6 +32,10 @@ func testControllerDown(t *testing.T, w *world) {
 	require.NoError(t, remote.Delete(t.Context(), "always", metav1.DeleteOptions{}))
 	c.replaced(t, "always", before["always"], 1)
 
+	within(t, 20*time.Second, "the provider's controller shows that it runs", func(ctx context.Context) error {
+		_, err := w.milan.Client().CoordinationV1().Leases(tenantOfRome).Get(ctx, corev1beta1.ControllerLease, metav1.GetOptions{})
+		return err
+	})
 	w.milan.Controller.Kill()
 	<-w.milan.Controller.Exited()
 	c.end(t, "ended", "4")
