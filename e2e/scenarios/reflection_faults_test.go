@@ -191,6 +191,7 @@ func testHandOver(t *testing.T, w *world) {
 	}
 	first := holder()
 	w.caughtUp(t, "still", "with-two", quickly)
+	w.namedOnEach(t, "still", "with-two", "milan", "milan-b")
 	begin := time.Now()
 	(*w.rome.VKubelet("milan")).Kill()
 	w.caughtUp(t, "still", "taken-over", 2*takeOver)
@@ -201,6 +202,25 @@ func testHandOver(t *testing.T, w *world) {
 	second := holder()
 	w.noWrites(t, time.Now(), time.Now().Add(5*time.Second), "one of two reflects")
 	require.Equal(t, second, holder())
+}
+
+// namedOnEach runs a pod on each of several virtual nodes that names a ConfigMap: also the vkubelet
+// that does not reflect finds that the ConfigMap is in the provider.
+func (w *world) namedOnEach(t *testing.T, namespace, configMap string, nodes ...string) {
+	t.Helper()
+	pods := w.rome.Client().CoreV1().Pods(namespace)
+	for _, node := range nodes {
+		pod := bare("on-"+node, corev1.RestartPolicyAlways)
+		pod.Spec.NodeName, pod.Spec.Tolerations = node, anyTaint()
+		pod.Spec.AutomountServiceAccountToken = new(false) // a token would be deleted later
+		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: configMap}, Optional: new(true)}}}
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+		untilPod(t, w.rome, quickly, namespace, pod.Name, "runs", podRunning)
+		require.NoError(t, pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	}
+	within(t, quickly, "the pods are gone", w.gone(namespace, namespace+"-rome"))
 }
 
 // testTwoWays: two clusters that offload namespaces to each other, of the same name: each
