@@ -228,7 +228,7 @@ func TestDashboards(t *testing.T) {
 
 // notShown are metrics for a close look at one process.
 var notShown = []string{
-	"liqod_authentication_requests_total", "liqod_client_request_seconds", "liqod_discovery_clusters", "liqod_discovery_ignored_total", "liqod_guard_refused_packets_total",
+	"liqod_authentication_requests_total", "liqod_client_request_seconds", "liqod_discovery_clusters", "liqod_discovery_ignored_total",
 	"liqod_loop_adds_total", "liqod_loop_depth", "liqod_loop_longest_running_seconds", "liqod_loop_retries_total", "liqod_loop_sync_seconds",
 	"liqod_loop_unfinished_seconds", "liqod_loop_wait_seconds", "liqod_server_connections_closed_total", "liqod_tunnel_probe_received_total", "liqod_webhook_refused_total",
 }
