@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -590,24 +591,33 @@ func TestRefusalOfAChangeIsToldOnce(t *testing.T) {
 // TestARefusedChangeLeavesNothingMisleading: what would lead elsewhere than home says goes, once,
 // and comes back when the provider accepts it. What does not mislead stays.
 func TestARefusedChangeLeavesNothingMisleading(t *testing.T) {
-	for name, misleads := range map[string]bool{"misleading": true, "stale": false} {
+	forbidden, failed := apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil), apierrors.NewInternalError(errors.New("failed calling webhook"))
+	for name, tc := range map[string]struct {
+		misleads bool
+		answer   error
+		goes     bool
+	}{
+		"misleading": {true, forbidden, true}, "stale": {false, forbidden, false}, "a webhook of the provider is down": {true, failed, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig()
-			r.misleads = func(have, want *corev1.ConfigMap) bool { return misleads && have.Data["a"] != want.Data["a"] }
+			r.misleads = func(have, want *corev1.ConfigMap) bool { return tc.misleads && have.Data["a"] != want.Data["a"] }
 			var allowed atomic.Bool
 			for _, verb := range []string{"patch", "create"} {
 				r.remote.PrependReactor(verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return !allowed.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
+					return !allowed.Load(), nil, tc.answer
 				})
 			}
 			r.offload(t, "shop")
 			r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
 			r.createHome(t, local("app"))
 			r.start(t)
-			r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
+			if tc.answer == error(forbidden) {
+				r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
+			}
 			eventually(t, func() bool { return len(writesOf(r.remote)) > 3 }, "tried again")
-			require.Equal(t, misleads, r.there(t, "app") == nil)
-			require.Equal(t, misleads, slices.Contains(writesOf(r.remote), "delete configmaps"))
+			require.Equal(t, tc.goes, r.there(t, "app") == nil)
+			require.Equal(t, tc.goes, slices.Contains(writesOf(r.remote), "delete configmaps"))
 			allowed.Store(true)
 			eventually(t, func() bool { cm := r.there(t, "app"); return cm != nil && cm.Data["a"] == "1" }, "as home says when it may be")
 		})

@@ -132,7 +132,8 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		return loop.After(staleRetry) // the object has changed or is gone
 	default:
 		err = r.refused(v, err)
-		if r.Misleads != nil && loop.IsRefusal(err) && r.Misleads(v.have, merged) {
+		// An internal error is mostly an admission webhook that does not answer, for now.
+		if r.Misleads != nil && loop.IsRefusal(err) && !apierrors.IsInternalError(err) && r.Misleads(v.have, merged) {
 			return r.remake(ctx, v, w)
 		}
 		return err

@@ -94,7 +94,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 		return e.wrote(ctx, f, a, made)
 	case apierrors.IsNotFound(err):
 		return nil // its deletion is an event
-	case apierrors.IsInvalid(err), loop.IsRefusal(err) && f.outlives():
+	case apierrors.IsInvalid(err), loop.IsRefusal(err) && f.outlives() && (!apierrors.IsInternalError(err) || !readApplied(f.want).Well):
 		// The existing EndpointSlice can no longer be updated, so it would follow neither the
 		// peer's health nor its changes.
 		if err := e.deleteSlice(ctx, f.slice); err != nil {

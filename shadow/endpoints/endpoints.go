@@ -225,8 +225,7 @@ func decide(f facts) action {
 	case replaces(f.want, f.slice):
 		return action{verb: deleteSlice, keep: true}
 	case len(changes(f.want, f.slice)) > 0 && !f.kept:
-		refused := f.notBefore.Sub(f.now)
-		if wait := max(refused, f.undone.Sub(f.now)); wait > 0 && (refused > 0 || !readApplied(f.want).Well) && f.outlives() {
+		if wait := max(f.notBefore.Sub(f.now), f.undone.Sub(f.now)); wait > 0 && !readApplied(f.want).Well && f.outlives() {
 			return action{verb: deleteSlice, keep: true, after: wait}
 		}
 		return f.try(updateSlice)

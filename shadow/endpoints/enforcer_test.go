@@ -302,6 +302,24 @@ func TestARefusedChangeLeavesNoEndpointThatIsNotWanted(t *testing.T) {
 	}
 }
 
+// TestABrokenWebhookTakesNoEndpointAway: an admission webhook of this cluster that does not answer
+// has refused nothing. Without the slice there would be no endpoint at all until it answers.
+func TestABrokenWebhookTakesNoEndpointAway(t *testing.T) {
+	r := newRig(t, newShadow())
+	require.Equal(t, []string{"create"}, r.settle())
+	r.refuse["update"] = apierrors.NewInternalError(errors.New("failed calling webhook"))
+	r.changeShadow(endpointsOf(at("10.100.1.5"), at("10.100.1.6")))
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	r.changeShadow(endpointsOf(at("10.100.1.6")))
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	require.Empty(t, r.settle(), "nor while it waits for the next try")
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	clear(r.refuse)
+	r.clock.SetTime(testTime().Add(time.Hour))
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.6"}, r.ready())
+}
+
 // TestRefusedWhileTheConsumerIsDown: an EndpointSlice whose update is refused is deleted,
 // so that no endpoint of an unwell consumer stays ready.
 func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
