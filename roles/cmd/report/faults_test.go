@@ -251,7 +251,7 @@ func TestFaults(t *testing.T) {
 		}, Problem, `is not ready (ImagePullBackOff); the first, web-3: container app: Back-off pulling image "web:nope"`, "kubectl -n shop edit deployment web", ""},
 		"container ends": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", crashed(2, "Error"))
-		}, Problem, "(CrashLoopBackOff); the first, web-3: container app: it ended with exit code 2 (Error); it was started 4 times", "kubectl -n shop logs web-3 --all-containers --previous", ""},
+		}, Problem, "(CrashLoopBackOff); the first, web-3: container app: it ended with exit code 2 (Error); it was started 4 times", "kubectl -n shop logs web-3 -c app --previous\n", ""},
 		"out of memory": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", crashed(137, "OOMKilled"))
 		}, Problem, "it ended with exit code 137 (OOMKilled)", "logs web-3", ""},

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -32,7 +33,7 @@ func (c *checker) podFix(pod placedPod) string {
 	edit := edited(pod.Pod)
 	switch pod.verdict.state {
 	case podUnschedulable:
-		return fmt.Sprintf("%s\nLower its requests, or change its node selector, affinity or topology spread; or cluster %s gets nodes that fit.", edit, pod.at.peer)
+		return unschedulableFix(pod, edit)
 	case podRefused:
 		return c.refusedFix(pod, edit)
 	case podWaiting:
@@ -50,12 +51,57 @@ func (c *checker) podFix(pod placedPod) string {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
 		// The image is among the few fields that a pod may change.
 		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", imageEdited(pod.Pod), pod.at.peer)
-	case "CrashLoopBackOff", "Error", "OOMKilled", "StartError", "ContainerCannotRun":
-		return fmt.Sprintf("%s logs %s --all-containers --previous", kubectl, pod.Name)
+	case "CrashLoopBackOff", "Error", "OOMKilled", "StartError", "ContainerCannotRun", "RunContainerError":
+		if fix := endedFix(pod.Pod, edit); fix != "" {
+			return fix
+		}
 	case reasonTerminating:
 		return fmt.Sprintf("%s get pod %s -o yaml\nshows the finalizers of the pod; see also the checks of the peering with %s.", kubectl, pod.Name, pod.at.peer)
 	}
 	return describe + "\nshows the events of both clusters."
+}
+
+// unschedulableFix is about pods that no node of a provider takes.
+func unschedulableFix(pod placedPod, edit string) string {
+	change := fmt.Sprintf("%s\nLower its requests, or change its node selector, affinity or topology spread; or cluster %s gets nodes that fit.", edit, pod.at.peer)
+	cordoned, others := cordons(pod.verdict.message)
+	if !cordoned {
+		return change
+	}
+	fix := fmt.Sprintf("In cluster %s:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again.", pod.at.peer)
+	if others {
+		fix += " Or, in this cluster:\n" + change
+	}
+	return fix
+}
+
+// cordons reports whether a scheduler counts cordoned nodes among those that it cannot use, and whether
+// it counts others.
+func cordons(message string) (cordoned, others bool) {
+	const words = "node(s) were unschedulable"
+	return strings.Contains(message, words), strings.Contains(strings.ReplaceAll(message, " "+words+", ", ", "), ", ")
+}
+
+// endedFix is about a pod of which a container has ended, or cannot start. It is empty if the pod has none.
+// The log is that of the container before, unless no container has started since.
+func endedFix(pod *corev1.Pod, edit string) string {
+	c := failedOf(pod)
+	if c == nil || len(validation.IsDNS1123Label(c.Name)) > 0 { // the provider has written the name
+		return ""
+	}
+	last := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+	starting := c.State.Waiting != nil && c.State.Waiting.Reason == "RunContainerError"
+	switch {
+	case starting, last != nil && (last.Reason == "StartError" || last.Reason == "ContainerCannotRun"):
+		return fmt.Sprintf("%s\nCorrect its command, or what the message names: container %s did not start, and has no log.", edit, c.Name)
+	case last == nil:
+		return ""
+	}
+	logs := fmt.Sprintf("kubectl -n %s logs %s -c %s", pod.Namespace, pod.Name, c.Name)
+	if c.State.Terminated == nil {
+		logs += " --previous"
+	}
+	return logs
 }
 
 // refusedFix is about pods that a provider does not accept.
@@ -108,6 +154,9 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 	case corev1.PodReasonUnschedulable:
 		if fix := c.closedFix(pod.Pod); fix != "" {
 			return fix
+		}
+		if cordoned, others := cordons(pod.verdict.message); cordoned && !others {
+			return "kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again."
 		}
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
 	}
@@ -208,21 +257,17 @@ func (c *checker) editQuotas(provider string) string {
 }
 
 // edited is the command that changes a pod that is not ready: the template that it has been made
-// from, if there is one that may change. A pod and the template of a Job may not: they are made again.
+// from, if there is one. A pod may not change: it is made again.
 func edited(pod *corev1.Pod) string {
-	owner := metav1.GetControllerOf(pod)
-	kubectl := "kubectl -n " + pod.Namespace
-	switch {
-	case owner == nil:
-		file := pod.Name + ".yaml"
+	if metav1.GetControllerOf(pod) == nil {
+		kubectl, file := "kubectl -n "+pod.Namespace, pod.Name+".yaml"
 		return fmt.Sprintf(`%s get pod %s -o yaml >%s && ${EDITOR:-vi} %s && %s replace --force -f %s`, kubectl, pod.Name, file, file, kubectl, file)
-	case owner.Kind == "Job" && plainName.MatchString(owner.Name):
-		return fmt.Sprintf("%s delete job %s\nand create it again: the template of a Job cannot change.", kubectl, owner.Name)
 	}
 	return imageEdited(pod)
 }
 
 // imageEdited is the command that changes the image of a pod, or of the template that it has been made from.
+// The template of a Job may not change: the Job is made again.
 func imageEdited(pod *corev1.Pod) string {
 	kind, name := "pod", pod.Name
 	if owner := metav1.GetControllerOf(pod); owner != nil && plainName.MatchString(owner.Kind+owner.Name) {
@@ -231,6 +276,9 @@ func imageEdited(pod *corev1.Pod) string {
 		if deployment, found := strings.CutSuffix(name, "-"+hash); owner.Kind == "ReplicaSet" && hash != "" && found {
 			kind, name = "deployment", deployment
 		}
+	}
+	if kind == "job" {
+		return fmt.Sprintf("kubectl -n %s delete job %s\nand create it again: the template of a Job cannot change.", pod.Namespace, name)
 	}
 	return fmt.Sprintf("kubectl -n %s edit %s %s", pod.Namespace, kind, name)
 }

@@ -202,7 +202,7 @@ func PodCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCond
 // containerCause returns the failure of the first container that has one, and in message those of all. A
 // reason other than the first one is part of the message.
 func containerCause(pod *corev1.Pod) (reason, message string) {
-	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	for _, c := range containers(pod) {
 		its, why := failure(&c)
 		switch {
 		case its == "":
@@ -215,6 +215,21 @@ func containerCause(pod *corev1.Pod) (reason, message string) {
 		}
 	}
 	return reason, message
+}
+
+// containers are the states of a pod's containers, in the order in which they start.
+func containers(pod *corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+// failedOf returns the first container that has a failure, or nil.
+func failedOf(pod *corev1.Pod) *corev1.ContainerStatus {
+	for _, c := range containers(pod) {
+		if reason, _ := failure(&c); reason != "" {
+			return &c
+		}
+	}
+	return nil
 }
 
 // failure returns the reason why a container does not run; empty for one that runs, starts or

@@ -1,0 +1,102 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// exited is a container that has ended.
+func exited(name, reason string, code int32) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: reason, ExitCode: code}}}
+}
+
+// again is a container that waits for its next start.
+func again(name, reason, last string) corev1.ContainerStatus {
+	c := corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
+	if last != "" {
+		c.LastTerminationState = exited(name, last, 1).State
+	}
+	return c
+}
+
+// TestFixesOfContainers: the log that a fix reads exists, and is that of the container that fails.
+func TestFixesOfContainers(t *testing.T) {
+	t.Parallel()
+	const edit, never = "kubectl -n shop edit deployment web\nCorrect its command, or what the message names: container ", " did not start, and has no log."
+	for name, tc := range map[string]struct {
+		init, containers []corev1.ContainerStatus
+		owner            string
+		fix              string
+	}{
+		"ends again and again":        {containers: []corev1.ContainerStatus{again("app", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop logs web-3 -c app --previous"},
+		"has ended, before its pause": {containers: []corev1.ContainerStatus{exited("app", "OOMKilled", 137)}, fix: "kubectl -n shop logs web-3 -c app"},
+		"one of two":                  {containers: []corev1.ContainerStatus{{Name: "proxy"}, again("app", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop logs web-3 -c app --previous"},
+		"of a Job that has others":    {containers: []corev1.ContainerStatus{exited("app", "Error", 1), {Name: "proxy"}}, owner: "Job", fix: "kubectl -n shop logs web-3 -c app"},
+		"init container": {init: []corev1.ContainerStatus{exited("first", "Completed", 0), again("migrate", "CrashLoopBackOff", "Error")},
+			containers: []corev1.ContainerStatus{again("app", "PodInitializing", "")}, fix: "kubectl -n shop logs web-3 -c migrate --previous"},
+		"init container that is not started again": {init: []corev1.ContainerStatus{exited("migrate", "Error", 1)}, fix: "kubectl -n shop logs web-3 -c migrate"},
+		"does not start":                  {containers: []corev1.ContainerStatus{exited("app", "StartError", 128)}, fix: edit + "app" + never},
+		"does not start, waiting":         {containers: []corev1.ContainerStatus{again("app", "RunContainerError", "StartError")}, fix: edit + "app" + never},
+		"does not start, the first time":  {containers: []corev1.ContainerStatus{again("app", "RunContainerError", "")}, fix: edit + "app" + never},
+		"does not start, again and again": {containers: []corev1.ContainerStatus{again("app", "CrashLoopBackOff", "StartError")}, fix: edit + "app" + never},
+		"does not start, of a Job": {containers: []corev1.ContainerStatus{exited("app", "StartError", 128)}, owner: "Job",
+			fix: "kubectl -n shop delete job web-6c9f\nand create it again: the template of a Job cannot change.\nCorrect its command, or what the message names: container app" + never},
+		"no image, of a Job": {containers: []corev1.ContainerStatus{again("app", "ImagePullBackOff", "")}, owner: "Job",
+			fix: "kubectl -n shop delete job web-6c9f\nand create it again: the template of a Job cannot change.\nCorrect the image, or name an imagePullSecret; the nodes of cluster milan must reach the registry."},
+		"of which the last end is not told": {containers: []corev1.ContainerStatus{again("app", "CrashLoopBackOff", "")}, fix: "kubectl -n shop describe pod web-3\nshows the events of both clusters."},
+		"with a name that is none":          {containers: []corev1.ContainerStatus{again("$(id)", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop describe pod web-3\nshows the events of both clusters."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status"))
+			p.Status.InitContainerStatuses, p.Status.ContainerStatuses = tc.init, tc.containers
+			if tc.owner != "" {
+				p.OwnerReferences[0].Kind = tc.owner
+			}
+			require.Equal(t, tc.fix, onlyProblem(t, s).Fix)
+		})
+	}
+}
+
+func onlyProblem(t *testing.T, s *Snapshot) Finding {
+	t.Helper()
+	status := Summarize(s)
+	require.Len(t, status.Problems, 1, status.Text(false))
+	return status.Problems[0]
+}
+
+// TestFixesOfSchedulers: the fix follows what the scheduler of the provider, or of this cluster, says.
+func TestFixesOfSchedulers(t *testing.T) {
+	t.Parallel()
+	there := func(message string) func(*corev1.PodStatus) {
+		return func(st *corev1.PodStatus) {
+			unreadyFor(corev1.PodReasonUnschedulable, message)(st)
+			st.Phase = corev1.PodPending
+		}
+	}
+	const change = "kubectl -n shop edit deployment web\nLower its requests, or change its node selector, affinity or topology spread; or cluster milan gets nodes that fit."
+	for name, tc := range map[string]struct {
+		node   string
+		status func(*corev1.PodStatus)
+		fix    string
+	}{
+		"cordoned there": {"milan", there("in the provider: 0/2 nodes are available: 2 node(s) were unschedulable."),
+			"In cluster milan:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again."},
+		"cordoned and full there": {"milan", there("in the provider: 0/2 nodes are available: 1 node(s) were unschedulable, 1 Insufficient cpu."),
+			"In cluster milan:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again. Or, in this cluster:\n" + change},
+		"full there": {"milan", there("in the provider: 0/2 nodes are available: 2 Insufficient cpu."), change},
+		"cordoned here": {"", unplaced("0/3 nodes are available: 3 node(s) were unschedulable."),
+			"kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			broken(s, "web-3", tc.node, tc.status)
+			require.Equal(t, tc.fix, onlyProblem(t, s).Fix)
+			pastes(t, Summarize(s))
+		})
+	}
+}
