@@ -63,6 +63,9 @@ func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadi
 		w.keepsBytes(t, namespace, pod)
 	}
 	require.Equal(t, want, w.volumeFolders(t))
+	if strategy == offloadingv1beta1.PodsRemote {
+		w.bytesOutliveNode(t, namespace, "db-0")
+	}
 
 	require.NoError(t, w.rome.Client().AppsV1().StatefulSets(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	for _, claim := range []string{"data-db-0", "data-db-1"} {
@@ -106,6 +109,29 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("of %s %s\n", name, before.UID), read)
 	require.Equal(t, before.Spec.NodeName, w.podOf(t, namespace, name).Spec.NodeName)
+}
+
+// bytesOutliveNode ends the provider's node of a pod as a power failure does, starts it again, and
+// reads what the pod had written.
+func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
+	t.Helper()
+	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the power failure")
+	require.NoError(t, err)
+	there, err := w.milan.Client().CoreV1().Pods(namespace+"-rome").Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	node := w.full.Node(w.milan.Cluster, there.Spec.NodeName)
+	require.NoError(t, node.Kill(t.Context()))
+	require.NoError(t, node.Start(t.Context()))
+	within(t, 2*time.Minute, name+" has its bytes after the power failure of "+node.Name, func(ctx context.Context) error {
+		if err := w.ready(namespace, name)(ctx); err != nil {
+			return err
+		}
+		read, err := w.rome.Exec(ctx, namespace, name, "cat", bytesFile)
+		if err == nil && read != "before the power failure\n" {
+			err = fmt.Errorf("it reads %q", read)
+		}
+		return err
+	})
 }
 
 func (w *fullWorld) podOf(t *testing.T, namespace, name string) *corev1.Pod {

@@ -63,7 +63,7 @@ func TestFull(t *testing.T) {
 		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
 		"authentication": map[string]any{"lifetime": "10m"},
 	})
-	// The last three disturb the cluster that the others use.
+	// The last four disturb the cluster that the others use.
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *fullWorld)
