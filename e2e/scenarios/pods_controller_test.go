@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -70,4 +71,17 @@ func testControllerDown(t *testing.T, w *world) {
 	require.Equal(t, before["steady"], c.remote(t, "steady").UID)
 	c.deleteAll(t)
 	w.requireOnce(t, c, append(names, "fresh")...)
+	// Pods of other tests would have the event: the Lease is read every ten seconds.
+	within(t, 30*time.Second, "the node says that the provider's controller runs", func(ctx context.Context) error {
+		node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, have := range node.Status.Conditions {
+			if have.Type == offloadingv1beta1.ReasonControllerSilent && have.Status != corev1.ConditionFalse {
+				return errors.New(have.Message)
+			}
+		}
+		return nil
+	})
 }
