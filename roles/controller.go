@@ -86,6 +86,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		c.addDiscovery,
 		c.addAPIServer,
 		c.addWebhookCertificates,
+		c.addAnnouncements,
 		c.addMetrics,
 	} {
 		if err := add(); err != nil {

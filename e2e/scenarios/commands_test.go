@@ -202,6 +202,10 @@ func testCommandStatus(t *testing.T, w *world) {
 	require.NoError(t, w.says(w.rome, []string{"status", "milan"}, 0, "Peer milan", "shop as shop-rome: 1 pod")(t.Context()))
 	require.NoError(t, w.says(w.rome, []string{"status", "genoa"}, 2, `there is no peer "genoa": the only peer is milan`)(t.Context()))
 
+	require.NoError(t, w.says(w.rome, []string{"status", "-n", "shop"}, 0, "Namespace shop of cluster rome: healthy", "milan: 1 pod")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"version"}, 0, "Cluster rome\nliqod ", "in namespace liqod")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"uninstall"}, 1, "a namespace is offloaded: shop; there is a peer: milan")(t.Context()))
+
 	// As kubectl finds it.
 	plugin := filepath.Join(t.TempDir(), "kubectl-liqo")
 	cmd := w.sites.Command(t.Context(), "status", "--kubeconfig", w.rome.Kubeconfig)
@@ -215,6 +219,13 @@ func testCommandStatus(t *testing.T, w *world) {
 func testCommandPeerAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
 	within(t, soon, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: curl ", "Unhealthy"))
+	within(t, soon, "the ForeignCluster has an event", func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning"})
+		if err == nil && len(events.Items) == 0 {
+			err = errors.New("there is none")
+		}
+		return err
+	})
 	out, _, err := w.command(t.Context(), w.rome, "status")
 	require.NoError(t, err)
 	fix, _ := findingOf(out, []string{"milan, API server: "})
