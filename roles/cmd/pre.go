@@ -131,6 +131,7 @@ type api struct {
 var apis = []api{
 	{"apps/v1", "daemonsets", true},
 	{"apps/v1", "deployments", true},
+	{"batch/v1", "jobs", true},
 	{"admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false},
 	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false},
 	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", false},
