@@ -2,6 +2,7 @@ package report
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -97,6 +98,33 @@ func TestFixesOfSchedulers(t *testing.T) {
 			broken(s, "web-3", tc.node, tc.status)
 			require.Equal(t, tc.fix, onlyProblem(t, s).Fix)
 			pastes(t, Summarize(s))
+		})
+	}
+}
+
+// TestStaleWarnings: a warning that is older than the state of its pod is not the cause of that state.
+func TestStaleWarnings(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		event, unready, started time.Duration
+		reason                  string
+	}{
+		"of this state":                    {event: time.Minute, unready: 6 * time.Minute, reason: "Unhealthy"},
+		"that has led to it":               {event: 6*time.Minute + 2*time.Second, unready: 6 * time.Minute, reason: "Unhealthy"},
+		"of a state before":                {event: 40 * time.Minute, unready: 6 * time.Minute, reason: "ContainersNotReady"},
+		"of the time before its container": {event: 8 * time.Minute, unready: 10 * time.Minute, started: 7 * time.Minute, reason: "ContainersNotReady"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
+			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(time.Hour), ago(tc.unready)
+			if tc.started > 0 {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(tc.started)}}}}
+			}
+			s.Events = []corev1.Event{warningAbout(p, "Unhealthy", "Readiness probe failed")}
+			s.Events[0].LastTimestamp = ago(tc.event)
+			require.Equal(t, tc.reason, onlyProblem(t, s).Reason)
 		})
 	}
 }

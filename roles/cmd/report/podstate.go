@@ -70,7 +70,6 @@ var waits = map[string]bool{
 	offloadingv1beta1.ReasonControllerSilent:  true,
 	offloadingv1beta1.ReasonOffloadingBackOff: false,
 	"TwinNamespaceTerminating":                false,
-	"OffloadingSwitchedOff":                   true,
 	"ShadowPodTaken":                          false,
 	"RemoteVolumeTaken":                       false,
 	"HomeAPIServerUnknown":                    false,
@@ -160,7 +159,7 @@ func (s *Snapshot) silent(pod *corev1.Pod, ready *corev1.PodCondition) podVerdic
 // warned gives a verdict the cause that the last warning about the pod has, if there is one.
 func (s *Snapshot) warned(pod *corev1.Pod, v podVerdict) podVerdict {
 	e := s.warning(pod)
-	if e == nil {
+	if e == nil || eventTime(e).Before(since(pod).Add(-leadTime)) {
 		return v
 	}
 	v.reason, v.message = e.Reason, e.Message
@@ -187,6 +186,21 @@ func lastChange(pod *corev1.Pod) time.Time {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time
+}
+
+// leadTime is how long before a state the last warning about its cause may be, such as that of a probe.
+const leadTime = 10 * time.Second
+
+// since is when the state of a pod that is not ready began: when it became unready, or when its last
+// container started after that. What was wrong before has passed.
+func since(pod *corev1.Pod) time.Time {
+	at := lastChange(pod)
+	for _, c := range containers(pod) {
+		if r := c.State.Running; r != nil && r.StartedAt.After(at) {
+			at = r.StartedAt.Time
+		}
+	}
+	return at
 }
 
 // PodCondition returns a condition of a pod, or nil.
@@ -334,7 +348,7 @@ func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
 		return v
 	}
 	v.state, v.reason, v.message, v.pvc, v.silent = podWaiting, c.reason, fmt.Sprintf("PersistentVolumeClaim %s %s", c.pvc, c.message), c.pvc, false
-	if v.level != OK && !c.passing {
+	if v.level = s.overdue(pod.CreationTimestamp.Time); v.level != OK && !c.passing {
 		v.level = Problem
 	}
 	return v
