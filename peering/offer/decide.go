@@ -41,7 +41,7 @@ const (
 	// ReasonSharingOff means that the provider shares no capacity.
 	ReasonSharingOff = "SharingOff"
 	// ReasonNotAllowed means that this consumer may not use the provider's capacity.
-	ReasonNotAllowed = "NotAllowed"
+	ReasonNotAllowed = sharingv1alpha1.ReasonNotAllowed
 	// ReasonInvalidRequest means that the request is invalid.
 	ReasonInvalidRequest = "InvalidRequest"
 	// ReasonNoNodes means that no node of the provider matches the request.

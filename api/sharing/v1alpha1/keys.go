@@ -23,6 +23,9 @@ const (
 	// ReasonNotAsked is the reason of a ForeignCluster's condition OutgoingPeering
 	// while no request could be sent to the provider yet.
 	ReasonNotAsked = "NotAsked"
+	// ReasonNotAllowed is the reason of a ResourceRequest of a consumer that the provider does not
+	// let use it.
+	ReasonNotAllowed = "NotAllowed"
 	// ReasonApprovalRequired is the reason of a ResourceRequest with an offer that a person in
 	// the provider has to approve.
 	ReasonApprovalRequired = "ApprovalRequired"

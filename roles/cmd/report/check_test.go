@@ -16,6 +16,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 func TestCheckOfAHealthyCluster(t *testing.T) {
@@ -155,7 +156,7 @@ func TestCheck(t *testing.T) {
 			[]says{{Warning, "overlay", "gateway.anyOverlaySender is true", "config.gateway.anyOverlaySender"}}},
 		"peer away": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
-		}, []says{{Problem, "API server", "https://milan:6443: timeout (APIServerNotReady, for 12s)", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz"}}},
+		}, []says{{Problem, "API server", "https://milan:6443: timeout (APIServerNotReady; False for 12s)", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz"}}},
 		"peer not known yet": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonProbing, "not answered yet")
 		}, []says{{Unknown, "API server", "not answered yet", "in a moment"}}},
@@ -174,10 +175,24 @@ func TestCheck(t *testing.T) {
 			s.ForeignClusters[0].Status.Conditions = nil
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "milan has ended its use of this cluster")
 			tells(s, corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "IncomingPeering: milan has ended its use of this cluster")
-		}, []says{{Warning, "capacity used here", "milan has ended its use of this cluster (EndedByPeer, for ", "liqod unpeer milan"}}},
+		}, []says{{Warning, "capacity used here", "milan has ended its use of this cluster (EndedByPeer; False for ", "liqod unpeer milan"}}},
 		"nothing offered": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
-		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers"}}},
+		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it. To ask no longer:\n" +
+			`kubectl patch foreigncluster milan --type=merge -p '{"spec":{"outgoingPeeringEnabled":"No"}}'`}}},
+		"switched off here, and asked for": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAllowed, "cluster rome does not let milan use it")
+			set(s.ForeignClusters[0].Status.Conditions, corev1beta1.ConditionReady, metav1.ConditionFalse, "SomeCheckFails", "IncomingPeering: cluster rome does not let milan use it")
+		}, nil},
+		"not allowed by the policy here": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAllowed, "cluster rome does not let milan use it")
+		}, []says{{Problem, "capacity used here", "does not let milan", "kubectl patch foreigncluster milan --type=merge -p '{\"spec\":{\"incomingPeeringEnabled\":\"Yes\"}}'\nlets cluster milan use this one. " +
+			"If it is not to:\nkubectl patch foreigncluster milan --type=merge -p '{\"spec\":{\"incomingPeeringEnabled\":\"No\"}}'"}}},
+		"use switched off here": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.OutgoingPeeringEnabled, s.VirtualNodes, s.Nodes = corev1beta1.PeeringNo, nil, nil
+		}, nil},
 		"not approved here": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionUnknown, "ManualActionRequired", "an offer waits for approval")
 		}, []says{{Unknown, "capacity used here", "an offer waits for approval", "liqod offer approve"}}},
@@ -256,14 +271,26 @@ func TestCheck(t *testing.T) {
 		"twins kept for their volumes": {func(s *Snapshot) {
 			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonTerminating, "1 is kept for its volumes")
 			s.Maps[0].Status.Conditions[0].LastTransitionTime = ago(2 * time.Minute)
-		}, []says{{Warning, "namespaces asked for", "kept for its volumes", "describe namespacemap"}}},
+			s.Maps[0].Spec.DesiredMapping = map[string]string{"again": "again-rome"}
+			s.Maps[0].Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{
+				"lab":   {RemoteNamespace: "lab-rome", Phase: offloadingv1beta1.MappingTerminating, Message: "kept for its volumes"},
+				"evil":  {RemoteNamespace: "x; id", Phase: offloadingv1beta1.MappingTerminating, Message: "kept for its volumes"},
+				"going": {RemoteNamespace: "going-rome", Phase: offloadingv1beta1.MappingTerminating},
+				"again": {RemoteNamespace: "again-rome", Phase: offloadingv1beta1.MappingTerminating, Message: "still being deleted"},
+			}
+		}, []says{{Warning, "namespaces asked for", "kept for its volumes", "In cluster milan:\nkubectl -n lab-rome get pvc\nshows what a namespace is kept for. If the data is to stay, there is nothing to do. " +
+			"To delete it with its namespace:\nkubectl annotate namespace lab-rome liqo.io/delete-volumes=lab-rome"}}},
+		"twins being removed": {func(s *Snapshot) {
+			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonTerminating, "twin namespaces: 0; no longer requested: 1")
+			s.Maps[0].Status.Conditions[0].LastTransitionTime = ago(2 * time.Minute)
+		}, []says{{Warning, "namespaces asked for", "no longer requested: 1", "nothing to do: cluster milan is deleting the namespaces"}}},
 		"offloading in progress": {func(s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "InProgress", "asked")
-		}, []says{{Warning, "namespace shop", "asked (InProgress, for 12s)", "in a moment"}}},
+		}, []says{{Warning, "namespace shop", "asked (InProgress; False for 12s)", "in a moment"}}},
 		"offloading in progress for long": {func(s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "InProgress", "asked")
 			s.Offloadings[0].Status.Conditions[0].LastTransitionTime = ago(time.Hour)
-		}, []says{{Problem, "namespace shop", "asked (InProgress, for 60m)", "what the peering says"}}},
+		}, []says{{Problem, "namespace shop", "asked (InProgress; False for 60m)", "what the peering says"}}},
 		"no virtual node": {func(s *Snapshot) { s.VirtualNodes, s.Nodes = nil, nil }, []says{{Warning, "virtual nodes", "nothing can be offloaded to milan", "VirtualNode"}}},
 		"no Node":         {func(s *Snapshot) { s.Nodes = nil }, []says{{Problem, "virtual node milan", "it has no Node", "logs deployment/vk-milan"}}},
 		"no vkubelet": {func(s *Snapshot) {

@@ -178,7 +178,7 @@ func TestFaults(t *testing.T) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan has revoked the rights of this cluster")
 			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: corev1beta1.ReasonRightsRevoked, Message: "no rights"}}
 			broken(s, "web-3", "milan", unreadyFor(reasonRemotePodTerminating, "the provider is removing the pod"))
-		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked, for ", "liqod unpeer milan",
+		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked; Unknown for ", "liqod unpeer milan",
 			"Therefore: milan, virtual node milan; milan, API server; milan, pods of namespace shop"},
 		"the provider's controller does not run": {func(_ *testing.T, s *Snapshot) {
 			s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.ReasonControllerSilent,

@@ -2,12 +2,14 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -87,6 +89,29 @@ func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason
 	}
 	return fmt.Sprintf("kubectl -n %s describe namespaceoffloading\nsays more of each cluster. If a name is taken or refused there, another name helps:\n%s unoffload namespace %s\n%s",
 		o.Namespace, c.Program, o.Namespace, c.renamed(o))
+}
+
+// mapFix is about namespaces that a provider does not give, or still has.
+func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
+	if reason != offloadingv1beta1.ReasonTerminating {
+		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name)
+	}
+	var claims, deletes []string
+	for _, original := range slices.Sorted(maps.Keys(m.Status.CurrentMapping)) {
+		twin := m.Status.CurrentMapping[original]
+		_, wanted := m.Spec.DesiredMapping[original]
+		name := twin.RemoteNamespace // the provider has written it
+		if kept := twin.Phase == offloadingv1beta1.MappingTerminating && twin.Message != "" && !wanted; !kept || len(validation.IsDNS1123Label(name)) > 0 || len(claims) == mostNames {
+			continue
+		}
+		claims = append(claims, fmt.Sprintf("kubectl -n %s get pvc", name))
+		deletes = append(deletes, fmt.Sprintf("kubectl annotate namespace %s %s=%s", name, offloadingv1beta1.DeleteVolumesAnnotation, name))
+	}
+	if len(claims) == 0 {
+		return fmt.Sprintf("nothing to do: cluster %s is deleting the namespaces", m.Name)
+	}
+	return fmt.Sprintf("In cluster %s:\n%s\nshows what a namespace is kept for. If the data is to stay, there is nothing to do. To delete it with its namespace:\n%s",
+		m.Name, strings.Join(claims, "\n"), strings.Join(deletes, "\n"))
 }
 
 // renamed is the command that offloads a namespace again, under another name.

@@ -157,6 +157,11 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	for _, check := range checks {
 		if condition := meta.FindStatusCondition(fc.Status.Conditions, check.kind); condition != nil {
 			checked = true
+			if check.id == idIncoming && fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo && condition.Reason == sharingv1alpha1.ReasonNotAllowed && !c.stale() {
+				told = true
+				c.add(idIncoming, OK, check.subject, fmt.Sprintf("none: spec.incomingPeeringEnabled of ForeignCluster %s is No, and the peer asks for some", fc.Name), "")
+				continue
+			}
 			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
 			if check.id == idOutgoing {
 				c.withoutIdentity(fc, condition.Reason)
@@ -201,7 +206,8 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 		level = Warning
 	}
 	if level != OK {
-		message = fmt.Sprintf("%s (%s, for %s)", condition.Message, condition.Reason, duration.HumanDuration(c.Taken.Sub(condition.LastTransitionTime.Time)))
+		// The time is that of the status: the reason may be newer.
+		message = fmt.Sprintf("%s (%s; %s for %s)", condition.Message, condition.Reason, condition.Status, duration.HumanDuration(c.Taken.Sub(condition.LastTransitionTime.Time)))
 	}
 	switch {
 	case c.stale():
@@ -318,12 +324,20 @@ func (c *checker) offersFix(peer string, condition *metav1.Condition) string {
 	switch {
 	case approve != "":
 		return list + approve
+	case condition.Type == corev1beta1.ConditionIncomingPeering && condition.Reason == sharingv1alpha1.ReasonNotAllowed:
+		return fmt.Sprintf("%s\nlets cluster %s use this one. If it is not to:\n%s", enabled(peer, "incoming", corev1beta1.PeeringYes), peer, enabled(peer, "incoming", corev1beta1.PeeringNo))
 	case condition.Type == corev1beta1.ConditionIncomingPeering:
 		return fmt.Sprintf("%s\n%s offer approve NAME -n %s", list, c.Program, tenant)
 	case condition.Reason == sharingv1alpha1.ReasonApprovalRequired && c.ClusterID != "":
 		return fmt.Sprintf("In cluster %s:\n%s\n%s offer approve NAME -n %s", peer, list, c.Program, corev1beta1.TenantNamespace(c.ClusterID))
 	}
-	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it.", tenant)
+	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it. To ask no longer:\n%s",
+		tenant, enabled(peer, "outgoing", corev1beta1.PeeringNo))
+}
+
+// enabled is the command that switches one direction of a peering.
+func enabled(peer, direction string, to corev1beta1.PeeringEnabled) string {
+	return fmt.Sprintf(`kubectl patch foreigncluster %s --type=merge -p '{"spec":{"%sPeeringEnabled":"%s"}}'`, peer, direction, to)
 }
 
 // undecided reports whether a person in this cluster has to decide about an offer, from the peer or to it.
@@ -424,8 +438,12 @@ func (c *checker) provider(id string) {
 	if c.unread(ReadVirtualNodes) {
 		return
 	}
-	nodes := c.virtualNodes(id)
-	if len(nodes) == 0 {
+	nodes, fc := c.virtualNodes(id), c.record(id)
+	switch {
+	case len(nodes) > 0:
+	case fc != nil && fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo:
+		c.add(idVirtualNodes, OK, "virtual nodes", fmt.Sprintf("none: spec.outgoingPeeringEnabled of ForeignCluster %s is No", fc.Name), "")
+	default:
 		c.add(idVirtualNodes, Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
 	}
 	for _, vn := range nodes {
@@ -457,8 +475,7 @@ func (c *checker) namespaceMap(id string) {
 		return
 	}
 	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
-		c.condition(idNamespaceMap, "namespaces asked for", m.Generation, ready,
-			fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name))
+		c.condition(idNamespaceMap, "namespaces asked for", m.Generation, ready, mapFix(m, ready.Reason))
 	}
 }
 

@@ -39,7 +39,7 @@ func TestStatusWithAPeerAway(t *testing.T) {
 	require.Equal(t, `Cluster rome: 1 problem
 
 Problems
-  ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady, for 12s)
+  ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady; False for 12s)
       Fix: curl --insecure --globoff --max-time 10 https://milan:6443/readyz
            If it does not answer, cluster milan is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/ports.md. What runs there goes on running.
       Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
