@@ -190,11 +190,19 @@ func TestCheck(t *testing.T) {
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAllowed, "cluster rome does not let milan use it")
 		}, []says{{Problem, "capacity used here", "does not let milan", "kubectl patch foreigncluster milan --type=merge -p '{\"spec\":{\"incomingPeeringEnabled\":\"Yes\"}}'\nlets cluster milan use this one. " +
 			"If it is not to:\nkubectl patch foreigncluster milan --type=merge -p '{\"spec\":{\"incomingPeeringEnabled\":\"No\"}}'"}}},
+		"nothing to give": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "NoCapacity", "all is given")
+		}, []says{{Problem, "capacity used here", "all is given", "kubectl -n liqo-tenant-milan get resourcerequests,resourceoffers\nshows what cluster milan asks for, and what it gets. The settings sharing.* decide: docs/negotiation.md. " +
+			"If it is to get nothing:\nkubectl patch foreigncluster milan --type=merge -p '{\"spec\":{\"incomingPeeringEnabled\":\"No\"}}'"}}},
+		"switched off here, and drained": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "Withdrawn", "cluster milan must return 1 offer(s) and drain its pods")
+		}, []says{{Problem, "capacity used here", "must return 1 offer(s)", "nothing to do here: cluster milan drains its pods, and returns the offer"}}},
 		"use switched off here": {func(s *Snapshot) {
 			s.ForeignClusters[0].Spec.OutgoingPeeringEnabled, s.VirtualNodes, s.Nodes = corev1beta1.PeeringNo, nil, nil
 		}, nil},
 		"not approved here": {func(s *Snapshot) {
-			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionUnknown, "ManualActionRequired", "an offer waits for approval")
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionUnknown, sharingv1alpha1.ReasonApprovalRequired, "an offer waits for approval")
 		}, []says{{Unknown, "capacity used here", "an offer waits for approval", "liqod offer approve"}}},
 		"itself": {func(s *Snapshot) {
 			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{is(corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonSelfPeering, "a cluster cannot be a peer of itself")}

@@ -327,12 +327,24 @@ func (c *checker) offersFix(peer string, condition *metav1.Condition) string {
 	case condition.Type == corev1beta1.ConditionIncomingPeering && condition.Reason == sharingv1alpha1.ReasonNotAllowed:
 		return fmt.Sprintf("%s\nlets cluster %s use this one. If it is not to:\n%s", enabled(peer, "incoming", corev1beta1.PeeringYes), peer, enabled(peer, "incoming", corev1beta1.PeeringNo))
 	case condition.Type == corev1beta1.ConditionIncomingPeering:
-		return fmt.Sprintf("%s\n%s offer approve NAME -n %s", list, c.Program, tenant)
+		return c.incomingFix(peer, tenant, list, condition.Reason)
 	case condition.Reason == sharingv1alpha1.ReasonApprovalRequired && c.ClusterID != "":
 		return fmt.Sprintf("In cluster %s:\n%s\n%s offer approve NAME -n %s", peer, list, c.Program, corev1beta1.TenantNamespace(c.ClusterID))
 	}
 	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it. To ask no longer:\n%s",
 		tenant, enabled(peer, "outgoing", corev1beta1.PeeringNo))
+}
+
+// incomingFix is about a peer that does not get the capacity that it asks for.
+func (c *checker) incomingFix(peer, tenant, list, reason string) string {
+	switch fc := c.record(peer); {
+	case reason == sharingv1alpha1.ReasonApprovalRequired:
+		return fmt.Sprintf("%s\n%s offer approve NAME -n %s", list, c.Program, tenant)
+	case fc != nil && fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo:
+		return fmt.Sprintf("nothing to do here: cluster %s drains its pods, and returns the offer", peer)
+	}
+	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what cluster %s asks for, and what it gets. The settings sharing.* decide: docs/negotiation.md. If it is to get nothing:\n%s",
+		tenant, peer, enabled(peer, "incoming", corev1beta1.PeeringNo))
 }
 
 // enabled is the command that switches one direction of a peering.
