@@ -75,10 +75,14 @@ func unschedulableFix(pod placedPod, edit string) string {
 	return fix
 }
 
+// uncordon is what people do about cordoned nodes of this cluster.
+const uncordon = "kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again."
+
 // cordons reports whether a scheduler counts cordoned nodes among those that it cannot use, and whether
-// it counts others.
+// it counts others. The next sentence of the scheduler is about preemption.
 func cordons(message string) (cordoned, others bool) {
 	const words = "node(s) were unschedulable"
+	message, _, _ = strings.Cut(message, ". ")
 	return strings.Contains(message, words), strings.Contains(strings.ReplaceAll(message, " "+words+", ", ", "), ", ")
 }
 
@@ -155,10 +159,14 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		if fix := c.closedFix(pod.Pod); fix != "" {
 			return fix
 		}
-		if cordoned, others := cordons(pod.verdict.message); cordoned && !others {
-			return "kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again."
+		change := fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
+		switch cordoned, others := cordons(pod.verdict.message); {
+		case cordoned && others:
+			return uncordon + " Or:\n" + change
+		case cordoned:
+			return uncordon
 		}
-		return fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
+		return change
 	}
 	return describe
 }

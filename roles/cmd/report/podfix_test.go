@@ -84,13 +84,16 @@ func TestFixesOfSchedulers(t *testing.T) {
 		status func(*corev1.PodStatus)
 		fix    string
 	}{
-		"cordoned there": {"milan", there("in the provider: 0/2 nodes are available: 2 node(s) were unschedulable."),
+		"cordoned there": {"milan", there("in the provider: 0/2 nodes are available: 2 node(s) were unschedulable. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."),
 			"In cluster milan:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again."},
 		"cordoned and full there": {"milan", there("in the provider: 0/2 nodes are available: 1 node(s) were unschedulable, 1 Insufficient cpu."),
 			"In cluster milan:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again. Or, in this cluster:\n" + change},
 		"full there": {"milan", there("in the provider: 0/2 nodes are available: 2 Insufficient cpu."), change},
-		"cordoned here": {"", unplaced("0/3 nodes are available: 3 node(s) were unschedulable."),
+		"cordoned here": {"", unplaced("0/3 nodes are available: 3 node(s) were unschedulable. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."),
 			"kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again."},
+		"cordoned and full here": {"", unplaced("0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."),
+			"kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again. Or:\n" +
+				"kubectl -n shop edit deployment web\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
