@@ -27,8 +27,9 @@ is unknown. Pods that are not ready are a problem. Unknown does not mean down. F
 health of peers is unknown while the controller does not run.
 
 With the namespace of an application, -n shop, it shows this namespace only, and needs rights to no other
-one: what the administrator of the namespace may not read is listed in the last line. The exit code
-does not depend on it.
+one: what the administrator of the namespace may not read is listed in the last line. What of the
+namespace is different in providers is listed too, such as NetworkPolicies. The exit code depends on
+neither.
 
 With --watch, the state is printed again when it changes, with the time, until the command is
 interrupted.`

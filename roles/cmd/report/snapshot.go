@@ -45,6 +45,8 @@ const (
 	ReadControllers     = "ReplicaSets, StatefulSets and Jobs"
 	ReadEvents          = "Events"
 	ReadClaims          = "PersistentVolumeClaims and StorageClasses"
+	ReadPolicies        = "NetworkPolicies"
+	ReadWorkloads       = "Deployments, StatefulSets, CronJobs and Jobs"
 )
 
 // Roles that an installation has, by their labels and the names of their Leases.
@@ -71,6 +73,8 @@ type Snapshot struct {
 	Namespace string
 	// Only is the namespace that alone was read, with what places its pods. It is empty for a whole cluster.
 	Only string
+	// Application is what Only has, if Leaves says that its pods may run in providers.
+	Application Application
 	// ClusterID is this cluster's id; empty if it could not be found.
 	ClusterID string
 	// OpenOverlays are the roles, sorted, whose setting anyOverlaySender is true.
@@ -124,6 +128,22 @@ type Snapshot struct {
 
 	// Unread says of what could not be read why.
 	Unread map[string]error
+}
+
+// Application is what a namespace has that may be different in providers.
+type Application struct {
+	// Policies, Budgets and DaemonSets are names.
+	Policies, Budgets, DaemonSets []string
+	// Workloads are the objects with a template of pods, but for DaemonSets.
+	Workloads []Workload
+	// More is true if a kind has more objects than were read.
+	More bool
+}
+
+// Workload is an object with a template of pods. Name has its kind, too.
+type Workload struct {
+	Name string
+	Pod  corev1.PodSpec
 }
 
 // Level says how well something is.

@@ -46,6 +46,8 @@ type Status struct {
 	Warnings []Finding `json:"warnings,omitempty"`
 	// Unread names what could not be read. The state of it is unknown.
 	Unread []string `json:"unread,omitempty"`
+	// Differences say what of Only does not follow its pods into providers.
+	Differences []string `json:"differences,omitempty"`
 	// Peers, by cluster id.
 	Peers []Peer `json:"peers"`
 	// Namespaces that are offloaded.
@@ -193,7 +195,7 @@ func Summarize(s *Snapshot) *Status {
 			out.Warnings = append(out.Warnings, f)
 		}
 	}
-	out.Unread = s.unreadNames()
+	out.Unread, out.Differences = s.unreadNames(), s.differences()
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
 	if s.Only == "" {

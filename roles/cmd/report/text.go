@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
@@ -206,8 +207,36 @@ func (s *Status) onlyText(b *strings.Builder) {
 	if len(s.Namespaces) == 0 && !slices.Contains(s.Unread, ReadOffloadings) {
 		b.WriteString("\nThe namespace is not offloaded.\n")
 	}
+	differencesText(b, s.Differences)
 	if len(s.Unread) > 0 {
 		fmt.Fprintf(b, "\nNo right to read %s.\n", strings.Join(s.Unread, ", "))
+	}
+}
+
+// DifferencesText is what offload prints of the namespace that alone was read.
+func DifferencesText(s *Snapshot) string {
+	var b strings.Builder
+	differencesText(&b, s.differences())
+	var denied []string
+	for _, what := range s.unreadNames() {
+		if err := s.Unread[what]; apierrors.IsForbidden(err) {
+			denied = append(denied, what)
+		} else {
+			fmt.Fprintf(&b, "%s cannot be read: %s\n", what, Line(err.Error()))
+		}
+	}
+	if len(denied) > 0 {
+		fmt.Fprintf(&b, "No right to read %s.\n", strings.Join(denied, ", "))
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func differencesText(b *strings.Builder, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "\nDifferent in providers\n  %s\n", strings.Join(lines, "\n  "))
 	}
 }
 

@@ -39,6 +39,8 @@ var reads = []struct {
 	{ReadBudgets, []string{"poddisruptionbudgets.policy"}},
 	{ReadDaemonSets, []string{"daemonsets.apps"}},
 	{ReadRolePods, []string{"pods"}},
+	{ReadPolicies, nil}, // of one namespace only, as are the next
+	{ReadWorkloads, nil},
 }
 
 // inNamespace are the resources that are read in liqod's namespace only.
