@@ -34,7 +34,7 @@ var groups = []struct {
 }{
 	{"Peerings", []string{"token", "peer", "unpeer", "offer", "generate"}},
 	{"Namespaces", []string{"offload", "unoffload"}},
-	{"State", []string{"status", "check", "dashboard", "network", "gather"}},
+	{"State", []string{"status", "check", "dashboard", "network", "storage", "gather"}},
 	{"Roles and hosts", []string{"config", "cleanup", "uninstall", "host-state", "prepare-gateway"}},
 }
 

@@ -81,7 +81,7 @@ func New(cfg Config) []*cobra.Command {
 
 func (c *commands) all() []*cobra.Command {
 	return completeKubeconfigs([]*cobra.Command{
-		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.uninstall(), c.versions(),
+		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.storage(), c.uninstall(), c.versions(),
 	})
 }
 
@@ -137,6 +137,13 @@ func shortened(parent, only *cobra.Command) *cobra.Command {
 	}
 	parent.RunE = only.RunE
 	return parent
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usagef("%s takes no arguments: %q", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // oneName is told the arguments of a command that takes the name of one thing.

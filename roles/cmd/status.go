@@ -224,13 +224,6 @@ func orCode(err error, level report.Level) error {
 	return nil
 }
 
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return Usagef("%s takes no arguments: %q", cmd.CommandPath(), args[0])
-	}
-	return nil
-}
-
 func peerNames(ctx context.Context, to *clients) (ids []string, err error) {
 	list, err := to.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,0 +1,40 @@
+package cmd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// storage list shows what its user may read, and names the rest.
+func TestStorageList(t *testing.T) {
+	t.Parallel()
+	c, class := newCluster(), "liqo"
+	c.add(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "liqo.io/storage"},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class}})
+	forbid := func(resource string) {
+		c.core.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource(resource), "", nil)
+		})
+	}
+	forbid("persistentvolumes")
+	out, err := c.run(t, "storage", "list")
+	require.NoError(t, err)
+	require.Contains(t, out, "waiting for its first pod\n")
+	require.Contains(t, out, "No right to read PersistentVolumes.\n")
+	out, err = c.run(t, "storage", "ls", "-o", "json")
+	require.NoError(t, err)
+	require.Contains(t, out, `"phase": "waiting"`)
+	require.Empty(t, c.writes())
+
+	forbid("persistentvolumeclaims")
+	_, err = c.run(t, "storage", "list")
+	require.EqualError(t, err, "no right to read PersistentVolumeClaims and PersistentVolumes")
+	require.Equal(t, ExitUnknown, code(err))
+}
