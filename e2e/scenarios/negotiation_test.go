@@ -518,7 +518,7 @@ func TestNegotiationByHand(t *testing.T) {
 	within(t, quickly, "listed there", w.says(w.milan, []string{"offer", "list"}, 0, "rome", "milan", "8", "liqod offer approve milan -n liqo-tenant-rome"))
 	require.Error(t, offerIs(w.rome, "milan", "milan", func(*sharingv1alpha1.ResourceOffer) bool { return true })(ctx), "what is not approved is not given")
 	w.mends(t, faultCase{
-		name: "NotApproved", at: w.milan, cause: []string{"capacity used here: ", "(ApprovalRequired, "}, only: "approve",
+		name: "NotApproved", at: w.milan, cause: []string{"capacity used here: ", "(ApprovalRequired; "}, only: "approve",
 		runbook: "LiqodOfferWaiting", command: "liqod offer approve NAME -n TENANT",
 	})
 	within(t, quickly, "the consumer's people are asked", offerIs(w.rome, "milan", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
@@ -529,7 +529,7 @@ func TestNegotiationByHand(t *testing.T) {
 		return err
 	}()))
 	w.mendsPeering(t, faultCase{
-		name: "NotAccepted", cause: []string{"capacity used there: milan: ", "(OfferNotUsed, "}, only: "approve",
+		name: "NotAccepted", cause: []string{"capacity used there: milan: ", "(OfferNotUsed; "}, only: "approve",
 		runbook: "LiqodOfferWaiting", command: "liqod offer approve NAME -n TENANT",
 	})
 	within(t, quickly, "no more than the limit", gives(w.rome, w.milan, "milan", "8"))
