@@ -32,11 +32,9 @@ type releaseOptions struct {
 // target is an operating system and an architecture, as Go names them.
 type target struct{ os, arch string }
 
-// releaseTargets are the platforms of a release. The roles run on Linux only; the commands
-// of people run on both.
-func releaseTargets() []target {
-	return []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
-}
+// releaseTargets are the platforms of a release. The program builds for Linux only: it has the
+// roles that change networks.
+func releaseTargets() []target { return []target{{"linux", "amd64"}, {"linux", "arm64"}} }
 
 // runRelease writes the files of a release: static binaries, an archive with the images of
 // all Linux architectures, the chart with the digest of that image, an SBOM for each
