@@ -84,7 +84,11 @@ func makeRelease(ctx context.Context, o releaseOptions, log io.Writer) error {
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
 		return fmt.Errorf("making the directory of %s: %w", o.out, err)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(o.out), ".release-")
+	beside, err := filepath.Abs(filepath.Dir(o.out)) // the build runs in another directory
+	if err != nil {
+		return fmt.Errorf("finding the directory of %s: %w", o.out, err)
+	}
+	tmp, err := os.MkdirTemp(beside, ".release-")
 	if err != nil {
 		return fmt.Errorf("making a directory for the release: %w", err)
 	}

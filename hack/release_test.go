@@ -108,7 +108,11 @@ func gitIn(t *testing.T, dir string, args ...string) {
 // releaseOf makes a release for this machine only, and returns its files.
 func releaseOf(t *testing.T, repo string) map[string]string {
 	t.Helper()
-	o, err := parseRelease([]string{"-dir", repo, "-version", "0.1.0", "-out", filepath.Join(t.TempDir(), "dist")}, io.Discard)
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	out, err := filepath.Rel(here, filepath.Join(t.TempDir(), "dist")) // relative, as make has it
+	require.NoError(t, err)
+	o, err := parseRelease([]string{"-dir", repo, "-version", "0.1.0", "-out", out}, io.Discard)
 	require.NoError(t, err)
 	o.targets = []target{{runtime.GOOS, runtime.GOARCH}}
 	require.NoError(t, makeRelease(t.Context(), o, io.Discard))
