@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -24,17 +23,10 @@ type imageOptions struct {
 // of its packages and values of the chart. It returns the exit code.
 func runImage(ctx context.Context, args []string) int {
 	opts, err := parseImage(args, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err == nil {
 		err = makeImage(ctx, opts, os.Stdout)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "image:", err)
-		return 1
-	}
-	return 0
+	return exitCode("image", err)
 }
 
 func parseImage(args []string, stderr io.Writer) (imageOptions, error) {
@@ -139,11 +131,8 @@ func liqodImage(o imageOptions) image.Image {
 }
 
 func gitVersion(ctx context.Context, dir string) string {
-	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--tags", "--always", "--dirty").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
+	version, _ := git(ctx, dir, "describe", "--tags", "--always", "--dirty") // none without git or a repository
+	return version
 }
 
 // tag makes a version fit for an image tag, in which + is not allowed. It has the form of the chart's version, 0.1.0.

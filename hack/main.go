@@ -6,6 +6,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -28,6 +30,16 @@ func main() {
 	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// exitCode returns the exit code of a command, after it has printed the error. A request for
+// help is none.
+func exitCode(command string, err error) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", command, err)
+	return 1
 }
 
 // run runs one command and returns the exit code.

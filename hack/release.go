@@ -26,15 +26,10 @@ var versionForm = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(
 
 type releaseOptions struct {
 	dir, out, version, repository string
-	targets                       []target
+	// architectures, as Go names them. The program builds for Linux only: it has the roles that
+	// change networks.
+	architectures []string
 }
-
-// target is an operating system and an architecture, as Go names them.
-type target struct{ os, arch string }
-
-// releaseTargets are the platforms of a release. The program builds for Linux only: it has the
-// roles that change networks.
-func releaseTargets() []target { return []target{{"linux", "amd64"}, {"linux", "arm64"}} }
 
 // runRelease writes the files of a release: static binaries, an archive with the images of
 // all Linux architectures, the chart with the digest of that image, an SBOM for each
@@ -42,21 +37,14 @@ func releaseTargets() []target { return []target{{"linux", "amd64"}, {"linux", "
 // exit code.
 func runRelease(ctx context.Context, args []string) int {
 	opts, err := parseRelease(args, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err == nil {
 		err = makeRelease(ctx, opts, os.Stdout)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		return 1
-	}
-	return 0
+	return exitCode("release", err)
 }
 
 func parseRelease(args []string, stderr io.Writer) (releaseOptions, error) {
-	o := releaseOptions{targets: releaseTargets()}
+	o := releaseOptions{architectures: []string{"amd64", "arm64"}}
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&o.dir, "dir", ".", "root of the repository")
@@ -186,15 +174,13 @@ func writeRelease(ctx context.Context, o releaseOptions, source, out string) err
 	var images []image.Image
 	var programs []string
 	name := o.repository + ":" + o.version
-	for _, t := range o.targets {
-		binary := filepath.Join(out, fmt.Sprintf("liqod_%s_%s_%s", o.version, t.os, t.arch))
-		if err := image.Build(ctx, image.BuildOptions{Dir: source, Out: binary, OS: t.os, Arch: t.arch}); err != nil {
+	for _, arch := range o.architectures {
+		binary := filepath.Join(out, fmt.Sprintf("liqod_%s_linux_%s", o.version, arch))
+		if err := image.Build(ctx, image.BuildOptions{Dir: source, Out: binary, OS: "linux", Arch: arch}); err != nil {
 			return err
 		}
-		if t.os == "linux" {
-			images = append(images, liqodImage(imageOptions{binary: binary, name: name, version: o.version, arch: t.arch}))
-			programs = append(programs, binary)
-		}
+		images = append(images, liqodImage(imageOptions{binary: binary, name: name, version: o.version, arch: arch}))
+		programs = append(programs, binary)
 	}
 	var digest string
 	err := replace(filepath.Join(out, "liqod-image_"+o.version+".tar"), func(w io.Writer) (err error) {

@@ -114,7 +114,7 @@ func releaseOf(t *testing.T, repo string) map[string]string {
 	require.NoError(t, err)
 	o, err := parseRelease([]string{"-dir", repo, "-version", "0.1.0", "-out", out}, io.Discard)
 	require.NoError(t, err)
-	o.targets = []target{{runtime.GOOS, runtime.GOARCH}}
+	o.architectures = []string{runtime.GOARCH}
 	require.NoError(t, makeRelease(t.Context(), o, io.Discard))
 	files := map[string]string{}
 	entries, err := os.ReadDir(o.out)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,17 +16,10 @@ func runRights(_ context.Context, args []string) int {
 	fs := flag.NewFlagSet("rights", flag.ContinueOnError)
 	to := fs.String("to", "docs/rights.md", "file to write")
 	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err == nil {
 		err = writeRights(os.Stdin, *to)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "rights:", err)
-		return 1
-	}
-	return 0
+	return exitCode("rights", err)
 }
 
 func writeRights(manifests io.Reader, to string) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,17 +28,10 @@ func runValues(_ context.Context, args []string) int {
 	fs := flag.NewFlagSet("values", flag.ContinueOnError)
 	root := fs.String("root", ".", "folder of the repository")
 	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
 	if err == nil {
 		err = writeDescriptions(*root)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "values:", err)
-		return 1
-	}
-	return 0
+	return exitCode("values", err)
 }
 
 func writeDescriptions(root string) error {
