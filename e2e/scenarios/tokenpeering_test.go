@@ -411,8 +411,8 @@ func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
 	w.leave(t, before)
 }
 
-// testTokenRevoked: milan takes the rights of rome back. Rome takes milan for lost, says who did
-// it, and goes on with a new identity.
+// testTokenRevoked: milan takes the rights of rome back. Rome treats milan as lost, names milan's
+// act as the cause, and goes on with a new identity.
 func testTokenRevoked(t *testing.T, w *world, before map[*site.Site][]string) {
 	w.join(t, "--token", w.token(t))
 	w.runs(t, "kept")

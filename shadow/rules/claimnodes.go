@@ -9,8 +9,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// volumeProvisionerAnnotation names who has made a volume, and the other two who is to make the
-// volume of a claim.
+// volumeProvisionerAnnotation names the provisioner that has made a volume, and the other two the
+// provisioner that has to make the volume of a claim.
 const (
 	volumeProvisionerAnnotation    = "pv.kubernetes.io/provisioned-by"
 	claimProvisionerAnnotation     = "volume.kubernetes.io/storage-provisioner"

@@ -1,6 +1,6 @@
 // Command helmrender prints what Helm would install from a chart: its CRDs and
 // its manifests, in Helm's install order. It links Helm's template engine only,
-// not its command, which takes minutes to build. Hooks are left out unless they are asked for.
+// not its command, which takes minutes to build. Without --hooks it leaves hooks out.
 package main
 
 import (
