@@ -66,14 +66,15 @@ type dashboard struct {
 var (
 	selector = regexp.MustCompile(`\b(liqod_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`([a-zA-Z_]+)\s*(?:=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"`)
-	grouping = regexp.MustCompile(`\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
+	grouping = regexp.MustCompile(`\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]+)\)`)
 	labelOf  = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 	legendOf = regexp.MustCompile(`\{\{\s*([a-z_]+)\s*\}\}`)
-	variable = regexp.MustCompile(`^label_values\((liqod_[a-z_]+), ([a-z_]+)\)$`)
+	variable = regexp.MustCompile(`^label_values\((liqod_[a-z_]+)(?:\{cluster=~"\$cluster"\})?, ([a-z_]+)\)$`)
 )
 
-// targetLabels are those that a monitor adds to each metric of a pod.
-var targetLabels = []string{"namespace", "pod"}
+// targetLabels are those that a monitor adds to each metric of a pod, and the one that a Prometheus
+// of several clusters has of each.
+var targetLabels = []string{"namespace", "pod", "cluster"}
 
 // checkExpr returns what an expression refers to and does not exist. visible are the labels of
 // its result: those of its groupings, or else those of its metrics.
@@ -187,7 +188,7 @@ func TestDashboards(t *testing.T) {
 			}
 			match := variable.FindStringSubmatch(v.Query)
 			require.NotNil(t, match, "%s: %s", path, v.Query)
-			require.Contains(t, all[match[1]].labels, match[2], "%s: %s", path, v.Query)
+			require.Contains(t, slices.Concat(all[match[1]].labels, targetLabels), match[2], "%s: %s", path, v.Query)
 		}
 		taken := map[[2]int]string{}
 		for _, p := range d.Panels {

@@ -262,7 +262,7 @@ func TestPanels(t *testing.T) {
 }
 
 var (
-	variable = regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`)
+	variable = regexp.MustCompile(`^label_values\((\w+(?:\{.*\})?), (\w+)\)$`)
 	named    = regexp.MustCompile(`\$\w+`)
 )
 
