@@ -141,7 +141,7 @@ func (d *demo) startClusters(ctx context.Context) (err error) {
 		return err
 	})
 	group.Go(func() error { return d.build(starting) })
-	group.Go(func() error { return d.addKubectl(starting) })
+	group.Go(func() error { return d.addKubectl() })
 	return group.Wait()
 }
 
@@ -164,12 +164,8 @@ func (d *demo) build(ctx context.Context) (err error) {
 }
 
 // addKubectl puts kubectl beside liqod, for people.
-func (d *demo) addKubectl(ctx context.Context) error {
-	kubectl, err := d.lab.BuildKubectl(ctx)
-	if err != nil {
-		return err
-	}
-	if err := os.Symlink(kubectl, filepath.Join(d.lab.Dir(), "kubectl")); err != nil {
+func (d *demo) addKubectl() error {
+	if err := os.Symlink(d.lab.Kubelab(), filepath.Join(d.lab.Dir(), "kubectl")); err != nil {
 		return fmt.Errorf("putting kubectl beside liqod: %w", err)
 	}
 	return nil

@@ -56,8 +56,6 @@ func TestApplication(t *testing.T) {
 	})
 	network.peer(t)
 	w := storeWorld(network)
-	_, err := w.rome.KubectlCommand(t.Context())
-	require.NoError(t, err)
 	w.offload(t, storeNamespace, offloadingv1beta1.NamespaceOffloadingSpec{
 		// Full names of Services, which have the namespace in them, are right in both clusters then.
 		NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName, PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote,

@@ -204,9 +204,7 @@ func (w *world) other(s *site.Site) *site.Site {
 func (w *world) shell(t *testing.T, at *site.Site, line, editor string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	kubectl, err := w.sites.Lab.BuildKubectl(t.Context())
-	require.NoError(t, err)
-	for name, path := range map[string]string{"kubectl": kubectl, "liqod": w.sites.Command(t.Context()).Path} {
+	for name, path := range map[string]string{"kubectl": w.sites.Lab.Kubelab(), "liqod": w.sites.Command(t.Context()).Path} {
 		require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
 	}
 	script := filepath.Join(dir, "editor")

@@ -165,13 +165,11 @@ func (h *heard) Write(p []byte) (int, error) {
 // fullTop measures with the metrics-server of both clusters.
 func fullTop(t *testing.T, w *fullWorld) {
 	ctx := t.Context()
-	_, err := w.rome.KubectlCommand(ctx)
-	require.NoError(t, err)
 	w.offload(t, "top", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
 	spec := testSpec(1, "burn", "0.3")
 	spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
 	labels := map[string]string{"app": "burner"}
-	_, err = w.rome.Client().AppsV1().Deployments("top").Create(ctx, &appsv1.Deployment{
+	_, err := w.rome.Client().AppsV1().Deployments("top").Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "burner"},
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}},

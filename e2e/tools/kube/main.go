@@ -1,18 +1,22 @@
 // Command kubelab is the Kubernetes of the lab in one binary: etcd, the control
 // plane, the node components and the simulated nodes, chosen by the first argument.
-// One binary is linked once, and its processes share their pages.
+// It is kubectl under the name kubectl. One binary is linked once, and its processes
+// share their pages.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -26,6 +30,10 @@ import (
 const components = "etcd, apiserver, kcm, scheduler, kubelet, proxy or kwok"
 
 func main() {
+	if filepath.Base(os.Args[0]) == "kubectl" {
+		util.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()))
+		return
+	}
 	if len(os.Args) < 2 {
 		fmt.Fprintln(os.Stderr, "usage: kubelab COMPONENT [flags]; COMPONENT is "+components)
 		os.Exit(2)
