@@ -166,6 +166,7 @@ func TestChart(t *testing.T) {
 	t.Run("standby gateways", func(t *testing.T) { chartStandby(t, c, plain) })
 	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
+	t.Run("discovery", func(t *testing.T) { chartDiscovery(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
 	t.Run("webhook-rights", func(t *testing.T) { chartWebhookRights(t, plain) })
@@ -182,6 +183,45 @@ func TestChart(t *testing.T) {
 	t.Run("uninstall", func(t *testing.T) { chartUninstall(t, c) })
 	t.Run("metadata of peers", func(t *testing.T) { chartPeerMetadata(t, plain) })
 	t.Run("trust in peers", func(t *testing.T) { chartTrust(t, c, plain) })
+}
+
+// chartDiscovery checks that the chart can run the controller in the networks of nodes, where it looks for clusters, with ports of
+// its own and without further rights.
+func chartDiscovery(t *testing.T, c chart) {
+	on := func(more values) values {
+		manager := values{"hostNetwork": true}
+		maps.Copy(manager, more)
+		return values{
+			"controllerManager": manager,
+			"config":            values{"discovery": values{"multicast": values{"interfaces": []string{"eth0"}, "url": "https://192.0.2.10:8443"}}},
+		}
+	}
+	objects := c.mustRender(t, on(nil))
+	config, err := c.config(t, "--config="+configMap(t, objects))
+	require.NoError(t, err)
+	require.Equal(t, "[eth0]", config["discovery.multicast.interfaces"])
+	require.Equal(t, "https://192.0.2.10:8443", config["discovery.multicast.url"])
+	for _, obj := range objects.ofKind("Deployment") {
+		var d appsv1.Deployment
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, obj.Object), &d))
+		spec, container := d.Spec.Template.Spec, d.Spec.Template.Spec.Containers[0]
+		require.Equal(t, d.Name == "liqod-controller", spec.HostNetwork, d.Name)
+		if !spec.HostNetwork {
+			continue
+		}
+		require.Equal(t, corev1.DNSClusterFirstWithHostNet, spec.DNSPolicy)
+		require.Contains(t, container.Args, "--server.address=:6094")
+		require.Equal(t, map[string]int32{"health": 6094, "auth": 8443}, map[string]int32{
+			container.Ports[0].Name: container.Ports[0].ContainerPort, container.Ports[1].Name: container.Ports[1].ContainerPort,
+		})
+		require.Equal(t, "0", d.Spec.Strategy.RollingUpdate.MaxSurge.String(), "a second pod would find the ports taken")
+		require.True(t, *spec.SecurityContext.RunAsNonRoot)
+		require.Empty(t, container.SecurityContext.Capabilities.Add)
+	}
+	for port, says := range map[int]string{8443: "8443 is authentication.port", 6093: "6093 is networking.route.healthPort"} {
+		_, err := c.render(t, on(values{"healthPort": port}))
+		require.ErrorContains(t, err, "controllerManager.healthPort is not accepted: "+says)
+	}
 }
 
 // chartMonitoring checks what is installed for Prometheus and Grafana; and that it is refused

@@ -217,7 +217,8 @@ spec:
       app.kubernetes.io/component: {{ .role }}
 {{- end }}
 
-{{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports; priority may be missing. */ -}}
+{{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports; priority may be missing, and host: the
+port for health of pods in the network of their nodes. */ -}}
 {{- define "liqod.deployment" -}}
 {{- $root := .root -}}
 apiVersion: apps/v1
@@ -237,7 +238,11 @@ spec:
       app.kubernetes.io/component: {{ .role }}
   strategy:
     type: RollingUpdate
+    {{- if .host }}
+    rollingUpdate: {maxSurge: 0, maxUnavailable: 1} # a node has room for one pod with its ports
+    {{- else }}
     rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+    {{- end }}
   template:
     metadata:
       labels:
@@ -253,6 +258,10 @@ spec:
         {{- end }}
     spec:
       serviceAccountName: liqod-{{ .role }}
+      {{- if .host }}
+      hostNetwork: true
+      dnsPolicy: ClusterFirstWithHostNet
+      {{- end }}
       # Services whose names begin with liqod would become LIQOD_* variables.
       enableServiceLinks: false
       {{- with $root.Values.image.pullSecrets }}
@@ -292,6 +301,9 @@ spec:
           args:
             - --role={{ .role }}
             - --config=/etc/liqod/config.yaml
+            {{- with .host }}
+            - --server.address=:{{ . }}
+            {{- end }}
             {{- range .args }}
             - {{ . | quote }}
             {{- end }}
@@ -301,7 +313,7 @@ spec:
             - name: POD_NAMESPACE
               valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
           ports:
-            - {name: health, containerPort: 8080, protocol: TCP}
+            - {name: health, containerPort: {{ .host | default 8080 }}, protocol: TCP}
             {{- range .ports }}
             - {name: {{ .name }}, containerPort: {{ .port }}, protocol: TCP}
             {{- end }}
