@@ -179,7 +179,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 	}
 	e.finish(ctx, ask)
 	e.tellLeftOut(ctx, ask)
-	e.back(ctx, ask, req.Back)
+	e.back(ctx, ask.ID, grant.User, req.Back)
 	return e.complete(ctx, grant, self)
 }
 

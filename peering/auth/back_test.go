@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"testing"
@@ -207,4 +208,73 @@ func TestKeepBack(t *testing.T) {
 	_, err = core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}, Data: map[string][]byte{"token": []byte("x")}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.ErrorIs(t, k.KeepBack(t.Context(), fc, "third"), ErrWritten)
+}
+
+// TestBackWithARenewal: a token that comes with a renewal is judged as one that comes with an enrolment,
+// and never makes the renewal fail.
+func TestBackWithARenewal(t *testing.T) {
+	t.Parallel()
+	good := func(t *testing.T) string { return ofRome(t, "https://rome:8443", rome) }
+	wants := func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes }
+	for name, tc := range map[string]struct {
+		change func(*corev1beta1.ForeignCluster)
+		sent   func(*testing.T) string
+		taken  bool
+		told   bool
+		status int
+	}{
+		"wanted":            {change: wants, sent: good, taken: true},
+		"not wanted":        {change: func(*corev1beta1.ForeignCluster) {}, sent: good},
+		"refused by people": {change: func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo }, sent: good},
+		"people gave a token": {change: func(fc *corev1beta1.ForeignCluster) {
+			wants(fc)
+			fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
+		}, sent: good},
+		"of another cluster": {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome:8443", "paris") }},
+		"metadata service":   {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://169.254.169.254", rome) }},
+		"revoked": {change: func(fc *corev1beta1.ForeignCluster) {
+			wants(fc)
+			fc.Spec.UserName = ""
+		}, sent: good, status: http.StatusUnauthorized},
+		"not let in": {change: func(fc *corev1beta1.ForeignCluster) {
+			wants(fc)
+			fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo
+		}, sent: good, status: http.StatusForbidden},
+	} {
+		for _, kind := range []string{"certificate", "token"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, func(c *Config) {
+					if kind == "token" {
+						c.Identity = IdentityToken
+					}
+				})
+				c := newClient(t, rome, romeUID)
+				g := w.enrolled(c)
+				tc.change(w.peers[rome])
+				ref := w.peers[rome].Spec.TokenSecretRef
+				back := tc.sent(t)
+				req, cert := trust.RenewRequest{ClusterID: rome}, (*tls.Certificate)(nil)
+				if kind == "certificate" {
+					req, cert = renewal(t, rome, g.User, newKey(t)), c.pair(t, g)
+				}
+				req.Back = &trust.Invitation{Token: back}
+				status := tc.status
+				if status == 0 {
+					status = http.StatusOK
+				}
+				a := w.renew(req, cert, g.Token)
+				require.Equal(t, status, a.status, a.Refusal)
+				if tc.taken {
+					require.Equal(t, map[string]string{rome: back}, w.backs)
+					require.Equal(t, &corev1beta1.SecretReference{Name: "peer-rome-back"}, w.peers[rome].Spec.TokenSecretRef)
+					require.NotEmpty(t, w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation], "the controller is woken up")
+				} else {
+					require.Empty(t, w.backs)
+					require.Equal(t, ref, w.peers[rome].Spec.TokenSecretRef)
+				}
+				require.Equal(t, tc.told, len(w.events) > 0)
+			})
+		}
+	}
 }

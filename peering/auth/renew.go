@@ -69,6 +69,7 @@ func (e *Endpoint) renew(ctx context.Context, req trust.RenewRequest, p proof, u
 	if err != nil {
 		return trust.Grant{}, err
 	}
+	e.back(ctx, fc.Name, user, req.Back)
 	return e.complete(ctx, grant, self)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,13 +47,27 @@ type sentBack struct {
 	again time.Time
 }
 
+// invites reports whether a peer is offered an identity in this cluster, and has none.
+func (j *Join) invites(fc *corev1beta1.ForeignCluster) bool {
+	return j.cfg.Back.URL != "" && fc.Spec.UserName == "" && j.cfg.Back.Offered(fc)
+}
+
+// agreement identifies the ForeignCluster's spec by which a peer is offered an identity in this
+// cluster; empty: it is not.
+func (j *Join) agreement(fc *corev1beta1.ForeignCluster) string {
+	if !j.invites(fc) {
+		return ""
+	}
+	return strconv.FormatInt(fc.Generation, 10)
+}
+
 // invite returns the token for an identity in this cluster that is sent along with an
-// enrolment. It returns nil if none is offered or the peer already has one. The token is
-// derived from the key of the enrolment, so a repeated request sends the same token. A
-// token that cannot be created does not prevent the enrolment; an error means that a retry
+// enrolment or a renewal. It returns nil if none is offered or the peer already has one. The token is
+// derived from the key of the request, so a repeated request sends the same token. A
+// token that cannot be created does not prevent the request; an error means that a retry
 // may succeed.
 func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPEM []byte) (*trust.Invitation, error) {
-	if j.cfg.Back.URL == "" || fc.Spec.UserName != "" || !j.cfg.Back.Offered(fc) {
+	if !j.invites(fc) {
 		return nil, nil
 	}
 	peer := fc.Spec.ClusterID

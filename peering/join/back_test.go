@@ -75,7 +75,8 @@ func TestBackIsSent(t *testing.T) {
 	require.Equal(t, r.clock.Now().Add(15*time.Minute).UTC(), r.matches().Expiration)
 	require.Equal(t, "milan", r.sentSecret().OwnerReferences[0].Name)
 
-	// After its expiry, any process deletes it.
+	// The peer uses it. After its expiry, any process deletes it.
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "liqo.io:peer:milan:1" })
 	r.restart()
 	_ = r.sync()
 	require.NotNil(t, r.sentSecret())
@@ -216,4 +217,70 @@ func TestBackAwaitsTheCertificate(t *testing.T) {
 	require.NoError(t, err)
 	r.enrolled()
 	r.matches()
+}
+
+// TestBackIsSentLater: a peer that already serves this cluster is sent one token as soon as it is offered
+// an identity here, with a renewal, also by a restarted process; and then with each renewal that is due
+// while it has none.
+func TestBackIsSentLater(t *testing.T) {
+	t.Parallel()
+	for name, asToken := range map[string]bool{"certificate": false, "token": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newOffering(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto })
+			r.peer.set(func() { r.peer.asToken = asToken })
+			r.enrolled()
+			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.ClusterName = "Milano" })
+			_ = r.sync()
+			require.Zero(t, r.peer.count(trust.RenewPath), "without an offer nothing is renewed early")
+
+			r.change(offering)
+			_ = r.sync()
+			require.Contains(t, r.says(), "True Enrolled")
+			first := r.matches()
+			for range 3 {
+				r.restart()
+				_ = r.sync()
+			}
+			require.Equal(t, 1, r.peer.count(trust.RenewPath))
+			require.Len(t, r.peer.backs, 1)
+
+			r.pass(lifetime * 3 / 4)
+			_ = r.sync()
+			require.Equal(t, 2, r.peer.count(trust.RenewPath))
+			require.NotEqual(t, first.Hash, r.matches().Hash)
+			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "liqo.io:peer:milan:1" })
+			r.pass(lifetime * 3 / 4)
+			_ = r.sync()
+			require.Equal(t, 3, r.peer.count(trust.RenewPath))
+			require.Len(t, r.peer.backs, 2, "it has an identity now")
+			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+		})
+	}
+}
+
+// TestBackLaterNeverCostsTheIdentity: while there can be no token, an early renewal waits, and one that
+// is due does not.
+func TestBackLaterNeverCostsTheIdentity(t *testing.T) {
+	t.Parallel()
+	r := newOffering(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto })
+	r.enrolled()
+	secrets := r.core.CoreV1().Secrets("liqod")
+	certificates, err := secrets.Get(t.Context(), "liqod-auth-certs", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, secrets.Delete(t.Context(), "liqod-auth-certs", metav1.DeleteOptions{}))
+	r.change(offering)
+	require.ErrorContains(t, r.sync(), "secret liqod/liqod-auth-certs with the certificate of the authentication is missing")
+	require.Zero(t, r.peer.count(trust.RenewPath))
+	r.pass(lifetime * 3 / 4)
+	_ = r.sync()
+	require.Equal(t, 1, r.peer.count(trust.RenewPath))
+	require.ErrorContains(t, r.sync(), "is missing", "it goes on waiting with the renewed identity")
+	require.Equal(t, 1, r.peer.count(trust.RenewPath))
+	require.Empty(t, r.peer.backs)
+	_, err = secrets.Create(t.Context(), certificates, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_ = r.sync()
+	r.matches()
+	require.Contains(t, r.says(), "True Enrolled")
 }

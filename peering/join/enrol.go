@@ -110,7 +110,7 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		}
 		return j.failed(a, says(metav1.ConditionFalse, reason, "%s %s", message, in.token.Mark()), slow, false), nil
 	}
-	got.token = digest(in.text)
+	got.token, got.agreed = digest(in.text), j.agreement(fc)
 	return j.finish(ctx, fc, have, got)
 }
 
@@ -152,7 +152,8 @@ func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in 
 }
 
 // renew requests new credentials of the same identity for a new key. The old credentials
-// stay in use until the new ones are stored. token is the digest of the current token.
+// stay in use until the new ones are stored. token is the digest of the current token. A peer that is
+// offered an identity in this cluster, and has none, is sent a token along.
 func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, token string) (standing, error) {
 	id := fc.Spec.ClusterID
 	a := attempt{renewing(id), digest(have.grant.User, have.issued.String(), fmt.Sprint(fc.Generation), token)}
@@ -162,9 +163,19 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		}
 		return p.said, nil
 	}
-	got, err := j.askRenew(ctx, fc, have)
+	key, err := trust.NewKey()
+	if err != nil {
+		return standing{}, err
+	}
+	back, missed := j.invite(ctx, fc, key)
+	if missed != nil && j.cfg.Clock.Now().Before(have.renewal(j.cfg.RenewAt)) {
+		return standing{}, missed // there is time to wait for the token
+	}
+	got, err := j.askRenew(ctx, fc, have, key, back)
 	if err == nil {
-		got.token = token
+		if got.token = token; missed == nil {
+			got.agreed = j.agreement(fc)
+		}
 		return j.finish(ctx, fc, have, got)
 	}
 	if ctx.Err() != nil {
@@ -185,9 +196,9 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	return said, nil
 }
 
-func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (granted, error) {
+func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, newKey []byte, back *trust.Invitation) (granted, error) {
 	to := target{ca: fc.Spec.AuthCA, pins: pins(have.authCA), proxy: fc.Spec.APIServer.ProxyURL}
-	ask := trust.RenewRequest{ClusterID: j.cfg.ClusterID, Version: j.cfg.Version}
+	ask := trust.RenewRequest{ClusterID: j.cfg.ClusterID, Version: j.cfg.Version, Back: back}
 	by := proof{token: have.grant.Token}
 	got := granted{authURL: have.authURL, authCA: have.authCA}
 	if have.grant.Certificate != "" {
@@ -195,11 +206,8 @@ func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, hav
 		if err != nil {
 			return granted{}, fmt.Errorf("the stored certificate: %w", err)
 		}
-		by.certificate = &pair
-		if got.key, err = trust.NewKey(); err != nil {
-			return granted{}, err
-		}
-		key, err := trust.ParseKey(got.key)
+		by.certificate, got.key = &pair, newKey
+		key, err := trust.ParseKey(newKey)
 		if err != nil {
 			return granted{}, err
 		}

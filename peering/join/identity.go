@@ -26,10 +26,12 @@ const (
 )
 
 // Annotations of a Secret with an identity: the time at which it was granted, by this
-// cluster's clock, and the digest of the token at that time.
+// cluster's clock, and at that time the digest of the token, and the agreement by which a token was
+// sent in return.
 const (
 	issuedAnnotation = "liqo.io/issued-at"
 	tokenAnnotation  = "liqo.io/token-digest"
+	agreedAnnotation = "liqo.io/token-sent-for"
 )
 
 // identity is this cluster's identity in a peer, as stored in a Secret. Nil means none.
@@ -41,6 +43,7 @@ type identity struct {
 	key      []byte
 	issued   time.Time
 	token    string // digest of the token at the time of the grant
+	agreed   string // result of agreement at the time of the grant
 	// next is the key of an enrolment in progress.
 	next            []byte
 	authURL, authCA string
@@ -74,7 +77,8 @@ func parse(secret *corev1.Secret) *identity {
 	if err != nil || json.Unmarshal(secret.Data[grantKey], &grant) != nil {
 		return i
 	}
-	i.grant, i.key, i.issued, i.token = grant, secret.Data[keyKey], issued, secret.Annotations[tokenAnnotation]
+	i.grant, i.key, i.issued = grant, secret.Data[keyKey], issued
+	i.token, i.agreed = secret.Annotations[tokenAnnotation], secret.Annotations[agreedAnnotation]
 	return i
 }
 
@@ -134,7 +138,7 @@ type granted struct {
 	key             []byte
 	authURL, authCA string
 	issued          time.Time
-	token           string
+	token, agreed   string
 }
 
 // store writes an identity in a single update, which replaces the former one.
@@ -155,6 +159,7 @@ func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		next.Annotations = map[string]string{}
 	}
 	next.Annotations[issuedAnnotation], next.Annotations[tokenAnnotation] = got.issued.UTC().Format(time.RFC3339), got.token
+	next.Annotations[agreedAnnotation] = got.agreed
 	delete(next.Data, nextKey)
 	for key, value := range map[string][]byte{
 		grantKey: text, keyKey: got.key, authURLKey: []byte(got.authURL), authCAKey: []byte(got.authCA), corev1beta1.KubeconfigSecretKey: kubeconfig,

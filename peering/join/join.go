@@ -253,11 +253,14 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 	if err := j.hold(ctx, fc); err != nil { // the identity may date from an earlier ForeignCluster of this peer
 		return standing{}, err
 	}
-	if token, err := j.another(ctx, fc, have); token != "" || err != nil {
-		if err != nil {
-			return standing{}, err
-		}
+	token, err := j.another(ctx, fc, have)
+	switch agreed := j.agreement(fc); {
+	case err != nil:
+		return standing{}, err
+	case token != "":
 		return j.renew(ctx, fc, have, token)
+	case agreed != "" && agreed != have.agreed:
+		return j.renew(ctx, fc, have, have.token)
 	}
 	return j.keep(ctx, fc, have)
 }

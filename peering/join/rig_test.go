@@ -145,6 +145,9 @@ func (p *provider) answer(r *http.Request) (*trust.Grant, *trust.Refusal) {
 		if json.NewDecoder(r.Body).Decode(&ask) != nil {
 			return no("broken")
 		}
+		if ask.Back != nil {
+			p.backs = append(p.backs, ask.Back.Token)
+		}
 		if p.asToken {
 			if !p.users[r.Header.Get("Authorization")] {
 				return no("the token is not known")

@@ -14,11 +14,11 @@ import (
 func BackID(peer string) string { return "back-" + peer }
 
 // ReceivedName returns the name of the Secret of the token that a peer sent with its
-// enrolment.
+// enrolment or a renewal.
 func ReceivedName(peer string) string { return "peer-" + peer + "-back" }
 
-// BackToken returns the token that is sent to a peer with an enrolment there. It is derived
-// from the private key of that enrolment (PEM) by HKDF (RFC 5869). A repeated request
+// BackToken returns the token that is sent to a peer with an enrolment or a renewal there. It is derived
+// from the new private key of that request (PEM) by HKDF (RFC 5869). A repeated request
 // therefore sends the same token, and only its hash has to be stored. The token does not
 // reveal the key.
 func BackToken(keyPEM []byte, authURL, clusterID, ca, peer string) (Token, error) {
@@ -30,7 +30,7 @@ func BackToken(keyPEM []byte, authURL, clusterID, ca, peer string) (Token, error
 	return t, t.check()
 }
 
-// ReadBack parses the token that a peer sent with its enrolment. It returns an error if the
+// ReadBack parses the token that a peer sent with its enrolment or a renewal. It returns an error if the
 // token is not one of that peer.
 func ReadBack(text, peer string) (Token, error) {
 	t, err := ParseToken(text)

@@ -61,6 +61,9 @@ type RenewRequest struct {
 	// empty if that identity is a token.
 	CSR     string `json:"csr,omitempty"`
 	Version string `json:"version,omitempty"`
+	// Back is as in EnrollRequest: it is sent again while the receiving cluster has no identity
+	// in the requesting one.
+	Back *Invitation `json:"back,omitempty"`
 }
 
 // LeaveRequest ends the enrolment of its sender.
