@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,6 +80,11 @@ type shownCluster struct {
 // Snapshot implements dashboard.Source.
 func (s *shownCluster) Snapshot(ctx context.Context) (*report.Snapshot, error) {
 	return s.c.read(ctx, s.to, s.namespace, true)
+}
+
+// Metrics implements dashboard.Source.
+func (s *shownCluster) Metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+	return s.to.kube.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, strconv.Itoa(report.HealthPort(pod)), "metrics", nil).DoRaw(ctx)
 }
 
 // mostEvents is how many events of a namespace are read.

@@ -142,7 +142,8 @@ func testStates(t *testing.T, b *tab) {
 		says         []string
 	}{
 		{"healthy", "Healthy", paint, []string{
-			"None was found.", "milan: 9 pods, 9 ready", "rome (here): 6 pods, 6 ready", "11", "Started container render"}},
+			"None was found.", "milan: 9 pods, 9 ready", "rome (here): 6 pods, 6 ready", "11", "Started container render", "bounded by 1 Quota"}},
+		{"providing", "Healthy", providing, []string{"Given to paris", "2 in trouble", "first render-0 ImagePullBackOff: container main: registry.paris.example.com/render:7: not found"}},
 		{"provider-down", "Unhealthy", providerDown, []string{
 			"milan: API server", "no answer within 1s", "API down", "network down", "milan: 9 pods, 0 ready", "turin: 3 pods, 3 ready"}},
 		{"gateway-down", "Unhealthy", gatewayDown, []string{
@@ -150,6 +151,7 @@ func testStates(t *testing.T, b *tab) {
 	} {
 		b.open(tc.world(t).cluster(t).served(t))
 		b.until(`document.title === "` + tc.health + `: rome – liqod"`)
+		b.until(`/^milan[.0-9]+ [kM]B.s[.0-9]+ [kM]B.s12ms2 %–$/.test(document.querySelector("#traffic tbody tr").textContent)`)
 		text := value[string](b, "document.body.textContent")
 		for _, words := range tc.says {
 			require.Contains(t, text, words)

@@ -2,6 +2,8 @@ package cmd
 
 import (
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -47,6 +51,11 @@ func paint(t *testing.T) *painted {
 	p.peer("paris", corev1beta1.RoleConsumer)
 	p.twin("milan", "lab", 4)
 	p.twin("paris", "render", 11)
+	p.given("milan", "4", "16Gi", "30")
+	p.given("paris", "6", "12Gi", "20")
+	p.tunnel("milan", "11ms")
+	p.tunnel("turin", "18ms")
+	p.tunnel("paris", "32ms")
 	p.namespace("shop", offloadingv1beta1.PodsLocalAndRemote, "milan", "turin")
 	p.pods("shop", "web", "milan", 9, "750m", "3Gi")
 	p.pods("shop", "cart", "turin", 3, "500m", "2Gi")
@@ -65,6 +74,7 @@ func paint(t *testing.T) *painted {
 func (p *painted) cluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{core: fake.NewClientset(p.core...), liqod: liqodfake.NewSimpleClientset(p.liqod...)}
+	c.measure()
 	discovery, ok := c.core.Discovery().(*fakediscovery.FakeDiscovery)
 	require.True(t, ok)
 	discovery.FakedServerVersion = &version.Info{GitVersion: "v1.36.3"}
@@ -104,7 +114,9 @@ func (p *painted) installation(t *testing.T) {
 					{Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{offloadingv1beta1.TypeVirtualNode}}}}}}}}}}},
 			Status: appsv1.DaemonSetStatus{NumberReady: 3, DesiredNumberScheduled: 3},
 		})
-	for _, role := range []string{report.Controller, report.Webhook, "gateway", "ipam"} {
+	p.core = append(p.core, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-5f7b9d4c8-q4l2m", Labels: map[string]string{
+		"app.kubernetes.io/name": "liqod", report.ComponentLabel: report.Gateway}}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	for _, role := range []string{report.Controller, report.Webhook, report.Gateway, "ipam"} {
 		p.core = append(p.core, deploymentOf("liqod", report.LeaseName(role), map[string]string{
 			"app.kubernetes.io/name": "liqod", "app.kubernetes.io/version": "0.1.0", report.ComponentLabel: role}))
 	}
@@ -185,6 +197,45 @@ func (p *painted) twin(peer, name string, pods int) {
 		pod := p.pod(twin, fmt.Sprintf("%s-%d", name, i), "rome-2", "500m", "1Gi")
 		pod.Labels = map[string]string{offloadingv1beta1.OriginLabel: peer, offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}
 	}
+}
+
+// given is the Quota of an offer to a peer.
+func (p *painted) given(peer, cpu, memory, pods string) {
+	p.liqod = append(p.liqod, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: peer}, Spec: offloadingv1beta1.QuotaSpec{
+		Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourcePods: resource.MustParse(pods)}}})
+}
+
+// tunnel is the Connection with a peer.
+func (p *painted) tunnel(peer, latency string) {
+	p.liqod = append(p.liqod, &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: peer}, Status: networkingv1beta1.ConnectionStatus{
+		Value: networkingv1beta1.Connected, Latency: &networkingv1beta1.Latency{Value: latency, Timestamp: p.ago(time.Hour)}}})
+}
+
+// measure lets a gateway have metrics: at each reading it has sent 3 MB more to each peer, and received 1 MB.
+// Half of the probes take 10 ms, and half 14 ms; one of 50 is lost.
+func (c *cluster) measure() {
+	var readings atomic.Int64
+	c.core.AddProxyReactor("pods", func(clienttesting.Action) (bool, rest.ResponseWrapper, error) {
+		var text strings.Builder
+		n := readings.Add(1)
+		for _, peer := range []string{"milan", "turin", "paris"} {
+			labels := fmt.Sprintf("peer=%q,gateway=\"a\"", peer)
+			fmt.Fprintf(&text, "liqod_tunnel_sent_bytes_total{%[1]s} %[2]d\nliqod_tunnel_received_bytes_total{%[1]s} %[3]d\n", labels, n*3_000_000, n*1_000_000)
+			fmt.Fprintf(&text, "liqod_tunnel_probe_sent_total{%[1]s,kind=\"request\"} %[2]d\nliqod_tunnel_probe_lost_total{%[1]s} %[3]d\n", labels, n*50, n)
+			fmt.Fprintf(&text, "liqod_tunnel_probe_rtt_seconds_sum{%[1]s} %[2]f\nliqod_tunnel_probe_rtt_seconds_count{%[1]s} %[3]d\n", labels, float64(n)*0.6, n*50)
+		}
+		text.WriteString("liqod_consumer_refused_total{consumer=\"paris\",reason=\"Quota\"} 7\n")
+		return true, answerOf(typed(text.String())), nil
+	})
+}
+
+// typed puts the types of metrics before their lines.
+func typed(lines string) string {
+	types := "# TYPE liqod_tunnel_probe_rtt_seconds histogram\n"
+	for _, name := range []string{"liqod_tunnel_sent_bytes_total", "liqod_tunnel_received_bytes_total", "liqod_tunnel_probe_sent_total", "liqod_tunnel_probe_lost_total", "liqod_consumer_refused_total"} {
+		types += "# TYPE " + name + " counter\n"
+	}
+	return types + lines
 }
 
 func (p *painted) namespace(name string, strategy offloadingv1beta1.PodOffloadingStrategy, peers ...string) {
@@ -289,6 +340,22 @@ func providerDown(t *testing.T) *painted {
 	})
 	p.notReady("NodeNotReady", "the virtual node is not ready", "milan")
 	p.event("default", "Node", "milan", "NodeNotReady", "Node milan status is now: NodeNotReady", "", corev1.EventTypeWarning, 94*time.Second, 1)
+	return p
+}
+
+// providing is the cluster while pods of a consumer are in trouble.
+func providing(t *testing.T) *painted {
+	t.Helper()
+	p := paint(t)
+	broken := 0
+	objects(p.core, func(pod *corev1.Pod) {
+		if pod.Namespace == "render-paris" && broken < 2 {
+			broken++
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: "registry.paris.example.com/render:7: not found"}}}}
+		}
+	})
 	return p
 }
 

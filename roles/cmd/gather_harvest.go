@@ -31,8 +31,6 @@ const (
 	readsAtOnce = 8
 	// mostLog is the limit of one log in bytes, mostState that of other outputs.
 	mostLog, mostState = 8 << 20, 8 << 20
-	// usualHealthPort is the port of /metrics unless the container has one named health.
-	usualHealthPort = 8080
 )
 
 // hostRoles are the roles that have state in the network of their host.
@@ -274,16 +272,9 @@ func (h *harvest) log(ctx context.Context, pod *corev1.Pod, name string, options
 
 // metrics adds what the health server of a pod says.
 func (h *harvest) metrics(ctx context.Context, pod *corev1.Pod) {
-	port := usualHealthPort
-	for _, c := range pod.Spec.Containers {
-		for _, p := range c.Ports {
-			if p.Name == "health" {
-				port = int(p.ContainerPort)
-			}
-		}
-	}
+	port := strconv.Itoa(report.HealthPort(pod))
 	for _, file := range []string{"metrics", "readyz", "livez"} {
-		text, err := h.to.kube.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, strconv.Itoa(port), file, nil).DoRaw(ctx)
+		text, err := h.to.kube.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, port, file, nil).DoRaw(ctx)
 		if len(text) > mostState {
 			text = text[:mostState]
 		}

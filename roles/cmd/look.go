@@ -289,6 +289,8 @@ func (r *reading) own(ctx context.Context) {
 	r.noteOwn(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
 	offers, err := r.to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, all)
 	r.noteOwn(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
+	quotas, err := r.to.liqo.OffloadingV1beta1().Quotas("").List(ctx, all)
+	r.noteOwn(report.ReadQuotas, err, func() { r.snap.Quotas = quotas.Items })
 	connections, err := r.to.liqo.NetworkingV1beta1().Connections("").List(ctx, all)
 	r.noteOwn(report.ReadNetworks, err, func() { r.snap.Connections = connections.Items })
 	networks, err := r.to.liqo.IPAMV1alpha1().Networks("").List(ctx, all)

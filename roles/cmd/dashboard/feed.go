@@ -13,6 +13,7 @@ type feed struct {
 	source  Source
 	every   time.Duration
 	timeout time.Duration
+	counted *reading // of the last state; only run uses it
 
 	mu       sync.Mutex
 	watchers int
@@ -37,6 +38,7 @@ func (f *feed) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.wanted:
+			f.counted = nil // of before the pause
 		}
 		for f.watched() && ctx.Err() == nil {
 			shown := f.read(ctx, last)
@@ -59,6 +61,7 @@ func (f *feed) read(ctx context.Context, last *View) *View {
 	p, err := take(ctx, f.source)
 	switch {
 	case err == nil:
+		p.before, f.counted = f.counted, p.counted
 		return view(p)
 	case last == nil:
 		return nothing(err)

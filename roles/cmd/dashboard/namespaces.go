@@ -77,12 +77,26 @@ func namespace(p *picture, from *report.Namespace, findings []report.Finding) Na
 		out.Unread = true
 		out.Level = report.Worse(out.Level, report.Unknown)
 	}
-	slices.SortStableFunc(out.Pods, func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(b.Level.Rank(), a.Level.Rank()), cmp.Compare(a.Name, b.Name))
-	})
+	worstPods(out.Pods)
 	if len(out.Pods) > shownPods {
 		out.More = len(out.Pods) - shownPods
 		out.Pods = out.Pods[:shownPods]
+	}
+	return out
+}
+
+// worstPods sorts pods, the worst first.
+func worstPods(pods []Pod) {
+	slices.SortStableFunc(pods, func(a, b Pod) int {
+		return cmp.Or(cmp.Compare(b.Level.Rank(), a.Level.Rank()), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// shownPod is a pod as the page lists it. One that has not ended and is not ready is at least a warning.
+func shownPod(pod report.Pod, place string) Pod {
+	out := Pod{Level: pod.Level, Name: Text(pod.Name), Place: Text(place), Node: Text(pod.Node), State: Text(pod.State), Why: Text(pod.Why)}
+	if !pod.Ready && !pod.Ended {
+		out.Level = report.Worse(pod.Level, report.Warning)
 	}
 	return out
 }
@@ -109,19 +123,15 @@ func namespaceLevel(from *report.Namespace, findings []report.Finding) report.Le
 // level of the namespace.
 func (n *Namespace) count(clusterID string, pod report.Pod) {
 	kind, name := placeOf(clusterID, pod)
-	shown := Pod{Level: pod.Level, Name: Text(pod.Name), Place: Text(name), Node: Text(pod.Node), State: Text(pod.State), Why: Text(pod.Why)}
 	if pod.Judged {
 		n.Level = report.Worse(n.Level, pod.Level)
 	}
-	unready := !pod.Ready && !pod.Ended
-	if unready {
-		shown.Level = report.Worse(pod.Level, report.Warning)
-	}
+	shown := shownPod(pod, name)
 	n.Pods = append(n.Pods, shown)
-	switch {
-	case pod.Level == report.Problem:
+	switch shown.Level {
+	case report.Problem:
 		n.Broken++
-	case unready || pod.Level == report.Warning:
+	case report.Warning:
 		n.Waiting++
 	}
 	if pod.Ended {

@@ -34,6 +34,9 @@ type Peer struct {
 	Checks     []Check `json:"checks"`
 	Offers     []Text  `json:"offers"`
 	Nodes      []Node  `json:"nodes"`
+	// Given is what its pods here request of what this cluster gives it, and Limit what bounds them.
+	Given []Bar `json:"given"`
+	Limit Text  `json:"limit"`
 }
 
 // Check is the result of one check of a peer.
@@ -51,7 +54,7 @@ type Node struct {
 	Bars    []Bar        `json:"bars"`
 }
 
-// Bar is how much of a resource is requested.
+// Bar is how much of a resource is requested. Capacity is empty if nothing bounds it.
 type Bar struct {
 	Resource Text `json:"resource"`
 	Used     Text `json:"used"`
@@ -63,6 +66,7 @@ func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	out := Peer{
 		ID: Text(from.ClusterID), Role: Text(from.Role), Health: from.Health, Message: Text(from.Message), Server: Text(from.APIServer),
 		Version: Text(from.Version), Refused: Text(from.Refused.String()), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []Text{}, Nodes: []Node{},
+		Given: bars(from.Given), Limit: Text(from.Limit),
 		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
 		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
 	}
@@ -79,7 +83,7 @@ func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	for i := range from.VirtualNodes {
 		vn := &from.VirtualNodes[i]
 		out.Pods += vn.Pods
-		out.Nodes = append(out.Nodes, Node{Name: Text(vn.Name), Health: vn.Health, Message: Text(vn.Message), Bars: bars(vn)})
+		out.Nodes = append(out.Nodes, Node{Name: Text(vn.Name), Health: vn.Health, Message: Text(vn.Message), Bars: bars(vn.Room)})
 	}
 	return out
 }
@@ -106,8 +110,9 @@ func way(from *report.Peer, findings []report.Finding, subject, condition string
 	return ""
 }
 
-// bars are the resources of a virtual node: cpu, memory and pods, then the others by name.
-func bars(vn *report.VirtualNode) []Bar {
+// bars are the resources of a room: cpu, memory and pods, then the others by name. Without a
+// capacity they are those in use.
+func bars(room report.Room) []Bar {
 	first := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 	order := func(name corev1.ResourceName) int {
 		if i := slices.Index(first, name); i >= 0 {
@@ -115,16 +120,24 @@ func bars(vn *report.VirtualNode) []Bar {
 		}
 		return len(first)
 	}
-	names := slices.SortedFunc(maps.Keys(vn.Capacity), func(a, b corev1.ResourceName) int {
+	listed := room.Capacity
+	if listed == nil {
+		listed = room.Used
+	}
+	names := slices.SortedFunc(maps.Keys(listed), func(a, b corev1.ResourceName) int {
 		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b))
 	})
 	out := []Bar{}
 	for _, name := range names {
-		used, capacity := vn.Used[name], vn.Capacity[name]
+		used, capacity := room.Used[name], room.Capacity[name]
 		if used.IsZero() && capacity.IsZero() {
 			continue
 		}
-		out = append(out, Bar{Resource: Text(name), Used: Text(report.Amount(name, used)), Capacity: Text(report.Amount(name, capacity)), Percent: report.Percent(used, capacity)})
+		bar := Bar{Resource: Text(name), Used: Text(report.Amount(name, used))}
+		if room.Capacity != nil {
+			bar.Capacity, bar.Percent = Text(report.Amount(name, capacity)), report.Percent(used, capacity)
+		}
+		out = append(out, bar)
 	}
 	return out
 }

@@ -20,6 +20,7 @@ import (
 type still struct {
 	snapshot report.Snapshot
 	events   map[string][]corev1.Event
+	metrics  string
 	err      error
 }
 
@@ -36,6 +37,10 @@ func (s *still) Events(_ context.Context, namespace string) ([]corev1.Event, boo
 		return nil, false, errors.New("events is forbidden")
 	}
 	return s.events[namespace], len(s.events[namespace]) > 2, nil
+}
+
+func (s *still) Metrics(context.Context, *corev1.Pod) ([]byte, error) {
+	return []byte(s.metrics), s.err
 }
 
 // served runs a server until the test ends.

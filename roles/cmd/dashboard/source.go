@@ -23,9 +23,11 @@ type Source interface {
 	Snapshot(context.Context) (*report.Snapshot, error)
 	// Events returns events of a namespace, and whether it has more of them.
 	Events(ctx context.Context, namespace string) (events []corev1.Event, more bool, err error)
+	// Metrics returns the page of metrics of a pod of liqod.
+	Metrics(ctx context.Context, pod *corev1.Pod) ([]byte, error)
 }
 
-// readers is how many namespaces are read at a time.
+// readers is how many namespaces or pods are read at a time.
 const readers = 4
 
 // picture has the objects of a cluster at one moment.
@@ -35,6 +37,9 @@ type picture struct {
 	events []corev1.Event
 	// unread names the reads of single namespaces that failed.
 	unread []Unread
+	// counted is what the processes of liqod have counted, and before the same of the picture before.
+	// They are nil if nothing was read.
+	counted, before *reading
 }
 
 // take reads everything that the page shows.
@@ -45,23 +50,31 @@ func take(ctx context.Context, source Source) (*picture, error) {
 	}
 	p := &picture{Snapshot: snapshot}
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	seats := make(chan struct{}, readers)
-	for _, namespace := range p.told() {
-		wg.Go(func() {
-			seats <- struct{}{}
-			defer func() { <-seats }()
-			events, more, err := source.Events(ctx, namespace)
-			mu.Lock()
-			defer mu.Unlock()
-			p.keepEvents(namespace, events, more, err)
-		})
-	}
-	wg.Wait()
+	inParallel(p.told(), func(namespace string) {
+		events, more, err := source.Events(ctx, namespace)
+		mu.Lock()
+		defer mu.Unlock()
+		p.keepEvents(namespace, events, more, err)
+	})
+	p.measure(ctx, source)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx))
 	}
 	return p, nil
+}
+
+// inParallel calls read with each item, readers of them at a time, and waits for all.
+func inParallel[T any](items []T, read func(T)) {
+	var wg sync.WaitGroup
+	seats := make(chan struct{}, readers)
+	for _, item := range items {
+		wg.Go(func() {
+			seats <- struct{}{}
+			defer func() { <-seats }()
+			read(item)
+		})
+	}
+	wg.Wait()
 }
 
 func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool, err error) {

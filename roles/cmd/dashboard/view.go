@@ -17,6 +17,7 @@ type virtualNode = offloadingv1beta1.VirtualNode
 // Sections of the page, by the names that page.js has for them.
 const (
 	sectionClusters   = "clusters"
+	sectionTraffic    = "traffic"
 	sectionCapacity   = "capacity"
 	sectionNamespaces = "namespaces"
 	sectionHosted     = "hosted"
@@ -41,6 +42,7 @@ type View struct {
 	Unread     []Unread    `json:"unread"`
 	Problems   []Problem   `json:"problems"`
 	Peers      []Peer      `json:"peers"`
+	Traffic    []Traffic   `json:"traffic"`
 	Namespaces []Namespace `json:"namespaces"`
 	Hosted     []Hosted    `json:"hosted"`
 	Parts      []Part      `json:"parts"`
@@ -86,7 +88,11 @@ type Hosted struct {
 	Peer      Text `json:"peer"`
 	Namespace Text `json:"namespace"`
 	Original  Text `json:"original"`
-	Pods      int  `json:"pods"`
+	// Pods have not ended. Of those that are not ready, Troubled has the first ones, the worst first.
+	Pods     int   `json:"pods"`
+	Ready    int   `json:"ready"`
+	Broken   int   `json:"broken"`
+	Troubled []Pod `json:"troubled"`
 }
 
 // view judges a picture. It is pure.
@@ -94,7 +100,7 @@ func view(p *picture) *View {
 	status, findings := report.Summarize(p.Snapshot), report.Check(p.Snapshot)
 	v := &View{
 		Cluster: Text(p.ClusterID), Taken: p.Taken, Version: Text(status.Version), Namespace: Text(p.Namespace), Kubernetes: Text(p.Kubernetes),
-		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(status), Events: events(p),
+		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Traffic: traffic(p, status.Peers), Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(status), Events: events(p),
 	}
 	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
 	for _, f := range problems {
@@ -115,7 +121,7 @@ func view(p *picture) *View {
 func nothing(err error) *View {
 	return &View{
 		Health: report.Unknown, Headline: "unknown", Trouble: Text(err.Error()),
-		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: []Hosted{}, Parts: []Part{}, Events: []Event{},
+		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Traffic: []Traffic{}, Namespaces: []Namespace{}, Hosted: []Hosted{}, Parts: []Part{}, Events: []Event{},
 	}
 }
 
@@ -148,7 +154,7 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 	missing := 0
 	for _, u := range v.Unread {
 		told := slices.ContainsFunc(v.Problems, func(p Problem) bool { return p.Subject == u.What })
-		if u.Section != sectionEvents && !told {
+		if u.Section != sectionEvents && u.Section != sectionTraffic && !told {
 			missing++
 		}
 	}
@@ -189,7 +195,7 @@ func sectionOf(what string) string {
 		return sectionCapacity
 	case report.ReadOffloadings, report.ReadPods:
 		return sectionNamespaces
-	case report.ReadMaps:
+	case report.ReadMaps, report.ReadQuotas:
 		return sectionHosted
 	case report.ReadInstallation, report.ReadLeases, report.ReadVKubelets, report.ReadDaemonSets, report.ReadRolePods, report.ReadWebhooks, report.ReadConfiguration, report.ReadKinds:
 		return sectionParts
@@ -227,7 +233,9 @@ func hosted(p *picture) []Hosted {
 		}
 		for name, twin := range m.Status.CurrentMapping {
 			if twin.Phase == offloadingv1beta1.MappingAccepted {
-				out = append(out, Hosted{Peer: Text(origin), Namespace: Text(twin.RemoteNamespace), Original: Text(name), Pods: p.hostedPods(origin, twin.RemoteNamespace)})
+				of := Hosted{Peer: Text(origin), Namespace: Text(twin.RemoteNamespace), Original: Text(name), Troubled: []Pod{}}
+				of.count(p, origin)
+				out = append(out, of)
 			}
 		}
 	}
@@ -237,14 +245,22 @@ func hosted(p *picture) []Hosted {
 	return out
 }
 
-// hostedPods counts the pods that a peer runs in a namespace, and that have not ended.
-func (p *picture) hostedPods(origin, namespace string) (n int) {
-	for i := range p.Pods {
-		pod := &p.Pods[i]
-		ended := offloadingv1beta1.Ended(pod.Status.Phase)
-		if pod.Namespace == namespace && pod.Labels[offloadingv1beta1.OriginLabel] == origin && !ended {
-			n++
+// count adds the pods of a namespace that a peer has there.
+func (h *Hosted) count(p *picture, origin string) {
+	for _, pod := range p.PodsOf(string(h.Namespace)) {
+		if pod.Origin != origin || pod.Ended {
+			continue
+		}
+		h.Pods++
+		if pod.Level == report.Problem {
+			h.Broken++
+		}
+		if pod.Ready {
+			h.Ready++
+		} else {
+			h.Troubled = append(h.Troubled, shownPod(pod, p.ClusterID))
 		}
 	}
-	return n
+	worstPods(h.Troubled)
+	h.Troubled = h.Troubled[:min(len(h.Troubled), shownPods)]
 }

@@ -50,8 +50,8 @@ func Percent(used, capacity resource.Quantity) int {
 }
 
 // share is how much of a resource is used, also in per cent.
-func (n VirtualNode) share(name corev1.ResourceName) string {
-	used, capacity := n.Used[name], n.Capacity[name]
+func (r Room) share(name corev1.ResourceName) string {
+	used, capacity := r.Used[name], r.Capacity[name]
 	text := strings.TrimSuffix(Amount(name, used), bytesUnit) + "/" + Amount(name, capacity)
 	if capacity.Sign() <= 0 {
 		return text

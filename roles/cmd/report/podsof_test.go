@@ -110,7 +110,7 @@ func TestAmountsAndShares(t *testing.T) {
 		require.Equal(t, tc.wantUsed, Amount(tc.name, used))
 		require.Equal(t, tc.wantOf, Amount(tc.name, capacity))
 		require.Equal(t, tc.percent, Percent(used, capacity), "%s of %s", tc.used, tc.capacity)
-		n := VirtualNode{Used: corev1.ResourceList{tc.name: used}, Capacity: corev1.ResourceList{tc.name: capacity}}
+		n := Room{Used: corev1.ResourceList{tc.name: used}, Capacity: corev1.ResourceList{tc.name: capacity}}
 		require.Equal(t, tc.shared, n.share(tc.name))
 	}
 }

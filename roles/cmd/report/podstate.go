@@ -460,6 +460,8 @@ type Pod struct {
 	State, Why string
 	// Ready pods serve. Ended ones do not run any more.
 	Ready, Ended bool
+	// Origin is the peer that has the pod, if it is one of a peer.
+	Origin string
 	// Judged says that the pod is one of those that status counts: it has not ended, and a
 	// provider runs it or may get it.
 	Judged bool
@@ -480,7 +482,7 @@ func (s *Snapshot) shown(pod *corev1.Pod) Pod {
 	v := s.judge(pod)
 	out := Pod{
 		Name: pod.Name, Node: pod.Spec.NodeName, Peer: s.providerOf(pod.Spec.NodeName), Level: v.level, State: v.reason, Why: v.message,
-		Ready: v.state == podReady, Ended: v.state == podEnded,
+		Ready: v.state == podReady, Ended: v.state == podEnded, Origin: origin(pod),
 	}
 	if out.Ready {
 		out.State = stateReady

@@ -21,7 +21,22 @@ const roleVKubelet = "vkubelet"
 var roleChecks = []struct {
 	role string
 	id   ID
-}{{Controller, idController}, {Webhook, idWebhook}, {"ipam", idIPAM}, {"gateway", idGateway}, {"route", idRoute}, {roleVKubelet, idVKubelet}}
+}{{Controller, idController}, {Webhook, idWebhook}, {"ipam", idIPAM}, {Gateway, idGateway}, {"route", idRoute}, {roleVKubelet, idVKubelet}}
+
+// usualHealthPort is the port of the health server unless the container has one named health.
+const usualHealthPort = 8080
+
+// HealthPort returns the port at which a pod of liqod serves its metrics.
+func HealthPort(pod *corev1.Pod) int {
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.Name == "health" {
+				return int(p.ContainerPort)
+			}
+		}
+	}
+	return usualHealthPort
+}
 
 // leaseSlack is the accepted difference between the clocks of the holder and of this machine.
 const leaseSlack = 2 * time.Second

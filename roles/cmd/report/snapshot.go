@@ -34,6 +34,7 @@ const (
 	ReadOffloadings     = "NamespaceOffloadings"
 	ReadMaps            = "NamespaceMaps"
 	ReadOffers          = "ResourceOffers"
+	ReadQuotas          = "Quotas"
 	ReadNetworks        = "Connections and Networks"
 	ReadNodes           = "Nodes"
 	ReadTenants         = "tenant namespaces"
@@ -53,6 +54,7 @@ const (
 const (
 	Controller = "controller"
 	Webhook    = "webhook"
+	Gateway    = "gateway"
 )
 
 // ComponentLabel on a Deployment of liqod names its role.
@@ -97,6 +99,7 @@ type Snapshot struct {
 	Offloadings     []offloadingv1beta1.NamespaceOffloading
 	Maps            []offloadingv1beta1.NamespaceMap
 	Offers          []sharingv1alpha1.ResourceOffer
+	Quotas          []offloadingv1beta1.Quota
 	Connections     []networkingv1beta1.Connection
 	Networks        []ipamv1alpha1.Network
 	// VKubelets are the Deployments of the virtual nodes, Nodes are theirs, Tenants the

@@ -16,6 +16,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // Installation is liqod in a cluster.
@@ -96,6 +97,10 @@ type Peer struct {
 	Offers []Offer `json:"offers,omitempty"`
 	// VirtualNodes that stand for the peer, and what runs on them.
 	VirtualNodes []VirtualNode `json:"virtualNodes"`
+	// Given is what the Quotas of this cluster give the peer, and what its pods here ask for. Limit
+	// says in words what bounds it.
+	Given Room   `json:"given,omitzero"`
+	Limit string `json:"limit,omitempty"`
 	// Hosted is what the peer runs here.
 	Hosted Hosted `json:"hosted"`
 }
@@ -139,14 +144,24 @@ type VirtualNode struct {
 	Name    string `json:"name"`
 	Health  Level  `json:"health"`
 	Message string `json:"message,omitempty"`
-	// Capacity is what pods may ask for, Used is what those on the node ask for.
-	Capacity corev1.ResourceList `json:"capacity"`
-	Used     corev1.ResourceList `json:"used"`
-	Pods     int                 `json:"pods"`
+	Room
+	Pods int `json:"pods"`
 	// Ready is the number of pods that are ready.
 	Ready int `json:"ready"`
 	// Removing says that the virtual node is being removed.
 	Removing bool `json:"removing,omitempty"`
+}
+
+// Room is how much of a capacity is used.
+type Room struct {
+	// Capacity is what pods may ask for, Used is what they ask for.
+	Capacity corev1.ResourceList `json:"capacity"`
+	Used     corev1.ResourceList `json:"used"`
+}
+
+func (r *Room) use(pod *corev1.Pod) {
+	rules.AddResources(r.Used, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
+	rules.AddResources(r.Used, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
 }
 
 // Hosted counts what a peer runs in this cluster.
@@ -324,11 +339,50 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 		out.VirtualNodes = append(out.VirtualNodes, virtualNode(s, vn))
 	}
 	out.Hosted = hosted(s, id)
+	if consumes(out.Role) || out.Hosted != (Hosted{}) {
+		out.Given, out.Limit = s.given(id)
+	}
 	return out
 }
 
+// given returns what this cluster gives a peer, and what the pods of the peer here ask for. The
+// capacity is nil if nothing bounds it, or if it is not known.
+func (s *Snapshot) given(id string) (out Room, limit string) {
+	var quotas []*offloadingv1beta1.Quota
+	for i := range s.Quotas {
+		if q := &s.Quotas[i]; q.Namespace == corev1beta1.TenantNamespace(id) {
+			quotas = append(quotas, q)
+		}
+	}
+	out.Used = corev1.ResourceList{}
+	for i := range s.Pods {
+		if pod := &s.Pods[i]; origin(pod) == id && !ended(pod) {
+			out.use(pod)
+		}
+	}
+	switch bound := rules.SumQuotas(quotas); {
+	case s.Unread[ReadQuotas] != nil:
+		return out, "Quotas cannot be read: its limit is unknown"
+	case bound.Quotas == 0:
+		return out, "no Quota bounds it"
+	case bound.Cordoned:
+		out.Capacity, limit = bound.Resources, "its Quotas are cordoned: nothing new begins"
+	default:
+		out.Capacity, limit = bound.Resources, "bounded by "+Count(bound.Quotas, "Quota")
+	}
+	return out, limit
+}
+
+// origin is the peer that has a pod of this cluster; empty for other pods.
+func origin(pod *corev1.Pod) string {
+	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
+		return ""
+	}
+	return pod.Labels[offloadingv1beta1.OriginLabel]
+}
+
 func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
-	out := VirtualNode{Name: vn.Name, Health: Unknown, Used: corev1.ResourceList{}, Removing: vn.DeletionTimestamp != nil}
+	out := VirtualNode{Name: vn.Name, Health: Unknown, Room: Room{Used: corev1.ResourceList{corev1.ResourcePods: {}}}, Removing: vn.DeletionTimestamp != nil}
 	node := s.node(vn.Name)
 	if node == nil {
 		if s.Unread[ReadNodes] == nil {
@@ -347,13 +401,8 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 		if s.judge(pod).state == podReady {
 			out.Ready++
 		}
-		for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-			sum := out.Used[name]
-			sum.Add(quantity)
-			out.Used[name] = sum
-		}
+		out.use(pod)
 	}
-	out.Used[corev1.ResourcePods] = *resource.NewQuantity(int64(out.Pods), resource.DecimalSI)
 	return out
 }
 
@@ -375,8 +424,7 @@ func hosted(s *Snapshot, id string) Hosted {
 	}
 	out := Hosted{Namespaces: len(namespaces)}
 	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if pod.Labels[offloadingv1beta1.OriginLabel] == id && pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod && !ended(pod) {
+		if pod := &s.Pods[i]; origin(pod) == id && !ended(pod) {
 			out.Pods++
 		}
 	}

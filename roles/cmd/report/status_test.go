@@ -2,14 +2,18 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
@@ -124,6 +128,7 @@ Peer milan
   Says:          all checks pass
   API server:    https://milan:6443
   Runs here:     1 pod in 1 namespace
+  Limit:         no Quota bounds it
   Virtual node:  milan: Ready; pods 2/110 (2%), cpu 0.75/4 (19%), memory 2/8Gi (25%)
   Namespace:     shop as shop-rome: 2 pods; namespace shop-rome stands in cluster milan
 `)
@@ -168,7 +173,7 @@ func TestStatusAsJSON(t *testing.T) {
 			"conditions": [{"type": "APIServerStatus", "status": "True", "reason": "APIServerReady", "message": "the API server answers"}],
 			"virtualNodes": [{"name": "milan", "health": "ok", "message": "Ready", "pods": 2, "ready": 2,
 				"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "used": {"cpu": "750m", "memory": "2Gi", "pods": "2"}}],
-			"hosted": {"namespaces": 1, "pods": 1}
+			"hosted": {"namespaces": 1, "pods": 1}, "given": {"capacity": null, "used": {"cpu": "1", "memory": "1Gi", "pods": "1"}}, "limit": "no Quota bounds it"
 		}],
 		"namespaces": [{"name": "shop", "strategy": "LocalAndRemote", "phase": "Ready", "remoteName": "shop-rome", "message": "namespace shop-rome stands in cluster milan",
 			"peers": [{"clusterID": "milan", "ready": true, "message": "namespace shop-rome stands in cluster milan", "pods": 2,
@@ -196,5 +201,49 @@ func TestWhatIsNegotiated(t *testing.T) {
 		"  Offer:          rome, by this cluster: not approved; cpu 4, memory 8Gi; waits for approval\n",
 	} {
 		require.Contains(t, text, line)
+	}
+}
+
+// TestGiven: what a consumer gets is the sum of its Quotas, and what its pods here ask for.
+func TestGiven(t *testing.T) {
+	t.Parallel()
+	quota := func(cordoned bool, cpu string) offloadingv1beta1.Quota {
+		return offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("paris")},
+			Spec: offloadingv1beta1.QuotaSpec{Cordoned: &cordoned, Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+	}
+	for name, tc := range map[string]struct {
+		quotas []offloadingv1beta1.Quota
+		unread error
+		cpu    string
+		limit  string
+	}{
+		"none":     {limit: "no Quota bounds it"},
+		"unread":   {unread: errors.New("forbidden"), limit: "Quotas cannot be read: its limit is unknown"},
+		"two":      {quotas: []offloadingv1beta1.Quota{quota(false, "2"), quota(false, "1")}, cpu: "3", limit: "bounded by 2 Quotas"},
+		"cordoned": {quotas: []offloadingv1beta1.Quota{quota(true, "2")}, cpu: "0", limit: "its Quotas are cordoned: nothing new begins"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &Snapshot{Quotas: tc.quotas, Unread: map[string]error{}, ForeignClusters: []corev1beta1.ForeignCluster{{
+				ObjectMeta: metav1.ObjectMeta{Name: "paris"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "paris"}}}}
+			if tc.unread != nil {
+				s.Unread[ReadQuotas] = tc.unread
+			}
+			for _, origin := range []string{"paris", "paris", "milan"} {
+				s.Pods = append(s.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginLabel: origin, offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}},
+					Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}}}}}})
+			}
+			status, err := Summarize(s).Of("paris")
+			require.NoError(t, err)
+			given := status.Peers[0].Given
+			require.Equal(t, "1 2", fmt.Sprint(Amount(corev1.ResourceCPU, *given.Used.Cpu()), " ", given.Used.Pods()))
+			require.Equal(t, tc.limit, status.Peers[0].Limit)
+			if tc.cpu == "" {
+				require.Nil(t, given.Capacity)
+			} else {
+				require.Equal(t, tc.cpu, given.Capacity.Cpu().String())
+			}
+			require.Contains(t, status.DetailText(false), tc.limit)
+		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 func (s *Status) peersText(b *strings.Builder, wide bool) {
@@ -74,7 +76,7 @@ func (s *Status) namespacesText(b *strings.Builder, wide bool) {
 
 func (p Peer) row() string {
 	ready, removed, pods, serving := 0, 0, 0, 0
-	used, capacity := corev1.ResourceList{}, corev1.ResourceList{}
+	sum := Room{Used: corev1.ResourceList{}, Capacity: corev1.ResourceList{}}
 	for _, n := range p.VirtualNodes {
 		if n.Health == OK {
 			ready++
@@ -84,8 +86,8 @@ func (p Peer) row() string {
 		}
 		pods += n.Pods
 		serving += n.Ready
-		add(used, n.Used)
-		add(capacity, n.Capacity)
+		rules.AddResources(sum.Used, n.Used)
+		rules.AddResources(sum.Capacity, n.Capacity)
 	}
 	hosted := "-"
 	if p.Hosted != (Hosted{}) || consumes(p.Role) {
@@ -98,17 +100,8 @@ func (p Peer) row() string {
 	if removed > 0 {
 		nodes += fmt.Sprintf(" (%d being removed)", removed)
 	}
-	sum := VirtualNode{Used: used, Capacity: capacity}
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%d/%d\t%s\t%s\t%s", p.ClusterID, p.Role, p.Health.word(), nodes, serving, pods,
 		sum.share(corev1.ResourceCPU), sum.share(corev1.ResourceMemory), hosted)
-}
-
-func add(to, more corev1.ResourceList) {
-	for name, quantity := range more {
-		sum := to[name]
-		sum.Add(quantity)
-		to[name] = sum
-	}
 }
 
 func (n Namespace) row() string {
@@ -146,10 +139,10 @@ func (n Namespace) wideRow() string {
 }
 
 // room is how much of each resource is used.
-func (n VirtualNode) room() string {
+func (r Room) room() string {
 	var parts []string
 	for _, name := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory} {
-		parts = append(parts, fmt.Sprintf("%s %s", name, n.share(name)))
+		parts = append(parts, fmt.Sprintf("%s %s", name, r.share(name)))
 	}
 	return strings.Join(parts, ", ")
 }

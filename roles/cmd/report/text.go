@@ -318,6 +318,10 @@ func (s *Status) DetailText(wide bool) string {
 		if p.Hosted != (Hosted{}) {
 			line("Runs here", Count(p.Hosted.Pods, "pod")+" in "+Count(p.Hosted.Namespaces, "namespace"))
 		}
+		if p.Given.Capacity != nil {
+			line("Given", p.Given.room())
+		}
+		line("Limit", p.Limit)
 		for _, n := range p.VirtualNodes {
 			line("Virtual node", fmt.Sprintf("%s: %s; %s", n.Name, n.Message, n.room()))
 		}

@@ -28,6 +28,7 @@ var reads = []struct {
 	{ReadNetworks, []string{"connections.networking.liqo.io", "networks.ipam.liqo.io"}},
 	{ReadMaps, []string{"namespacemaps.offloading.liqo.io"}},
 	{ReadOffers, []string{"resourceoffers.sharing.liqo.io"}},
+	{ReadQuotas, []string{"quotas.offloading.liqo.io"}},
 	{ReadVirtualNodes, []string{"virtualnodes.offloading.liqo.io"}},
 	{ReadNodes, []string{"nodes"}},
 	{ReadVKubelets, []string{"deployments.apps"}},

@@ -308,9 +308,9 @@ func TestVersionsInOneForm(t *testing.T) {
 
 func TestAmounts(t *testing.T) {
 	t.Parallel()
-	n := VirtualNode{Used: resources("1500m", "1536Mi", "3"), Capacity: resources("32", "65536000Ki", "110")}
+	n := Room{Used: resources("1500m", "1536Mi", "3"), Capacity: resources("32", "65536000Ki", "110")}
 	require.Equal(t, "pods 3/110 (3%), cpu 1.5/32 (5%), memory 1.5/62.5Gi (2%)", n.room())
-	require.Equal(t, "0/0Gi", VirtualNode{}.share(corev1.ResourceMemory))
+	require.Equal(t, "0/0Gi", Room{}.share(corev1.ResourceMemory))
 }
 
 // TestPaint: colours change no character of the text.

@@ -111,6 +111,14 @@ function clusters(view) {
   ];
 }
 
+const traffic = (view) => [
+  lacking(view, "traffic"),
+  view.traffic.length ? table("Traffic with peers", ["Peer", "#Received", "#Sent", "#Round trip", "#Probes lost", "Refused here"], view.traffic.map((t) => [
+    t.peer, t.received || "–", t.sent || "–", t.latency ? [t.latency, t.measured && [" at ", clock(t.measured)]] : "–", t.lost || "–",
+    [t.packets && "packets: " + t.packets, t.requests && plural(Number(t.requests), "request")].filter(Boolean).join("; ") || "–"])) :
+    empty(view, "traffic", "There is no tunnel to a peer."),
+];
+
 const clip = (text, n) => ([...text].length > n ? [...text].slice(0, n - 1).join("") + "…" : text);
 const DRAWN = 12;
 
@@ -162,6 +170,9 @@ function meter(bar) {
   return h("span", { class: "meter", "data-level": level, "aria-hidden": "true" }, fill);
 }
 
+const room = (caption, bars) => table(caption, ["Resource", "#Requested", "#Of", "#%", "Use"],
+  bars.map((b) => [b.resource, b.used, b.capacity || "–", b.capacity ? b.percent + " %" : "–", b.capacity && meter(b)]));
+
 function capacity(view) {
   const nodes = view.peers.flatMap((p) => p.nodes.map((n) => ({ ...n, peer: p.id })));
   return [
@@ -169,8 +180,7 @@ function capacity(view) {
     nodes.length ? h("div", { class: "cards" }, nodes.map((n) => h("article", { class: "card" },
       h("h3", {}, mark(n.health), " " + n.name, h("span", { class: "hidden" }, ", " + WORDS[known(n.health)])),
       h("p", { class: "quiet" }, (n.name === n.peer ? "Virtual node" : "Virtual node of " + n.peer) + (n.message ? ": " + n.message : "")),
-      n.bars.length ? table("Capacity of " + n.name, ["Resource", "#Requested", "#Of", "#%", "Use"],
-        n.bars.map((b) => [b.resource, b.used, b.capacity, b.percent + " %", meter(b)])) : h("p", { class: "empty" }, "Its capacity is not known.")))) :
+      n.bars.length ? room("Capacity of " + n.name, n.bars) : h("p", { class: "empty" }, "Its capacity is not known.")))) :
       empty(view, "capacity", "There is no virtual node: no pods can be offloaded."),
   ];
 }
@@ -207,17 +217,24 @@ function namespaces(view) {
     view.namespaces.filter((ns) => ns.pods.length).map((ns) => fold("namespace " + ns.name, ns.level,
       [h("strong", {}, ns.name), " – " + plural(ns.pods.length + ns.more, "pod") + (ns.broken + ns.waiting ? ", first " + why(ns.pods[0]) : "")], () => [
         ns.remote && h("p", {}, "Its name in the providers is ", h("code", {}, ns.remote), "."),
-        table("Pods of " + ns.name, ["Pod", "State", "Cluster", "Node", "Why"], ns.pods.map((p) => [p.name, state(p.level, p.state), p.place, p.node || "–", p.why || "–"])),
+        podTable("Pods of " + ns.name, ns.pods),
         ns.more > 0 && h("p", { class: "quiet" }, plural(ns.more, "pod") + " more; those in trouble come first."),
       ])),
   ];
 }
+const podTable = (caption, pods) => table(caption, ["Pod", "State", "Cluster", "Node", "Why"],
+  pods.map((p) => [p.name, state(p.level, p.state), p.place, p.node || "–", p.why || "–"]));
 const why = (pod) => pod.name + " " + pod.state + (pod.why ? ": " + pod.why : "");
 
 const hosted = (view) => [
   lacking(view, "hosted"),
-  view.hosted.length ? table("Namespaces of peers in this cluster", ["Peer", "Namespace here", "Its name there", "#Pods"],
-    view.hosted.map((x) => [x.peer, x.namespace, x.original, x.pods])) : empty(view, "hosted", "No peer has a namespace in this cluster."),
+  h("div", { class: "cards" }, view.peers.filter((p) => p.limit).map((p) => h("article", { class: "card" },
+    h("h3", {}, "Given to " + p.id), h("p", { class: "quiet" }, p.limit), p.given.length > 0 && room("Given to " + p.id, p.given)))),
+  view.hosted.length ? table("Namespaces of peers in this cluster", ["Peer", "Namespace here", "Its name there", "#Pods", "#Ready", "State"],
+    view.hosted.map((x) => [x.peer, x.namespace, x.original, x.pods, x.ready,
+      x.broken + x.pods - x.ready ? trouble({ broken: x.broken, waiting: x.pods - x.ready - x.broken }) : "all well"])) : empty(view, "hosted", "No peer has a namespace in this cluster."),
+  view.hosted.filter((x) => x.troubled.length).map((x) => fold("hosted " + x.namespace, x.troubled[0].level,
+    [h("strong", {}, x.namespace), " of " + x.peer + " – first " + why(x.troubled[0])], () => [podTable("Pods of " + x.namespace + " that are not ready", x.troubled)])),
 ];
 
 const parts = (view) => [
@@ -250,7 +267,7 @@ function reach() {
 }
 window.addEventListener("resize", reach);
 
-const SECTIONS = { problems, clusters, namespaces, capacity, hosted, parts, events };
+const SECTIONS = { problems, clusters, traffic, namespaces, capacity, hosted, parts, events };
 const drawn = {}; // the part of the state that each section shows
 
 // draw replaces a section whose part of the state has changed, and keeps the focus and the
