@@ -44,6 +44,8 @@ type controller struct {
 	// vkubelets has the objects that the controller creates for virtual nodes. pods and
 	// slices have the Pods and EndpointSlices that it creates for peers.
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
+	// selected has the EndpointSlices of pods that Services of peers select.
+	selected informers.SharedInformerFactory
 	// apiServer has the EndpointSlices of the API server.
 	apiServer informers.SharedInformerFactory
 	// heartbeats has the heartbeat Leases of peers.
@@ -95,7 +97,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.selected, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -116,6 +118,8 @@ func (c *controller) makeFactories() {
 		labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
 	c.slices = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
 		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
+	c.selected = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(endpoints.TrimOwn),
+		labelled(discoveryv1.LabelManagedBy+"=endpointslice-controller.k8s.io,"+offloadingv1beta1.OriginLabel))
 	c.apiServer = apiServerSlices(core)
 	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
 	c.bounds = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, named(offloadingv1beta1.TwinBounds))
@@ -327,10 +331,12 @@ func (c *controller) addEndpoints() error {
 	enforcer, err := endpoints.New(endpoints.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
+		Own:        c.selected.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: remap,
 		Metadata: perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf), Grace: c.env.Config.Health.UnknownGrace,
-		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		SharesZones: c.env.Config.Reflection.SharesZones,
+		Recorder:    c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -25,7 +27,7 @@ func (c *controller) addOffers() error {
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
-		LeftOut: func(provider, key string) bool { return metadata(provider).Labels.Has(key) },
+		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
 		Clock:   c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
@@ -95,5 +97,13 @@ func sharingPolicy(cfg *config.Effective, clusters corelisters.ForeignClusterLis
 		NodeSelector: config.Pairs(s.NodeSelector), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
 		StorageClasses: s.StorageClasses, IngressClasses: s.IngressClasses, LoadBalancerClasses: s.LoadBalancerClasses,
 		Enforcement: offloadingv1beta1.LimitsEnforcement(s.LimitsEnforcement),
+	}
+}
+
+// leftOut returns a function that reports whether a provider may not give a label to its virtual
+// nodes: a zone that is not shared would pass for one of this cluster.
+func leftOut(metadata func(peer string) rules.Metadata, sharesZones func(peer string) bool) func(provider, key string) bool {
+	return func(provider, key string) bool {
+		return metadata(provider).Labels.Has(key) || key == corev1.LabelTopologyZone && !sharesZones(provider)
 	}
 }

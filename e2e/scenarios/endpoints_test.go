@@ -170,7 +170,9 @@ func testEndpointsAppear(t *testing.T, w slicesWorld) {
 	require.Equal(t, offloadingv1beta1.ManagedByShadowEndpointSlice, slice.Labels[discoveryv1.LabelManagedBy])
 	require.Nil(t, slice.Endpoints[0].NodeName)
 	require.Equal(t, "RemotePod", slice.Endpoints[0].TargetRef.Kind)
-	require.Equal(t, ready.Hints, slice.Endpoints[0].Hints)
+	require.Nil(t, slice.Endpoints[0].Zone)
+	require.Equal(t, &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "elsewhere.liqo.io"}}, ForNodes: []discoveryv1.ForNode{{Name: "elsewhere.liqo.io"}}},
+		slice.Endpoints[0].Hints, "zones and nodes of rome are none of milan's")
 	require.Equal(t, off.Conditions, slice.Endpoints[1].Conditions)
 	holds(t, time.Now().Add(5*time.Second), "nothing to say", w.enforced("web", ""))
 	require.Equal(t, []string{"create endpointslices shop-rome/web: 201"}, w.wrote(t, begin, "web"), "one write")

@@ -17,7 +17,8 @@ var notVKubelets = []string{
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next
 	"vkubelet.certificateDirectory",                       // is a volume of the Deployment
 	"reflection.skipLabels", "reflection.skipAnnotations", // the vkubelet reads them from the VirtualNode's status, without a restart
-	"server.address", // the probes of the Deployment ask the default port
+	"reflection.sharedZones", // is for role controller
+	"server.address",         // the probes of the Deployment ask the default port
 }
 
 // VKubeletArgs returns the flags that give a vkubelet the settings of this process: one

@@ -17,7 +17,7 @@ var others = map[string]string{
 	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
 	"reflection.pod.workers": "7", "reflection.service.type": "AllowList", "reflection.service.workers": "2", "reflection.endpointslice.workers": "2",
 	"reflection.ingress.type": "AllowList", "reflection.ingress.workers": "0", "reflection.configmap.type": "AllowList", "reflection.configmap.workers": "2",
-	"reflection.secret.type": "AllowList", "reflection.secret.workers": "0", "reflection.serviceaccount.workers": "2",
+	"reflection.sharedZones": "oslo", "reflection.secret.type": "AllowList", "reflection.secret.workers": "0", "reflection.serviceaccount.workers": "2",
 	"reflection.persistentvolumeclaim.workers": "2", "reflection.event.type": "AllowList", "reflection.event.workers": "2",
 	"discovery.dns.domain": "clusters.example", "discovery.dns.servers": "192.0.2.1:53", "discovery.multicast.interfaces": "eth0",
 	"discovery.multicast.url": "https://auth.example", "discovery.maxClusters": "7",
@@ -101,6 +101,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	want.Networking = usual.Networking
 	want.Networking.Enabled = true
 	want.Discovery = usual.Discovery
+	want.Reflection.SharedZones = usual.Reflection.SharedZones
 	want.Reflection.SkipLabels, want.Reflection.SkipAnnotations = usual.Reflection.SkipLabels, usual.Reflection.SkipAnnotations
 	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress, want.VKubelet.CertificateDirectory = "", "", ""
 	require.Equal(t, want, vk.Config)

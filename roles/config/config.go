@@ -87,6 +87,8 @@ type Health struct {
 type Reflection struct {
 	SkipLabels      []string `mapstructure:"skipLabels"`
 	SkipAnnotations []string `mapstructure:"skipAnnotations"`
+	// SharedZones are the ids of peers, or the star: see SharesZones.
+	SharedZones []string `mapstructure:"sharedZones"`
 
 	Pod                   Workers `mapstructure:"pod"`
 	Service               Kind    `mapstructure:"service"`

@@ -39,6 +39,7 @@ var rules = map[string]kind{
 
 	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
 	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
+	"reflection.sharedZones":     list(peer()),
 
 	"reflection.pod.workers":                   integer(0, 1000),
 	"reflection.service.type":                  oneOf("DenyList", "AllowList"),
@@ -268,6 +269,7 @@ func (c *Config) together() error {
 	if len(c.Webhook.ClientNames) > 0 && c.Webhook.ClientCA == "" {
 		errs = append(errs, errors.New("webhook.clientNames: names are not accepted: webhook.clientCA is empty, so no certificate is asked for"))
 	}
+	errs = append(errs, c.Reflection.together(c.ClusterID)...)
 	errs = append(errs, c.Networking.together()...)
 	errs = append(errs, c.Sharing.together()...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })

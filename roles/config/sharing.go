@@ -135,6 +135,29 @@ func peerLimit() kind {
 	})
 }
 
+// SharesZones reports whether zones of a peer are those of this cluster with the same names.
+func (r *Reflection) SharesZones(peer string) bool {
+	return slices.Contains(r.SharedZones, podrules.AllKeys) || slices.Contains(r.SharedZones, peer)
+}
+
+// together checks that each id in SharedZones says something.
+func (r *Reflection) together(own string) (errs []error) {
+	if slices.Contains(r.SharedZones, own) {
+		errs = append(errs, fmt.Errorf("reflection.sharedZones: %s is not accepted: it is this cluster; write ids of peers", own))
+	}
+	if slices.Contains(r.SharedZones, podrules.AllKeys) && len(r.SharedZones) > 1 {
+		errs = append(errs, errors.New(`reflection.sharedZones: ids beside "*" are not accepted: "*" is all peers`))
+	}
+	return errs
+}
+
+// peer accepts the id of a cluster, or the star.
+func peer() kind {
+	return text("peer", `the id of a peer, or "*" for all`, func(s string) bool {
+		return s == podrules.AllKeys || len(s) <= 51 && dnsLabel.MatchString(s)
+	})
+}
+
 // pair accepts the key and the value of a label.
 func pair() kind {
 	return text("label=value", "label=value, as in region=north", func(s string) bool {

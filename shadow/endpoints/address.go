@@ -51,6 +51,12 @@ type addressRules struct {
 	ranges []netip.Prefix
 	// node reports whether an address belongs to a node of this cluster.
 	node func(netip.Addr) bool
+	// sharedZones: zones of the peer are those of this cluster with the same names. zone returns
+	// the zone of a node of this cluster; empty: none.
+	sharedZones bool
+	zone        func(node string) string
+	// standby: endpoints in the peer's cluster are used only while none here is ready.
+	standby bool
 	// pod returns the pod with an address that runs in this cluster for the peer. podOf returns
 	// the one of a pod in the peer's cluster, by its UID, and its address; empty: none.
 	pod   func(netip.Addr) (pod ownPod, ok bool)
@@ -157,13 +163,22 @@ func (e *Enforcer) isNode(addr netip.Addr) bool {
 	return err != nil || len(keys) > 0
 }
 
+// zoneOf returns the zone of a Node; empty: none.
+func (e *Enforcer) zoneOf(name string) string {
+	obj, _, _ := e.cfg.Nodes.GetIndexer().GetByKey(name) // an indexer never fails
+	if node, ok := obj.(*corev1.Node); ok {
+		return node.Labels[corev1.LabelTopologyZone]
+	}
+	return ""
+}
+
 func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteClusterIDLabel] }
 
 // rules returns the rules for the addresses of a twin namespace's peer, and the conditions
 // of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition) {
 	peer := peerOf(twin)
-	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode}
+	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, sharedZones: e.cfg.SharesZones(peer), zone: e.zoneOf}
 	r.pod, r.podOf = e.podsOf(twin)
 	fc := e.clusters.Cached(loop.Key{Name: peer})
 	if fc == nil || fc.DeletionTimestamp != nil {

@@ -150,6 +150,7 @@ func (e *Enforcer) forge(f *facts) error {
 	if again == 0 {
 		e.memory.judged(r.peer, ready)
 	}
+	r.standby = e.standby(f.shadow, r)
 	if f.want, f.refused = forge(f.shadow, r, ready); f.want == nil {
 		return nil
 	}

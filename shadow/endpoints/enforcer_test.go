@@ -364,10 +364,10 @@ func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
 }
 
 func TestAdmissionIsNotFought(t *testing.T) {
-	r := newRig(t, newShadow(endpointsOf(discoveryv1.Endpoint{Addresses: []string{"10.100.1.5"}, Zone: new("z")})))
+	r := newRig(t, newShadow(endpointsOf(discoveryv1.Endpoint{Addresses: []string{"10.100.1.5"}, Hostname: new("db-0")})))
 	r.admit = func(s *discoveryv1.EndpointSlice) {
 		for i := range s.Endpoints {
-			s.Endpoints[i].Zone = nil
+			s.Endpoints[i].Hostname = nil
 		}
 	}
 	require.Equal(t, []string{"create"}, r.settle())

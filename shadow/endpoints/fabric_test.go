@@ -47,7 +47,7 @@ func TestFabricAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := addressRules{
-				peer: origin, remap: &fabric{missing: tc.missing},
+				peer: origin, remap: &fabric{missing: tc.missing}, zone: func(string) string { return "" },
 				node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.80.200.1") },
 				pod: func(a netip.Addr) (ownPod, bool) {
 					return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.244.1.9")

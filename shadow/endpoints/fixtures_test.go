@@ -122,6 +122,7 @@ func testRules(ranges ...string) addressRules {
 		metadata: rules.Metadata{Labels: rules.LeftOutLabels{"ovn.org/*"}},
 		peer:     origin, source: "spec.addressRanges of ForeignCluster rome", remap: same{}, ranges: parseRanges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
+		zone: func(node string) string { return map[string]string{"milan-sim-2": "b"}[node] },
 		pod: func(a netip.Addr) (ownPod, bool) {
 			return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.200.1.9")
 		},

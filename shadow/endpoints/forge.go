@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/shadow/rules"
@@ -29,6 +30,9 @@ const (
 	// remotePrefix is put before the kind of an endpoint's targetRef, so that no client
 	// takes it for an object of this cluster.
 	remotePrefix = "Remote"
+	// elsewhere is the zone and the node in hints of endpoints that are not in this cluster. No
+	// node of this cluster has that name or zone.
+	elsewhere = "elsewhere.liqo.io"
 	// named is the number of refused endpoints that a message names.
 	named = 3
 )
@@ -151,10 +155,46 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 		conditions.Serving = new(false)
 	}
 	conditions.Ready = new(on && (conditions.Ready == nil || *conditions.Ready))
+	if r.standby && !own && *conditions.Ready && (conditions.Serving == nil || *conditions.Serving) {
+		// Where no endpoint is ready, proxies take at once those that serve while they end.
+		conditions.Ready, conditions.Serving, conditions.Terminating = new(false), new(true), new(true)
+	}
+	r.locate(endpoint)
 	if ref := endpoint.TargetRef; ref != nil && ref.Kind != "" && !strings.HasPrefix(ref.Kind, remotePrefix) {
 		ref.Kind = remotePrefix + ref.Kind
 	}
 	return endpoint, ""
+}
+
+// locate gives endpoint the zone and the hints that it has in this cluster, in place of those of
+// the consumer's cluster. Proxies heed hints only if all ready endpoints of the Service have one.
+// So an endpoint of the other cluster always has a zone hint, which is no reason to take it.
+func (r addressRules) locate(e *discoveryv1.Endpoint) {
+	given, far := ptr.Deref(e.Hints, discoveryv1.EndpointHints{}), e.NodeName == nil
+	node, zone := elsewhere, elsewhere
+	if !far {
+		node, zone = *e.NodeName, r.zone(*e.NodeName)
+	}
+	hints := &discoveryv1.EndpointHints{}
+	if len(given.ForNodes) > 0 {
+		hints.ForNodes = []discoveryv1.ForNode{{Name: node}}
+	}
+	switch {
+	case far && r.sharedZones && len(given.ForZones) > 0:
+		hints.ForZones = given.ForZones
+	case zone != "" && (far || len(given.ForZones) > 0):
+		hints.ForZones = []discoveryv1.ForZone{{Name: zone}}
+	}
+	if e.Hints = hints; len(hints.ForNodes)+len(hints.ForZones) == 0 {
+		e.Hints = nil
+	}
+	switch {
+	case far && r.sharedZones:
+	case far || zone == "":
+		e.Zone = nil
+	default:
+		e.Zone = &zone
+	}
 }
 
 // ofUID completes endpoint with the pod of this cluster that stands for the pod that it names. It

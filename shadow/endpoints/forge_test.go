@@ -55,9 +55,9 @@ func TestForge(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses:  []string{"10.77.1.5"},
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
-			Hostname:   new("db-0"), Zone: new("z"),
-			TargetRef: &corev1.ObjectReference{Kind: "RemotePod", Namespace: "shop", Name: "db-0", UID: "u"},
-			Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}},
+			Hostname:   new("db-0"),
+			TargetRef:  &corev1.ObjectReference{Kind: "RemotePod", Namespace: "shop", Name: "db-0", UID: "u"},
+			Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: elsewhere}}, ForNodes: []discoveryv1.ForNode{{Name: elsewhere}}},
 		}},
 		Ports: []discoveryv1.EndpointPort{
 			{Name: new(""), Protocol: new(corev1.ProtocolTCP), Port: new(int32(80))}, {Name: new("dns"), Protocol: new(corev1.ProtocolUDP), AppProtocol: new("x")},

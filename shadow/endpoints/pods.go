@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -15,8 +16,11 @@ const (
 	// podIndex indexes pods by namespace, consumer, and address or UID in the consumer's cluster.
 	podIndex = "endpoints/pod"
 	// ownPodsIndex indexes the shadows with endpoints that may be pods of this cluster: by
-	// namespace, and by namespace and UID if an endpoint names the pod.
+	// namespace, and by namespace and UID if an endpoint names the pod. It also indexes the
+	// shadows of a Service, by serviceKey.
 	ownPodsIndex = "endpoints/own-pods"
+	// serviceIndex indexes EndpointSlices of this cluster by serviceKey.
+	serviceIndex = "endpoints/service"
 )
 
 func podAddressKey(namespace, consumer string, addr netip.Addr) string {
@@ -54,7 +58,7 @@ func ownPods(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
-	var keys []string
+	keys := []string{serviceKey(shadow)}
 	for i := range shadow.Spec.Template.Endpoints {
 		e := &shadow.Spec.Template.Endpoints[i]
 		if uid := podUID(e); uid != "" {
@@ -168,5 +172,91 @@ func podsKey(of string) loop.Key { return loop.Key{Name: of} }
 func (e *Enforcer) podsChanged(of string) {
 	for _, shadow := range e.shadows.ByIndex(ownPodsIndex, of) {
 		e.wake(shadow)
+	}
+}
+
+// serviceKey returns the key of the Service that an EndpointSlice or its shadow belongs to.
+func serviceKey(slice metav1.Object) string {
+	return slice.GetNamespace() + "/service/" + slice.GetLabels()[discoveryv1.LabelServiceName]
+}
+
+// serviceKeys is the index function of serviceIndex.
+func serviceKeys(obj any) ([]string, error) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return nil, nil
+	}
+	return []string{serviceKey(slice)}, nil
+}
+
+// near is the state of the endpoints that a Service has in this cluster itself.
+type near struct {
+	ready  bool // one is ready
+	hinted bool // one has a hint: the Service prefers near endpoints
+}
+
+// nearIn returns the state of the endpoints of an EndpointSlice. obj may be nil. Those of a
+// headless Service do not count: DNS shows all that are ready, near or not.
+func nearIn(obj any) (n near) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok || metav1.HasLabel(slice.ObjectMeta, corev1.IsHeadlessService) {
+		return near{}
+	}
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		n = near{ready: n.ready || e.Conditions.Ready == nil || *e.Conditions.Ready, hinted: n.hinted || e.Hints != nil}
+	}
+	return n
+}
+
+// TrimOwn reduces an EndpointSlice of this cluster to what the Enforcer reads of it. It is a
+// transform of an informer, and changes obj.
+func TrimOwn(obj any) (any, error) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return obj, nil
+	}
+	n := nearIn(slice)
+	slice.ManagedFields, slice.Annotations, slice.OwnerReferences, slice.Ports, slice.Endpoints = nil, nil, nil, nil, nil
+	if n != (near{}) {
+		slice.Endpoints = []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: &n.ready}}}
+	}
+	if n.hinted {
+		slice.Endpoints[0].Hints = &discoveryv1.EndpointHints{}
+	}
+	return slice, nil
+}
+
+// standby reports whether endpoints in the consumer's cluster are used only while this cluster
+// has none that is ready: the Service prefers near endpoints, and no zone is in both clusters.
+// Hints do not suffice, as a proxy ignores them in a zone without an endpoint.
+func (e *Enforcer) standby(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules) bool {
+	found, err := e.cfg.Own.GetIndexer().ByIndex(serviceIndex, serviceKey(shadow))
+	if err != nil || r.sharedZones {
+		return false
+	}
+	all := near{hinted: slices.ContainsFunc(shadow.Spec.Template.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })}
+	for _, obj := range found {
+		slice, ok := obj.(*discoveryv1.EndpointSlice)
+		if ok && slice.AddressType == shadow.Spec.Template.AddressType {
+			n := nearIn(slice)
+			all = near{ready: all.ready || n.ready, hinted: all.hinted || n.hinted}
+		}
+	}
+	return all == near{ready: true, hinted: true}
+}
+
+// ownChanged queues the shadows of a Service when the state of its endpoints in this cluster
+// changes.
+func (e *Enforcer) ownChanged(before, after any) {
+	if nearIn(before) == nearIn(after) {
+		return
+	}
+	slice, ok := after.(*discoveryv1.EndpointSlice)
+	if !ok {
+		slice, ok = before.(*discoveryv1.EndpointSlice)
+	}
+	if ok {
+		e.loop.Wake(podsKey(serviceKey(slice)))
 	}
 }

@@ -30,6 +30,7 @@ import (
 type running struct {
 	*testing.T
 	core  *fake.Clientset
+	pods  *fake.Clientset // has the EndpointSlices that Kubernetes makes of selectors
 	liqod *liqodfake.Clientset
 	e     *Enforcer
 }
@@ -39,16 +40,18 @@ func newRunning(t *testing.T) running {
 }
 
 func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.ShadowEndpointSlice, namespace *corev1.Namespace) running {
-	r := running{T: t, core: fake.NewClientset(namespace), liqod: liqodfake.NewSimpleClientset(shadow, peer())}
+	r := running{T: t, core: fake.NewClientset(namespace), pods: fake.NewClientset(), liqod: liqodfake.NewSimpleClientset(shadow, peer())}
 	r.core.PrependReactor("create", "endpointslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		slice := a.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
 		slice.UID = types.UID("made-" + time.Now().String())
 		return false, nil, nil
 	})
 	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
+	selected := informers.NewSharedInformerFactoryWithOptions(r.pods, 0, informers.WithTransform(TrimOwn))
 	var err error
 	r.e, err = New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: remap, Grace: testGrace, Metadata: noMetadata,
+		Kube: r.core, Liqo: r.liqod, Remap: remap, Grace: testGrace, Metadata: noMetadata, SharesZones: func(string) bool { return false },
+		Own:     selected.Discovery().V1().EndpointSlices().Informer(),
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
@@ -57,6 +60,7 @@ func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.Shad
 	require.Zero(t, len(r.core.Actions())+len(r.liqod.Actions()), "New starts nothing")
 	own.Start(t.Context().Done())
 	core.Start(t.Context().Done())
+	selected.Start(t.Context().Done())
 	return r
 }
 

@@ -37,6 +37,9 @@ type Config struct {
 	// Slices is the informer of the EndpointSlices with the managed-by label
 	// ManagedByShadowEndpointSlice.
 	Slices cache.SharedIndexInformer
+	// Own is the informer of the EndpointSlices that Kubernetes makes in this cluster from the
+	// selectors of reflected Services, with the transform TrimOwn. New adds an index to it.
+	Own cache.SharedIndexInformer
 	// Namespaces is the informer of at least all twin namespaces.
 	Namespaces cache.SharedIndexInformer
 	// ForeignClusters is the informer of all ForeignClusters.
@@ -51,6 +54,9 @@ type Config struct {
 	// Metadata returns the rule for labels and annotations that a consumer sets on
 	// EndpointSlices. A change of its ForeignCluster may change the result.
 	Metadata func(consumer string) rules.Metadata
+	// SharesZones reports whether zones of a consumer are those of this cluster with the same
+	// names.
+	SharesZones func(consumer string) bool
 	// Grace is how long endpoints keep their last readiness while the health of their
 	// cluster is Unknown.
 	Grace time.Duration
@@ -99,6 +105,9 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Pods.AddIndexers(cache.Indexers{podIndex: podKeys}); err != nil {
 		return nil, fmt.Errorf("indexing Pods by address and UID: %w", err)
 	}
+	if err := cfg.Own.AddIndexers(cache.Indexers{serviceIndex: serviceKeys}); err != nil {
+		return nil, fmt.Errorf("indexing EndpointSlices by Service: %w", err)
+	}
 	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
 	}
@@ -119,7 +128,7 @@ func New(cfg Config) (*Enforcer, error) {
 // listen registers the event handlers that loop.Watch does not cover.
 func (e *Enforcer) listen() error {
 	// loop.Watch does not suffice: memory must record the deletion of a shadow or an
-	// EndpointSlice before the key is queued, and most updates of Nodes and Pods change
+	// EndpointSlice before the key is queued, and most updates of the others change
 	// nothing of interest.
 	var errs []error
 	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
@@ -135,6 +144,7 @@ func (e *Enforcer) listen() error {
 	}))
 	watch(e.cfg.Nodes.AddEventHandler(onChange(e.nodeChanged)))
 	watch(e.cfg.Pods.AddEventHandler(onChange(e.podChanged)))
+	watch(e.cfg.Own.AddEventHandler(onChange(e.ownChanged)))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("listening for shadowendpointslice: %w", err)
 	}
