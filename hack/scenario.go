@@ -50,6 +50,7 @@ func scenarios() []scenario {
 		{s, "TestOfferCapacity", false, "peering/offer"},
 		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
 		{s, "TestPods", true, pods + " health"},
+		{s, "TestPostgres", false, pods + " netfabric"},
 		{s, "TestQuota", false, "shadow/pod shadow/quota shadow/rules"},
 		{s, "TestRecordedAlerts", false, ""},
 		{s, "TestReflection", true, "reflect"},

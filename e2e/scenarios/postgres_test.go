@@ -1,0 +1,327 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+const (
+	// databases is the namespace of the databases and their writers.
+	databases = "databases"
+	// enoughRows have to be acknowledged by each database after a fault.
+	enoughRows = 10
+	// acknowledged precedes, in the log of a writer, the number of each row whose commit it has seen.
+	acknowledged = "acknowledged "
+)
+
+// writeRows is the program of a writer: it inserts numbers, each in a transaction of its own, and
+// never the same again. A try that takes longer than 5 s is given up, whatever became of it.
+const writeRows = `i=0
+query() { timeout 5 psql "host=$SERVER user=postgres connect_timeout=3" -qc "$1"; }
+until query 'create table if not exists numbers (i bigint primary key)'; do sleep 1; done
+while :; do
+	i=$((i + 1))
+	if query "insert into numbers values ($i)"; then echo "` + acknowledged + `$i"; fi
+	sleep 0.1
+done`
+
+// postgresWorld is two clusters with a PostgreSQL in each, and a writer for each of them in rome.
+type postgresWorld struct {
+	networkWorld
+	places map[string]string // the node of each database in the cluster that runs it, by pod
+}
+
+// TestPostgres: a StatefulSet of class liqo of PostgreSQL, with a volume in each cluster, has each
+// row whose commit a client at home has seen, whatever was deleted, killed, cut off or rebooted
+// meanwhile. The settings are those of the chart.
+func TestPostgres(t *testing.T) {
+	w := newPostgresWorld(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *postgresWorld)
+	}{
+		{"pods deleted", postgresPodsDeleted}, {"vkubelet killed", postgresVKubeletKilled},
+		{"provider cut off", postgresCutOff}, {"nodes rebooted", postgresRebooted},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.run(t, w)
+			w.hasRows(t)
+		})
+	}
+}
+
+func newPostgresWorld(t *testing.T) *postgresWorld {
+	t.Helper()
+	w := &postgresWorld{networkWorld: newNetworkWorldOf(t, site.World{
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricPods,
+		// Empty sections undo the settings of tests.
+		Settings: []map[string]any{{"lease": map[string]any{}, "vkubelet": map[string]any{}}},
+		Adjust:   func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, 40*time.Second },
+	}), places: map[string]string{}}
+	image, err := lab.BuildPostgres(t.Context(), t.TempDir())
+	if err != nil {
+		text := fmt.Sprintf("VOLUMES ARE NOT TESTED WITH POSTGRESQL: %v", err)
+		if os.Getenv("CI") == "true" {
+			require.Fail(t, text)
+		}
+		t.Skip(text)
+	}
+	var prepared errgroup.Group
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		prepared.Go(func() error { return w.full.LoadImage(t.Context(), s.Cluster, image) })
+		prepared.Go(func() error { return w.full.ApplyStorage(t.Context(), s.Cluster) })
+	}
+	require.NoError(t, prepared.Wait())
+	w.peer(t)
+	w.deployDatabases(t)
+	return w
+}
+
+// deployDatabases runs a database in each cluster. Neither runs beside a control plane: their nodes
+// are rebooted.
+func (w *postgresWorld) deployDatabases(t *testing.T) {
+	t.Helper()
+	w.offload(t, databases, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	w.cordon(t, "milan-1", true)
+	c := w.rome.Client()
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: corev1.ServiceSpec{
+		ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "db"}, Ports: []corev1.ServicePort{{Port: 5432}},
+	}}
+	_, err := c.CoreV1().Services(databases).Create(t.Context(), service, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.AppsV1().StatefulSets(databases).Create(t.Context(), postgresSet(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, db := range []string{"db-0", "db-1"} {
+		_, err := c.CoreV1().Pods(databases).Create(t.Context(), rowWriter(db), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	w.hasRows(t)
+	w.cordon(t, "milan-1", false)
+	for _, db := range []string{"db-0", "db-1"} {
+		w.places[db] = w.place(t, db)
+	}
+	require.ElementsMatch(t, []string{"rome-2", "milan-2"}, slices.Collect(maps.Values(w.places)), "one runs in each cluster")
+	require.Equal(t, map[string]int{"rome": 1, "milan": 1}, w.volumeFolders(t))
+}
+
+// postgresSet is a StatefulSet of two databases that are not on the same node, and not on rome-1.
+func postgresSet() *appsv1.StatefulSet {
+	set := statefulSet("db", 2)
+	spec := &set.Spec.Template.Spec
+	spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsUser: ptr.To[int64](lab.PostgresUser), FSGroup: ptr.To[int64](lab.PostgresUser),
+		// PostgreSQL does not start with data that the kubelet has opened to the group.
+		FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+	}
+	spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
+	spec.Containers = []corev1.Container{{
+		Name: "postgres", Image: lab.PostgresImage, ImagePullPolicy: corev1.PullNever, Env: []corev1.EnvVar{{Name: "PGDATA", Value: "/data/db"}},
+		VolumeMounts: spec.Containers[0].VolumeMounts,
+		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, ProbeHandler: corev1.ProbeHandler{
+			Exec: &corev1.ExecAction{Command: []string{"pg_isready", "-q", "-h", "127.0.0.1"}},
+		}},
+	}}
+	spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"rome-1"},
+		}}}},
+	}}}
+	spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: set.Spec.Selector,
+	}}
+	return set
+}
+
+// rowWriter is the pod that writes to a database, on a node of rome that is not rebooted.
+func rowWriter(db string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "writer-of-" + db}, Spec: corev1.PodSpec{
+		NodeSelector: map[string]string{corev1.LabelHostname: "rome-1"}, TerminationGracePeriodSeconds: ptr.To[int64](1), RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{
+			Name: "writer", Image: lab.PostgresImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sh", "-c", writeRows},
+			Env: []corev1.EnvVar{{Name: "SERVER", Value: db + ".db"}},
+		}},
+	}}
+}
+
+// place is the node of a database in the cluster that runs it.
+func (w *postgresWorld) place(t *testing.T, db string) string {
+	t.Helper()
+	node := w.podOf(t, databases, db).Spec.NodeName
+	if node != "milan" {
+		return node
+	}
+	pod, err := w.milan.Client().CoreV1().Pods(databases+"-rome").Get(t.Context(), db, metav1.GetOptions{})
+	require.NoError(t, err)
+	return pod.Spec.NodeName
+}
+
+// rowsAcknowledged are the numbers of the rows of a database whose commit its writer has seen.
+func (w *postgresWorld) rowsAcknowledged(ctx context.Context, db string) ([]string, error) {
+	log, err := w.rome.Client().CoreV1().Pods(databases).GetLogs("writer-of-"+db, &corev1.PodLogOptions{}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	data, err := io.ReadAll(log)
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		if row, is := strings.CutPrefix(line, acknowledged); is {
+			out = append(out, strings.TrimSpace(row))
+		}
+	}
+	return out, err
+}
+
+// acknowledges returns a condition that a database has acknowledged some rows more than it has now.
+func (w *postgresWorld) acknowledges(t *testing.T, db string) func(context.Context) error {
+	t.Helper()
+	before := -1
+	return func(ctx context.Context) error {
+		rows, err := w.rowsAcknowledged(ctx, db)
+		if err != nil {
+			return err
+		}
+		if before < 0 {
+			before = len(rows)
+		}
+		if len(rows) < before+enoughRows {
+			return fmt.Errorf("%s has acknowledged %d rows, %d of them before", db, len(rows), before)
+		}
+		return nil
+	}
+}
+
+// hasRows waits until both databases acknowledge rows again, and requires that they have all rows
+// that they have ever acknowledged, and are where they were.
+func (w *postgresWorld) hasRows(t *testing.T) {
+	t.Helper()
+	for _, db := range []string{"db-0", "db-1"} {
+		within(t, longest, db+" acknowledges rows", w.acknowledges(t, db))
+		want, err := w.rowsAcknowledged(t.Context(), db)
+		require.NoError(t, err)
+		var said string
+		within(t, longest, db+" reads its rows", func(ctx context.Context) (err error) {
+			said, err = w.rome.Exec(ctx, databases, db, "psql", "-h", "127.0.0.1", "-U", "postgres", "-At", "-c", "select i from numbers")
+			return err
+		})
+		have := map[string]bool{}
+		for row := range strings.FieldsSeq(said) {
+			have[row] = true
+		}
+		lost := slices.DeleteFunc(slices.Clone(want), func(row string) bool { return have[row] })
+		require.Empty(t, lost, "rows that %s had acknowledged", db)
+		t.Logf("%s has all %d rows that it acknowledged, and %d others", db, len(want), len(have)-len(want))
+		if w.places[db] != "" {
+			require.Equal(t, w.places[db], w.place(t, db), db)
+		}
+	}
+}
+
+// postgresPodsDeleted: the pods that replace them have the rows.
+func postgresPodsDeleted(t *testing.T, w *postgresWorld) {
+	for _, db := range []string{"db-0", "db-1"} {
+		before := w.podOf(t, databases, db).UID
+		require.NoError(t, w.rome.Client().CoreV1().Pods(databases).Delete(t.Context(), db, metav1.DeleteOptions{}))
+		within(t, longest, "another "+db+" runs", func(ctx context.Context) error {
+			pod, err := w.rome.Client().CoreV1().Pods(databases).Get(ctx, db, metav1.GetOptions{})
+			if err == nil && pod.UID == before {
+				err = fmt.Errorf("it is the same")
+			}
+			if err != nil {
+				return err
+			}
+			return w.ready(databases, db)(ctx)
+		})
+	}
+}
+
+// postgresVKubeletKilled: neither database notices it.
+func postgresVKubeletKilled(t *testing.T, w *postgresWorld) {
+	here, there := w.databaseContainers(t)
+	storeWorld{w.fullWorld}.kill(t, "vkubelet")
+	w.hasRows(t)
+	hereNow, thereNow := w.databaseContainers(t)
+	require.Equal(t, here, hereNow)
+	require.Equal(t, there, thereNow)
+}
+
+func (w *postgresWorld) databaseContainers(t *testing.T) (here, there map[string]string) {
+	t.Helper()
+	here, err := containers(t.Context(), w.rome, databases)
+	require.NoError(t, err)
+	there, err = containers(t.Context(), w.milan, databases+"-rome")
+	require.NoError(t, err)
+	return here, there
+}
+
+// postgresCutOff: while the provider is cut off, the database at home goes on, and the other one
+// waits. It is the same when the provider is back.
+func postgresCutOff(t *testing.T, w *postgresWorld) {
+	_, there := w.databaseContainers(t)
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		var theirs []string
+		for _, n := range w.full.Nodes(w.other(s).Cluster) {
+			theirs = append(theirs, n.Machine.Address)
+		}
+		for _, n := range w.full.Nodes(s.Cluster) {
+			require.NoError(t, n.Machine.Drop(t.Context(), "cut", lab.Drops{Arriving: []string{"ip saddr { " + strings.Join(theirs, ", ") + " }"}}))
+			t.Cleanup(func() { require.NoError(t, n.Machine.Pass(context.WithoutCancel(t.Context()), "cut")) })
+		}
+	}
+	within(t, longest, "the virtual node is not Ready", func(ctx context.Context) error {
+		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
+	})
+	for db, node := range w.places {
+		if runsIn(node) == "rome" {
+			within(t, longest, db+" goes on", w.acknowledges(t, db))
+			continue
+		}
+		before, err := w.rowsAcknowledged(t.Context(), db)
+		require.NoError(t, err)
+		hold(t, cutFor, db+" waits", func(ctx context.Context) error {
+			now, err := w.rowsAcknowledged(ctx, db)
+			if err == nil && len(now) > len(before) {
+				err = fmt.Errorf("it has acknowledged %d rows", len(now)-len(before))
+			}
+			return err
+		})
+	}
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		for _, n := range w.full.Nodes(s.Cluster) {
+			require.NoError(t, n.Machine.Pass(t.Context(), "cut"))
+		}
+	}
+	w.hasRows(t)
+	_, thereNow := w.databaseContainers(t)
+	require.Equal(t, there, thereNow, "the provider's database ran all the time")
+}
+
+// postgresRebooted ends the nodes of both databases as a power failure does.
+func postgresRebooted(t *testing.T, w *postgresWorld) {
+	for db, name := range w.places {
+		c := w.rome.Cluster
+		if runsIn(name) == "milan" {
+			c = w.milan.Cluster
+		}
+		require.NoError(t, w.full.Node(c, name).Reboot(t.Context()))
+		within(t, longest, db+" acknowledges rows after the power failure of "+name, w.acknowledges(t, db))
+	}
+}
