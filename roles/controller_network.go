@@ -26,7 +26,8 @@ func (c *controller) addNetwork() error {
 	c.publisher, err = exchange.NewPublisher(exchange.PublishConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Log: c.env.Log, Observer: c.env.Observer,
+		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
+		Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

@@ -107,6 +107,8 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 	if cfg.Service != "" && len(out.Endpoints) == 0 {
 		out.Services = f.service(env.Config.Namespace, cfg.Service)
 	}
+	behind := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimPod))
+	out.Behind = host.NewBehind(f.liqo.Offloading().V1beta1().NamespaceOffloadings(), behind.Core().V1().Pods())
 	if cfg.PodAddresses {
 		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimPod))
 		f.factories = append(f.factories, pods)

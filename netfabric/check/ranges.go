@@ -20,22 +20,20 @@ type Own struct {
 	APIServer []netip.Addr
 }
 
-// OwnRange is a range of the cluster that writes a Configuration.
+// OwnRange is a range of the cluster that writes a Configuration, or one behind it.
 type OwnRange struct {
 	CIDR   networkingv1beta1.CIDR
 	Prefix netip.Prefix
 	Use    networkingv1beta1.RangeUse
 }
 
-// OwnRanges returns the ranges of a Configuration in its order, pods' first.
+// OwnRanges returns the ranges of a Configuration in its order: of pods, external, of transit.
 func OwnRanges(c *networkingv1beta1.Configuration) (out []OwnRange) {
-	for _, list := range []struct {
-		use   networkingv1beta1.RangeUse
-		cidrs []networkingv1beta1.CIDR
-	}{{networkingv1beta1.RangePod, c.Spec.Local.CIDR.Pod}, {networkingv1beta1.RangeExternal, c.Spec.Local.CIDR.External}} {
-		for _, cidr := range list.cidrs {
+	all := networkingv1beta1.MappedCIDR(c.Spec.Local.CIDR)
+	for _, use := range networkingv1beta1.RangeUses() {
+		for _, cidr := range *all.Of(use) {
 			if p, ok := cidr.Prefix(); ok {
-				out = append(out, OwnRange{cidr, p, list.use})
+				out = append(out, OwnRange{cidr, p, use})
 			}
 		}
 	}

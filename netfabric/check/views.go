@@ -23,6 +23,7 @@ import (
 const (
 	MaxPodRanges      = 8
 	maxExternalRanges = 2  // one of each family
+	MaxTransitRanges  = 16 // of clusters behind it
 	maxGateways       = 8  // of one cluster
 	MaxEndpoints      = 8  // of one gateway
 	maxTotalBits      = 24 // the IPv4 ranges of a cluster together have as many addresses as a /8
@@ -107,10 +108,10 @@ func (s Surroundings) CheckConfiguration(peer string, c *networkingv1beta1.Confi
 	if c.Spec.Remote != nil {
 		out.Add("remote is not accepted: a Configuration has the ranges of the cluster that writes it")
 	}
-	pods, external := Ranges(c.Spec.Local.CIDR, &out)
+	all := Ranges(c.Spec.Local.CIDR, &out)
 	s.CheckGateways(peer, c.Spec.Gateways, &out)
 	least := smallestMTU4
-	if slices.ContainsFunc(slices.Concat(pods, external), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+	if slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		least = SmallestMTU6
 	}
 	if mtu := int(c.Spec.MTU); mtu != 0 && (mtu < least || mtu > LargestMTU) {
@@ -120,8 +121,8 @@ func (s Surroundings) CheckConfiguration(peer string, c *networkingv1beta1.Confi
 }
 
 // Ranges returns the valid ranges of a cluster, and adds the mistakes in the others to out.
-func Ranges(c networkingv1beta1.ClusterCIDR, out *Problems) (pods, external []netip.Prefix) {
-	pods, external = parseRanges("pod", c.Pod, MaxPodRanges, out), parseRanges("external", c.External, 2*maxExternalRanges, out)
+func Ranges(c networkingv1beta1.ClusterCIDR, out *Problems) []netip.Prefix {
+	pods, external := parseRanges("pod", c.Pod, MaxPodRanges, out), parseRanges("external", c.External, 2*maxExternalRanges, out)
 	for i, p := range external {
 		if err := plan.CheckExternal(p); err != nil {
 			out.Add("external: %s", err)
@@ -131,6 +132,9 @@ func Ranges(c networkingv1beta1.ClusterCIDR, out *Problems) (pods, external []ne
 		}
 	}
 	all, total := slices.Concat(pods, external), 0
+	if len(c.Transit) > 0 {
+		all = append(all, parseRanges("transit", c.Transit, MaxTransitRanges, out)...)
+	}
 	for i, p := range all {
 		if j := slices.IndexFunc(all[:i], p.Overlaps); j >= 0 {
 			out.Add("%s and %s overlap: a cluster's own ranges are distinct", all[j], p)
@@ -142,7 +146,7 @@ func Ranges(c networkingv1beta1.ClusterCIDR, out *Problems) (pods, external []ne
 	if total > 1<<maxTotalBits {
 		out.Add("the IPv4 ranges have %d addresses together: as many as a /%d has are accepted", total, 32-maxTotalBits)
 	}
-	return pods, external
+	return all
 }
 
 func sameFamily(a, b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }

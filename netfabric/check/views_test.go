@@ -62,6 +62,9 @@ func TestCheckConfiguration(t *testing.T) {
 	external := func(texts ...networkingv1beta1.CIDR) func(*conf) {
 		return func(c *conf) { c.Spec.Local.CIDR.External = texts }
 	}
+	transit := func(texts ...networkingv1beta1.CIDR) func(*conf) {
+		return func(c *conf) { c.Spec.Local.CIDR.Transit = texts }
+	}
 	gateway := func(edit func(*networkingv1beta1.Gateway)) func(*conf) {
 		return func(c *conf) { edit(&c.Spec.Gateways[0]) }
 	}
@@ -80,6 +83,7 @@ func TestCheckConfiguration(t *testing.T) {
 		want string // a part of what is wrong; empty: it is accepted
 	}{
 		"equal to own ranges":            {func(*conf) {}, ""},
+		"transit":                        {transit("10.96.0.0/16", "10.81.0.0/16", "fd01::/48"), ""},
 		"own Services":                   {pods("10.96.0.0/16"), ""},
 		"own nodes":                      {pods("192.168.0.0/16", "fd00:1::/64"), ""},
 		"a view of another peer":         {pods("10.81.0.0/16"), ""},
@@ -93,6 +97,10 @@ func TestCheckConfiguration(t *testing.T) {
 		"endpoint of IPv6":               {endpoint("2001:db8::7", 65535), ""},
 		"endpoint in a reserved range":   {endpoint("172.20.0.9", 51840), ""},
 
+		"much transit":            {transit(slices.Repeat([]networkingv1beta1.CIDR{"10.0.0.0/24"}, 17)...), "transit has 17 ranges: 1 to 16 are accepted"},
+		"transit of own pods":     {transit("10.244.0.0/17"), "10.244.0.0/16 and 10.244.0.0/17 overlap"},
+		"wide transit":            {transit("11.0.0.0/9", "11.128.0.0/9"), "the IPv4 ranges have"},
+		"transit of special":      {transit("127.0.0.0/8"), "transit: 127.0.0.0/8 has addresses of"},
 		"not replicated":          {func(c *conf) { delete(c.Labels, offloadingv1beta1.ReplicatedLabel) }, `its label liqo.io/replicated is "": "true" is accepted`},
 		"of another cluster":      {func(c *conf) { c.Labels[offloadingv1beta1.OriginIDLabel] = "paris" }, `its label liqo.io/originID is "paris": "milan" is accepted`},
 		"remote":                  {func(c *conf) { c.Spec.Remote = &networkingv1beta1.Unsupported{} }, "remote is not accepted"},
@@ -250,12 +258,16 @@ func TestCheckAnswer(t *testing.T) {
 // accepts all, under views that are free.
 func FuzzConfiguration(f *testing.F) {
 	f.Add("10.244.0.0/16,fd01::/48", "10.70.0.0/16", "gw-1", gatewayKey(11), "203.0.113.20", int32(1), int32(51840), int32(1370))
+	f.Add("10.244.0.0/16,10.200.0.0/16,10.201.0.0/16", "10.70.0.0/16", "transit", gatewayKey(11), "203.0.113.20", int32(1), int32(51840), int32(1370))
 	f.Add("10.0.0.0/8", "fd02::/64", "a", gatewayKey(12), "gw.milan.example", int32(14), int32(1), int32(0))
 	f.Add("169.254.0.0/16", "64:ff9b::/96", "", "AAAA", "127.1", int32(0), int32(0), int32(-1))
 	f.Add("10.1.0.1/16,x", "10.1.0.0/28,10.2.0.0/24", "a b", gatewayKey(1), "::ffff:10.0.0.1", int32(15), int32(65536), int32(575))
 	f.Fuzz(func(t *testing.T, pods, external, name, key, address string, number, port, mtu int32) {
 		c := milanSays()
 		c.Spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: split(pods), External: split(external)}
+		if name == "transit" {
+			c.Spec.Local.CIDR.Pod, c.Spec.Local.CIDR.Transit = c.Spec.Local.CIDR.Pod[:1], c.Spec.Local.CIDR.Pod[1:]
+		}
 		c.Spec.Gateways = []networkingv1beta1.Gateway{{Name: name, Number: number, PublicKey: key, Endpoints: []networkingv1beta1.Endpoint{{Address: address, Port: port}}}}
 		c.Spec.MTU = mtu
 		s := romeSurroundings()
@@ -269,13 +281,16 @@ func FuzzConfiguration(f *testing.F) {
 			require.False(t, s.Own.Pods[0].Contains(addr) || addr.IsLoopback() || addr.IsLinkLocalUnicast())
 		}
 		for _, r := range OwnRanges(c) {
-			if r.Use == networkingv1beta1.RangePod {
+			switch r.Use {
+			case networkingv1beta1.RangePod:
 				peer.Theirs.Pods = append(peer.Theirs.Pods, r.Prefix)
-			} else {
+			case networkingv1beta1.RangeExternal:
 				peer.Theirs.External = append(peer.Theirs.External, r.Prefix)
+			case networkingv1beta1.RangeTransit:
+				peer.Theirs.Transit = append(peer.Theirs.Transit, r.Prefix)
 			}
 		}
-		require.Len(t, OwnRanges(c), len(c.Spec.Local.CIDR.Pod)+len(c.Spec.Local.CIDR.External))
+		require.Len(t, OwnRanges(c), len(c.Spec.Local.CIDR.Pod)+len(c.Spec.Local.CIDR.External)+len(c.Spec.Local.CIDR.Transit))
 		in := plan.Input{Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500, Peers: []plan.Peer{peer}}
 		require.NoError(t, in.Check())
 	})

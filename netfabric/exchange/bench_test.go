@@ -101,7 +101,8 @@ func (b *bench) replica(change ...func(*check.Own)) *replica {
 	r.publish, err = NewPublisher(PublishConfig{
 		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
 		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Log: zap.NewNop(),
+		Configurations: networking.Configurations(), Connections: networking.Connections(),
+		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(), Log: zap.NewNop(),
 	})
 	require.NoError(b.t, err)
 	r.deliver()
@@ -126,7 +127,7 @@ func (r *replica) stores() map[string]cache.Store {
 	return map[string]cache.Store{
 		"configurations": networking.Configurations().Informer().GetStore(), "connections": networking.Connections().Informer().GetStore(),
 		"networks": r.factory.IPAM().V1alpha1().Networks().Informer().GetStore(), "foreignclusters": r.factory.Core().V1beta1().ForeignClusters().Informer().GetStore(),
-		"resourceoffers": r.factory.Sharing().V1alpha1().ResourceOffers().Informer().GetStore(),
+		"namespaceoffloadings": r.factory.Offloading().V1beta1().NamespaceOffloadings().Informer().GetStore(), "resourceoffers": r.factory.Sharing().V1alpha1().ResourceOffers().Informer().GetStore(),
 	}
 }
 
@@ -136,6 +137,8 @@ var gvkOf = map[string]schema.GroupVersionKind{
 	"networks":        ipamv1alpha1.SchemeGroupVersion.WithKind("Network"),
 	"foreignclusters": corev1beta1.SchemeGroupVersion.WithKind("ForeignCluster"),
 	"resourceoffers":  sharingv1alpha1.SchemeGroupVersion.WithKind("ResourceOffer"),
+
+	"namespaceoffloadings": offloadingv1beta1.SchemeGroupVersion.WithKind("NamespaceOffloading"),
 }
 
 // deliver makes caches as the API server is now, all unless some are named.

@@ -238,11 +238,8 @@ func answered(mappings []networkingv1beta1.Mapping) (own, seen *networkingv1beta
 	}
 	own, seen = &networkingv1beta1.MappedNetwork{}, &networkingv1beta1.MappedNetwork{}
 	for _, m := range mappings {
-		if m.Use == networkingv1beta1.RangePod {
-			own.CIDR.Pod, seen.CIDR.Pod = append(own.CIDR.Pod, m.Own), append(seen.CIDR.Pod, m.View)
-		} else {
-			own.CIDR.External, seen.CIDR.External = append(own.CIDR.External, m.Own), append(seen.CIDR.External, m.View)
-		}
+		from, to := own.CIDR.Of(m.Use), seen.CIDR.Of(m.Use)
+		*from, *to = append(*from, m.Own), append(*to, m.View)
 	}
 	return own, seen
 }
@@ -253,19 +250,17 @@ func (f facts) answer() ([]networkingv1beta1.Mapping, error) {
 	if f.mine == nil {
 		return nil, nil
 	}
-	pods, external := f.mine.PodViews(), f.mine.ExternalViews()
+	var all []networkingv1beta1.View
 	use := map[networkingv1beta1.View]networkingv1beta1.RangeUse{}
-	for _, v := range external {
-		use[v] = networkingv1beta1.RangeExternal
+	for _, u := range networkingv1beta1.RangeUses() {
+		for _, v := range f.mine.Views(u) {
+			all, use[v] = append(all, v), u
+		}
 	}
-	good, err := check.Answer(append(pods, external...))
+	good, err := check.Answer(all)
 	var out []networkingv1beta1.Mapping
 	for _, v := range good {
-		m := networkingv1beta1.Mapping{Own: networkingv1beta1.CIDR(v.Own.String()), View: networkingv1beta1.CIDR(v.View.String()), Use: networkingv1beta1.RangePod}
-		if u, ok := use[v]; ok {
-			m.Use = u
-		}
-		out = append(out, m)
+		out = append(out, networkingv1beta1.Mapping{Own: networkingv1beta1.CIDR(v.Own.String()), View: networkingv1beta1.CIDR(v.View.String()), Use: use[v]})
 	}
 	return out, err
 }

@@ -258,10 +258,12 @@ func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (check.Su
 		return s, unknown
 	}
 	for _, r := range check.OwnRanges(mine) {
-		if r.Use == networkingv1beta1.RangePod {
+		switch r.Use {
+		case networkingv1beta1.RangePod:
 			s.Own.Pods = append(s.Own.Pods, r.Prefix)
-		} else {
+		case networkingv1beta1.RangeExternal:
 			s.Own.External = append(s.Own.External, r.Prefix)
+		case networkingv1beta1.RangeTransit: // a view of another peer, as Views has it
 		}
 	}
 	for _, g := range mine.Spec.Gateways {

@@ -18,6 +18,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -59,13 +60,17 @@ type PublishConfig struct {
 	ForeignClusters informers.ForeignClusterInformer
 	Offers          sharinginformers.ResourceOfferInformer
 	Configurations  networkinginformers.ConfigurationInformer
+	// Connections and Offloadings say which peers packets are forwarded between.
+	Connections networkinginformers.ConnectionInformer
+	Offloadings offloadinginformers.NamespaceOffloadingInformer
 
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
 }
 
-// Publisher writes a Configuration with this cluster's network for each peer, while an offer
+// Publisher writes a Configuration with this cluster's network for each peer, and with the ranges of
+// other peers that share a namespace with it, while an offer
 // between the two is in use and the ForeignCluster does not disable networking. Keys are cluster
 // ids.
 type Publisher struct {
@@ -89,6 +94,13 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 			return nil, err
 		}
 	}
+	// What changes for one peer may give another one more, or less.
+	if _, err := loop.Changes("Connections", cfg.Connections.Informer(), sameTransit, func(*networkingv1beta1.Connection) { p.wakeAll() }); err != nil {
+		return nil, err
+	}
+	if _, err := loop.Changes("NamespaceOffloadings", cfg.Offloadings.Informer(), sameProviders, func(*offloadingv1beta1.NamespaceOffloading) { p.wakeAll() }); err != nil {
+		return nil, err
+	}
 	cfg.Own.Subscribe(p.wakeAll)
 	cfg.Gateways.Subscribe(p.wakeAll)
 	return p, nil
@@ -96,7 +108,7 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 
 // Run works until ctx is done. It may be called again.
 func (p *Publisher) Run(ctx context.Context, workers int) error {
-	if !p.cfg.Own.Wait(ctx) {
+	if !p.cfg.Own.Wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), p.cfg.Connections.Informer().HasSynced, p.cfg.Offloadings.Informer().HasSynced) {
 		return nil
 	}
 	return p.Loop.Run(ctx, workers)
@@ -161,6 +173,9 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	if err != nil || !known {
 		return err
 	}
+	if err := p.addTransit(&spec, peer, have); err != nil {
+		return err
+	}
 	configurations := p.cfg.Client.NetworkingV1beta1().Configurations(namespace)
 	if have == nil {
 		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})
@@ -214,7 +229,7 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	return wanted(fc, store.Pointers(offers.Items)), nil
 }
 
-// spec returns this cluster's ranges and gateways, the same for every peer. known is false while
+// spec returns this cluster's own ranges and gateways, the same for every peer. known is false while
 // they are unknown.
 func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool, err error) {
 	gateways, known := p.cfg.Gateways.Gateways()

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,7 @@ type GatewayConfig struct {
 
 	Host    TunnelHost
 	Sources Sources
+	Behind  *Behind // nil: no peer reaches another one through this gateway
 	// Client is of this cluster.
 	Client   versioned.Interface
 	Announce AnnounceConfig // without OnChange and PublicKey
@@ -145,6 +147,13 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	if _, err := g.status.Watch(cfg.Sources.Connections.Informer(), loop.Self); err != nil {
 		return nil, err
 	}
+	if cfg.Behind != nil {
+		synced, err := cfg.Behind.watch(g.wake)
+		if err != nil {
+			return nil, err
+		}
+		g.synced = append(g.synced, synced)
+	}
 	if cfg.Services == nil {
 		return g, nil
 	}
@@ -170,6 +179,9 @@ func (g *GatewayHost) Run(ctx context.Context) error {
 	defer release()
 	wg.Go(func() { errs[0] = g.announcer.Run(announcing) })
 	wg.Go(func() { errs[1] = g.resolver.Run(ctx) })
+	if g.cfg.Behind != nil {
+		wg.Go(func() { g.cfg.Behind.run(ctx) })
+	}
 	wg.Go(func() { errs[2] = g.status.Run(ctx, statusWorkers) })
 	err := g.run(ctx)
 	g.withdraw(ctx)
@@ -227,6 +239,9 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	if err != nil {
 		return g.ended(err)
 	}
+	if wait, err := g.addBehind(&objects); err != nil || wait {
+		return cmp.Or(err, loop.After(store.CatchUp))
+	}
 	objects.Gateways = g.withSelf(objects.Gateways)
 	again := g.chooseAll(objects.Connections)
 	in, refused, err := BuildInput(objects, g.settings())
@@ -263,6 +278,21 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		return loop.After(hold)
 	}
 	return nil
+}
+
+// addBehind adds the pods in third clusters. wait is true for a gateway that has just begun and does
+// not know them yet: what an earlier process lets through goes on meanwhile.
+func (g *GatewayHost) addBehind(objects *Objects) (wait bool, err error) {
+	if g.cfg.Behind == nil {
+		return false, nil
+	}
+	known := false
+	if objects.Shared, known, err = g.cfg.Behind.read(); err != nil {
+		return false, g.ended(err)
+	}
+	g.fabric.mu.Lock()
+	defer g.fabric.mu.Unlock()
+	return !known && !g.done, nil
 }
 
 func (g *GatewayHost) settings() Settings {

@@ -29,7 +29,8 @@ type Objects struct {
 	// Pods are the addresses of the pods of nodes without podCIDRs, by node. Only a gateway
 	// needs them.
 	Pods map[string][]netip.Prefix
-	// Shared are the Pods that peers reach, and what says so. Only a node needs them.
+	// Shared are the Pods that peers reach, and what says so. A node needs its own Pods, a gateway
+	// those in third clusters.
 	Shared Shared
 }
 
@@ -114,6 +115,7 @@ type candidate struct {
 	from             *networkingv1beta1.Connection
 	peer             plan.Peer
 	podsOf, external []netip.Prefix // own ranges
+	behind           plan.Maps      // ranges of third clusters
 }
 
 // exposure is an address that an IP requests.
@@ -278,22 +280,29 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 		if err != nil {
 			return out, err
 		}
-		out.peer.Ours = append(out.peer.Ours, mapping)
-		if m.Use == networkingv1beta1.RangePod {
+		switch m.Use {
+		case networkingv1beta1.RangePod:
 			out.podsOf = append(out.podsOf, mapping.Own)
-		} else {
+		case networkingv1beta1.RangeExternal:
 			out.external = append(out.external, mapping.Own)
+		case networkingv1beta1.RangeTransit:
+			out.behind = append(out.behind, mapping)
+			continue // given with the third cluster alone
 		}
+		out.peer.Ours = append(out.peer.Ours, mapping)
 	}
 	for _, m := range c.Spec.Remote {
 		mapping, err := readMapping("remote", m)
 		if err != nil {
 			return out, err
 		}
-		if m.Use == networkingv1beta1.RangePod {
+		switch m.Use {
+		case networkingv1beta1.RangePod:
 			out.peer.Theirs.Pods = append(out.peer.Theirs.Pods, mapping.View)
-		} else {
+		case networkingv1beta1.RangeExternal:
 			out.peer.Theirs.External = append(out.peer.Theirs.External, mapping.View)
+		case networkingv1beta1.RangeTransit:
+			out.peer.Theirs.Transit = append(out.peer.Theirs.Transit, mapping.View)
 		}
 	}
 	return out, b.remotes(&out)
@@ -305,8 +314,8 @@ func readMapping(side string, m networkingv1beta1.Mapping) (plan.Map, error) {
 	if !ok || !valid {
 		return plan.Map{}, fmt.Errorf("spec.%s: %.64q and %.64q: two ranges without host bits are accepted", side, m.Own, m.View)
 	}
-	if m.Use != networkingv1beta1.RangePod && m.Use != networkingv1beta1.RangeExternal {
-		return plan.Map{}, fmt.Errorf("spec.%s: use is %.64q: %s and %s are accepted", side, m.Use, networkingv1beta1.RangePod, networkingv1beta1.RangeExternal)
+	if !slices.Contains(networkingv1beta1.RangeUses(), m.Use) {
+		return plan.Map{}, fmt.Errorf("spec.%s: use is %.64q: one of %s is accepted", side, m.Use, networkingv1beta1.RangeUses())
 	}
 	mapping := plan.Map{Own: own, View: view}
 	if err := mapping.Check(); err != nil {
@@ -456,6 +465,7 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	for i, c := range peers {
 		peer := c.peer
 		peer.Gateways, peer.Reach = b.located(c, b.around(peers, i, in)), b.reach(c)
+		b.lead(&peer, c, peers)
 		in.Peers = append(in.Peers, peer)
 	}
 	return in

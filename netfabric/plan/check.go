@@ -196,6 +196,28 @@ func (c *checker) peer(p Peer) {
 		reach = append(reach, claim{r, at("reach"), false})
 	}
 	c.apart(reach)
+	c.through(p)
+}
+
+// through checks the addresses in third clusters: each is in a range that the peer is given, and
+// that is none of this cluster.
+func (c *checker) through(p Peer) {
+	at, own := place{peer: p.ID, field: "peers.through"}, slices.Concat(c.in.Pods, c.in.External)
+	var given []netip.Prefix
+	for _, m := range p.Ours {
+		if !slices.Contains(own, m.Own) {
+			given = append(given, m.Own)
+		}
+	}
+	var claims []claim
+	for _, r := range p.Through {
+		if !r.IsValid() || r != r.Masked() || !within(r, given) {
+			c.fail(at, "%s is not within the ranges of third clusters %s that it is given", r, given)
+			continue
+		}
+		claims = append(claims, claim{r, at, false})
+	}
+	c.apart(claims)
 }
 
 func checkKey(key string) error {

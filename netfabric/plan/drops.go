@@ -6,7 +6,7 @@ const (
 	DropToPeer      = "to_peer"      // into the tunnel: the peer was not given the source, or has not the destination
 	DropToGateway   = "to_gateway"   // from the fabric to the gateway itself: no probe, no ICMP, no answer
 	DropToNode      = "to_node"      // from a peer to a node, by any address of the node, that no IP for this peer names
-	DropToPod       = "to_pod"       // from a peer to anything else on a node: a pod that is not shared with this peer
+	DropToPod       = "to_pod"       // from a peer to anything else on a node, or to another peer: a pod that is not shared with this peer
 	DropOverlay     = "overlay"      // VXLAN out of the fabric, or from a host that is no end of the overlay
 	DropToPort      = "to_port"      // from a peer to an address that an IP names, at a port or by a protocol that it does not name
 	DropToOutside   = "to_outside"   // from a peer to an address outside of the fabric that no IP for this peer names

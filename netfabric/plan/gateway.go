@@ -137,6 +137,7 @@ func (g gateway) table() Table {
 			both("limited", 2, NoValue),   // range of a peer . real address of which it has nothing but ports
 			both("open", 2, NoValue),      // range of a peer . node of which it has all ports
 			both("closed", 1, NoValue),    // nodes within the own pod ranges
+			both("through", 2, NoValue),   // range of a peer . pod in a third cluster that it reaches
 			both("dnat", 2, Prefix),       // range of a peer . view of us -> own range
 			both("snat", 2, Prefix),       // range of a peer . own range -> view of us
 			both("hosts_in", 2, Address),  // range of a peer . external address as it sees it -> real address
@@ -155,7 +156,7 @@ func gatewayChains(ports Ports) []Chain {
 	// Connection tracking relates an error by the packet inside: its sender is to be the peer that
 	// this packet went to.
 	errorsOfOthers := each(Match{In: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "back", Key: SrcInner, Not: true}, Do: Goto, To: DropFromPeer})
-	return append(refusals(DropOverlay, DropFromPeer, DropToOutside, DropToPort, DropToNode, DropToGateway), []Chain{
+	return append(refusals(DropOverlay, DropFromPeer, DropToOutside, DropToPort, DropToNode, DropToPod, DropToGateway), []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			[]Match{
@@ -193,6 +194,7 @@ func gatewayChains(ports Ports) []Chain {
 				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
 				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Goto, To: DropToNode},
 			),
+			throughTunnels(),
 			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
 		)},
@@ -223,6 +225,19 @@ func gatewayChains(ports Ports) []Chain {
 	}...)
 }
 
+// throughTunnels are the rules for packets of one peer to another. As on nodes, each packet of a
+// connection that a peer has opened needs the element.
+func throughTunnels() []Match {
+	return slices.Concat(
+		[]Match{
+			{In: TunnelDevice, Out: TunnelDevice, CT: Answer, Do: Accept},
+			{In: TunnelDevice, Out: TunnelDevice, CT: Related, Do: Accept},
+		},
+		each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "through", Key: SrcDst}, Do: Accept}),
+		[]Match{{In: TunnelDevice, Out: TunnelDevice, Do: Goto, To: DropToPod}},
+	)
+}
+
 func (g gateway) elements() []Element {
 	var e elements
 	for _, p := range slices.Concat(g.in.Pods, g.in.External) {
@@ -230,10 +245,16 @@ func (g gateway) elements() []Element {
 	}
 	nodes := g.nodes(&e)
 	for _, p := range g.in.Peers {
-		for _, r := range p.Theirs.all() {
+		// What is no pod of the peer has no address in a third cluster: it gets the gateway's.
+		for _, r := range slices.Concat(p.Theirs.Pods, p.Theirs.Transit) {
 			e.set("own", r)
+		}
+		for _, r := range p.Theirs.all() {
 			e.set("peers", r)
 			e.set(Refused, r)
+			for _, pod := range p.Through {
+				e.pair("through", r, pod)
+			}
 			for _, other := range p.Theirs.all() {
 				e.pair("back", r, other)
 			}

@@ -51,6 +51,9 @@ type Peer struct {
 	// Reach are the addresses, or ranges, of pods on the node in.Self that it opens connections
 	// to, at all ports, beside what IPs name. Only Node uses it.
 	Reach []netip.Prefix
+	// Through are the addresses of pods in third clusters, within ranges that it is given, that it
+	// opens connections to through this cluster. Only Gateway uses it.
+	Through []netip.Prefix
 }
 
 // Ranges are the address ranges of a peer.

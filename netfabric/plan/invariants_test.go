@@ -181,6 +181,9 @@ func checkSent(t *testing.T, in Input, s State, p Packet) {
 	require.True(t, within(single(p.Src), from.Theirs.all()), "%v", steps)
 	given := slices.ContainsFunc(from.Ours, func(m Map) bool { return m.View.Contains(p.Dst) })
 	require.True(t, given, "%v", steps)
+	if last.Verdict == Sent && to != nil && p.Flow == nil {
+		require.True(t, within(single(last.Packet.Dst), from.Through), "%v", steps)
+	}
 	node := slices.ContainsFunc(in.Nodes, func(h Host) bool { return slices.Contains(h.Addrs, last.Packet.Dst) })
 	if last.Verdict == Handed || node && last.Verdict == Sent && to == nil {
 		require.True(t, reaches(in, *from, last.Packet, p.Flow != nil), "%v", steps)

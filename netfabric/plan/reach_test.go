@@ -133,3 +133,47 @@ func TestReachOfPodsOnly(t *testing.T) {
 		require.ErrorContains(t, in.Check(), "peers.reach", name)
 	}
 }
+
+// What a peer reaches in a third cluster is in a range of that cluster that it is given.
+func TestThroughGivenRangesOnly(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, hub().Check())
+	for name, through := range map[string][]netip.Prefix{
+		"an own pod":       prefixes("10.244.1.10/32"),
+		"the peer itself":  prefixes("10.200.2.20/32"),
+		"not given":        prefixes("10.202.0.1/32"),
+		"host bits":        {netip.MustParsePrefix("10.1.1.5/24")},
+		"a pod twice":      prefixes("10.1.1.5/32", "10.1.1.5/32"),
+		"a pod in a range": prefixes("10.1.1.5/32", "10.1.0.0/16"),
+	} {
+		in := hub()
+		in.Peers[0].Through = through
+		require.ErrorContains(t, in.Check(), "peers.through", name)
+	}
+}
+
+// A pod in a third cluster that becomes shared, or is no longer, costs an element for each range of
+// the peer at the gateway, and nothing on nodes. A connection to it ends.
+func TestSharingAPodBehindIsLocal(t *testing.T) {
+	t.Parallel()
+	before, after := hub(), hub()
+	after.Peers[0].Through = append(after.Peers[0].Through, prefix("10.1.1.6/32"))
+	require.Equal(t, []string{
+		"add element inet liqod through4 { 10.200.0.0/16 . 10.1.1.6 }", "add element inet liqod through4 { 10.201.0.0/16 . 10.1.1.6 }",
+	}, difference(t, "gw-a", Gateway, before, after))
+	require.Empty(t, difference(t, "rome-1", Node, before, after))
+
+	w := three(t)
+	at, got, _ := w.follow("paris paris-1", tcp("10.1.1.5", "10.204.2.20"))
+	require.Equal(t, Handed, got.Verdict, "%v", got)
+	home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
+	require.Equal(t, "paris paris-1", home, "%v", back)
+	closed := three(t, func(rome *Input) { rome.Peers[1].Through = nil })
+	closed.flows = w.flows
+	next := tcp("10.1.1.5", "10.204.2.20")
+	next.SYN = false
+	at, got, _ = closed.follow("paris paris-1", next)
+	require.Equal(t, "rome gw-a", at)
+	require.Equal(t, Dropped, got.Verdict, "%v", got)
+	require.Contains(t, got.What, DropToPod)
+}

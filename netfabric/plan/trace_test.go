@@ -447,6 +447,7 @@ func TestTransit(t *testing.T) {
 	hub := func(rome, _ *Input) {
 		rome.Peers[0].Ours = append(rome.Peers[0].Ours, Map{prefix("10.1.0.0/16"), prefix("10.203.0.0/16")})
 		rome.Peers[1].Ours = append(rome.Peers[1].Ours, Map{prefix("10.200.0.0/16"), prefix("10.204.0.0/16")})
+		rome.Peers[1].Through = prefixes("10.200.2.20/32")
 	}
 	there := tcp("10.1.0.5", "10.204.2.20")
 	there.In, there.Key = TunnelDevice, key(21)

@@ -20,7 +20,7 @@ func clone(in Input) Input {
 	in.Peers = slices.Clone(in.Peers)
 	for i := range in.Peers {
 		p := &in.Peers[i]
-		p.Ours, p.Gateways, p.Reach = slices.Clone(p.Ours), slices.Clone(p.Gateways), slices.Clone(p.Reach)
+		p.Ours, p.Gateways, p.Reach, p.Through = slices.Clone(p.Ours), slices.Clone(p.Gateways), slices.Clone(p.Reach), slices.Clone(p.Through)
 		p.Theirs = Ranges{slices.Clone(p.Theirs.Pods), slices.Clone(p.Theirs.External), slices.Clone(p.Theirs.Transit)}
 	}
 	return in
@@ -31,6 +31,7 @@ func hub() Input {
 	in := rome()
 	in.Peers[0].Ours = append(in.Peers[0].Ours, Map{prefix("10.1.0.0/16"), prefix("10.203.0.0/16")})
 	in.Peers[1].Ours = append(in.Peers[1].Ours, Map{prefix("10.200.0.0/16"), prefix("10.204.0.0/16")})
+	in.Peers[0].Through, in.Peers[1].Through = prefixes("10.1.1.5/32"), prefixes("10.200.2.20/32")
 	return in
 }
 
@@ -110,6 +111,18 @@ var mutations = []func(*tape, Input) Input{
 			return in
 		}
 		p.Reach = append(p.Reach, pod)
+		return in
+	},
+	func(t *tape, in Input) Input { // a pod of a third cluster becomes shared, or is no longer
+		if len(in.Peers) < 2 || len(in.Peers[0].Ours) == 0 {
+			return in
+		}
+		p, pod := &in.Peers[0], single(addr(fmt.Sprintf("10.1.1.%d", t.n(20))))
+		if i := slices.Index(p.Through, pod); i >= 0 {
+			p.Through = slices.Delete(p.Through, i, i+1)
+			return in
+		}
+		p.Through = append(p.Through, pod)
 		return in
 	},
 	func(t *tape, in Input) Input { // an address is exposed, or no longer

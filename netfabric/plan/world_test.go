@@ -29,10 +29,13 @@ func paris() Input {
 }
 
 // three is a world in which milan and paris see each other through rome.
-func three(t *testing.T) *world {
+func three(t *testing.T, change ...func(rome *Input)) *world {
 	t.Helper()
 	w := romeAndMilan(t, func(rome, milan *Input) {
 		*rome = hub()
+		for _, c := range change {
+			c(rome)
+		}
 		milan.Peers[0].Theirs.Transit = prefixes("10.203.0.0/16")
 	})
 	w.cluster("paris", paris())
@@ -62,6 +65,10 @@ func TestThroughAHub(t *testing.T) {
 			"paris paris-1", tcp("10.1.1.5", "10.244.1.10"), "rome rome-1", "10.1.1.5", "10.244.1.10",
 			"paris paris-1, paris gw-a, rome gw-a, rome rome-1",
 		},
+		"a node, to a pod of another spoke": {
+			"paris paris-1", local(tcp("192.168.0.31", "10.204.2.20")), "milan milan-2", "10.71.0.1", "10.244.2.20",
+			"paris paris-1, paris gw-a, rome gw-a, milan gw-a, milan milan-2",
+		},
 		"hub to spoke": {
 			"rome rome-2", tcp("10.244.2.10", "10.1.1.5"), "paris paris-1", "10.244.2.10", "10.1.1.5",
 			"rome rome-2, rome gw-a, paris gw-a, paris paris-1",
@@ -81,7 +88,7 @@ func TestThroughAHub(t *testing.T) {
 	}
 }
 
-// What a hub does not give, spokes do not reach: not each other's nodes, nor what is exposed.
+// What a hub does not give, spokes do not reach: not each other's other pods, nor what is exposed.
 func TestAHubGivesRangesOneByOne(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -90,7 +97,8 @@ func TestAHubGivesRangesOneByOne(t *testing.T) {
 		at     string
 	}{
 		"a range that paris does not know": {"paris paris-1", tcp("10.1.1.5", "10.201.0.1"), "paris paris-1"},
-		"a node of paris, in milan":        {"paris paris-1", local(tcp("192.168.0.31", "10.204.2.20")), "rome gw-a"},
+		"a pod that is not shared":         {"paris paris-1", tcp("10.1.1.5", "10.204.2.21"), "rome gw-a"},
+		"a pod of paris that is not":       {"milan milan-2", tcp("10.244.2.20", "10.203.1.6"), "rome gw-a"},
 		"what rome exposes, by its view":   {"milan milan-2", tcp("10.244.2.20", "10.70.0.20"), "milan gw-a"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -125,11 +125,12 @@ func answerConfiguration(received, written configuration) {
 	}
 	if from, to := received.Status.Local, received.Status.Remote; from != nil && to != nil {
 		local, remote := &networkingv1beta1.MappedNetwork{}, &networkingv1beta1.MappedNetwork{}
-		cidr := written.Spec.Local.CIDR
-		local.CIDR.Pod, remote.CIDR.Pod = answers(cidr.Pod, from.CIDR.Pod, to.CIDR.Pod)
-		local.CIDR.External, remote.CIDR.External = answers(cidr.External, from.CIDR.External, to.CIDR.External)
-		if len(local.CIDR.Pod)+len(local.CIDR.External) > 0 {
-			status.Local, status.Remote = local, remote
+		cidr := networkingv1beta1.MappedCIDR(written.Spec.Local.CIDR)
+		for _, use := range networkingv1beta1.RangeUses() {
+			own, seen := answers(*cidr.Of(use), *from.CIDR.Of(use), *to.CIDR.Of(use))
+			if *local.CIDR.Of(use), *remote.CIDR.Of(use) = own, seen; len(own) > 0 {
+				status.Local, status.Remote = local, remote
+			}
 		}
 	}
 	written.Status = status

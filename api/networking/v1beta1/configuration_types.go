@@ -89,6 +89,12 @@ type ClusterCIDR struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
 	External []CIDR `json:"external"`
+	// Transit are the ranges under which the writer sees other peers of its own that share a
+	// namespace with the receiver: it forwards packets between the two.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Transit []CIDR `json:"transit,omitempty"`
 }
 
 // WireGuard says where WireGuard runs in a gateway.
@@ -197,6 +203,11 @@ type MappedCIDR struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4
 	External []CIDR `json:"external,omitempty"`
+	// Transit are ranges of clusters behind the writer.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Transit []CIDR `json:"transit,omitempty"`
 }
 
 // ConfigurationList is a list of Configurations.
@@ -215,23 +226,25 @@ type ConfigurationList struct {
 // +k8s:deepcopy-gen=false
 type View struct{ Own, View netip.Prefix }
 
-// PodViews returns the views of the pod ranges that the spec still has, in its order. A
-// range without an answer, or with one that is not a range of its size, is left out.
-func (c *Configuration) PodViews() []View {
-	var own, seen []CIDR
-	if c.Status.Local != nil && c.Status.Remote != nil {
-		own, seen = c.Status.Local.CIDR.Pod, c.Status.Remote.CIDR.Pod
+// Of returns the ranges for a use.
+func (c *MappedCIDR) Of(use RangeUse) *[]CIDR {
+	switch use {
+	case RangePod:
+		return &c.Pod
+	case RangeExternal:
+		return &c.External
 	}
-	return views(c.Spec.Local.CIDR.Pod, own, seen)
+	return &c.Transit
 }
 
-// ExternalViews is PodViews for the external ranges.
-func (c *Configuration) ExternalViews() []View {
-	var own, seen []CIDR
-	if c.Status.Local != nil && c.Status.Remote != nil {
-		own, seen = c.Status.Local.CIDR.External, c.Status.Remote.CIDR.External
+// Views returns the views of the ranges for a use that the spec still has, in its order. A
+// range without an answer, or with one that is not a range of its size, is left out.
+func (c *Configuration) Views(use RangeUse) []View {
+	wanted := MappedCIDR(c.Spec.Local.CIDR)
+	if c.Status.Local == nil || c.Status.Remote == nil {
+		return nil
 	}
-	return views(c.Spec.Local.CIDR.External, own, seen)
+	return views(*wanted.Of(use), *c.Status.Local.CIDR.Of(use), *c.Status.Remote.CIDR.Of(use))
 }
 
 func views(wanted, own, seen []CIDR) (out []View) {

@@ -38,17 +38,19 @@ type ConnectionSpec struct {
 	// +kubebuilder:validation:MaxLength=51
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterID is immutable: delete the Connection and create another"
 	ClusterID string `json:"clusterID"`
-	// Local maps this cluster's own ranges to the views that the peer has of them.
+	// Local maps this cluster's own ranges, and the ranges of third clusters that it forwards to,
+	// to the views that the peer has of them.
 	// +listType=map
 	// +listMapKey=own
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=12
+	// +kubebuilder:validation:MaxItems=28
 	Local []Mapping `json:"local"`
-	// Remote maps the peer's own ranges to the views that this cluster has of them.
+	// Remote maps the peer's own ranges, and those of clusters behind it, to the views that this
+	// cluster has of them.
 	// +listType=map
 	// +listMapKey=own
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=12
+	// +kubebuilder:validation:MaxItems=28
 	Remote []Mapping `json:"remote"`
 	// Gateways are the peer's.
 	// +optional
@@ -80,7 +82,7 @@ type ConnectionSpec struct {
 }
 
 // RangeUse says what a range of a cluster is for.
-// +kubebuilder:validation:Enum=Pod;External
+// +kubebuilder:validation:Enum=Pod;External;Transit
 type RangeUse string
 
 // Uses of a range.
@@ -89,7 +91,12 @@ const (
 	RangePod RangeUse = "Pod"
 	// RangeExternal has the gateways' first address, and addresses of what is no pod.
 	RangeExternal RangeUse = "External"
+	// RangeTransit has addresses of pods in a third cluster, as the cluster between sees them.
+	RangeTransit RangeUse = "Transit"
 )
+
+// RangeUses returns all uses, in the order of the fields of ClusterCIDR.
+func RangeUses() []RangeUse { return []RangeUse{RangePod, RangeExternal, RangeTransit} }
 
 // Mapping is a range of one cluster, and the one of the same size under which the other
 // sees it.

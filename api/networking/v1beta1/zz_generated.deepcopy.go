@@ -25,6 +25,11 @@ func (in *ClusterCIDR) DeepCopyInto(out *ClusterCIDR) {
 		*out = make([]CIDR, len(*in))
 		copy(*out, *in)
 	}
+	if in.Transit != nil {
+		in, out := &in.Transit, &out.Transit
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 
@@ -406,6 +411,11 @@ func (in *MappedCIDR) DeepCopyInto(out *MappedCIDR) {
 	}
 	if in.External != nil {
 		in, out := &in.External, &out.External
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
+	if in.Transit != nil {
+		in, out := &in.Transit, &out.Transit
 		*out = make([]CIDR, len(*in))
 		copy(*out, *in)
 	}

@@ -1,0 +1,96 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// Behind finds the pods in one peer that another peer reaches through a gateway of this cluster:
+// those of namespaces that are offloaded to both. Pods are watched only from the first such
+// namespace on.
+type Behind struct {
+	offloadings offloadinginformers.NamespaceOffloadingInformer
+	pods        coreinformers.PodInformer
+	once        sync.Once
+	needed      chan struct{}
+}
+
+// NewBehind starts nothing. Run starts the informer of pods, which is of all namespaces and of
+// nobody else; the caller starts the other one.
+func NewBehind(offloadings offloadinginformers.NamespaceOffloadingInformer, pods coreinformers.PodInformer) *Behind {
+	return &Behind{offloadings: offloadings, pods: pods, needed: make(chan struct{})}
+}
+
+// watch calls changed when other pods may be reached than before.
+func (b *Behind) watch(changed func()) (cache.InformerSynced, error) {
+	offloadings, err := loop.Changes("NamespaceOffloadings", b.offloadings.Informer(), sameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
+	if err != nil {
+		return nil, err
+	}
+	if _, err := loop.Changes("Pods", b.pods.Informer(), samePod, func(*corev1.Pod) { changed() }); err != nil {
+		return nil, err
+	}
+	return offloadings.HasSynced, nil
+}
+
+// run watches the pods when they are needed, until ctx is done.
+func (b *Behind) run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-b.needed:
+		b.pods.Informer().RunWithContext(ctx)
+	}
+}
+
+// read reads the caches. known is false while pods are needed and not known yet.
+func (b *Behind) read() (out Shared, known bool, err error) {
+	offloadings, err := b.offloadings.Lister().List(labels.Everything())
+	if err != nil {
+		return out, false, fmt.Errorf("listing NamespaceOffloadings: %w", err)
+	}
+	meet := map[string]bool{}
+	for _, o := range offloadings {
+		meet[o.Namespace] = meet[o.Namespace] || len(offloadingv1beta1.ProvidersOf(o)) > 1
+	}
+	out.Offloadings = slices.DeleteFunc(slices.Clone(offloadings), func(o *offloadingv1beta1.NamespaceOffloading) bool { return !meet[o.Namespace] })
+	if len(out.Offloadings) == 0 {
+		return Shared{}, true, nil
+	}
+	b.once.Do(func() { close(b.needed) })
+	if !b.pods.Informer().HasSynced() {
+		return out, false, nil
+	}
+	pods, err := b.pods.Lister().List(labels.Everything())
+	if err != nil {
+		return out, false, fmt.Errorf("listing Pods: %w", err)
+	}
+	out.Pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !meet[p.Namespace] })
+	return out, true, nil
+}
+
+// lead gives a peer the ranges of third clusters, each while the Connection of that cluster is in
+// use, and there the pods that are shared with it.
+func (b *builder) lead(peer *plan.Peer, c candidate, peers []candidate) {
+	var given []netip.Prefix
+	for _, m := range c.behind {
+		other := func(o candidate) bool { return o.peer.ID != peer.ID && slices.Contains(o.peer.Theirs.Pods, m.Own) }
+		if slices.ContainsFunc(peers, other) {
+			peer.Ours, given = append(slices.Clip(peer.Ours), m), append(given, m.Own)
+		}
+	}
+	peer.Through = slices.DeleteFunc(slices.Clone(b.shared[peer.ID]), func(p netip.Prefix) bool { return !ipam.Within(given, p) })
+}
