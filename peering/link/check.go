@@ -246,6 +246,9 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 		c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
 		c.cfg.OnOpen()
 	}
+	if c.Silent() != "" {
+		return c.cfg.Interval // pods wait for the return of its controller
+	}
 	return rechecks * c.cfg.Interval
 }
 
@@ -268,7 +271,8 @@ func (c *Check) listen(ctx context.Context) (changed bool) {
 	case err != nil:
 		c.vouch.unread(now)
 	case lease.ResourceVersion != c.vouch.version:
-		c.vouch.seen(lease.ResourceVersion, now, vouchEvery)
+		// One renewal is enough: a controller has made it just now.
+		c.vouch = beat{version: lease.ResourceVersion, since: now, verdict: health.Up}
 	default:
 		c.vouch.silent(now, vouchEvery)
 	}

@@ -9,8 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
@@ -93,10 +95,27 @@ func TestListen(t *testing.T) {
 		require.True(t, c.listen(t.Context()))
 		require.Contains(t, c.Silent(), "no controller of the provider has renewed Lease liqo-tenant-rome/liqod-provider there for 30s")
 		renew()
-		require.False(t, c.listen(t.Context()), "one renewal may be the last")
-		time.Sleep(vouchEvery)
-		renew()
-		require.True(t, c.listen(t.Context()))
+		require.True(t, c.listen(t.Context()), "a controller that has just renewed its Lease runs")
 		require.Empty(t, c.Silent())
+	})
+}
+
+// TestSilenceIsWatched: the Lease of a silent controller is read at each probe, so that its return
+// is noticed at once. While the controller runs, every tenth probe is enough.
+func TestSilenceIsWatched(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		core := corefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "milan"}},
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
+		c := NewCheck(CheckConfig{
+			Provider: core, Namespace: "liqo-tenant-rome", RecordedUID: func(context.Context) (types.UID, error) { return "milan", nil },
+			Interval: time.Second, Timeout: time.Second, OnState: func(ProviderState) {}, OnOpen: func() {}, Log: zaptest.NewLogger(t),
+		})
+		c.set(nil)
+		for c.Silent() == "" {
+			next := c.identify(t.Context())
+			require.Equal(t, c.Silent() != "", next == time.Second, "the next read is after %s", next)
+			time.Sleep(next)
+		}
+		require.Equal(t, time.Second, c.identify(t.Context()))
 	})
 }

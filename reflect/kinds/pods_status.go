@@ -29,6 +29,9 @@ const (
 	hostIPInterval = 50 * time.Millisecond
 	// hostIPPass is the delay before a retry for pods whose twin namespace had not synced.
 	hostIPPass = 10 * time.Second
+	// silentPatience is how long a pod waits in silence for a provider's controller that has not
+	// shown that it runs: the vkubelet notices within a second or two that it is back.
+	silentPatience = 5 * time.Second
 )
 
 // status returns the status that the local pod should have.
@@ -75,7 +78,13 @@ func (p *Pods) report(ctx context.Context, local *corev1.Pod, shadow *offloading
 	if p.readiness() == corev1.ConditionUnknown {
 		return nil // as in writeStatus
 	}
-	return p.writeStatus(ctx, local, p.status(local, shadow, remote))
+	want := p.status(local, shadow, remote)
+	if want.Reason == offloadingv1beta1.ReasonControllerSilent && local.Status.Reason != want.Reason {
+		if left := silentPatience - p.now().Sub(boundSince(local)); left > 0 {
+			return loop.After(left)
+		}
+	}
+	return p.writeStatus(ctx, local, want)
 }
 
 // writeStatus writes the status if it differs, at a limited rate. While the node controller reports the node
