@@ -136,6 +136,7 @@ func testStorage(t *testing.T, w *world) {
 	testNoStorage(t, w)
 	testOwnClass(t, w)
 	w.offersStorage(t, "milan", `[{"storageClassName":"disk"}]`)
+	testStorageComes(t, w)
 	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{})
 	sets := w.rome.Client().AppsV1().StatefulSets("disks")
 	_, err := sets.Create(t.Context(), statefulSet("db", 2), metav1.CreateOptions{})
@@ -179,20 +180,60 @@ func (w *world) requireVolume(t *testing.T, namespace, twin, name string) {
 	require.Equal(t, string(claim.UID), there.Labels[offloadingv1beta1.LocalClaimUIDLabel])
 }
 
-// testNoStorage: a virtual node without classes gives the claim back.
+// testNoStorage: the scheduler does not choose a virtual node without classes for a claim that exists.
+// For a claim that is created after its pod it does, and the virtual node gives the claim back.
 func testNoStorage(t *testing.T, w *world) {
+	c := w.rome.Client()
 	w.offload(t, "dry", offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err := w.rome.Client().AppsV1().StatefulSets("dry").Create(t.Context(), statefulSet("db", 1), metav1.CreateOptions{})
+	set := statefulSet("db", 1)
+	_, err := c.AppsV1().StatefulSets("dry").Create(t.Context(), set, metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, 30*time.Second, "the claim is given back, with a reason", func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events("dry").List(ctx, metav1.ListOptions{FieldSelector: "reason=ReschedulingRequired"})
+	within(t, 30*time.Second, "the pod is refused a node", func(ctx context.Context) error {
+		pod, err := c.CoreV1().Pods("dry").Get(ctx, "db-0", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable }) {
+			return fmt.Errorf("on %q: %+v", pod.Spec.NodeName, pod.Status)
+		}
+		return nil
+	})
+	early := bare("early", corev1.RestartPolicyAlways)
+	early.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "early"}}}}
+	_, err = c.CoreV1().Pods("dry").Create(t.Context(), early, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.CoreV1().PersistentVolumeClaims("dry").Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: set.Spec.VolumeClaimTemplates[0].Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "its claim is given back, with a reason", func(ctx context.Context) error {
+		events, err := c.CoreV1().Events("dry").List(ctx, metav1.ListOptions{FieldSelector: "reason=ReschedulingRequired"})
 		if err == nil && len(events.Items) == 0 {
 			err = fmt.Errorf("no event")
+		}
+		for _, e := range events.Items {
+			require.Equal(t, "early", e.InvolvedObject.Name)
 		}
 		return err
 	})
 	require.Empty(t, w.claimUID(t, "dry-rome", "data-db-0"))
-	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), "dry", metav1.DeleteOptions{}))
+	require.Empty(t, w.claimUID(t, "dry-rome", "early"))
+	require.NoError(t, c.CoreV1().Pods("dry").Delete(t.Context(), "early", metav1.DeleteOptions{}))
+}
+
+// testStorageComes: the scheduler tries again once the virtual node has classes.
+func testStorageComes(t *testing.T, w *world) {
+	c := w.rome.Client()
+	within(t, 30*time.Second, "the pod runs with its volume", w.storageReady("dry", "db-0"))
+	require.NoError(t, c.AppsV1().StatefulSets("dry").Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	require.NoError(t, c.CoreV1().PersistentVolumeClaims("dry").Delete(t.Context(), "data-db-0", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "the volume goes with its claim", func(ctx context.Context) error {
+		volumes, err := c.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+		if err == nil && len(volumes.Items) > 0 {
+			err = fmt.Errorf("there are %d", len(volumes.Items))
+		}
+		return err
+	})
+	require.NoError(t, c.CoreV1().Namespaces().Delete(t.Context(), "dry", metav1.DeleteOptions{}))
 }
 
 // testOwnClass: the scheduler gives no virtual node to claims of a class of this cluster.

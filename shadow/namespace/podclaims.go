@@ -14,41 +14,56 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// placed returns a new pod as the strategy says. Under LocalAndRemote it is kept on own nodes if one
-// of its claims has its volume there only: the scheduler takes a virtual node for one that any class
-// serves. A pod that asks for virtual nodes itself keeps them.
+// placed returns a new pod as the strategy says, on nodes that its claims allow. Under LocalAndRemote
+// it is kept on own nodes if one of them has its volume there only: the scheduler takes a virtual node
+// for one that any class serves. A pod that asks for virtual nodes itself keeps them.
 func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, spec *offloadingv1beta1.NamespaceOffloadingSpec) (*corev1.Pod, error) {
-	class := pod.Spec.RuntimeClassName
-	if spec.PodOffloadingStrategy == offloadingv1beta1.PodsLocalAndRemote && (class == nil || *class != offloadingv1beta1.RuntimeClassName) && !rules.AsksForVirtualNodes(pod) {
-		own, err := r.needsOwnNode(ctx, namespace, pod)
-		if err != nil {
+	class, strategy := pod.Spec.RuntimeClassName, spec.PodOffloadingStrategy
+	if class != nil && *class == offloadingv1beta1.RuntimeClassName {
+		strategy = offloadingv1beta1.PodsRemote
+	}
+	var need needs
+	if strategy != offloadingv1beta1.PodsLocal {
+		var err error
+		if need, err = r.needs(ctx, namespace, pod); err != nil {
 			return nil, err
 		}
-		if own {
-			return rules.KeepHome(pod)
-		}
 	}
-	return rules.Offload(pod, spec.PodOffloadingStrategy, spec.ClusterSelector)
+	if need.ownNode && strategy == offloadingv1beta1.PodsLocalAndRemote && !rules.AsksForVirtualNodes(pod) {
+		return rules.KeepHome(pod)
+	}
+	out, err := rules.Offload(pod, strategy, spec.ClusterSelector)
+	if err != nil || !need.storage {
+		return out, err
+	}
+	return rules.WithStorage(out)
 }
 
-// needsOwnNode reports whether a claim of a pod has its volume on own nodes only. A claim that does
-// not exist yet says nothing; the StatefulSet controller creates those of a pod before the pod.
-// Claims are read live: a cache may lack one that has just been created.
-func (r PodRule) needsOwnNode(ctx context.Context, namespace string, pod *corev1.Pod) (bool, error) {
+// needs are what the claims of a pod require of its node.
+type needs struct {
+	// ownNode says that a claim has its volume on own nodes only, storage that a volume is made for
+	// a claim where the pod is.
+	ownNode, storage bool
+}
+
+// needs returns what the claims of a pod require. A claim that does not exist yet says nothing; the
+// StatefulSet controller creates those of a pod before the pod. Claims are read live: a cache may
+// lack one that has just been created.
+func (r PodRule) needs(ctx context.Context, namespace string, pod *corev1.Pod) (out needs, _ error) {
 	for i := range pod.Spec.Volumes {
 		claim, err := r.claimOf(ctx, namespace, &pod.Spec.Volumes[i])
 		if err != nil {
-			return false, err
+			return out, err
 		}
 		if claim == nil {
 			continue
 		}
 		if !r.ClassesSynced() {
-			return false, unreadable{errors.New("the cache of StorageClasses is not filled yet")}
+			return out, unreadable{errors.New("the cache of StorageClasses is not filled yet")}
 		}
 		classes, err := r.Classes.List(labels.Everything())
 		if err != nil {
-			return false, unreadable{fmt.Errorf("listing StorageClasses: %w", err)}
+			return out, unreadable{fmt.Errorf("listing StorageClasses: %w", err)}
 		}
 		only, decided := rules.OnOwnNodesOnly(claim, nil, classes)
 		if !decided {
@@ -57,15 +72,14 @@ func (r PodRule) needsOwnNode(ctx context.Context, namespace string, pod *corev1
 				continue
 			}
 			if err != nil {
-				return false, unreadable{fmt.Errorf("reading the volume of PersistentVolumeClaim %s: %w", claim.Name, err)}
+				return out, unreadable{fmt.Errorf("reading the volume of PersistentVolumeClaim %s: %w", claim.Name, err)}
 			}
 			only, _ = rules.OnOwnNodesOnly(claim, volume, classes)
 		}
-		if only {
-			return true, nil
-		}
+		out.ownNode = out.ownNode || only
+		out.storage = out.storage || rules.FollowsPod(claim, classes)
 	}
-	return false, nil
+	return out, nil
 }
 
 // claimOf returns the claim of a volume, or nil. The one of an ephemeral volume is created after the

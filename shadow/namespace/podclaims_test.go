@@ -41,7 +41,7 @@ func claimRule(t *testing.T, strategy offloadingv1beta1.PodOffloadingStrategy) (
 			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeName: volume}}
 	}
 	ns := plainNamespace("web")
-	kube := fake.NewClientset(ns, claim("own", "local-path", ""), claim("lent", "liqo", ""), claim("manual", "manual", "v"), claim("lost", "manual", "gone"),
+	kube := fake.NewClientset(ns, claim("own", "local-path", ""), claim("lent", "liqo", ""), claim("filled", "liqo", "pvc-"), claim("manual", "manual", "v"), claim("lost", "manual", "gone"),
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
 	return PodRule{
 		Offloadings: offloadinglisters.NewNamespaceOffloadingLister(index(&offloadingv1beta1.NamespaceOffloading{
@@ -85,22 +85,27 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 		selects  map[string]string
 		volumes  []corev1.Volume
 		want     string // of the node affinity; empty: nothing is changed
+		storage  bool   // not on virtual nodes on which no volume is made
 		reads    int
 	}{
 		"no volumes":                      {want: either},
 		"no claim":                        {volumes: []corev1.Volume{{Name: "x"}}, want: either},
 		"of own nodes":                    {volumes: []corev1.Volume{mounts("own")}, want: own, reads: 1},
-		"of the virtual class":            {volumes: []corev1.Volume{mounts("lent")}, want: either, reads: 1},
+		"of the virtual class":            {volumes: []corev1.Volume{mounts("lent")}, want: either, storage: true, reads: 1},
 		"of both":                         {volumes: []corev1.Volume{mounts("lent"), mounts("own")}, want: own, reads: 2},
+		"of the virtual class, bound":     {volumes: []corev1.Volume{mounts("filled")}, want: either, reads: 1},
 		"of a volume that people made":    {volumes: []corev1.Volume{mounts("manual")}, want: own, reads: 2},
 		"of a volume that is gone":        {volumes: []corev1.Volume{mounts("lost")}, want: either, reads: 2},
 		"not there yet":                   {volumes: []corev1.Volume{mounts("later")}, want: either, reads: 1},
 		"ephemeral":                       {volumes: []corev1.Volume{ephemeral(nil)}, want: own},
-		"ephemeral, of the virtual class": {volumes: []corev1.Volume{ephemeral(&class)}, want: either},
-		"Remote":                          {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own")}, want: virtual},
+		"ephemeral, of the virtual class": {volumes: []corev1.Volume{ephemeral(&class)}, want: either, storage: true},
+		"Remote":                          {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
+		"Remote, of the virtual class":    {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("lent")}, want: virtual, storage: true, reads: 1},
+		"Remote, of both":                 {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own"), mounts("lent")}, want: virtual, storage: true, reads: 2},
 		"Local":                           {strategy: offloadingv1beta1.PodsLocal, volumes: []corev1.Volume{mounts("own")}},
-		"its author knows":                {selects: map[string]string{"liqo.io/type": "virtual-node"}, volumes: []corev1.Volume{mounts("own")}, want: either},
-		"class liqo":                      {class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("own")}, want: virtual},
+		"its author knows":                {selects: map[string]string{"liqo.io/type": "virtual-node"}, volumes: []corev1.Volume{mounts("own")}, want: either, reads: 1},
+		"class liqo":                      {class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
+		"class liqo, of the virtual one":  {strategy: offloadingv1beta1.PodsLocal, class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("lent")}, want: virtual, storage: true, reads: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,6 +124,7 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tc.want == own, strings.Contains(string(text), own), "%s", text)
 			require.Equal(t, tc.want == virtual, strings.Contains(string(text), virtual), "%s", text)
+			require.Equal(t, tc.storage, strings.Contains(string(text), `"key":"offloading.liqo.io/no-storage","operator":"DoesNotExist"`), "%s", text)
 			require.Equal(t, tc.want == virtual || tc.want == either, strings.Contains(string(text), offloadingv1beta1.VirtualNodeTaintKey), "%s", text)
 		})
 	}

@@ -35,18 +35,44 @@ func ClaimClass(claim *corev1.PersistentVolumeClaim, classes []*storagev1.Storag
 // decided is false if only the volume can tell, because there is no such class, or somebody has
 // bound the claim to a volume of their choice.
 func OnOwnNodesOnly(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, classes []*storagev1.StorageClass) (only, decided bool) {
-	const provisioner = offloadingv1beta1.StorageProvisioner
-	name := ClaimClass(claim, classes)
-	class := slices.IndexFunc(classes, func(c *storagev1.StorageClass) bool { return c.Name == name })
-	ours := claim.Annotations[claimProvisionerAnnotation] == provisioner || claim.Annotations[betaClaimProvisionerAnnotation] == provisioner ||
-		class >= 0 && classes[class].Provisioner == provisioner
+	ours, known := ofLiqod(claim, classes)
 	switch bound := claim.Spec.VolumeName; {
 	case volume != nil:
-		ours = volume.Annotations[volumeProvisionerAnnotation] == provisioner
-	case bound != "" && ours && bound != "pvc-"+string(claim.UID), bound != "" && !ours && class < 0:
+		ours = volume.Annotations[volumeProvisionerAnnotation] == offloadingv1beta1.StorageProvisioner
+	case bound != "" && ours && bound != "pvc-"+string(claim.UID), bound != "" && !ours && !known:
 		return false, false
 	}
 	return !ours, true
+}
+
+// ofLiqod reports whether liqod makes the volume of a claim, and whether its class exists.
+func ofLiqod(claim *corev1.PersistentVolumeClaim, classes []*storagev1.StorageClass) (ours, known bool) {
+	const provisioner = offloadingv1beta1.StorageProvisioner
+	name := ClaimClass(claim, classes)
+	class := slices.IndexFunc(classes, func(c *storagev1.StorageClass) bool { return c.Name == name })
+	known = class >= 0
+	ours = claim.Annotations[claimProvisionerAnnotation] == provisioner || claim.Annotations[betaClaimProvisionerAnnotation] == provisioner ||
+		known && classes[class].Provisioner == provisioner
+	return ours, known
+}
+
+// FollowsPod reports whether liqod makes the volume of a claim on the node of the claim's next pod.
+func FollowsPod(claim *corev1.PersistentVolumeClaim, classes []*storagev1.StorageClass) bool {
+	ours, _ := ofLiqod(claim, classes)
+	return ours && claim.Spec.VolumeName == ""
+}
+
+// WithStorage returns the pod as it is to be created if one of its claims follows it: not on virtual
+// nodes on which no volume is made, in addition to what the pod itself requires. The scheduler sees
+// nothing else of the storage of providers: it would choose such a node again and again. WithStorage
+// leaves alone the pods that Offload leaves alone, and never changes its argument.
+func WithStorage(pod *corev1.Pod) (*corev1.Pod, error) {
+	if placed(pod) {
+		return pod, nil
+	}
+	out := pod.DeepCopy()
+	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: offloadingv1beta1.NoStorageLabel, Operator: corev1.NodeSelectorOpDoesNotExist}}}})
 }
 
 // KeepHome returns the pod as it is to be created if one of its claims has its volume on own nodes:

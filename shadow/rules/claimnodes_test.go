@@ -92,6 +92,51 @@ func TestKeepHome(t *testing.T) {
 	require.Same(t, placed, got)
 }
 
+func TestFollowsPod(t *testing.T) {
+	t.Parallel()
+	classes := []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}, {ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "example.org"}}
+	for name, tc := range map[string]struct {
+		class, volume string
+		want          bool
+	}{
+		"of liqod":          {"liqo", "", true},
+		"of liqod, bound":   {"liqo", "pvc-u", false},
+		"of another":        {"fast", "", false},
+		"of no known class": {"gone", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &tc.class, VolumeName: tc.volume}}
+			require.Equal(t, tc.want, FollowsPod(claim, classes))
+		})
+	}
+}
+
+func TestWithStorage(t *testing.T) {
+	t.Parallel()
+	virtual, storage := in("liqo.io/type", "virtual-node"), corev1.NodeSelectorRequirement{Key: "offloading.liqo.io/no-storage", Operator: corev1.NodeSelectorOpDoesNotExist}
+	for name, tc := range map[string]struct{ own, want []term }{
+		"free":            {nil, []term{exprs(storage)}},
+		"with own terms":  {[]term{exprs(virtual), exprs(in("zone", "a"))}, []term{exprs(virtual, storage), exprs(in("zone", "a"), storage)}},
+		"says it already": {[]term{exprs(storage, virtual)}, []term{exprs(storage, virtual)}},
+		"matches no node": {[]term{{}}, []term{{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := bound(tc.own)
+			before := pod.DeepCopy()
+			got, err := WithStorage(pod)
+			require.NoError(t, err)
+			require.Equal(t, before, pod, "the argument is not changed")
+			require.Equal(t, tc.want, required(got))
+		})
+	}
+	placed := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
+	got, err := WithStorage(placed)
+	require.NoError(t, err)
+	require.Same(t, placed, got)
+}
+
 func TestAsksForVirtualNodes(t *testing.T) {
 	t.Parallel()
 	virtual, zone := in("liqo.io/type", "virtual-node"), in("zone", "a")

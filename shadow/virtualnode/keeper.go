@@ -52,6 +52,8 @@ type KeeperConfig struct {
 	Untainted bool
 	// Closed adds the taint of virtual nodes that take no further pods.
 	Closed bool
+	// NoVolumes says that the vkubelet makes no volumes.
+	NoVolumes bool
 	// LeaseDuration is the duration of the heartbeat Lease. The Lease is renewed every
 	// quarter of it.
 	LeaseDuration time.Duration
@@ -203,7 +205,8 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (NodeFacts, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return NodeFacts{
-		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Closed: k.cfg.Closed, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
+		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Closed: k.cfg.Closed, NoVolumes: k.cfg.NoVolumes,
+		Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
 	}, nil
 }
 

@@ -49,6 +49,8 @@ type NodeFacts struct {
 	Untainted bool
 	// Closed adds the taint of virtual nodes that take no further pods.
 	Closed bool
+	// NoVolumes says that no volume is made on the node, whatever the VirtualNode offers.
+	NoVolumes bool
 	// Remote is the provider's state.
 	Remote Remote
 	// Network is the condition NetworkStatus of the provider's ForeignCluster; nil: the
@@ -109,6 +111,9 @@ func wantLabels(vn *offloadingv1beta1.VirtualNode, f NodeFacts) map[string]strin
 	maps.Copy(labels, vn.Spec.Labels)
 	labels[offloadingv1beta1.TypeLabel] = offloadingv1beta1.TypeVirtualNode
 	labels[corev1beta1.RemoteClusterIDLabel] = vn.Spec.ClusterID
+	if f.NoVolumes || len(vn.Spec.StorageClasses) == 0 {
+		labels[offloadingv1beta1.NoStorageLabel] = "true"
+	}
 	return labels
 }
 

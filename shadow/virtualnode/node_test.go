@@ -103,6 +103,18 @@ func TestWantKeepsWhatOthersSet(t *testing.T) {
 	require.Len(t, n.Spec.Taints, 2, "and so does a taint")
 }
 
+// TestNoStorage: the scheduler sees by a label that no volume is made on a node.
+func TestNoStorage(t *testing.T) {
+	offers := func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.StorageClasses = []offloadingv1beta1.ClassOffer{{StorageClassName: "fast"}}
+	}
+	const label = "offloading.liqo.io/no-storage"
+	none := WantNode(nil, plainVirtualNode(), facts())
+	require.Equal(t, "true", none.Labels[label])
+	require.NotContains(t, WantNode(none, plainVirtualNode(offers), facts()).Labels, label)
+	require.Contains(t, WantNode(none, plainVirtualNode(offers), facts(func(f *NodeFacts) { f.NoVolumes = true })).Labels, label)
+}
+
 // TestTaintSwitch: the VirtualNode decides, then the setting. What others have set stays.
 func TestTaintSwitch(t *testing.T) {
 	taint := offloadingv1beta1.VirtualNodeTaint()

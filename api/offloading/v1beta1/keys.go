@@ -9,6 +9,9 @@ const (
 	TypeVirtualNode = "virtual-node"
 	// ProviderLabel on a Node names the provider's kind, as the provider says it.
 	ProviderLabel = "liqo.io/provider"
+	// NoStorageLabel is "true" on virtual nodes on which no volume of the class liqo is made: the
+	// provider offers no storage class, or the vkubelet does not reflect claims.
+	NoStorageLabel = "offloading.liqo.io/no-storage"
 	// SchedulingEnabledLabel is "true" on namespaces whose pods the webhook looks at.
 	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
 	// VirtualNodeLabel carries the VirtualNode's name on what the controller makes for
