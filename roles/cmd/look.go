@@ -440,6 +440,10 @@ func (r *reading) claims(ctx context.Context) {
 			r.snap.Classes = append(r.snap.Classes, &classes.Items[i])
 		}
 	})
+	// Without rights to volumes, status does not say where the data of a former provider is.
+	if volumes, err := r.to.kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.RemoteClusterIDLabel}); err == nil {
+		r.snap.Volumes = volumes.Items
+	}
 	r.snap.Claims = map[string][]corev1.PersistentVolumeClaim{}
 	for _, namespace := range namespaces {
 		list, err := r.to.kube.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})

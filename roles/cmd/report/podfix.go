@@ -185,22 +185,61 @@ func (c *checker) claimFix(pod placedPod) string {
 			return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, again)
 		}
 		return again
+	case reasonNoStorage:
+		return c.storageFix(pod.Pod)
+	case reasonDataElsewhere:
+		return c.dataFix(c.claimNamed(pod.Namespace, claim))
 	}
 	fix := fmt.Sprintf("%s describe pvc %s\nshows its class and its events.", kubectl, claim)
-	if peer := c.providerOf(cmp.Or(pod.Spec.NodeName, c.selectedNode(pod.Namespace, claim))); peer != "" {
+	node := pod.Spec.NodeName
+	if pvc := c.claimNamed(pod.Namespace, claim); node == "" && pvc != nil {
+		node = pvc.Annotations[selectedNodeAnnotation]
+	}
+	if peer := c.providerOf(node); peer != "" {
 		fix += fmt.Sprintf(" Its volume is made in cluster %s, whose quotas and classes apply:\n%s status %s", peer, c.Program, peer)
 	}
 	return fix
 }
 
-// selectedNode returns the node that the scheduler has chosen for a claim.
-func (s *Snapshot) selectedNode(namespace, claim string) string {
-	for i := range s.Claims[namespace] {
-		if c := &s.Claims[namespace][i]; c.Name == claim {
-			return c.Annotations[selectedNodeAnnotation]
+// dataFix is about a pod that waits for the provider that has its data.
+func (c *checker) dataFix(claim *corev1.PersistentVolumeClaim) string {
+	peer := c.dataOf(claim)
+	nodes := c.nodesOf(peer)
+	if len(nodes) == 0 {
+		return fmt.Sprintf("%s storage list\nshows where the data is. The pod starts once this cluster uses cluster %s again:\n%s peer --token TOKEN", c.Program, peer, c.Program)
+	}
+	for _, vn := range nodes {
+		if node := c.node(vn.Name); vn.DeletionTimestamp == nil && node != nil && isReady(node) && node.Spec.Unschedulable {
+			return fmt.Sprintf("kubectl uncordon %s\nlets the pod go to its data.", vn.Name)
 		}
 	}
-	return ""
+	return fmt.Sprintf("%s status %s\nshows what keeps cluster %s away.", c.Program, peer, peer)
+}
+
+// storageFix is what makes volumes possible on the virtual nodes that a pod admits.
+func (c *checker) storageFix(pod *corev1.Pod) string {
+	var fixes []string
+	for _, vn := range c.withoutStorage(pod) {
+		switch {
+		case len(vn.Spec.StorageClasses) > 0:
+			fixes = append(fixes, "set offloading.reflection.persistentvolumeclaim.workers in the values of the chart")
+		case vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer:
+			fixes = append(fixes, fmt.Sprintf("In cluster %s:\nkubectl get storageclasses\nIts sharing.storageClasses has to list one that has a provisioner.", vn.Spec.ClusterID))
+		default:
+			fixes = append(fixes, fmt.Sprintf("kubectl -n %s edit virtualnodes.offloading.liqo.io %s\nList classes of cluster %s in spec.storageClasses.", vn.Namespace, vn.Name, vn.Spec.ClusterID))
+		}
+	}
+	return strings.Join(fixes, "\nOr:\n")
+}
+
+// claimNamed returns a claim that was read, or nil.
+func (s *Snapshot) claimNamed(namespace, name string) *corev1.PersistentVolumeClaim {
+	for i := range s.Claims[namespace] {
+		if c := &s.Claims[namespace][i]; c.Name == name {
+			return c
+		}
+	}
+	return nil
 }
 
 // closedFix is about a pod whose affinity admits virtual nodes that get no more pods, and no

@@ -409,7 +409,7 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 	}
 	switch e := s.warning(pvc); {
 	case bound:
-		return nil
+		return s.drawn(pod, pvc, of)
 	case pvc.Status.Phase == corev1.ClaimLost:
 		return &claimCause{reason: reasonClaimLost, message: of + " has lost its volume " + pvc.Spec.VolumeName}
 	case e != nil && s.Taken.Sub(eventTime(e)) < recent:
@@ -419,7 +419,7 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 	case known < 0 && len(s.Classes) > 0:
 		return &claimCause{reason: reasonClaimClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
 	case known >= 0 && node == "" && waitsForPod(s.Classes[known]):
-		return nil // the pod has no node: the claim is not the cause
+		return s.nowhere(pod, of) // else the claim is not the cause
 	case known >= 0 && virtual:
 		return &claimCause{passing: true, reason: reasonClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
 	}

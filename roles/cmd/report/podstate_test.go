@@ -121,6 +121,104 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 	}
 }
 
+// TestPodsThatWaitForTheirData: a pod without a node says which cluster has its data, and what keeps the
+// pod from it.
+func TestPodsThatWaitForTheirData(t *testing.T) {
+	t.Parallel()
+	const there = `PersistentVolumeClaim data (class "liqo") has its data in cluster milan, `
+	for name, tc := range map[string]struct {
+		change func(s *Snapshot)
+		want   judgement
+	}{
+		"which takes pods": {change: func(*Snapshot) {}, want: judgement{state: "Unschedulable", why: "0/3 nodes"}},
+		"cordoned": {change: func(s *Snapshot) { s.node("milan").Spec.Unschedulable = true },
+			want: judgement{"DataElsewhere", there + "whose virtual node milan is cordoned: the pod waits for it", "kubectl uncordon milan\n"}},
+		"not Ready": {change: func(s *Snapshot) { readyOf(s.node("milan")).Status = corev1.ConditionFalse },
+			want: judgement{"DataElsewhere", there + "whose virtual node milan is not Ready: the pod waits for it", "liqod status milan\n"}},
+		"being removed": {change: func(s *Snapshot) { s.VirtualNodes[0].DeletionTimestamp = new(ago(time.Minute)) },
+			want: judgement{"DataElsewhere", there + "whose virtual node milan is being removed: the pod waits for it", "liqod status milan\n"}},
+		"no peer any more": {change: func(s *Snapshot) { s.VirtualNodes, s.Nodes = nil, nil },
+			want: judgement{"DataElsewhere", there + "which has no virtual node here any more: the pod waits for it", "liqod storage list\n"}},
+		"no peer any more, and no right to see volumes": {change: func(s *Snapshot) { s.VirtualNodes, s.Nodes, s.Volumes = nil, nil, nil }, want: judgement{state: "Unschedulable"}},
+		"cordoned, and no right to see volumes": {change: func(s *Snapshot) { s.node("milan").Spec.Unschedulable, s.Volumes = true, nil },
+			want: judgement{state: "DataElsewhere", why: there + "whose virtual node milan is cordoned: the pod waits for it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := waitingForStorage(t, func(c *corev1.PersistentVolumeClaim) {
+				c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{selectedNodeAnnotation: "milan"}, "pvc-c", corev1.ClaimBound
+			})
+			s.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pvc-c", Labels: map[string]string{"liqo.io/remote-cluster-id": "milan"}}}}
+			tc.change(s)
+			tc.want.of(t, s)
+		})
+	}
+}
+
+// waitingForStorage has one pod, without a node, with a claim of class liqo.
+func waitingForStorage(t *testing.T, change func(*corev1.PersistentVolumeClaim)) *Snapshot {
+	s := healthy(t)
+	claim := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c"}}
+	claim.Spec.StorageClassName, claim.Status.Phase = new("liqo"), corev1.ClaimPending
+	change(&claim)
+	s.Classes = []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}}
+	s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {claim}}
+	p := corev1.Pod{}
+	p.Namespace, p.Name, p.CreationTimestamp = "shop", "one", ago(time.Hour)
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	unplaced("0/3 nodes")(&p.Status)
+	s.Pods = []corev1.Pod{p}
+	return s
+}
+
+// TestPodsThatFindNoStorage: a pod that admits virtual nodes only, none of which makes volumes, says
+// which setting that is.
+func TestPodsThatFindNoStorage(t *testing.T) {
+	t.Parallel()
+	const none = `PersistentVolumeClaim data (class "liqo") gets no volume on the virtual nodes that the pod admits: `
+	for name, tc := range map[string]struct {
+		change func(s *Snapshot)
+		want   judgement
+	}{
+		"of an offer": {change: func(s *Snapshot) { s.VirtualNodes[0].Labels = map[string]string{"liqo.io/managed-by": "resourceoffer"} },
+			want: judgement{"NoStorage", none + "cluster milan offers no storage class (its sharing.storageClasses)", "In cluster milan:\nkubectl get storageclasses\n"}},
+		"made by hand": {change: func(s *Snapshot) { s.VirtualNodes[0].Labels = nil },
+			want: judgement{"NoStorage", none + "VirtualNode milan lists none (spec.storageClasses)", "kubectl -n liqo-tenant-milan edit virtualnodes.offloading.liqo.io milan\n"}},
+		"no reflection of claims": {change: func(s *Snapshot) {
+			s.VirtualNodes[0].Spec.StorageClasses = []offloadingv1beta1.ClassOffer{{StorageClassName: "fast"}}
+		}, want: judgement{"NoStorage", none + "virtual node milan makes no volumes (offloading.reflection.persistentvolumeclaim.workers is 0)", "set offloading.reflection.persistentvolumeclaim.workers"}},
+		"offered": {change: func(s *Snapshot) { delete(s.node("milan").Labels, offloadingv1beta1.NoStorageLabel) },
+			want: judgement{state: "Unschedulable", why: "0/3 nodes"}},
+		"own nodes too": {change: func(s *Snapshot) { s.Pods[0].Spec.Affinity = nil }, want: judgement{state: "Unschedulable", why: "0/3 nodes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := waitingForStorage(t, func(*corev1.PersistentVolumeClaim) {})
+			node := s.node("milan")
+			node.Labels = map[string]string{"liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": "milan", offloadingv1beta1.NoStorageLabel: "true"}
+			s.Pods[0].Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: "liqo.io/type", Operator: corev1.NodeSelectorOpIn, Values: []string{"virtual-node"}},
+					{Key: offloadingv1beta1.NoStorageLabel, Operator: corev1.NodeSelectorOpDoesNotExist},
+				}}}}}}
+			tc.change(s)
+			tc.want.of(t, s)
+		})
+	}
+}
+
+// judgement is what status says about the only pod.
+type judgement struct{ state, why, fix string }
+
+func (j judgement) of(t *testing.T, s *Snapshot) {
+	t.Helper()
+	got := s.PodsOf("shop")[0]
+	require.Equal(t, j.state, got.State)
+	require.Contains(t, got.Why, j.why)
+	c := &checker{Snapshot: s}
+	require.Contains(t, c.podFix(c.workloads()[0]), j.fix)
+}
+
 // TestClaimsThatAreNotRead: without the claims the scheduler's words stand.
 func TestClaimsThatAreNotRead(t *testing.T) {
 	t.Parallel()

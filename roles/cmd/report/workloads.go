@@ -10,9 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // mostCauses limits the findings about the pods of one namespace.
@@ -279,4 +282,105 @@ func (s *Snapshot) namedAsProvider(node string) string {
 		}
 	}
 	return ""
+}
+
+// Reasons for which a pod with a claim of liqod gets no node.
+const (
+	reasonDataElsewhere = "DataElsewhere"
+	reasonNoStorage     = "NoStorage"
+)
+
+// drawn returns why a pod without a node waits for the provider that has the data of its claim. It
+// is nil if a virtual node of that provider takes pods, or if the data is in this cluster.
+func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of string) *claimCause {
+	peer := s.dataOf(pvc)
+	if pod.Spec.NodeName != "" || peer == "" {
+		return nil
+	}
+	why := "which has no virtual node here any more"
+	for _, vn := range s.nodesOf(peer) {
+		switch node := s.node(vn.Name); {
+		case vn.DeletionTimestamp != nil:
+			why = fmt.Sprintf("whose virtual node %s is being removed", vn.Name)
+		case node == nil || !isReady(node):
+			why = fmt.Sprintf("whose virtual node %s is not Ready", vn.Name)
+		case node.Spec.Unschedulable:
+			why = fmt.Sprintf("whose virtual node %s is cordoned", vn.Name)
+		default:
+			return nil
+		}
+	}
+	return &claimCause{passing: true, reason: reasonDataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
+}
+
+func (s *Snapshot) nodesOf(peer string) (out []*offloadingv1beta1.VirtualNode) {
+	for i := range s.VirtualNodes {
+		if vn := &s.VirtualNodes[i]; vn.Spec.ClusterID == peer {
+			out = append(out, vn)
+		}
+	}
+	return out
+}
+
+func isReady(node *corev1.Node) bool {
+	ready := readyOf(node)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
+// dataOf returns the provider that has the data of a claim, or "". Without the volumes it is known as
+// long as the virtual node of the claim's first pod exists.
+func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
+	i := slices.IndexFunc(s.Volumes, func(v corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })
+	if i < 0 {
+		return s.providerOf(pvc.Annotations[selectedNodeAnnotation])
+	}
+	return s.Volumes[i].Labels[corev1beta1.RemoteClusterIDLabel]
+}
+
+// nowhere returns a cause if a pod admits virtual nodes only, and no volume is made on any of these.
+func (s *Snapshot) nowhere(pod *corev1.Pod, of string) *claimCause {
+	without := s.withoutStorage(pod)
+	if len(without) == 0 {
+		return nil
+	}
+	var why []string
+	for _, vn := range without {
+		switch {
+		case len(vn.Spec.StorageClasses) > 0:
+			why = append(why, fmt.Sprintf("virtual node %s makes no volumes (offloading.reflection.persistentvolumeclaim.workers is 0)", vn.Name))
+		case vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer:
+			why = append(why, fmt.Sprintf("cluster %s offers no storage class (its sharing.storageClasses)", vn.Spec.ClusterID))
+		default:
+			why = append(why, fmt.Sprintf("VirtualNode %s lists none (spec.storageClasses)", vn.Name))
+		}
+	}
+	return &claimCause{reason: reasonNoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, strings.Join(why, "; "))}
+}
+
+// withoutStorage returns the virtual nodes that a pod does not admit only because no volume is made there.
+// It returns none if the pod admits other nodes.
+func (s *Snapshot) withoutStorage(pod *corev1.Pod) (out []*offloadingv1beta1.VirtualNode) {
+	if !rules.AsksForVirtualNodes(pod) {
+		return nil
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	admits := func(node *corev1.Node) bool {
+		fits, err := affinity.Match(node)
+		return err == nil && fits
+	}
+	for i := range s.VirtualNodes {
+		node := s.node(s.VirtualNodes[i].Name)
+		if node == nil {
+			continue
+		}
+		if admits(node) {
+			return nil
+		}
+		node = node.DeepCopy()
+		delete(node.Labels, offloadingv1beta1.NoStorageLabel)
+		if admits(node) {
+			out = append(out, &s.VirtualNodes[i])
+		}
+	}
+	return out
 }
