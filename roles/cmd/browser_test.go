@@ -37,6 +37,7 @@ type tab struct {
 	*browser
 	t       *testing.T
 	session string
+	context string
 }
 
 type reply struct {
@@ -106,7 +107,7 @@ func (b *browser) tab(t *testing.T) *tab {
 	t.Cleanup(func() {
 		_, _ = b.try("", "Target.disposeBrowserContext", map[string]any{"browserContextId": context.BrowserContextID})
 	})
-	out.session = attached.SessionID
+	out.session, out.context = attached.SessionID, context.BrowserContextID
 	out.call("Page.enable", nil, nil)
 	out.size(1366, 900)
 	out.scheme("light")
@@ -256,12 +257,12 @@ func (b *tab) press(key, character string, code int) {
 	}
 }
 
-// picture returns the page as a small PNG, down to a height.
-func (b *tab) picture(width, height int) []byte {
+// picture returns a part of the page as a small PNG.
+func (b *tab) picture(top, width, height int) []byte {
 	b.t.Helper()
 	var shot struct{ Data string }
 	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true,
-		"clip": map[string]any{"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}, &shot)
+		"clip": map[string]any{"x": 0, "y": top, "width": width, "height": height, "scale": 1}}, &shot)
 	data, err := base64.StdEncoding.DecodeString(shot.Data)
 	require.NoError(b.t, err)
 	shown, err := png.Decode(bytes.NewReader(data))

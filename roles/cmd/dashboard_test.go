@@ -129,6 +129,8 @@ func TestDashboardInABrowser(t *testing.T) {
 		"Forbidden": testForbidden,
 		"Token":     testToken,
 		"Many":      testMany,
+		"Filter":    testFilter,
+		"Copy":      testCopy,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b.tab(t)) })
 	}
@@ -157,9 +159,10 @@ func testStates(t *testing.T, b *tab) {
 			require.Contains(t, text, words)
 		}
 		require.NotContains(t, value[string](b, "location.href"), "token", "the address bar shows no token")
-		if dir := os.Getenv(pictures); dir != "" {
-			height := min(value[int](b, "document.documentElement.scrollHeight"), 1560)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "dashboard-"+tc.name+".png"), b.picture(1366, height), 0o644))
+		if tc.name == "providing" {
+			b.photograph(tc.name, "#hosted", 1366, 720)
+		} else {
+			b.photograph(tc.name, "body", 1366, 1560)
 		}
 		for _, scheme := range []string{"dark", "light"} {
 			b.scheme(scheme)
@@ -167,8 +170,64 @@ func testStates(t *testing.T, b *tab) {
 		}
 		b.size(360, 740)
 		require.LessOrEqual(t, value[int](b, "document.documentElement.scrollWidth"), 360, "the page fits a small screen")
+		if tc.name == "provider-down" {
+			b.photograph("phone", "body", 360, 1240)
+		}
 		b.size(1366, 900)
 	}
+}
+
+// photograph makes a picture of the documentation, of the part that begins with an element.
+func (b *tab) photograph(name, from string, width, height int) {
+	b.t.Helper()
+	dir := os.Getenv(pictures)
+	if dir == "" {
+		return
+	}
+	top := value[int](b, `Math.max(0, Math.round(document.querySelector("`+from+`").getBoundingClientRect().top + scrollY) - 12)`)
+	height = min(value[int](b, "document.documentElement.scrollHeight")-top, height)
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, "dashboard-"+name+".png"), b.picture(top, width, height), 0o644))
+}
+
+// testFilter also makes the picture of a cluster with many problems.
+func testFilter(t *testing.T, b *tab) {
+	b.open(troubled(t).cluster(t).served(t))
+	b.until(`document.querySelector("#announce").textContent === "Cluster rome: 16 problems"`)
+	b.photograph("problems", "body", 1366, 900)
+	filter := func(words string) {
+		t.Helper()
+		_, err := b.run(`((f) => { f.value = ` + strconv.Quote(words) + `; f.dispatchEvent(new Event("input")) })(document.querySelector("#filter"))`)
+		require.NoError(t, err)
+	}
+	count := func(what string) int { return value[int](b, `document.querySelectorAll("`+what+`").length`) }
+	require.Equal(t, 16, count("#problems li"))
+	filter("team-2 REASON2")
+	require.Equal(t, 1, count("#problems li"))
+	require.Equal(t, 1, count("#namespaces tbody th"+":not(details th)"), "the namespace of the pod")
+	require.Equal(t, "work-2", value[string](b, `document.querySelector("#namespaces details[open] tbody").rows[0].cells[0].textContent`))
+	require.Equal(t, 1, value[int](b, `document.querySelector("#namespaces details[open] tbody").rows.length`), "the pod alone is shown at once")
+	require.Equal(t, 1, count(".topology .node"), "the peer whose checks name the pod")
+	require.Contains(t, value[string](b, `document.querySelector("#parts").textContent`), "Nothing here matches the filter.")
+	require.Contains(t, value[string](b, "document.title"), "Unhealthy", "the filter does not change the health")
+	requireAccessible(t, b)
+	filter("turin")
+	require.Equal(t, 1, count(".topology .node"))
+	filter(" ")
+	require.Equal(t, 16, count("#problems li"))
+	require.Zero(t, count("#namespaces details[open]"))
+}
+
+// The commands of a fix are copied one by one.
+func testCopy(t *testing.T, b *tab) {
+	b.call("Browser.grantPermissions", map[string]any{"permissions": []string{"clipboardReadWrite", "clipboardSanitizedWrite"}, "browserContextId": b.context}, nil)
+	b.open(gatewayDown(t).cluster(t).served(t))
+	b.until(`document.querySelectorAll("#problems .copy").length > 1`)
+	command := value[string](b, `document.querySelector("#problems .command code").textContent`)
+	require.Regexp(t, "^kubectl .*", command)
+	b.until(`(document.querySelector("#problems .copy").focus(), document.hasFocus())`)
+	b.press(" ", " ", 32)
+	b.until(`document.querySelector("#problems .copy").textContent === "Copied"`)
+	require.Equal(t, command, value[string](b, `navigator.clipboard.readText()`))
 }
 
 // contrasts returns all texts with too little contrast to their background (WCAG AA).
@@ -279,6 +338,7 @@ func testOutage(t *testing.T, b *tab) {
 	down.Store(true)
 	b.until(`document.title === "Unknown: rome – liqod" && document.querySelector("main").hasAttribute("data-old")`)
 	notice := value[string](b, `document.querySelector("#notice").textContent`)
+	b.photograph("lost", "body", 1366, 760)
 	require.Contains(t, notice, "etcd is away")
 	require.Contains(t, notice, "What follows is the state of ")
 	require.Contains(t, value[string](b, `document.querySelector("#clusters").textContent`), "milan", "the last state is still there")

@@ -343,6 +343,22 @@ func providerDown(t *testing.T) *painted {
 	return p
 }
 
+// troubled is the cluster with four reasons of trouble in each of four namespaces.
+func troubled(t *testing.T) *painted {
+	t.Helper()
+	p := paint(t)
+	for i := range 4 {
+		namespace := fmt.Sprintf("team-%d", i)
+		p.namespace(namespace, offloadingv1beta1.PodsLocalAndRemote, "milan")
+		for j := range 4 {
+			pod := p.pod(namespace, fmt.Sprintf("work-%d", j), "milan", "100m", "64Mi")
+			pod.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: fmt.Sprintf("Reason%d", j), Message: "it cannot start"}}}}}
+		}
+	}
+	return p
+}
+
 // providing is the cluster while pods of a consumer are in trouble.
 func providing(t *testing.T) *painted {
 	t.Helper()

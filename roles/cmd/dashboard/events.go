@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,26 +22,57 @@ type Event struct {
 	Reason  Text      `json:"reason"`
 	Message Text      `json:"message"`
 	Count   int32     `json:"count"`
+	// Others is how many further objects have such an event.
+	Others int `json:"others"`
 	// From is the provider that the event comes from; empty if it is of this cluster.
 	From Text `json:"from"`
 }
 
-// events are the newest events, the newest first.
+// alike is what equal events have in common. Their objects have one kind and namespace, and other names.
+type alike struct{ kind, namespace, level, reason, message, from string }
+
+// amounts are the numbers in a message, such as of milliseconds.
+var amounts = regexp.MustCompile(`\d+`)
+
+func likeness(e *corev1.Event) alike {
+	about := e.InvolvedObject
+	message := e.Message
+	if about.Name != "" {
+		message = strings.ReplaceAll(message, about.Name, "")
+	}
+	if e.Type != corev1.EventTypeWarning { // the numbers of warnings are codes
+		message = amounts.ReplaceAllString(message, "")
+	}
+	return alike{about.Kind, about.Namespace, e.Type, e.Reason, message, e.Labels[offloadingv1beta1.OriginLabel]}
+}
+
+// events are the newest events, the newest first. Equal events are one, with the object and the words of
+// the newest.
 func events(p *picture) []Event {
-	out := []Event{}
+	slices.SortStableFunc(p.events, func(a, b corev1.Event) int { return lastSeen(&b).Compare(lastSeen(&a)) })
+	out, place, names := []Event{}, map[alike]int{}, map[alike]map[string]bool{}
 	for i := range p.events {
 		e := &p.events[i]
-		object := e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
-		if e.InvolvedObject.Namespace != "" {
-			object = e.InvolvedObject.Kind + " " + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+		key := likeness(e)
+		if names[key] == nil {
+			names[key], place[key] = map[string]bool{}, len(out)
+			out = append(out, shownEvent(e))
 		}
-		out = append(out, Event{
-			Time: lastSeen(e), Warning: e.Type == corev1.EventTypeWarning, Object: Text(object), Reason: Text(e.Reason), Message: Text(e.Message),
-			Count: occurrences(e), From: Text(e.Labels[offloadingv1beta1.OriginLabel]),
-		})
+		names[key][e.InvolvedObject.Name] = true
+		same := &out[place[key]]
+		same.Count, same.Others = same.Count+occurrences(e), len(names[key])-1
 	}
-	slices.SortStableFunc(out, func(a, b Event) int { return b.Time.Compare(a.Time) })
 	return out[:min(len(out), shownEvents)]
+}
+
+// shownEvent is an event without its occurrences.
+func shownEvent(e *corev1.Event) Event {
+	object := e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
+	if e.InvolvedObject.Namespace != "" {
+		object = e.InvolvedObject.Kind + " " + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+	}
+	return Event{Time: lastSeen(e), Warning: e.Type == corev1.EventTypeWarning, Object: Text(object), Reason: Text(e.Reason), Message: Text(e.Message),
+		From: Text(e.Labels[offloadingv1beta1.OriginLabel])}
 }
 
 func lastSeen(e *corev1.Event) time.Time {

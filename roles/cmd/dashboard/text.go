@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -23,13 +24,18 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(runes))
 }
 
-// lines are the lines of a text.
-func lines(text string) (out []Text) {
-	if text == "" {
-		return nil
-	}
-	for line := range strings.Lines(text) {
-		out = append(out, Text(strings.TrimSuffix(line, "\n")))
+// Step is a line of a fix: a command, or a line for people.
+type Step struct {
+	Text    Text `json:"text"`
+	Command bool `json:"command"`
+}
+
+// steps are the lines of a fix. A command that would be cut is no command.
+func steps(fix, program string) (out []Step) {
+	for line := range strings.Lines(fix) {
+		line = strings.TrimSuffix(line, "\n")
+		command := slices.ContainsFunc([]string{"kubectl", "helm", "curl", program}, func(begin string) bool { return strings.HasPrefix(line, begin+" ") })
+		out = append(out, Step{Text: Text(line), Command: command && len(line) <= longest})
 	}
 	return out
 }

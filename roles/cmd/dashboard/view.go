@@ -62,7 +62,7 @@ type Problem struct {
 	Where   Text         `json:"where"`
 	Subject Text         `json:"subject"`
 	Message Text         `json:"message"`
-	Fix     []Text       `json:"fix"`
+	Fix     []Step       `json:"fix"`
 	// Docs is the address of the description of the check; empty if it has none.
 	Docs Text `json:"docs"`
 	// Therefore names the consequences, which are no problems of their own.
@@ -104,7 +104,7 @@ func view(p *picture) *View {
 	}
 	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
 	for _, f := range problems {
-		v.addProblem(f)
+		v.addProblem(f, p.Program)
 	}
 	for i := range status.Peers {
 		v.Peers = append(v.Peers, peer(p, &status.Peers[i], findings))
@@ -173,8 +173,8 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 }
 
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
-func (v *View) addProblem(f report.Folded) {
-	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: lines(f.Fix), Docs: Text(f.Docs)}
+func (v *View) addProblem(f report.Folded, program string) {
+	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: steps(f.Fix, program), Docs: Text(f.Docs)}
 	for _, name := range f.Therefore {
 		p.Therefore = append(p.Therefore, Text(name))
 	}

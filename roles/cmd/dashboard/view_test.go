@@ -170,16 +170,16 @@ func TestProblemsAreFolded(t *testing.T) {
 	t.Parallel()
 	v := &View{}
 	same := report.Folded{Therefore: []string{"pods"}, Finding: report.Finding{Section: "Peering with milan", Peer: "milan", Level: report.Unknown, Subject: "network", Message: "no gateway", Fix: "look\nagain"}}
-	v.addProblem(same)
+	v.addProblem(same, "liqod")
 	same.Peer = "turin"
-	v.addProblem(same)
+	v.addProblem(same, "liqod")
 	same.Message = "another"
-	v.addProblem(same)
-	v.addProblem(report.Folded{Finding: report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"}})
-	v.addProblem(report.Folded{Finding: report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"}})
+	v.addProblem(same, "liqod")
+	v.addProblem(report.Folded{Finding: report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"}}, "liqod")
+	v.addProblem(report.Folded{Finding: report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"}}, "liqod")
 	require.Len(t, v.Problems, 4)
 	require.Equal(t, Text("milan, turin"), v.Problems[0].Where)
-	require.Equal(t, []Text{"look", "again"}, v.Problems[0].Fix)
+	require.Equal(t, []Step{{Text: "look"}, {Text: "again"}}, v.Problems[0].Fix)
 	require.Equal(t, []Text{"pods", "pods"}, v.Problems[0].Therefore)
 	require.Equal(t, Text("Installation"), v.Problems[2].Where)
 }
@@ -217,12 +217,12 @@ func TestEvents(t *testing.T) {
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	p := &picture{Snapshot: &report.Snapshot{VirtualNodes: shop().VirtualNodes}}
 	p.keepEvents("shop", []corev1.Event{
-		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "old"}, LastTimestamp: at(time.Hour)},
+		{Reason: "Old", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "old"}, LastTimestamp: at(time.Hour)},
 		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "new"}, LastTimestamp: at(time.Minute), Count: 3, Type: corev1.EventTypeWarning,
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginLabel: "milan"}}},
 		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "series"}, EventTime: metav1.NewMicroTime(now.Add(-time.Hour)),
 			Series: &corev1.EventSeries{Count: 7, LastObservedTime: metav1.NewMicroTime(now)}},
-		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "made"}, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(2 * time.Hour)}},
+		{Reason: "Made", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "made"}, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(2 * time.Hour)}},
 	}, false, nil)
 	p.keepEvents("default", []corev1.Event{
 		{InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "milan-big"}, LastTimestamp: at(2 * time.Minute)},
@@ -235,10 +235,40 @@ func TestEvents(t *testing.T) {
 		have = append(have, fmt.Sprintf("%s %d %t %s", e.Object, e.Count, e.Warning, e.From))
 	}
 	require.Equal(t, []string{"Pod shop/series 7 false ", "Pod shop/new 3 true milan", "Node milan-big 1 false ", "ForeignCluster milan 1 false ", "Pod shop/old 1 false ", "Pod shop/made 1 false "}, have)
-	for range 300 {
-		p.events = append(p.events, corev1.Event{})
+	for i := range 300 {
+		p.events = append(p.events, corev1.Event{Reason: fmt.Sprintf("R%d", i)})
 	}
 	require.Len(t, events(p), shownEvents)
+}
+
+// Equal events of several objects are one, with the newest of them.
+func TestEventsAreFolded(t *testing.T) {
+	t.Parallel()
+	p := &picture{Snapshot: &report.Snapshot{}}
+	add := func(name, level, message string, age time.Duration, count int32) {
+		p.events = append(p.events, corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: name}, Type: level, Reason: "R", Message: message,
+			Count: count, LastTimestamp: metav1.NewTime(now.Add(-age))})
+	}
+	add("web-1", corev1.EventTypeNormal, "pulled in 31ms for web-1", 3*time.Minute, 1)
+	add("web-2", corev1.EventTypeNormal, "pulled in 2ms for web-2", time.Minute, 1)
+	add("web-2", corev1.EventTypeNormal, "pulled in 4ms for web-2", 2*time.Minute, 2)
+	add("web-1", corev1.EventTypeWarning, "status 500", 4*time.Minute, 5)
+	add("web-1", corev1.EventTypeWarning, "status 503", 5*time.Minute, 1)
+	add("web-3", corev1.EventTypeWarning, "status 503", 6*time.Minute, 1)
+	var have []string
+	for _, e := range events(p) {
+		have = append(have, fmt.Sprintf("%s +%d: %s (%d)", e.Object, e.Others, e.Message, e.Count))
+	}
+	require.Equal(t, []string{"Pod shop/web-2 +1: pulled in 2ms for web-2 (4)", "Pod shop/web-1 +0: status 500 (5)", "Pod shop/web-1 +1: status 503 (2)"}, have)
+}
+
+// A line of a fix is a command if it begins with a program.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	long := "kubectl " + strings.Repeat("x", longest)
+	require.Equal(t, []Step{{"liqod unpeer milan", true}, {"or:", false}, {"kubectl get nodes", true}, {"  kubectl is a word", false}, {"liqodx", false}, {Text(long), false}},
+		steps("liqod unpeer milan\nor:\nkubectl get nodes\n  kubectl is a word\nliqodx\n"+long, "liqod"))
+	require.Empty(t, steps("", "liqod"))
 }
 
 // The namespaces that are read follow from the offloadings and peers.

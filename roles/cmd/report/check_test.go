@@ -437,7 +437,7 @@ func TestAwaitedConsumer(t *testing.T) {
 	})
 	findings := Check(s)
 	require.Equal(t, Warning, Worst(findings), findings)
-	require.Contains(t, CheckText(findings), "Peering with turin\n  ‼ ForeignCluster: it has not come yet\n      Fix: liqod token create --for turin, for the people of that cluster\n")
+	require.Contains(t, CheckText(findings), "Peering with turin\n  ‼ ForeignCluster: it has not come yet\n      Fix: liqod token create --for turin\n           for the people of that cluster\n")
 }
 
 // TestAddresses: a Connection says under which ranges each cluster sees the other.

@@ -76,7 +76,7 @@ func (c *checker) peering(id string) {
 		c.add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
 	case !c.stale() && c.readyReason(fc) == corev1beta1.ReasonAwaitsEnrolment:
-		c.add(idForeignCluster, Warning, "ForeignCluster", message(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s, for the people of that cluster", c.Program, id))
+		c.add(idForeignCluster, Warning, "ForeignCluster", message(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s\nfor the people of that cluster", c.Program, id))
 		return
 	default:
 		c.foreignCluster(fc)
@@ -228,7 +228,7 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 
 // unprocessed adds a finding about an object that has no condition yet.
 func (c *checker) unprocessed(id ID, subject, text string) {
-	f := Finding{ID: id, Level: Unknown, Subject: subject, Message: text, Fix: fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace)}
+	f := Finding{ID: id, Level: Unknown, Subject: subject, Message: text, Fix: fmt.Sprintf("kubectl -n %s get pods\nshows whether it runs.", c.Namespace)}
 	if c.stale() {
 		f.Because, f.Fix = "role "+Controller, ""
 	}

@@ -52,16 +52,16 @@ function table(caption, heads, rows) {
 const open = new Set(); // keys of the details that are open
 
 // fold hides a part until somebody opens it, and makes it only then.
-function fold(key, level, summary, inside) {
+function fold(key, level, summary, inside, found) {
   const body = h("div", { class: "inside" });
   const fill = () => body.childNodes.length || put(body, {}, inside());
   const details = h("details", {}, h("summary", {}, mark(level), h("span", {}, summary)), body);
-  if (open.has(key)) {
+  if (found || open.has(key)) {
     details.open = true;
     fill();
   }
   details.addEventListener("toggle", () => {
-    details.open ? open.add(key) : open.delete(key);
+    if (!found) details.open ? open.add(key) : open.delete(key);
     if (details.open) fill();
     reach();
   });
@@ -72,17 +72,55 @@ function fold(key, level, summary, inside) {
 const lacking = (view, section) => view.unread.filter((u) => u.section === section)
   .map((u) => h("p", { class: "lacking" }, mark("unknown"), h("span", {}, h("strong", {}, u.what), " cannot be shown: " + u.why)));
 
+let words = []; // of the filter
+
 // empty says that there is none of something, unless it could not be read.
-const empty = (view, section, text) => (view.unread.some((u) => u.section === section) || !view.taken ? null : h("p", { class: "empty" }, text));
+const empty = (view, section, text) => (view.unread.some((u) => u.section === section) || !view.taken ? null :
+  h("p", { class: "empty" }, words.length ? "Nothing here matches the filter." : text));
+
+// matches reports whether the texts of something have all words of the filter.
+const texts = (x) => (x !== null && typeof x === "object" ? Object.values(x).map(texts).join("\n") : String(x).toLowerCase());
+const matches = (x) => {
+  const all = texts(x);
+  return words.every((w) => all.includes(w));
+};
+
+// filtered is the part of a state that matches the filter. A namespace of which only pods match has only these.
+function filtered(view) {
+  if (!words.length) return view;
+  const out = { ...view };
+  for (const list of ["problems", "peers", "traffic", "hosted", "parts", "events"]) out[list] = view[list].filter(matches);
+  out.namespaces = view.namespaces.filter(matches).map((ns) => {
+    const pods = matches({ ...ns, pods: [] }) ? [] : ns.pods.filter((p) => matches([ns.name, p]));
+    return pods.length ? { ...ns, pods, more: 0, found: true } : ns;
+  });
+  return out;
+}
+
+// copying is a button that copies a command, or selects it where the browser does not let it.
+function copying(command) {
+  const button = h("button", { type: "button", class: "copy", "aria-label": "Copy " + command }, "Copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(command);
+      button.textContent = "Copied";
+      text("announce", "Copied");
+    } catch {
+      getSelection().selectAllChildren(button.previousElementSibling);
+    }
+  });
+  return button;
+}
+const step = (s) => (s.command ? h("div", { class: "command" }, h("code", {}, s.text), copying(s.text)) : h("p", {}, s.text));
 
 function problems(view) {
-  if (!view.problems.length) return [view.taken && h("p", { class: "empty" }, "None was found.")];
+  if (!view.problems.length) return [empty(view, "problems", "None was found.")];
   return h("ul", { class: "problems" }, view.problems.map((p) => h("li", { "data-level": known(p.level) },
     mark(p.level),
     h("div", {},
       h("h3", {}, p.where + ": " + p.subject, h("span", { class: "hidden" }, ", " + WORDS[known(p.level)])),
       h("p", {}, p.message),
-      p.fix && p.fix.length && h("p", { class: "fix" }, h("strong", {}, "Fix "), p.fix.length === 1 ? p.fix[0] : h("code", {}, p.fix.join("\n"))),
+      p.fix && p.fix.length > 0 && h("div", { class: "fix" }, h("strong", {}, "Fix"), p.fix.map(step)),
       p.therefore && p.therefore.length && h("p", { class: "fix" }, h("strong", {}, "Therefore "), p.therefore.join("; ")),
       p.docs && h("p", { class: "fix" }, h("a", { href: p.docs, rel: "noreferrer", target: "_blank" }, "About " + p.subject))))));
 }
@@ -186,22 +224,22 @@ function capacity(view) {
 }
 
 // tint gives a place its colour: each peer has the same everywhere.
-const tint = (view, place) => ({ "data-kind": place.kind, "data-peer": place.kind === "peer" ? Math.max(view.peers.findIndex((p) => p.id === place.name), 0) % 4 : null });
+const tint = (place) => ({ "data-kind": place.kind, "data-peer": place.kind === "peer" ? Math.max(shown.peers.findIndex((p) => p.id === place.name), 0) % 4 : null });
 
 // split draws in which places the pods of a namespace are; the words are beside it.
-function split(view, ns) {
+function split(ns) {
   const all = ns.places.reduce((sum, p) => sum + p.pods, 0);
   return h("span", { class: "split", "aria-hidden": "true" }, ns.places.filter((p) => p.pods).map((p) => {
-    const part = h("span", tint(view, p));
+    const part = h("span", tint(p));
     part.style.flexGrow = p.pods / all;
     return part;
   }));
 }
 
-function places(view, ns) {
+function places(ns) {
   if (ns.unread) return "The pods cannot be read.";
-  return h("div", { class: "places" }, split(view, ns), h("ul", {}, ns.places.map((p) => h("li", {},
-    h("span", { class: "dot", "aria-hidden": "true", ...tint(view, p) }),
+  return h("div", { class: "places" }, split(ns), h("ul", {}, ns.places.map((p) => h("li", {},
+    h("span", { class: "dot", "aria-hidden": "true", ...tint(p) }),
     (p.kind === "here" ? (p.name || "this cluster") + " (here)" : p.name) + ": " + plural(p.pods, "pod") + (p.pods ? ", " + p.ready + " ready" : ""),
     p.note && h("span", { class: "quiet" }, " – " + p.note)))));
 }
@@ -212,14 +250,14 @@ function namespaces(view) {
   return [
     lacking(view, "namespaces"),
     view.namespaces.length ? table("Offloaded namespaces", ["Namespace", "Health", "Strategy", "Where its pods run", "Pods"], view.namespaces.map((ns) => [
-      ns.name, state(ns.level), [ns.strategy, h("br"), h("span", { class: "quiet" }, ns.phase || "not processed")], places(view, ns),
+      ns.name, state(ns.level), [ns.strategy, h("br"), h("span", { class: "quiet" }, ns.phase || "not processed")], places(ns),
       ns.unread ? "–" : ns.broken + ns.waiting ? trouble(ns) : "all well"])) : empty(view, "namespaces", "No namespace is offloaded."),
     view.namespaces.filter((ns) => ns.pods.length).map((ns) => fold("namespace " + ns.name, ns.level,
       [h("strong", {}, ns.name), " – " + plural(ns.pods.length + ns.more, "pod") + (ns.broken + ns.waiting ? ", first " + why(ns.pods[0]) : "")], () => [
         ns.remote && h("p", {}, "Its name in the providers is ", h("code", {}, ns.remote), "."),
         podTable("Pods of " + ns.name, ns.pods),
         ns.more > 0 && h("p", { class: "quiet" }, plural(ns.more, "pod") + " more; those in trouble come first."),
-      ])),
+      ], ns.found)),
   ];
 }
 const podTable = (caption, pods) => table(caption, ["Pod", "State", "Cluster", "Node", "Why"],
@@ -251,12 +289,18 @@ function clock(time) {
   return h("time", { datetime: at.toISOString() }, day + at.toLocaleTimeString(undefined, { hour12: false }));
 }
 
-const events = (view) => [
-  lacking(view, "events"),
-  view.events.length ? table("Events, the newest first", ["Time", "Type", "Object", "Reason", "Message", "From"],
-    view.events.map((e) => [clock(e.time), e.warning ? state("warning") : "Normal", e.object, e.reason, e.message + (e.count > 1 ? " (" + e.count + " times)" : ""), e.from || "–"])) :
-    empty(view, "events", "There are no events."),
-];
+const eventTable = (caption, list) => table(caption, ["Time", "Type", "Object", "Reason", "Message", "From"], list.map((e) => [
+  clock(e.time), e.warning ? state("warning") : "Normal", e.object + (e.others ? " and " + e.others + " more" : ""), e.reason,
+  e.message + (e.count > 1 ? " (" + e.count + " times)" : ""), e.from || "–"]));
+const NEWEST = 15;
+const events = (view) => {
+  const older = view.events.slice(NEWEST);
+  return [
+    lacking(view, "events"),
+    view.events.length ? eventTable("Events, the newest first", view.events.slice(0, NEWEST)) : empty(view, "events", "There are no events."),
+    older.length > 0 && fold("events", older.some((e) => e.warning) ? "warning" : "ok", older.length + " older", () => [eventTable("Older events", older)]),
+  ];
+};
 
 // reach lets the keyboard scroll the tables that are wider than the page.
 function reach() {
@@ -273,12 +317,12 @@ const drawn = {}; // the part of the state that each section shows
 // draw replaces a section whose part of the state has changed, and keeps the focus and the
 // scrolled tables.
 function draw(id, view) {
-  const key = JSON.stringify([view[id], view.peers, view.unread, Boolean(view.taken), view.cluster, view.kubernetes]);
+  const key = JSON.stringify([words, view[id], view.peers, view.unread, Boolean(view.taken), view.cluster, view.kubernetes]);
   if (drawn[id] === key) return;
   drawn[id] = key;
   const next = h("div", { class: "body" }, [SECTIONS[id](view)].flat(3));
   const old = byId(id).querySelector(".body");
-  const reachable = "summary, .scroll";
+  const reachable = "summary, .scroll, button";
   const focused = [...old.querySelectorAll(reachable)].indexOf(document.activeElement);
   const scrolled = [...old.querySelectorAll(".scroll")].map((e) => e.scrollLeft);
   old.replaceWith(next);
@@ -306,6 +350,11 @@ function show(view) {
   }
   byId("main").toggleAttribute("data-old", Boolean(view.trouble));
   text("about", view.version || view.kubernetes ? `liqod ${view.version || "(version unknown)"} in namespace ${view.namespace}, Kubernetes ${view.kubernetes}` : "");
+  drawAll();
+}
+
+function drawAll() {
+  const view = filtered(shown);
   for (const id of Object.keys(SECTIONS)) draw(id, view);
 }
 
@@ -428,6 +477,10 @@ byId("pause").addEventListener("click", () => {
   byId("pause").setAttribute("aria-pressed", String(paused));
   text("pause", paused ? "Go on" : "Pause");
   paused ? disconnect() : connect();
+});
+byId("filter").addEventListener("input", (e) => {
+  words = e.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+  if (shown) drawAll();
 });
 window.addEventListener("hashchange", () => location.hash.includes("token=") && (readToken(), disconnect(), connect()));
 
