@@ -123,7 +123,9 @@ func TestEndpointLimitsRates(t *testing.T) {
 	require.Equal(t, map[string]int{trust.ReasonUnauthorized: perAddress, trust.ReasonBusy: 500 - perAddress}, reasons)
 	w.clock.Step(4 * time.Second) // one more
 	require.Equal(t, http.StatusOK, w.enroll(good).status)
-	require.Equal(t, trust.ReasonBusy, w.enroll(good).Reason)
+	refused := w.enroll(good)
+	require.Equal(t, trust.ReasonBusy, refused.Reason)
+	require.Equal(t, "cluster milan accepts 20 requests a minute of one address or peer (its setting authentication.requestsPerAddress): try again later", refused.Message)
 }
 
 // TestEndpointRenewsUnderAttack: a flood of clients without identity does not delay a
@@ -137,7 +139,9 @@ func TestEndpointRenewsUnderAttack(t *testing.T) {
 	for range 10 {
 		require.NotEmpty(t, w.enroll(guess).Reason)
 	}
-	require.Equal(t, trust.ReasonBusy, w.enroll(guess).Reason)
+	refused := w.enroll(guess)
+	require.Equal(t, trust.ReasonBusy, refused.Reason)
+	require.Equal(t, "cluster milan accepts 3 requests a minute of clients without a proven identity (its setting authentication.requestsPerMinute): try again later", refused.Message)
 	require.Equal(t, trust.ReasonBusy, w.renew(trust.RenewRequest{ClusterID: rome}, nil, "guess").Reason)
 	a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
 	require.Equal(t, http.StatusOK, a.status, a.Refusal)

@@ -55,7 +55,7 @@ func (e *Endpoint) Handler() http.Handler {
 	handle(trust.EnrollPath, func(r *http.Request, body []byte) (any, string, error) {
 		var req trust.EnrollRequest
 		if !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
-			return nil, "", tooMany()
+			return nil, "", e.tooManyStrangers()
 		}
 		if err := decode(body, &req); err != nil {
 			return nil, "", err
@@ -96,7 +96,7 @@ func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string,
 			return p, "", refuse(trust.ReasonUnauthorized, "the present identity is required: its client certificate, or its token as a bearer token")
 		}
 		if !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
-			return p, "", tooMany()
+			return p, "", e.tooManyStrangers()
 		}
 	}
 	if err := decode(body, req); err != nil {
@@ -105,7 +105,7 @@ func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string,
 	user, err := e.user(r.Context(), p)
 	var no *refusal
 	if errors.As(err, &no) && len(p.chain) > 0 && !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
-		err = tooMany()
+		err = e.tooManyStrangers()
 	}
 	return p, user, err
 }
@@ -133,7 +133,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, an
 	remote := serve.Address(r.RemoteAddr)
 	user := e.verified(r, remote)
 	if !e.limits.client(user, remote, e.cfg.Clock.Now()) {
-		e.refuse(w, path, remote, "", tooMany())
+		e.refuse(w, path, remote, "", e.tooMany("requestsPerAddress", "%d requests a minute of one address or peer", e.cfg.PerAddress))
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, trust.MaxBody))
@@ -143,7 +143,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, an
 	}
 	free := e.places.take(user)
 	if free == nil {
-		e.refuse(w, path, remote, "", tooMany())
+		e.refuse(w, path, remote, "", refuse(trust.ReasonBusy, "cluster %s works on too many requests at the moment: try again later", e.cfg.ClusterID))
 		return
 	}
 	defer free()
@@ -162,7 +162,14 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, an
 	write(w, http.StatusOK, out)
 }
 
-func tooMany() *refusal { return refuse(trust.ReasonBusy, "too many requests: try again later") }
+// tooMany refuses a request beyond a limit of section authentication of the settings.
+func (e *Endpoint) tooMany(setting, limit string, n int) *refusal {
+	return refuse(trust.ReasonBusy, "cluster %s accepts "+limit+" (its setting authentication.%s): try again later", e.cfg.ClusterID, n, setting)
+}
+
+func (e *Endpoint) tooManyStrangers() *refusal {
+	return e.tooMany("requestsPerMinute", "%d requests a minute of clients without a proven identity", e.cfg.PerMinute)
+}
 
 // refuse answers a request with an error. Internal errors are logged, and not shown to the
 // peer.
@@ -182,7 +189,7 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 	case errors.As(err, &taken):
 		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster named %s for another cluster: its administrator must rename it", peer)
 	case errors.Is(err, ErrNotSigned):
-		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate: try again; if the cluster never signs certificates, its administrator must set authentication.identity to token")
+		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate within its setting authentication.signingTimeout: try again; if the cluster never signs certificates, its administrator must set authentication.identity to token")
 	default:
 		told = refuse(trust.ReasonBusy, "this cluster cannot answer now: try again")
 	}

@@ -94,3 +94,43 @@ func TestHonestAnswersAreNotDelayed(t *testing.T) {
 		require.NoError(t, p.afford(home, 0), i)
 	}
 }
+
+// TestSteadyNamespacesAreNotDelayed: in each second of a long run of tests, this cluster offloads a
+// namespace and takes back another. The provider answers each change twice, and no answer waits.
+func TestSteadyNamespacesAreNotDelayed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, nil)
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	cfg := w.r.cfg
+	cfg.Clock, cfg.budget, cfg.Delayed = clock, w.r.budget("milan"), func(string) { require.Fail(t, "delayed") }
+	desired := map[string]string{}
+	for i := range 150 {
+		desired[fmt.Sprintf("end-to-end-tests-%04d", i)] = fmt.Sprintf("end-to-end-tests-%04d-rome", i)
+	}
+	home := homeMap(desired)
+	maps := w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace)
+	_, err := maps.Create(t.Context(), home, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
+	for i := range 15 * 60 {
+		clock.Step(time.Second)
+		gone, made := fmt.Sprintf("end-to-end-tests-%04d", i), fmt.Sprintf("end-to-end-tests-%04d", i+150)
+		home := w.own()
+		delete(home.Spec.DesiredMapping, gone)
+		home.Spec.DesiredMapping[made] = made + "-rome"
+		home.Generation++
+		_, err := maps.Update(t.Context(), home, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		for _, phase := range []offloadingv1beta1.MappingPhase{offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingAccepted} {
+			remote := remoteMap(home.Spec.DesiredMapping)
+			remote.Status.ObservedGeneration = remote.Generation
+			remote.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
+			for ns, name := range home.Spec.DesiredMapping {
+				remote.Status.CurrentMapping[ns] = accepted(name)
+			}
+			remote.Status.CurrentMapping[made] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: made + "-rome", Phase: phase}
+			require.NoError(t, p.equal(t.Context(), w.own(), remote), "second %d", i)
+			require.Equal(t, phase, w.own().Status.CurrentMapping[made].Phase)
+		}
+	}
+}

@@ -148,6 +148,9 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
+	if err := p.asks(home); err != nil {
+		return err
+	}
 	if err := p.afford(answered, 0); err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -85,7 +84,7 @@ type Config struct {
 	Clock clock.PassiveClock
 
 	// budget limits the bytes that one peer makes this cluster write; nil: no limit.
-	budget *rate.Limiter
+	budget *budget
 }
 
 // Replicator replicates with every peer in the directory. Each peer and kind has a loop
@@ -98,7 +97,7 @@ type Replicator struct {
 	known   map[string]bool // peers that Changed was ever called for
 	running map[string]*connection
 	// budgets outlast the connections: a peer gets no new one by closing them.
-	budgets map[string]*rate.Limiter
+	budgets map[string]*budget
 }
 
 // connection is the running replication with one peer.
@@ -113,7 +112,7 @@ func New(cfg Config) *Replicator {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}, budgets: map[string]*rate.Limiter{}}
+	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}, budgets: map[string]*budget{}}
 	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return r
 }
@@ -192,9 +191,9 @@ func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 }
 
 // budget returns the limit of a peer. Like running it is used by one worker only.
-func (r *Replicator) budget(id string) *rate.Limiter {
+func (r *Replicator) budget(id string) *budget {
 	if r.budgets[id] == nil {
-		r.budgets[id] = rate.NewLimiter(rate.Limit(peerBytesPerMinute)/60, peerBytesBurst)
+		r.budgets[id] = newBudget()
 	}
 	return r.budgets[id]
 }
