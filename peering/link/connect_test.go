@@ -16,6 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // kubeconfigFor returns a kubeconfig for one of the servers of httptest, which all have the
@@ -51,8 +52,8 @@ func TestStandbyWritesHeartbeatsOnly(t *testing.T) {
 	clients, err := Connector(client.Settings{Gate: closedGate{}}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfigFor(t, server.Listener.Addr().String()))
 	require.NoError(t, err)
 	now := metav1.NowMicro()
-	require.NoError(t, patchLease(t.Context(), clients.Beats, "liqo-tenant-rome", corev1beta1.HeartbeatLease, &now))
-	require.ErrorIs(t, patchLease(t.Context(), clients.Kube, "liqo-tenant-rome", corev1beta1.HeartbeatLease, &now), errStandby)
+	require.NoError(t, patchLease(t.Context(), clients.Beats, "liqo-tenant-rome", corev1beta1.HeartbeatLease, store.Patch{"renewTime": &now}))
+	require.ErrorIs(t, patchLease(t.Context(), clients.Kube, "liqo-tenant-rome", corev1beta1.HeartbeatLease, store.Patch{"renewTime": &now}), errStandby)
 	_, err = clients.Kube.CoordinationV1().Leases("liqo-tenant-rome").Create(t.Context(), &coordinationv1.Lease{}, metav1.CreateOptions{})
 	require.ErrorIs(t, err, errStandby)
 }

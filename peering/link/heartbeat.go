@@ -158,7 +158,10 @@ func (h *Heartbeat) serves(ctx context.Context) bool {
 func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	e, ok := h.cfg.Directory.Endpoint(id)
-	if !ok || e.Problem != "" {
+	if !ok {
+		return h.lastWord(ctx, id)
+	}
+	if e.Problem != "" {
 		h.stop(id)
 		return nil
 	}
@@ -221,15 +224,40 @@ func (h *Heartbeat) clearTime(ctx context.Context, id string, kube kubernetes.In
 	if err := h.cfg.Identity(ctx, id, kube); err != nil {
 		return err
 	}
-	return patchLease(ctx, kube, namespace, corev1beta1.HeartbeatLease, nil)
+	return patchLease(ctx, kube, namespace, corev1beta1.HeartbeatLease, store.Patch{"renewTime": nil, "acquireTime": nil})
+}
+
+// lastWord ends the renewals in a peer whose credentials were deleted here, and writes into the
+// Lease that this cluster has ended its use of the peer: else the peer would take it for down.
+// The credentials that renewed the Lease are good until the peer takes their rights. There is one
+// attempt: a peer that is not reached learns by the missing renewals.
+func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
+	h.mu.Lock()
+	r := h.renewal[id]
+	h.mu.Unlock()
+	h.stop(id)
+	if r == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, recheckDelay)
+	defer cancel()
+	err := h.cfg.Identity(ctx, id, r.to.Kube)
+	if err == nil {
+		now := metav1.NewMicroTime(h.cfg.Clock.Now())
+		err = patchLease(ctx, r.to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, store.Patch{"renewTime": nil, "acquireTime": &now})
+	}
+	if err != nil {
+		h.cfg.Log.Info("the end of the use of the peer was not written into its Lease", zap.String("peer", id), zap.Error(err))
+	}
+	return nil
 }
 
 // unasked reports whether an error says that the peer does not ask for heartbeats.
 func unasked(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// patchLease writes the time of a renewal, and nothing else. It needs no earlier read.
-func patchLease(ctx context.Context, kube kubernetes.Interface, namespace, name string, at *metav1.MicroTime) error {
-	body, err := json.Marshal(store.Patch{"spec": store.Patch{"renewTime": at}})
+// patchLease writes times of a Lease, and nothing else. It needs no earlier read.
+func patchLease(ctx context.Context, kube kubernetes.Interface, namespace, name string, times store.Patch) error {
+	body, err := json.Marshal(store.Patch{"spec": times})
 	if err != nil {
 		return fmt.Errorf("encoding a renewal: %w", err)
 	}

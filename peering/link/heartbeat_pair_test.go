@@ -86,6 +86,10 @@ func TestHeartbeatPair(t *testing.T) {
 		set(nil)
 		provider.awaits(server, "True HeartbeatSeen")
 		provider.awaits(ready, "True AllChecksPassed")
+		// Milan ends the peering: rome does not take its API server for down.
+		require.NoError(t, consumer.core.CoreV1().Secrets("liqo-tenant-rome").Delete(t.Context(), "k", metav1.DeleteOptions{}))
+		provider.awaits(server, "False EndedByPeer")
+		provider.awaits(ready, "False EndedByPeer")
 		cancel()
 		require.NoError(t, errors.Join(<-done, <-done, <-done, <-done))
 	})

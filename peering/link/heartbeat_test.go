@@ -230,6 +230,33 @@ func TestHeartbeatTakenBack(t *testing.T) {
 	})
 }
 
+// TestHeartbeatLastWord: a consumer that deletes its credentials for a provider has ended its use
+// of it. It writes so into the Lease, with the credentials that it had.
+func TestHeartbeatLastWord(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		b := newBeating(t, beatEvery, made)
+		b.use("")
+		b.more(2)
+		require.Nil(t, b.lease().Spec.AcquireTime)
+		secrets := b.core.CoreV1().Secrets(corev1beta1.TenantNamespace("milan"))
+		require.NoError(t, secrets.Delete(t.Context(), "k", metav1.DeleteOptions{}))
+		b.eventually("the last word", func() bool { return b.lease().Spec.AcquireTime != nil })
+		require.Nil(t, b.lease().Spec.RenewTime)
+		b.ends()
+		_, err := secrets.Create(t.Context(), secret("milan", "k", "m"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		b.more(2)
+		require.NotNil(t, b.lease().Spec.RenewTime)
+		b.set(nil, ErrReplaced)
+		before, _ := b.patches()
+		require.NoError(t, secrets.Delete(t.Context(), "k", metav1.DeleteOptions{}))
+		b.ends()
+		after, _ := b.patches()
+		require.LessOrEqual(t, after, before+1, "another cluster at its address is not written to")
+		require.NotNil(t, b.lease().Spec.RenewTime)
+	})
+}
+
 func TestInvitations(t *testing.T) {
 	t.Parallel()
 	const user = "liqo.io:peer:milan:1"

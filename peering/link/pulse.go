@@ -41,13 +41,14 @@ type Pulse struct {
 
 	mu    sync.Mutex
 	beats map[string]*beat // by namespace; those of peers that renew
+	ended map[string]bool  // by namespace; those of peers that have written that they ended their use
 	told  []func(clusterID string)
 }
 
 // NewPulse returns a Pulse and registers its event handler on the informer. It starts
 // nothing.
 func NewPulse(cfg PulseConfig) (*Pulse, error) {
-	p := &Pulse{cfg: cfg, again: make(chan struct{}, 1), beats: map[string]*beat{}}
+	p := &Pulse{cfg: cfg, again: make(chan struct{}, 1), beats: map[string]*beat{}, ended: map[string]bool{}}
 	registration, err := cfg.Leases.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { p.saw(obj, health.Unknown) },
 		UpdateFunc: func(_, obj any) { p.saw(obj, health.Up) }, // the first renewal of a Lease is one
@@ -61,7 +62,7 @@ func NewPulse(cfg PulseConfig) (*Pulse, error) {
 }
 
 // TrimLease is the transform of the informer of heartbeat Leases. Whatever a peer has
-// written there, it is not kept, but for whether there is a renewal.
+// written there, it is not kept, but for whether there is a renewal, or the end of its use.
 func TrimLease(obj any) (any, error) {
 	l, ok := obj.(*coordinationv1.Lease)
 	if !ok {
@@ -70,6 +71,8 @@ func TrimLease(obj any) (any, error) {
 	out := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name, UID: l.UID, ResourceVersion: l.ResourceVersion}}
 	if renewed(l) {
 		out.Spec.RenewTime = &metav1.MicroTime{}
+	} else if l.Spec.AcquireTime != nil {
+		out.Spec.AcquireTime = &metav1.MicroTime{}
 	}
 	return out, nil
 }
@@ -94,6 +97,7 @@ func (p *Pulse) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	namespace := corev1beta1.TenantNamespace(peer)
 	p.mu.Lock()
 	b, ok := p.beats[namespace]
+	ended := p.ended[namespace]
 	verdict := health.Unknown
 	if ok {
 		verdict = b.verdict
@@ -103,6 +107,10 @@ func (p *Pulse) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 		return &metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: s, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
 	switch {
+	case ended && fc.Spec.UserName != "":
+		return is(metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer,
+			"cluster %s has ended its use of this cluster, and renews Lease %s/%s no more: if its people have ended the peering, end it here, too (liqod unpeer %s)",
+			peer, namespace, corev1beta1.HeartbeatLease, peer)
 	case !ok || fc.Spec.UserName == "":
 		return nil
 	case verdict == health.Up:
@@ -216,11 +224,12 @@ func (p *Pulse) saw(obj any, first health.Verdict) {
 		return
 	}
 	if !renewed(l) {
-		p.gone(obj)
+		p.rest(l.Namespace, l.Spec.AcquireTime != nil)
 		return
 	}
 	now := p.cfg.Clock.Now()
 	p.mu.Lock()
+	delete(p.ended, l.Namespace)
 	b, known := p.beats[l.Namespace]
 	changed := !known
 	if known {
@@ -234,18 +243,27 @@ func (p *Pulse) saw(obj any, first health.Verdict) {
 	}
 }
 
-// gone forgets a Lease that was deleted, or that nobody renews any more.
+// gone forgets a Lease that was deleted.
 func (p *Pulse) gone(obj any) {
-	l, ok := loop.Object[*coordinationv1.Lease](obj)
-	if !ok || l.Name != corev1beta1.HeartbeatLease {
-		return
+	if l, ok := loop.Object[*coordinationv1.Lease](obj); ok && l.Name == corev1beta1.HeartbeatLease {
+		p.rest(l.Namespace, false)
 	}
+}
+
+// rest forgets a Lease that nobody renews any more. ended says that the peer has written there
+// that it has ended its use of this cluster.
+func (p *Pulse) rest(namespace string, ended bool) {
 	p.mu.Lock()
-	_, known := p.beats[l.Namespace]
-	delete(p.beats, l.Namespace)
+	_, known := p.beats[namespace]
+	changed := known || p.ended[namespace] != ended
+	delete(p.beats, namespace)
+	delete(p.ended, namespace)
+	if ended {
+		p.ended[namespace] = true
+	}
 	p.mu.Unlock()
-	if known {
-		p.turned(l.Namespace)
+	if changed {
+		p.turned(namespace)
 	}
 }
 

@@ -138,6 +138,19 @@ func TestPulse(t *testing.T) {
 			reads, turns := p.count()
 			require.Zero(t, reads+turns)
 		}},
+		"the peer has written that it ended its use, and comes back": {heartbeatLease(nil), func(t *testing.T, p *pulsed) {
+			p.renewing(1)
+			p.write(heartbeatLease(nil))
+			require.Empty(t, p.is(), "it is checked in another way")
+			last := heartbeatLease(nil)
+			last.Spec.AcquireTime = new(metav1.NowMicro())
+			p.write(last)
+			require.Equal(t, "False EndedByPeer", p.is())
+			_, turns := p.count()
+			require.Equal(t, 3, turns)
+			p.renewing(1)
+			require.Equal(t, up, p.is())
+		}},
 		"the first renewal is seen": {heartbeatLease(nil), func(t *testing.T, p *pulsed) {
 			p.renew()
 			require.Equal(t, up, p.is())

@@ -9,12 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // renewal renews this cluster's heartbeat Lease in one peer, with one Revision of the
 // credentials.
 type renewal struct {
 	revision string
+	to       Clients
 	due      chan struct{} // a receiver waits there unless it is at work
 	running
 }
@@ -29,7 +31,7 @@ func (h *Heartbeat) start(ctx context.Context, id string, e Endpoint) {
 		return
 	}
 	h.stop(id)
-	r := &renewal{revision: e.Revision, due: make(chan struct{})}
+	r := &renewal{revision: e.Revision, to: e.Clients, due: make(chan struct{})}
 	r.running = run(ctx, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,5 +81,5 @@ func (h *Heartbeat) renew(ctx context.Context, id string, to Clients, known bool
 		}
 	}
 	now := metav1.NewMicroTime(h.cfg.Clock.Now())
-	return patchLease(ctx, to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, &now)
+	return patchLease(ctx, to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, store.Patch{"renewTime": &now})
 }

@@ -103,7 +103,7 @@ func (v *Vouch) renew(ctx context.Context, id string) error {
 	defer cancel()
 	delete(v.none, id)
 	namespace, now := corev1beta1.TenantNamespace(id), metav1.NewMicroTime(v.cfg.Clock.Now())
-	err := patchLease(ctx, v.cfg.Kube, namespace, corev1beta1.ControllerLease, &now)
+	err := patchLease(ctx, v.cfg.Kube, namespace, corev1beta1.ControllerLease, store.Patch{"renewTime": &now})
 	if !apierrors.IsNotFound(err) {
 		return err
 	}

@@ -147,8 +147,8 @@ const (
 	// ReasonRightsRevoked says of the use of a peer that it answers, and that this cluster
 	// has no rights there any more.
 	ReasonRightsRevoked = "RightsRevoked"
-	// ReasonEndedByPeer says of the use by a peer that the peer has withdrawn its request, and
-	// has nothing here any more.
+	// ReasonEndedByPeer says of the use by a peer that the peer has withdrawn its request and
+	// has nothing here any more, or that it has deleted its credentials for this cluster.
 	ReasonEndedByPeer = "EndedByPeer"
 	// ReasonProbing says that no verdict has been reached yet.
 	ReasonProbing = "Probing"
