@@ -304,20 +304,22 @@ func (e *explanation) there() error {
 		return fmt.Errorf("the packet leaves for a gateway of another peer, with the key %s", e.key)
 	}
 	e.line("peer %s, gateway %s", e.connection.Spec.ClusterID, e.connection.Spec.Gateways[i].Name)
-	e.line("  it sees %s > %s, and translates %s to its own %s; the rest of the way is known there", e.sent.Src, e.sent.Dst, e.sent.Dst, e.real())
+	e.line("  it sees %s > %s, and translates %s to %s; the rest of the way is known there", e.sent.Src, e.sent.Dst, e.sent.Dst, e.real())
 	return nil
 }
 
-// real is the address of the pod in its own cluster.
+// real is the address that the peer has for the pod: its own, or that of one in a cluster behind it.
 func (e *explanation) real() string {
 	for _, m := range e.connection.Spec.Remote {
 		if mapping, err := readMapping("remote", m); err == nil {
-			if a, ok := mapping.In(e.sent.Dst); ok {
-				return a.String()
+			if a, ok := mapping.In(e.sent.Dst); ok && m.Use == networkingv1beta1.RangeTransit {
+				return fmt.Sprintf("%s, by which it sees a pod in a third cluster", a)
+			} else if ok {
+				return "its own " + a.String()
 			}
 		}
 	}
-	return "address"
+	return "its own address"
 }
 
 func (e *explanation) back() error {
