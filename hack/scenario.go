@@ -56,6 +56,7 @@ func scenarios() []scenario {
 		{s, "TestReflection", true, "reflect"},
 		{s, "TestReplicas", false, "kube/lease kube/serve charts netfabric"},
 		{s, "TestSlowEtcd", false, "kube shadow reflect"},
+		{s, "TestThirdCluster", false, network + " shadow/endpoints"},
 		{s, "TestTokenPeering", false, peers},
 		{s, "TestTokenProviders", false, peers},
 		{s, "TestTokens", false, "reflect/kinds peering/auth"},

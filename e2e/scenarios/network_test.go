@@ -254,11 +254,16 @@ func (w networkWorld) matrix(ctx context.Context) error {
 
 // row is the part of the matrix that one pod asks.
 func (w networkWorld) row(ctx context.Context, pods map[string]netPod, from netPod) error {
-	targets, answers := netTargets(pods, from.in)
 	s, namespace := w.rome, netNamespace
 	if from.in == "milan" {
 		s, namespace = w.milan, netTwin
 	}
+	return asksAll(ctx, s, namespace, pods, from)
+}
+
+// asksAll has a pod, in a namespace of a cluster, ask all of pods.
+func asksAll(ctx context.Context, s *site.Site, namespace string, pods map[string]netPod, from netPod) error {
+	targets, answers := netTargets(pods, from.in)
 	said, err := s.Exec(ctx, namespace, from.name, append([]string{"reach"}, targets...)...)
 	if err != nil {
 		return err

@@ -1,0 +1,246 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// hubWorld is rome, and the clusters that have rome as their only peer. All ranges are equal.
+type hubWorld struct {
+	sites *site.Sites
+	rome  *site.Site
+	list  []*site.Site // rome, and the peers of it that pods run in
+}
+
+// TestThirdCluster: with the chart's defaults, pods of one Service in three clusters reach each other by
+// name and address; of the three one is the only peer of the others.
+func TestThirdCluster(t *testing.T) {
+	sites, list := site.World{
+		Clusters: []string{"rome", "milan", "turin"}, RealNodes: []int{1, 1, 1}, Fabric: site.FabricPods,
+		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
+	}.Start(t)
+	t.Cleanup(func() { site.LogPods(t, list...) })
+	var prepared errgroup.Group
+	for _, s := range list {
+		prepared.Go(func() error { return sites.Full.ApplyCoreDNS(t.Context(), s.Cluster) })
+	}
+	require.NoError(t, prepared.Wait())
+	w := hubWorld{sites, list[0], list}
+	for _, provider := range w.list[1:] {
+		w.peer(t, provider)
+	}
+	w.offload(t, netNamespace, "milan", "turin")
+	w.offload(t, netApart, "turin")
+	_, err := w.rome.Client().CoreV1().Services(netNamespace).Create(t.Context(), netService("all", ""), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.rome.Client().CoreV1().Services(netNamespace).Create(t.Context(), netService("each", corev1.ClusterIPNone), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, s := range w.list {
+		w.run(t, netNamespace, s.Name)
+	}
+	w.run(t, netApart, "turin")
+	t.Run("pods reach pods", func(t *testing.T) { w.reached(t) })
+	t.Run("only what is shared", func(t *testing.T) { w.shared(t) })
+	t.Run("no longer shared", func(t *testing.T) { w.parted(t) })
+}
+
+// peer makes a cluster a provider of rome, as people do.
+func (w hubWorld) peer(t *testing.T, provider *site.Site) {
+	t.Helper()
+	pair := &world{sites: w.sites, rome: w.rome, milan: provider}
+	out, code, err := pair.command(t.Context(), w.rome, "peer", "--token", pair.token(t), "--timeout=2m")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+}
+
+// offload makes a namespace of rome that is offloaded to some providers.
+func (w hubWorld) offload(t *testing.T, namespace string, providers ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	spec := offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}
+	spec.ClusterSelector.NodeSelectorTerms = offloadedTo(providers...)
+	require.NoError(t, w.rome.Offload(ctx, namespace, spec))
+}
+
+// offloadedTo selects the virtual nodes of some providers.
+func offloadedTo(providers ...string) []corev1.NodeSelectorTerm {
+	return []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+		Key: "liqo.io/remote-cluster-id", Operator: corev1.NodeSelectorOpIn, Values: providers}}}}
+}
+
+// run makes a pod of rome that runs in a cluster, whose name it has.
+func (w hubWorld) run(t *testing.T, namespace, in string) {
+	t.Helper()
+	pod := boundPod(in)
+	pod.Labels = map[string]string{"net": "pod"}
+	node, tolerations := in, pod.Spec.Tolerations
+	if in == w.rome.Name {
+		node = in + "-1"
+	}
+	pod.Spec = testSpec(1, "serve")
+	pod.Spec.NodeName, pod.Spec.Tolerations = node, tolerations
+	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(8080)},
+	}}
+	_, err := w.rome.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// twin returns the name of a namespace of rome in a cluster.
+func (w hubWorld) twin(s *site.Site, namespace string) string {
+	if s == w.rome {
+		return namespace
+	}
+	return namespace + "-rome"
+}
+
+// endpoints returns the addresses of the pods of Service all that a cluster knows as ready, by name.
+func (w hubWorld) endpoints(ctx context.Context, s *site.Site) (map[string]string, error) {
+	list, err := s.Client().DiscoveryV1().EndpointSlices(w.twin(s, netNamespace)).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=all"})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			if e.TargetRef != nil && ptr.Deref(e.Conditions.Ready, false) {
+				out[e.TargetRef.Name] = e.Addresses[0]
+			}
+		}
+	}
+	return out, nil
+}
+
+// pods returns the pods of Service all, each with the address that each cluster knows.
+func (w hubWorld) pods(ctx context.Context) (map[string]netPod, error) {
+	out := map[string]netPod{}
+	for _, s := range w.list {
+		out[s.Name] = netPod{name: s.Name, node: s.Name, in: s.Name, seen: map[string]string{}}
+	}
+	for _, s := range w.list {
+		known, err := w.endpoints(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if len(known) != len(w.list) {
+			return nil, fmt.Errorf("%s knows %v, not one pod of each cluster", s.Name, known)
+		}
+		for name, address := range known {
+			out[name].seen[s.Name] = address
+		}
+	}
+	return out, nil
+}
+
+// reached: each pod reaches each by the names of Services and by the addresses that its cluster shows.
+func (w hubWorld) reached(t *testing.T) {
+	within(t, longest, "every pod reaches every pod", func(ctx context.Context) error {
+		pods, err := w.pods(ctx)
+		if err != nil {
+			return err
+		}
+		var all errgroup.Group
+		for _, s := range w.list {
+			all.Go(func() error { return asksAll(ctx, s, w.twin(s, netNamespace), pods, pods[s.Name]) })
+		}
+		if err = all.Wait(); err != nil {
+			t.Logf("not yet: %.600s", err)
+		}
+		return err
+	})
+	pods, err := w.pods(t.Context())
+	require.NoError(t, err)
+	for _, p := range pods {
+		for cluster, address := range p.seen {
+			require.True(t, cluster == p.in || address != p.seen[p.in], "the ranges are equal: %s has another address for the pod in %s", cluster, p.in)
+		}
+	}
+}
+
+// asks has the pod in milan ask the server at an address.
+func (w hubWorld) asks(ctx context.Context, address string) error {
+	return arrives(w.list[1].Exec(ctx, w.twin(w.list[1], netNamespace), "milan", "reach", "tcp://"+address+":8080/0"))
+}
+
+// shared: milan does not reach a pod in turin of a namespace that milan has no part of.
+func (w hubWorld) shared(t *testing.T) {
+	turin := w.list[2]
+	pods, err := w.pods(t.Context())
+	require.NoError(t, err)
+	var own string
+	within(t, longest, "the pod of another namespace runs", func(ctx context.Context) error {
+		p, err := turin.Client().CoreV1().Pods(w.twin(turin, netApart)).Get(ctx, "turin", metav1.GetOptions{})
+		if err == nil && podReady(p) != corev1.ConditionTrue {
+			err = fmt.Errorf("it is not Ready: %+v", p.Status)
+		}
+		if err == nil {
+			own = p.Status.PodIP
+		}
+		return err
+	})
+	// milan sees all pods of turin under one /16.
+	view := strings.Join(slices.Concat(strings.Split(pods["turin"].seen["milan"], ".")[:2], strings.Split(own, ".")[2:]), ".")
+	require.NoError(t, w.asks(t.Context(), pods["turin"].seen["milan"]))
+	require.ErrorContains(t, w.asks(t.Context(), view), view)
+	here, err := w.rome.Client().CoreV1().Pods(netApart).Get(t.Context(), "turin", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, arrives(w.rome.Exec(t.Context(), netNamespace, "rome", "reach", "tcp://"+here.Status.PodIP+":8080/0")), "rome itself reaches it")
+}
+
+// only changes the providers of the namespace.
+func (w hubWorld) only(t *testing.T, providers ...string) {
+	t.Helper()
+	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(netNamespace)
+	o, err := offloadings.Get(t.Context(), offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+	require.NoError(t, err)
+	o.Spec.ClusterSelector.NodeSelectorTerms = offloadedTo(providers...)
+	_, err = offloadings.Update(t.Context(), o, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// ends deletes the pod that runs in a provider, and offloads the namespace to others only.
+func (w hubWorld) ends(t *testing.T, in string, providers ...string) {
+	t.Helper()
+	require.NoError(t, w.rome.Client().CoreV1().Pods(netNamespace).Delete(t.Context(), in, metav1.DeleteOptions{}))
+	w.only(t, providers...)
+}
+
+// given waits until milan sees as many ranges of rome and of what is behind it.
+func (w hubWorld) given(t *testing.T, ranges int) {
+	t.Helper()
+	within(t, longest, fmt.Sprintf("milan sees %d ranges", ranges), func(ctx context.Context) error {
+		c, err := w.list[1].Liqod().NetworkingV1beta1().Connections("liqo-tenant-rome").Get(ctx, "rome", metav1.GetOptions{})
+		if err == nil && len(c.Spec.Remote) != ranges {
+			err = fmt.Errorf("milan sees %v", c.Spec.Remote)
+		}
+		return err
+	})
+}
+
+// parted: when the namespace is no longer offloaded to turin, milan loses the way there, and rome stays.
+func (w hubWorld) parted(t *testing.T) {
+	before, err := w.pods(t.Context())
+	require.NoError(t, err)
+	w.ends(t, "turin", "milan")
+	w.given(t, 2)
+	known, err := w.endpoints(t.Context(), w.list[1])
+	require.NoError(t, err)
+	require.NotContains(t, known, "turin")
+	require.NoError(t, w.asks(t.Context(), before["rome"].seen["milan"]))
+}
