@@ -55,6 +55,7 @@ func scenarios() []scenario {
 		{s, "TestRecordedAlerts", false, ""},
 		{s, "TestReflection", true, "reflect"},
 		{s, "TestReplicas", false, "kube/lease kube/serve charts netfabric"},
+		{s, "TestRolesLost", false, "kube/lease peering/link shadow/endpoints health charts"},
 		{s, "TestSlowEtcd", false, "kube shadow reflect"},
 		{s, "TestThirdCluster", false, network + " shadow/endpoints"},
 		{s, "TestTokenPeering", false, peers},

@@ -75,6 +75,13 @@ func newNetworkWorld(t *testing.T, mode site.FabricMode, settings map[string]any
 // newNetworkWorldOf starts the clusters of a world with a fabric, with DNS and not connected.
 func newNetworkWorldOf(t *testing.T, of site.World) networkWorld {
 	t.Helper()
+	w, _ := startNetwork(t, of)
+	return w
+}
+
+// startNetwork is newNetworkWorldOf of more than two clusters. It returns all of them, too.
+func startNetwork(t *testing.T, of site.World) (networkWorld, []*site.Site) {
+	t.Helper()
 	sites, list := of.Start(t)
 	w := networkWorld{&fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}}
 	t.Cleanup(func() {
@@ -88,7 +95,7 @@ func newNetworkWorldOf(t *testing.T, of site.World) networkWorld {
 		prepared.Go(func() error { return sites.Full.ApplyCoreDNS(t.Context(), s.Cluster) })
 	}
 	require.NoError(t, prepared.Wait())
-	return w
+	return w, list
 }
 
 // peer connects the clusters with a token, as people do.
