@@ -68,7 +68,7 @@ func TestApplication(t *testing.T) {
 	}{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"Ingress", storeIngress}, {"events", storeEvents},
 		{"Job", storeJob}, {"requests", storeRequests}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
-		{"killed", storeKilled}, {"deleted", storeDeleted},
+		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"deleted", storeDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}
