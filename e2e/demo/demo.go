@@ -80,6 +80,7 @@ func (d *demo) story(ctx context.Context) error {
 		{"Deploy an application that spans both", d.deploy},
 		{"A pod in rome calls a Service whose pods are in both clusters", d.call},
 		{"A pod in milan calls back", d.callBack},
+		{"A volume in each cluster", d.volumes},
 		{"Kill milan's gateway", d.loseGateway},
 		{"Logs and exec across the border", d.logsAndExec},
 		{"Kill rome's control plane", d.loseRome},

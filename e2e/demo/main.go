@@ -181,7 +181,7 @@ Some things to try:
   kubectl --context rome -n shop rollout restart deployment web
   kubectl --context milan -n shop-rome delete pod --all      # they come back: rome asked for them
   kubectl --context rome top pods -n shop                    # once metrics-server has measured twice
-  kubectl --context rome apply -f e2e/demo/more.yaml         # a StatefulSet with a volume in each cluster, and an autoscaler
+  kubectl --context rome apply -f e2e/demo/more.yaml         # an autoscaler
   kubectl --context rome drain milan --ignore-daemonsets     # everything moves home
   liqod check --context rome
 Files and logs of the clusters are in %s.`, d.lab.Dir())

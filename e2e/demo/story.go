@@ -21,6 +21,7 @@ var shopManifests string
 const (
 	webPods    = 4
 	workerPods = 2
+	storePods  = 2
 	port       = 8080
 	tailLines  = 3
 )
@@ -86,7 +87,7 @@ func (d *demo) liqod(ctx context.Context, args ...string) (string, error) {
 }
 
 func (d *demo) deploy(ctx context.Context) error {
-	d.console.say("e2e/demo/shop.yaml: plain Deployments and a Service. `web` spreads over both clusters, `worker` asks for milan (runtimeClassName: liqo).")
+	d.console.say("e2e/demo/shop.yaml: plain Deployments, a StatefulSet and Services. `web` and `store` spread over both clusters, `worker` asks for milan (runtimeClassName: liqo).")
 	d.console.command("kubectl --context rome apply -f e2e/demo/shop.yaml")
 	begin := time.Now()
 	if err := d.rome.Apply(ctx, []byte(shopManifests)); err != nil {
@@ -109,11 +110,11 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.proven("%d pods run, %d of them in milan, available %s after the apply", webPods+workerPods, len(remote), took)
+	d.proven("%d pods run, %d of them in milan, available %s after the apply", webPods+workerPods+storePods, len(remote), took)
 	return nil
 }
 
-// allAvailable says whether both Deployments are as rome wants them.
+// allAvailable says whether the Deployments and the StatefulSet are as rome wants them.
 func (d *demo) allAvailable(ctx context.Context) error {
 	for name, want := range map[string]int32{"web": webPods, "worker": workerPods} {
 		have, err := d.rome.Client().AppsV1().Deployments(local).Get(ctx, name, metav1.GetOptions{})
@@ -123,6 +124,13 @@ func (d *demo) allAvailable(ctx context.Context) error {
 		if s := have.Status; s.ObservedGeneration != have.Generation || s.AvailableReplicas != want || s.Replicas != want {
 			return fmt.Errorf("deployment %s has %d pods, %d available, of %d", name, s.Replicas, s.AvailableReplicas, want)
 		}
+	}
+	store, err := d.rome.Client().AppsV1().StatefulSets(local).Get(ctx, "store", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if s := store.Status; s.ObservedGeneration != store.Generation || s.AvailableReplicas != storePods {
+		return fmt.Errorf("statefulset store has %d pods available of %d", s.AvailableReplicas, storePods)
 	}
 	return nil
 }
@@ -202,15 +210,19 @@ func (d *demo) remove(ctx context.Context) error {
 		d.console.say("Left out: KEEP=1 leaves everything running.")
 		return nil
 	}
-	d.console.command("kubectl --context rome delete namespace " + local)
 	begin := time.Now()
+	d.console.say("The data goes with its claims. With a namespace that has claims, the data would be kept.")
+	if err := d.removeVolumes(ctx); err != nil {
+		return err
+	}
+	d.console.command("kubectl --context rome delete namespace " + local)
 	if err := d.rome.Client().CoreV1().Namespaces().Delete(ctx, local, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("deleting namespace %s: %w", local, err)
 	}
 	if err := d.gone(ctx, d.milan, twin); err != nil {
 		return err
 	}
-	d.proven("nothing of it is left in milan %s after its namespace was deleted in rome", rounded(time.Since(begin)))
+	d.proven("nothing of it is left in milan %s after its deletion in rome", rounded(time.Since(begin)))
 	return nil
 }
 
