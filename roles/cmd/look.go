@@ -67,7 +67,7 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.virtualNodes, r.offloadings, r.nodes, r.tenants, r.vkubelets, r.daemonSets, r.rolePods, r.hosted)
+	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.virtualNodes, r.offloadings, r.nodes, r.tenants, r.vkubelets, r.daemonSets, r.rolePods, r.hosted, r.volumes)
 	if whole {
 		r.namespaces(ctx)
 	}
@@ -134,7 +134,7 @@ func (c *commands) lookAtNamespace(ctx context.Context, to *clients, namespace s
 		return nil, unknown(fmt.Errorf("there is no namespace %s in this cluster", namespace))
 	}
 	r.snap.Only = namespace
-	r.together(ctx, r.leases, r.configuration, r.virtualNodes, r.nodes, r.offloadings)
+	r.together(ctx, r.leases, r.configuration, r.virtualNodes, r.nodes, r.offloadings, r.volumes)
 	_ = r.somePods(ctx, namespace, metav1.ListOptions{}) // the error is in the snapshot
 	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings)
@@ -440,15 +440,21 @@ func (r *reading) claims(ctx context.Context) {
 			r.snap.Classes = append(r.snap.Classes, &classes.Items[i])
 		}
 	})
-	// Without rights to volumes, status does not say where the data of a former provider is.
-	if volumes, err := r.to.kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.RemoteClusterIDLabel}); err == nil {
-		r.snap.Volumes = volumes.Items
-	}
 	r.snap.Claims = map[string][]corev1.PersistentVolumeClaim{}
 	for _, namespace := range namespaces {
 		list, err := r.to.kube.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
 		r.note(report.ReadClaims, err, func() { r.snap.Claims[namespace] = list.Items })
 	}
+}
+
+// volumes reads the PersistentVolumes: kept data has no claim. For one namespace the right is not needed; status then does
+// not say where the data of a former provider is.
+func (r *reading) volumes(ctx context.Context) {
+	list, err := r.to.kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if r.snap.Only != "" && apierrors.IsForbidden(err) {
+		return
+	}
+	r.note(report.ReadStored, err, func() { r.snap.Volumes = list.Items })
 }
 
 // warnings reads the events about pods whose status has no cause, and about claims.

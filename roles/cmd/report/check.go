@@ -16,6 +16,7 @@ const (
 	sectionInstallation = "Installation"
 	sectionOffloading   = "Offloaded namespaces"
 	sectionPods         = "Pods in providers"
+	sectionVolumes      = "Volumes"
 	sectionDaemonSets   = "DaemonSets"
 )
 
@@ -49,6 +50,8 @@ func Check(s *Snapshot) []Finding {
 		c.peering(id)
 	}
 	c.judgeNamespaces()
+	c.section = sectionVolumes
+	c.keptData()
 	c.section, c.peer = sectionDaemonSets, ""
 	c.daemonSets()
 	return c.findings

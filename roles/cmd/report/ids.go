@@ -60,6 +60,7 @@ const (
 	idUnschedulable ID = "pods-unschedulable"
 	idWaiting       ID = "pods-waiting"
 	idEarlier       ID = "pods-earlier-affinity"
+	idKept          ID = "kept-data"
 	idDaemonSets    ID = "daemonsets"
 )
 
@@ -68,7 +69,7 @@ var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,
+	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idDaemonSets,
 }
 
 // IDs returns the checks of status and check.

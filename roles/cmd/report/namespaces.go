@@ -97,12 +97,9 @@ func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
 		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name)
 	}
 	var claims, deletes []string
-	for _, original := range slices.Sorted(maps.Keys(m.Status.CurrentMapping)) {
-		twin := m.Status.CurrentMapping[original]
-		_, wanted := m.Spec.DesiredMapping[original]
-		name := twin.RemoteNamespace // the provider has written it
-		if kept := twin.Phase == offloadingv1beta1.MappingTerminating && twin.Message != "" && !wanted; !kept || len(validation.IsDNS1123Label(name)) > 0 || len(claims) == mostNames {
-			continue
+	for _, name := range keptIn(m) {
+		if len(claims) == mostNames {
+			break
 		}
 		claims = append(claims, fmt.Sprintf("kubectl -n %s get pvc", name))
 		deletes = append(deletes, fmt.Sprintf("kubectl annotate namespace %s %s=%s", name, offloadingv1beta1.DeleteVolumesAnnotation, name))
@@ -112,6 +109,19 @@ func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
 	}
 	return fmt.Sprintf("In cluster %s:\n%s\nshows what a namespace is kept for. If the data is to stay, there is nothing to do. To delete it with its namespace:\n%s",
 		m.Name, strings.Join(claims, "\n"), strings.Join(deletes, "\n"))
+}
+
+// keptIn returns the namespaces of a provider that stay for their volumes.
+func keptIn(m *offloadingv1beta1.NamespaceMap) (names []string) {
+	for _, original := range slices.Sorted(maps.Keys(m.Status.CurrentMapping)) {
+		twin := m.Status.CurrentMapping[original]
+		_, wanted := m.Spec.DesiredMapping[original]
+		if twin.Phase == offloadingv1beta1.MappingTerminating && twin.Message != "" && !wanted &&
+			len(validation.IsDNS1123Label(twin.RemoteNamespace)) == 0 { // the provider has written it
+			names = append(names, twin.RemoteNamespace)
+		}
+	}
+	return names
 }
 
 // renamed is the command that offloads a namespace again, under another name.

@@ -124,7 +124,7 @@ type Snapshot struct {
 	// Claims are those of the namespaces that Claiming returns, Classes all of the cluster.
 	Claims  map[string][]corev1.PersistentVolumeClaim
 	Classes []*storagev1.StorageClass
-	// Volumes are those whose data is in providers, if the user may read them.
+	// Volumes are the PersistentVolumes of the cluster.
 	Volumes []corev1.PersistentVolume
 	// Events are warnings about pods in the namespaces that Unexplained returns, and about Claims.
 	Events []corev1.Event

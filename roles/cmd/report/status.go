@@ -53,6 +53,8 @@ type Status struct {
 	Peers []Peer `json:"peers"`
 	// Namespaces that are offloaded.
 	Namespaces []Namespace `json:"namespaces"`
+	// Kept says how much data is kept without a claim.
+	Kept string `json:"kept,omitempty"`
 }
 
 // Role is a Deployment or DaemonSet of a role of liqod.
@@ -214,6 +216,7 @@ func Summarize(s *Snapshot) *Status {
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
 	if s.Only == "" {
+		out.Kept = s.kept()
 		for _, id := range s.peerIDs() {
 			out.Peers = append(out.Peers, peer(s, id, findings))
 		}

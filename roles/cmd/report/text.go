@@ -196,6 +196,9 @@ func (s *Status) Text(wide bool) string {
 		s.peersText(&b, wide)
 	}
 	s.namespacesText(&b, wide)
+	if s.Kept != "" {
+		fmt.Fprintf(&b, "\nKept data: %s\n", s.Kept)
+	}
 	if s.Only != "" {
 		s.onlyText(&b)
 	}

@@ -36,6 +36,7 @@ var reads = []struct {
 	{ReadPods, []string{"pods"}},
 	{ReadControllers, []string{"replicasets.apps", "statefulsets.apps", "jobs.batch"}},
 	{ReadClaims, []string{"persistentvolumeclaims", "storageclasses.storage.k8s.io"}},
+	{ReadStored, []string{"persistentvolumes"}},
 	{ReadEvents, []string{"events"}},
 	{ReadBudgets, []string{"poddisruptionbudgets.policy"}},
 	{ReadDaemonSets, []string{"daemonsets.apps"}},
