@@ -46,6 +46,8 @@ var homeAnnotations = []string{
 	offloadingv1beta1.AllowReflectionAnnotation,
 	offloadingv1beta1.ReflectedAnnotation,
 	offloadingv1beta1.KeptAnnotation,
+	offloadingv1beta1.MoveToAnnotation,
+	offloadingv1beta1.DiscardCopyAnnotation,
 }
 
 // Foreign reports whether an object in the cluster with this id was reflected from

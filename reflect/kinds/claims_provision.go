@@ -32,15 +32,11 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
 		return c.reschedule(ctx, v, why)
 	}
-	want, err := c.remoteWant(v, vn)
-	var refused *forge.Refused
-	if errors.As(err, &refused) {
-		c.tell(v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
+	want := c.remoteWant(v, vn)
+	if want == nil {
 		return nil
 	}
-	if err != nil || want == nil {
-		return err
-	}
+	var err error
 	switch {
 	case v.remote == nil && !begun:
 		v.remote, err = c.create(ctx, v, want)
@@ -82,7 +78,9 @@ func adopts(local *corev1.PersistentVolumeClaim) bool {
 	return local.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] == "true"
 }
 
-func (c *Claims) remoteWant(v claimView, vn *offloadingv1beta1.VirtualNode) (*corev1.PersistentVolumeClaim, error) {
+// remoteWant returns the claim in the provider, or nil if the claim is not reflected. It records an
+// event about the reason.
+func (c *Claims) remoteWant(v claimView, vn *offloadingv1beta1.VirtualNode) *corev1.PersistentVolumeClaim {
 	o := forge.ObjectOptions{
 		OriginClusterID: c.cfg.Origin, DestinationClusterID: c.cfg.Destination, RemoteNamespace: v.twin.remote,
 	}
@@ -90,7 +88,12 @@ func (c *Claims) remoteWant(v claimView, vn *offloadingv1beta1.VirtualNode) (*co
 	if vn != nil {
 		o.Patch = vn.Spec.OffloadingPatch
 	}
-	return forge.PersistentVolumeClaim(v.local, o, offeredStorage(vn))
+	want, err := forge.PersistentVolumeClaim(v.local, o, offeredStorage(vn))
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		c.tell(v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
+	}
+	return want
 }
 
 // offeredStorage returns the storage classes that the provider offers. If none is marked
@@ -323,7 +326,7 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 	const key = corev1beta1.RemoteClusterIDLabel
 	ours := have.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner && have.Spec.ClaimRef != nil && have.Spec.ClaimRef.UID == v.local.UID
 	switch label := have.Labels[key]; {
-	case ours && label == c.cfg.Destination:
+	case ours && label == c.cfg.Destination, moved(v.local):
 		return loop.After(staleRetry)
 	case ours && label == "":
 		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(

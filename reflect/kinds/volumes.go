@@ -228,3 +228,48 @@ func isVirtual(claim *corev1.PersistentVolumeClaim) bool {
 	}
 	return false
 }
+
+// moved reports whether the data of a claim has been copied to the node that it moves to, and the
+// claim waits for the volume there.
+func moved(claim *corev1.PersistentVolumeClaim) bool {
+	to := claim.Annotations[offloadingv1beta1.MoveToAnnotation]
+	return to != "" && to == claim.Annotations[forge.SelectedNode]
+}
+
+// elsewhere reports, by live reads, whether a claim whose second volume is to be deleted is bound to
+// its volume, and that is not here.
+func (h *homeVolumes) elsewhere(ctx context.Context, claim *corev1.PersistentVolumeClaim, here func(*corev1.PersistentVolume) bool) (bool, error) {
+	live, err := store.Live(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name)
+	if err != nil || live == nil || live.UID != claim.UID || live.DeletionTimestamp != nil || live.Status.Phase != corev1.ClaimBound || live.Spec.VolumeName != forge.VolumeName(claim) ||
+		live.Annotations[offloadingv1beta1.DiscardCopyAnnotation] != claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation] {
+		return false, err
+	}
+	volume, err := store.Live(ctx, "PersistentVolume", h.kube.CoreV1().PersistentVolumes(), live.Spec.VolumeName)
+	if err != nil || volume == nil {
+		return false, err
+	}
+	return claimOf(volume) != nil && volume.Spec.ClaimRef.UID == claim.UID && volume.DeletionTimestamp == nil && !here(volume), nil
+}
+
+// orRetry returns err, or else a delay.
+func orRetry(err error) error {
+	if err != nil {
+		return err
+	}
+	return loop.After(takenRetry)
+}
+
+// discarded removes the annotation from a claim whose second volume is gone. It returns the claim.
+func (h *homeVolumes) discarded(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": claim.UID, "annotations": map[string]any{offloadingv1beta1.DiscardCopyAnnotation: nil},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of a PersistentVolumeClaim: %w", err)
+	}
+	written, err := h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("removing the annotation of a deleted copy: %w", err)
+	}
+	return written, nil
+}

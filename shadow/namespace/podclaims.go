@@ -16,16 +16,26 @@ import (
 
 // placed returns a new pod as the strategy says, on nodes that its claims allow. Under LocalAndRemote
 // it is kept on own nodes if one of them has its volume there only: the scheduler takes a virtual node
-// for one that any class serves. A pod that asks for virtual nodes itself keeps them.
+// for one that any class serves. A pod that asks for virtual nodes itself keeps them. A pod is refused
+// while the data of a claim moves: it would write to the volume that is given up.
 func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, spec *offloadingv1beta1.NamespaceOffloadingSpec) (*corev1.Pod, error) {
 	class, strategy := pod.Spec.RuntimeClassName, spec.PodOffloadingStrategy
 	if class != nil && *class == offloadingv1beta1.RuntimeClassName {
 		strategy = offloadingv1beta1.PodsRemote
 	}
+	claims, err := r.claims(ctx, namespace, pod)
+	if err != nil {
+		return nil, err
+	}
+	for _, claim := range claims {
+		if to := claim.Annotations[offloadingv1beta1.MoveToAnnotation]; to != "" {
+			return nil, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s (annotation %s): pods may use it when liqod storage move has ended",
+				claim.Name, to, offloadingv1beta1.MoveToAnnotation)
+		}
+	}
 	var need needs
 	if strategy != offloadingv1beta1.PodsLocal {
-		var err error
-		if need, err = r.needs(ctx, namespace, pod); err != nil {
+		if need, err = r.needs(ctx, claims); err != nil {
 			return nil, err
 		}
 	}
@@ -46,18 +56,26 @@ type needs struct {
 	ownNode, storage bool
 }
 
-// needs returns what the claims of a pod require. A claim that does not exist yet says nothing; the
-// StatefulSet controller creates those of a pod before the pod. Claims are read live: a cache may
-// lack one that has just been created.
-func (r PodRule) needs(ctx context.Context, namespace string, pod *corev1.Pod) (out needs, _ error) {
+// claims returns the claims of a pod that exist, and those that Kubernetes makes for it. A claim that
+// does not exist yet says nothing; the StatefulSet controller creates those of a pod before the pod.
+// Claims are read live: a cache may lack one that has just been created.
+func (r PodRule) claims(ctx context.Context, namespace string, pod *corev1.Pod) ([]*corev1.PersistentVolumeClaim, error) {
+	var out []*corev1.PersistentVolumeClaim
 	for i := range pod.Spec.Volumes {
 		claim, err := r.claimOf(ctx, namespace, &pod.Spec.Volumes[i])
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		if claim == nil {
-			continue
+		if claim != nil {
+			out = append(out, claim)
 		}
+	}
+	return out, nil
+}
+
+// needs returns what the claims of a pod require.
+func (r PodRule) needs(ctx context.Context, claims []*corev1.PersistentVolumeClaim) (out needs, _ error) {
+	for _, claim := range claims {
 		if !r.ClassesSynced() {
 			return out, unreadable{errors.New("the cache of StorageClasses is not filled yet")}
 		}

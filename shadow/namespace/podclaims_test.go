@@ -40,8 +40,9 @@ func claimRule(t *testing.T, strategy offloadingv1beta1.PodOffloadingStrategy) (
 		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeName: volume}}
 	}
-	ns := plainNamespace("web")
-	kube := fake.NewClientset(ns, claim("own", "local-path", ""), claim("lent", "liqo", ""), claim("filled", "liqo", "pvc-"), claim("manual", "manual", "v"), claim("lost", "manual", "gone"),
+	ns, moving := plainNamespace("web"), claim("moving", "liqo", "")
+	moving.Annotations = map[string]string{offloadingv1beta1.MoveToAnnotation: "milan"}
+	kube := fake.NewClientset(ns, claim("own", "local-path", ""), claim("lent", "liqo", ""), claim("filled", "liqo", "pvc-"), claim("manual", "manual", "v"), claim("lost", "manual", "gone"), moving,
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
 	return PodRule{
 		Offloadings: offloadinglisters.NewNamespaceOffloadingLister(index(&offloadingv1beta1.NamespaceOffloading{
@@ -102,7 +103,7 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 		"Remote":                          {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
 		"Remote, of the virtual class":    {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("lent")}, want: virtual, storage: true, reads: 1},
 		"Remote, of both":                 {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own"), mounts("lent")}, want: virtual, storage: true, reads: 2},
-		"Local":                           {strategy: offloadingv1beta1.PodsLocal, volumes: []corev1.Volume{mounts("own")}},
+		"Local":                           {strategy: offloadingv1beta1.PodsLocal, volumes: []corev1.Volume{mounts("own")}, reads: 1},
 		"its author knows":                {selects: map[string]string{"liqo.io/type": "virtual-node"}, volumes: []corev1.Volume{mounts("own")}, want: either, reads: 1},
 		"class liqo":                      {class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
 		"class liqo, of the virtual one":  {strategy: offloadingv1beta1.PodsLocal, class: offloadingv1beta1.RuntimeClassName, volumes: []corev1.Volume{mounts("lent")}, want: virtual, storage: true, reads: 1},
@@ -151,4 +152,15 @@ func TestUnknownClaimsAreAskedForAgain(t *testing.T) {
 		r.ClassesSynced = func() bool { return false }
 		require.EqualValues(t, http.StatusServiceUnavailable, created(t, r, pod).Code)
 	})
+}
+
+// TestPodsWaitForTheMoveOfTheirClaims: no strategy lets a pod write to a volume that is given up.
+func TestPodsWaitForTheMoveOfTheirClaims(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []offloadingv1beta1.PodOffloadingStrategy{offloadingv1beta1.PodsLocal, offloadingv1beta1.PodsRemote, offloadingv1beta1.PodsLocalAndRemote} {
+		r, _ := claimRule(t, strategy)
+		answer := created(t, r, corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts("lent"), mounts("moving")}}})
+		require.False(t, answer.Allowed)
+		require.Contains(t, answer.Message, "PersistentVolumeClaim moving is being moved to node milan")
+	}
 }

@@ -88,6 +88,17 @@ const (
 	// AdoptRemoteVolumeAnnotation, "true" on a PersistentVolumeClaim, lets it take over the
 	// data that the provider has kept of an earlier claim of its name.
 	AdoptRemoteVolumeAnnotation = "liqo.io/adopt-remote-volume"
+	// MoveToAnnotation on a bound PersistentVolumeClaim is the node that its data is copied to. The
+	// provisioner of the node makes a second volume for the claim, and the webhook refuses pods
+	// that mount the claim. Once the annotation of the selected node is the same, the claim gets
+	// the second volume as soon as its PersistentVolume is deleted.
+	MoveToAnnotation = "offloading.liqo.io/move-to"
+	// DiscardCopyAnnotation on a PersistentVolumeClaim is the virtual node whose provider, or
+	// CopyHere for the cluster itself, has a second volume for the claim. The provisioner there deletes it and removes
+	// the annotation, once the claim is bound to a volume elsewhere.
+	DiscardCopyAnnotation = "offloading.liqo.io/discard-copy"
+	// CopyHere is no valid name of a node.
+	CopyHere = "(this cluster)"
 	// DeleteVolumesAnnotation on a twin namespace that is kept for its volumes asks for their
 	// deletion. Its value is the namespace's name.
 	DeleteVolumesAnnotation = "liqo.io/delete-volumes"
