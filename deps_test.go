@@ -47,6 +47,10 @@ var allowed = map[string][]string{
 	// what is free to be offered, and what the hosts of the network make of objects.
 	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/host", "kube", "api"},
 
+	// The steps of a move, and the copy of files, of which no other command knows.
+	"roles/cmd/move":     {"roles/cmd/transfer", "api"},
+	"roles/cmd/transfer": {"kube/serve"},
+
 	// The page shows what report judges, and is told how to read the cluster.
 	"roles/cmd/dashboard": {"roles/cmd/report", "kube/serve", "api"},
 

@@ -60,6 +60,7 @@ func scenarios() []scenario {
 		{s, "TestThirdCluster", false, network + " shadow/endpoints"},
 		{s, "TestTokenPeering", false, peers},
 		{s, "TestTokenProviders", false, peers},
+		{s, "TestStorageMove", false, "roles/cmd/move roles/cmd/transfer reflect/kinds shadow/namespace"},
 		{s, "TestTokens", false, "reflect/kinds peering/auth"},
 		{s, "TestVirtualNodes", false, "shadow/virtualnode shadow/kubelet peering/offer"},
 		{s, "TestWebhookRules", false, "roles/webhook.go kube/serve charts peering/discovery"},

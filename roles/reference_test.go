@@ -53,7 +53,7 @@ func reference(commands []*cobra.Command) string {
 		case c.Name() == "completion":
 			fmt.Fprintf(&b, "\n## %s SHELL\n\n%s. Shells: %s. `%s bash --help` says where to put it.\n", c.CommandPath(), c.Short, strings.Join(names(c.Commands()), ", "), c.CommandPath())
 			continue
-		case c.Name() == "help":
+		case c.Name() == "help", c.Hidden:
 			continue
 		case c.HasSubCommands():
 			b.WriteString(reference(c.Commands()))

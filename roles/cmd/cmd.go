@@ -109,7 +109,9 @@ func parent(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		var names []string
 		for _, c := range cmd.Commands() {
-			names = append(names, c.Name())
+			if !c.Hidden {
+				names = append(names, c.Name())
+			}
 		}
 		if len(args) == 0 {
 			return Usagef("say what: %s %s", cmd.CommandPath(), strings.Join(names, "|"))

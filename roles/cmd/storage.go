@@ -2,13 +2,21 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
+	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
 const storageListAbout = `List shows the volumes of the class liqo that this cluster knows: of its own claims, wherever the data
@@ -44,7 +52,7 @@ func (c *commands) storage() *cobra.Command {
 		}
 		return printText(cmd.OutOrStdout(), list.Text())
 	})
-	return parent("storage", "Show the volumes of the class liqo", cmd)
+	return parent("storage", "Show the volumes of the class liqo, and move their data", cmd, c.storageMove(), c.storageCopy())
 }
 
 // readStored reads what storage list judges. Only a missing right is no error.
@@ -100,4 +108,102 @@ func readStored(ctx context.Context, to *clients) (*report.Stored, error) {
 		}
 	}
 	return s, nil
+}
+
+const storageMoveAbout = `Move copies the data of a claim of the class liqo from a provider to a node of this cluster, or the
+other way, and gives the copy to the claim. The claim stays as it is: name, UID and what it asks for.
+
+No pod may use the claim; the command names those that do. New ones are refused until the end.
+Two pods copy the files over the fabric, and read them all again: the claim gets the copy only if
+both checksums are equal. Then the volume that it had is deleted.
+
+If the command or one of the pods is interrupted anywhere, the claim has one volume with all data.
+Run the command again to go on: files that have arrived are not sent again. --undo ends the move
+and deletes the copy, until the copy is verified.
+
+It needs the rights to change the claim, PersistentVolumes, and Pods and Secrets in the namespace of the claim
+and in the storage namespace.`
+
+const storageMoveExamples = `  %[1]s storage move -n shop data-db-0 --to worker-1     # home
+  %[1]s storage move -n shop data-db-0 --to milan        # to the provider behind this virtual node
+  %[1]s storage move -n shop data-db-0 --undo`
+
+func (c *commands) storageMove() *cobra.Command {
+	cmd := &cobra.Command{Use: "move CLAIM", Short: "Move the data of a claim to another cluster", Long: storageMoveAbout, Example: c.example(storageMoveExamples)}
+	cfg, undo := move.Config{Program: c.program}, false
+	flags := cmd.Flags()
+	flags.StringVarP(&cfg.Namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of the claim")
+	flags.StringVar(&cfg.Node, "to", "", "`node` that the data moves to; a virtual node for its provider")
+	flags.BoolVar(&undo, "undo", false, "give up a move, and delete the copy")
+	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods that copy; else that of liqod's controller")
+	flags.StringVar(&cfg.StorageNamespace, "storage-namespace", "liqo-storage", "`namespace` of the data in this cluster, as storage.storageNamespace of the chart")
+	conn := c.connection(flags)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return Usagef("name one PersistentVolumeClaim")
+		}
+		return nil
+	}
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		if undo == (cfg.Node != "") {
+			return Usagef("give either --to NODE or --undo")
+		}
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		cfg.Kube, cfg.Liqo, cfg.Claim, cfg.Every, cfg.Now = to.kube, to.liqo, args[0], 2*c.every, to.now
+		cfg.Say = func(line string) error { return say(cmd.OutOrStdout(), "%s", report.Line(line)) }
+		if undo {
+			return explain(move.Undo(cmd.Context(), cfg))
+		}
+		if cfg.Image == "" {
+			if cfg.Image, err = ownImage(cmd.Context(), to); err != nil {
+				return explain(err)
+			}
+		}
+		return explain(move.Run(cmd.Context(), cfg))
+	})
+	return cmd
+}
+
+// ownImage returns the image of the controller of this cluster.
+func ownImage(ctx context.Context, to *clients) (string, error) {
+	list, err := to.kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: installed})
+	if err != nil {
+		return "", fmt.Errorf("looking for liqod's image (--image names it): %w", err)
+	}
+	i := slices.IndexFunc(list.Items, func(d appsv1.Deployment) bool { return d.Labels[report.ComponentLabel] == report.Controller })
+	if i < 0 || len(list.Items[i].Spec.Template.Spec.Containers) == 0 {
+		return "", errors.New("there is no Deployment of liqod's controller, of whose image the pods that copy would be: name one with --image")
+	}
+	return list.Items[i].Spec.Template.Spec.Containers[0].Image, nil
+}
+
+// storageCopy is what the pods of a move run.
+func (c *commands) storageCopy() *cobra.Command {
+	o := transfer.Options{Every: time.Second}
+	var read, write, listen, dial, keys string
+	cmd := &cobra.Command{Use: "copy", Hidden: true, Short: "Copy files to or from another pod", Args: noArguments}
+	flags := cmd.Flags()
+	flags.StringVar(&read, "read", "", "`folder` to send")
+	flags.StringVar(&write, "write", "", "`folder` to fill")
+	flags.StringVar(&listen, "listen", "", "`address` to listen on")
+	flags.StringVar(&dial, "connect", "", "`address` to connect to")
+	flags.StringVar(&keys, "key", "", "`folder` with tls.crt and tls.key, the same for both ends")
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		if (read == "") == (write == "") || (listen == "") == (dial == "") {
+			return Usagef("give --read or --write, and --listen or --connect")
+		}
+		o.Folder, o.Send, o.Address, o.Listen, o.Out = read+write, read != "", listen+dial, listen != "", cmd.OutOrStdout()
+		var err error
+		if o.Certificate, err = os.ReadFile(filepath.Join(keys, "tls.crt")); err != nil {
+			return fmt.Errorf("reading the certificate: %w", err)
+		}
+		if o.Key, err = os.ReadFile(filepath.Join(keys, "tls.key")); err != nil {
+			return fmt.Errorf("reading the key: %w", err)
+		}
+		return transfer.Run(cmd.Context(), o)
+	})
+	return cmd
 }

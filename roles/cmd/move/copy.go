@@ -1,0 +1,198 @@
+package move
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/roles/cmd/transfer"
+)
+
+// mostRestarts is the number of failures after which the command ends with the last one.
+const mostRestarts = 3
+
+// until polls until see is done. It prints what see is waiting for, when that changes. Only a missing
+// right ends it: other errors of the API server pass.
+func (m *mover) until(ctx context.Context, see func(context.Context) (line string, done bool, err error)) error {
+	return wait.PollUntilContextCancel(ctx, m.Every, true, func(ctx context.Context) (bool, error) {
+		line, done, err := see(ctx)
+		if err != nil {
+			if ctx.Err() == nil && (apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err)) {
+				return false, m.tell("waiting for the API server: " + err.Error())
+			}
+			return false, err
+		}
+		if done {
+			return true, nil
+		}
+		return false, m.tell(line)
+	})
+}
+
+// tell prints a line, unless it was the last one.
+func (m *mover) tell(line string) error {
+	if line == "" || line == m.said {
+		return nil
+	}
+	m.said = line
+	return m.Say(line)
+}
+
+// copy lets two pods copy the data, and waits until both have read the same from their disks. The one
+// in the provider listens, the one in this cluster connects to it: this cluster reaches the pods that
+// run for it, whatever else the provider shares.
+func (m *mover) copy(ctx context.Context) error {
+	begun := m.Now()
+	return m.until(ctx, func(ctx context.Context) (string, bool, error) {
+		if err := m.keys(ctx); err != nil {
+			return "", false, err
+		}
+		there, err := m.pod(ctx, m.there())
+		if err != nil {
+			return "", false, err
+		}
+		here, err := m.pod(ctx, m.here(""))
+		switch {
+		case err != nil:
+			return "", false, err
+		case here != nil && here.Status.Phase == corev1.PodSucceeded:
+			return "", true, m.summary(ctx, here, begun)
+		case there == nil:
+			return "starting a pod in cluster " + m.remote().cluster, false, m.create(ctx, m.there())
+		case ended(there):
+			return "", false, m.remove(ctx, there)
+		case there.Status.PodIP == "" || there.Status.Phase != corev1.PodRunning:
+			return waits(there), false, failure(there)
+		case here == nil:
+			return "starting a pod in this cluster", false, m.create(ctx, m.here(there.Status.PodIP))
+		case here.Annotations[addressAnnotation] != there.Status.PodIP || ended(here):
+			return "", false, m.remove(ctx, here)
+		case here.Status.Phase != corev1.PodRunning:
+			return waits(here), false, failure(here)
+		}
+		return m.progress(ctx, here), false, failure(here)
+	})
+}
+
+// ended reports whether a pod will not run any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// waits returns why a pod does not run.
+func waits(pod *corev1.Pod) string {
+	why := pod.Status.Message
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Message != "" && why == "" {
+			why = c.Message
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil && w.Reason != "" {
+			why = strings.TrimSpace(w.Reason + " " + w.Message)
+		}
+	}
+	if why == "" {
+		why = string(pod.Status.Phase)
+	}
+	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, why)
+}
+
+// failure returns the error of a pod that fails again and again.
+func failure(pod *corev1.Pod) error {
+	for _, s := range pod.Status.ContainerStatuses {
+		last := s.LastTerminationState.Terminated
+		if s.RestartCount >= mostRestarts && last != nil && last.ExitCode == 1 && last.Message != "" {
+			return fmt.Errorf("pod %s cannot copy the data: %s; correct that and run the command again, or end the move with --undo", pod.Name, strings.TrimSpace(last.Message))
+		}
+	}
+	return nil
+}
+
+// state returns the last line of the log of a pod that copies.
+func (m *mover) state(ctx context.Context, pod *corev1.Pod) (out transfer.State) {
+	text, err := m.Kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](1)}).DoRaw(ctx)
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		return transfer.State{}
+	}
+	return out
+}
+
+// progress returns the progress of a copy.
+func (m *mover) progress(ctx context.Context, pod *corev1.Pod) string {
+	s := m.state(ctx, pod)
+	if s.Problem != "" {
+		return s.Phase + ": " + s.Problem
+	}
+	if s.Of == (transfer.Amount{}) || s.Phase == transfer.Connecting {
+		return cmp.Or(s.Phase, "waiting for the first line of pod "+pod.Name)
+	}
+	percent := int64(100)
+	if s.Of.Bytes > 0 {
+		percent = min(100, s.Bytes*100/s.Of.Bytes)
+	}
+	return fmt.Sprintf("%s: %d%% of %s in %d files", s.Phase, percent, mebibytes(s.Of.Bytes), s.Of.Files)
+}
+
+// summary prints the end of a copy.
+func (m *mover) summary(ctx context.Context, pod *corev1.Pod, begun time.Time) error {
+	s := m.state(ctx, pod)
+	if s.Checksum == "" {
+		return m.Say("copied and verified")
+	}
+	return m.Say(fmt.Sprintf("copied and verified: %s in %d files, in %s; SHA-256 of all in both clusters: %s", mebibytes(s.Of.Bytes), s.Of.Files, m.Now().Sub(begun).Round(time.Second), s.Checksum))
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1fMi", float64(n)/(1<<20)) }
+
+// clear removes the pods of the move and their keys.
+func (m *mover) clear(ctx context.Context) error {
+	if err := m.clearPods(ctx); err != nil {
+		return err
+	}
+	for _, namespace := range m.namespaces() {
+		err := m.Kube.CoreV1().Secrets(namespace).Delete(ctx, m.name(""), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting the key of the move: %w", err)
+		}
+	}
+	return nil
+}
+
+// clearPods removes the pods, and waits until they are gone.
+func (m *mover) clearPods(ctx context.Context) error {
+	return m.until(ctx, func(ctx context.Context) (string, bool, error) {
+		left := 0
+		for _, namespace := range m.namespaces() {
+			pods, err := m.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: moveLabel + "=" + string(m.claim.UID)})
+			if err != nil {
+				return "", false, fmt.Errorf("listing the pods of the move: %w", err)
+			}
+			for i := range pods.Items {
+				left++
+				if pods.Items[i].DeletionTimestamp == nil {
+					if err := m.remove(ctx, &pods.Items[i]); err != nil {
+						return "", false, err
+					}
+				}
+			}
+		}
+		return "waiting until the pods of the move are gone", left == 0, nil
+	})
+}
+
+// namespaces has those of the pods of a move.
+func (m *mover) namespaces() []string {
+	return slices.Sorted(maps.Keys(map[string]bool{m.Namespace: true, m.StorageNamespace: true}))
+}

@@ -1,0 +1,369 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// errKilled is the answer to the write at which a command is interrupted.
+var errKilled = errors.New("killed")
+
+// world is a cluster with the nodes worker and milan, a virtual one, and a claim. At each read it does
+// what Kubernetes, liqod and the pods of the move do. It knows what is in the volumes.
+type world struct {
+	t    *testing.T
+	core *fake.Clientset
+	liqo *liqodfake.Clientset
+
+	mu     sync.Mutex
+	clock  time.Time
+	writes int
+	// killAt is the write that fails, if not 0; lost: after it was done.
+	killAt int
+	lost   bool
+	// data says what each place has: whole, part or nothing.
+	data  map[string]string
+	lines []string
+}
+
+const here = "worker"
+
+func newWorld(t *testing.T, at string, change ...func(*corev1.PersistentVolumeClaim)) *world {
+	t.Helper()
+	ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "uid", Annotations: map[string]string{selectedNode: at}},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-uid"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	}
+	for _, f := range change {
+		f(claim)
+	}
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
+	vn.Spec.StorageClasses = []offloadingv1beta1.ClassOffer{{StorageClassName: "fast"}}
+	w := &world{t: t, clock: time.Unix(1e9, 0), data: map[string]string{at: "whole"}, liqo: liqodfake.NewSimpleClientset(vn), core: fake.NewClientset(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: here}, Status: ready},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}, Status: ready},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "true"}}},
+		claim, volumeIn(at),
+	)}
+	w.core.PrependReactor("*", "*", w.react)
+	return w
+}
+
+func volumeIn(node string) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-uid", UID: "volume", Annotations: map[string]string{provisionedBy: offloadingv1beta1.StorageProvisioner}},
+		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "uid"}},
+	}
+	if node != here {
+		v.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: node}
+	}
+	return v
+}
+
+// react plays the cluster before each read, and interrupts a write.
+func (w *world) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.Contains([]string{"get", "list", "watch"}, action.GetVerb()) {
+		w.play()
+		return false, nil, nil
+	}
+	if create, ok := action.(clienttesting.CreateActionImpl); ok && len(create.GetCreateOptions().DryRun) > 0 {
+		if w.claim().Annotations[offloadingv1beta1.MoveToAnnotation] == "" {
+			return true, create.GetObject(), nil
+		}
+		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "x", errors.New(offloadingv1beta1.MoveToAnnotation))
+	}
+	w.writes++
+	if w.writes != w.killAt {
+		return false, nil, nil
+	}
+	if w.lost {
+		_, _, _ = clienttesting.ObjectReaction(w.core.Tracker())(action) // whatever the answer was
+	}
+	return true, nil, errKilled
+}
+
+func get[T runtime.Object](w *world, resource, namespace, name string) (out T, found bool) {
+	obj, err := w.core.Tracker().Get(corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
+	if err != nil {
+		return out, false
+	}
+	return obj.DeepCopyObject().(T), true
+}
+
+func (w *world) claim() *corev1.PersistentVolumeClaim {
+	claim, found := get[*corev1.PersistentVolumeClaim](w, "persistentvolumeclaims", "shop", "data")
+	require.True(w.t, found)
+	return claim
+}
+
+func (w *world) update(resource string, obj runtime.Object) {
+	meta := obj.(metav1.Object)
+	require.NoError(w.t, w.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource(resource), obj, meta.GetNamespace()))
+}
+
+// play does what the others do, and requires that the claim's place has all data.
+func (w *world) play() {
+	claim := w.claim()
+	to, selected := claim.Annotations[offloadingv1beta1.MoveToAnnotation], claim.Annotations[selectedNode]
+	if to != "" && to != selected && w.data[to] == "" {
+		w.data[to] = "part"
+	}
+	there, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-there")
+	own, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-here")
+	if own == nil {
+		own, _ = get[*corev1.Pod](w, "pods", "liqo-storage", "liqod-move-uid-here")
+	}
+	switch {
+	case there != nil && there.Status.Phase == "":
+		there.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}
+		w.update("pods", there)
+	case own != nil && own.Status.Phase == "":
+		own.Status.Phase = corev1.PodRunning
+		w.update("pods", own)
+	case own != nil && there != nil && own.Status.Phase == corev1.PodRunning:
+		require.Contains(w.t, own.Spec.Containers[0].Args, "10.0.0.1:5473")
+		own.Status.Phase = corev1.PodSucceeded
+		w.update("pods", own)
+		w.data[to] = "whole"
+	}
+	volume, found := get[*corev1.PersistentVolume](w, "persistentvolumes", "", "pvc-uid")
+	at := selected
+	if found {
+		if at = volume.Labels[corev1beta1.RemoteClusterIDLabel]; at == "" {
+			at = here
+		}
+	} else {
+		require.Equal(w.t, to, selected, "the PersistentVolume goes after the decision")
+		require.NoError(w.t, w.core.Tracker().Add(volumeIn(to)))
+	}
+	require.Equal(w.t, "whole", w.data[at], "the place of the claim's data: %s", at)
+	gone := claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation]
+	if gone == offloadingv1beta1.CopyHere {
+		gone = here
+	}
+	if found && gone != "" && gone != at {
+		require.Nil(w.t, own, "a volume in use")
+		delete(w.data, gone)
+		delete(claim.Annotations, offloadingv1beta1.DiscardCopyAnnotation)
+		w.update("persistentvolumeclaims", claim)
+	}
+}
+
+func (w *world) config(to string) Config {
+	return Config{
+		Kube: w.core, Liqo: w.liqo, Namespace: "shop", Claim: "data", Node: to, Image: "liqod:1", StorageNamespace: "liqo-storage", Program: "liqod", Every: time.Millisecond,
+		Now: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.clock = w.clock.Add(time.Second)
+			return w.clock
+		},
+		Say: func(line string) error { w.lines = append(w.lines, line); return nil },
+	}
+}
+
+func (w *world) run(to string) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	return Run(ctx, w.config(to))
+}
+
+// left requires that the data is whole in one place, and that nothing else is left.
+func (w *world) left(at string) {
+	w.t.Helper()
+	w.play()
+	require.Equal(w.t, map[string]string{at: "whole"}, w.data, strings.Join(w.lines, "\n"))
+	require.Equal(w.t, map[string]string{selectedNode: at}, w.claim().Annotations)
+	pods, err := w.core.CoreV1().Pods(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	require.Empty(w.t, pods.Items)
+	secrets, err := w.core.CoreV1().Secrets(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	require.Empty(w.t, secrets.Items)
+}
+
+// eachInterruption calls test with an interruption of each write, before it and after it, in both
+// directions.
+func eachInterruption(t *testing.T, test func(t *testing.T, w *world, from, to string, first error)) {
+	for _, way := range [][2]string{{"milan", here}, {here, "milan"}} {
+		for _, lost := range []bool{false, true} {
+			ended := false
+			for k := 1; !ended; k++ {
+				t.Run(fmt.Sprintf("to %s, write %d, lost %t", way[1], k, lost), func(t *testing.T) {
+					w := newWorld(t, way[0])
+					w.killAt, w.lost = k, lost
+					err := w.run(way[1])
+					if ended = w.writes < k; ended {
+						require.NoError(t, err)
+					}
+					w.killAt = 0
+					test(t, w, way[0], way[1], err)
+				})
+			}
+		}
+	}
+}
+
+// TestInterruptedAnywhere: a second call ends the move, wherever the first one was interrupted.
+func TestInterruptedAnywhere(t *testing.T) {
+	eachInterruption(t, func(t *testing.T, w *world, _, to string, first error) {
+		if first != nil {
+			require.ErrorIs(t, first, errKilled)
+			require.NoError(t, w.run(to), strings.Join(w.lines, "\n"))
+		}
+		w.left(to)
+		require.NoError(t, w.run(to), "it is there already")
+		w.left(to)
+	})
+}
+
+// TestUndoneAnywhere: before the decision, undo leaves the data where it was; after it, the move goes on.
+func TestUndoneAnywhere(t *testing.T) {
+	eachInterruption(t, func(t *testing.T, w *world, from, to string, first error) {
+		decided := w.claim().Annotations[selectedNode] == to
+		err := Undo(t.Context(), w.config(""))
+		switch {
+		case !decided:
+			require.NoError(t, err)
+			w.left(from)
+		case first != nil && err != nil:
+			require.ErrorContains(t, err, "finish the move with liqod storage move -n shop data --to "+to)
+			require.NoError(t, w.run(to))
+			w.left(to)
+		default:
+			w.left(to)
+		}
+	})
+}
+
+// TestInterruptedUndo: undo ends, too, after any interruption.
+func TestInterruptedUndo(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		for k, ended := 1, false; !ended; k++ {
+			w := newWorld(t, "milan")
+			w.killAt = 5 // the pods run
+			require.ErrorIs(t, w.run(here), errKilled)
+			w.writes, w.killAt, w.lost = 0, k, lost
+			err := Undo(t.Context(), w.config(""))
+			if ended = w.writes < k; !ended {
+				require.ErrorIs(t, err, errKilled)
+				w.killAt = 0
+				err = Undo(t.Context(), w.config(""))
+			}
+			require.NoError(t, err)
+			w.left("milan")
+		}
+	}
+}
+
+// TestNotMoved: what is refused is refused before anything is written.
+func TestNotMoved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim func(*corev1.PersistentVolumeClaim)
+		world func(*world)
+		to    string
+		want  string
+	}{
+		"no such node":   {to: "turin", want: "node turin does not exist"},
+		"there already":  {to: "milan"},
+		"in use":         {want: "is in use: scale its workload down, or delete the pods, and run the command again; pods: web-0", world: func(w *world) { w.pod("web-0", corev1.PodRunning) }},
+		"an ended pod":   {want: errKilled.Error(), world: func(w *world) { w.pod("job", corev1.PodSucceeded); w.killAt = 1 }},
+		"not bound":      {want: "has no volume", claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
+		"a block device": {want: "has volumeMode Block", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }},
+		"bound by hand":  {want: "is bound to the volume of an earlier claim", claim: func(c *corev1.PersistentVolumeClaim) { c.UID = "other" }},
+		"of a pod":       {want: "is an ephemeral volume", claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
+		"a clone":        {want: "has a data source", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }},
+		"another move": {want: "is being moved to node turin: finish that with liqod storage move -n shop data --to turin, or end it with",
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "turin"
+			}},
+		"decided without a copy": {want: "correct the annotation", claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNode] = here }},
+		"another class": {want: "was not made by liqod", world: func(w *world) {
+			v := volumeIn("milan")
+			v.Annotations = nil
+			w.update("persistentvolumes", v)
+		}},
+		"not offloaded": {want: "namespace shop is not offloaded", world: func(w *world) {
+			w.update("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+		}},
+		"between providers": {to: "genoa", want: "move it to a node of this cluster first", world: func(w *world) {
+			node, _ := get[*corev1.Node](w, "nodes", "", "milan")
+			node.Name, node.Labels[corev1beta1.RemoteClusterIDLabel] = "genoa", "genoa"
+			require.NoError(w.t, w.core.Tracker().Add(node))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change := []func(*corev1.PersistentVolumeClaim){}
+			if tc.claim != nil {
+				change = append(change, tc.claim)
+			}
+			w := newWorld(t, "milan", change...)
+			if tc.world != nil {
+				tc.world(w)
+			}
+			if tc.to == "" {
+				tc.to = here
+			}
+			err := w.run(tc.to)
+			if tc.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.want)
+			}
+			require.Equal(t, w.killAt, w.writes)
+		})
+	}
+}
+
+func (w *world) pod(name string, phase corev1.PodPhase) {
+	w.t.Helper()
+	require.NoError(w.t, w.core.Tracker().Add(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Status: corev1.PodStatus{Phase: phase},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "x", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
+	}))
+}
+
+// TestPodDuringTheMove: a pod that was created in spite of the lock keeps the claim from being
+// exchanged under it.
+func TestPodDuringTheMove(t *testing.T) {
+	w := newWorld(t, "milan")
+	w.killAt = 6
+	require.ErrorIs(t, w.run(here), errKilled)
+	w.killAt = 0
+	w.pod("late", corev1.PodPending)
+	require.ErrorContains(t, w.run(here), "pods: late")
+	require.Equal(t, "milan", w.claim().Annotations[selectedNode])
+}
+
+// TestWebhookOfAnEarlierVersion: without a lock nothing is moved.
+func TestWebhookOfAnEarlierVersion(t *testing.T) {
+	w := newWorld(t, "milan")
+	w.core.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, action.(clienttesting.CreateAction).GetObject(), nil
+	})
+	require.ErrorContains(t, w.run(here), "webhook would let pods use the claim")
+	w.play()
+	w.left("milan")
+}

@@ -1,0 +1,177 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/transfer"
+)
+
+const (
+	fieldManager = "liqod-move"
+	// moveLabel has the UID of the claim, on the pods and Secrets of its move.
+	moveLabel = "offloading.liqo.io/move"
+	// addressAnnotation is the address that the pod in this cluster connects to.
+	addressAnnotation = "offloading.liqo.io/move-address"
+	port              = "5473"
+	// Folders in the pods.
+	dataFolder, keyFolder = "/data", "/key"
+	certificate, key      = "tls.crt", "tls.key"
+)
+
+// name returns the name of the objects of the move.
+func (m *mover) name(suffix string) string { return "liqod-move-" + string(m.claim.UID) + suffix }
+
+// remote returns the place that is in a provider.
+func (m *mover) remote() place {
+	if m.from.cluster != "" {
+		return m.from
+	}
+	return m.to
+}
+
+// there returns the pod in the provider. Its claim has the name of the user's there, too.
+func (m *mover) there() *corev1.Pod {
+	sends := m.from.cluster != ""
+	return m.forge(m.Namespace, "-there", m.remote().node, m.Claim, sends, "--listen", net.JoinHostPort("", port))
+}
+
+// here returns the pod in this cluster. It uses the user's claim if the data is here. Else the claim
+// that gets the data is the real one.
+func (m *mover) here(address string) *corev1.Pod {
+	var pod *corev1.Pod
+	dial := []string{"--connect", net.JoinHostPort(address, port)}
+	if m.from.cluster == "" {
+		pod = m.forge(m.Namespace, "-here", m.from.node, m.Claim, true, dial...)
+	} else {
+		pod = m.forge(m.StorageNamespace, "-here", m.to.node, string(m.claim.UID), false, dial...)
+	}
+	pod.Annotations = map[string]string{addressAnnotation: address}
+	return pod
+}
+
+// source returns the volume of a claim.
+func (m *mover) source(claim string, readOnly bool) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}
+}
+
+// forge returns a pod that copies. It is root, to read and make files of all owners, with the
+// capabilities that the pod security level baseline allows.
+func (m *mover) forge(namespace, suffix, node, claim string, sends bool, args ...string) *corev1.Pod {
+	direction := "--write"
+	if sends {
+		direction = "--read"
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: m.name(suffix), Labels: map[string]string{moveLabel: string(m.claim.UID)}},
+		Spec: corev1.PodSpec{
+			NodeName: node, RestartPolicy: corev1.RestartPolicyOnFailure, TerminationGracePeriodSeconds: ptr.To[int64](1),
+			AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{
+				Name: "copy", Image: m.Image, Args: append([]string{"storage", "copy", direction, dataFolder, "--key", keyFolder}, args...),
+				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+				SecurityContext: &corev1.SecurityContext{
+					RunAsUser: ptr.To[int64](0), RunAsGroup: ptr.To[int64](0), RunAsNonRoot: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+					Capabilities: &corev1.Capabilities{
+						Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"},
+					},
+				},
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+				},
+				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: dataFolder, ReadOnly: sends}, {Name: "key", MountPath: keyFolder, ReadOnly: true}},
+			}},
+			Volumes: []corev1.Volume{
+				{Name: "data", VolumeSource: m.source(claim, false)},
+				{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: m.name("")}}},
+			},
+		},
+	}
+}
+
+// keys makes the key of the move, the same for both pods.
+func (m *mover) keys(ctx context.Context) error {
+	var data map[string][]byte
+	for _, namespace := range []string{m.Namespace, m.here("").Namespace} {
+		secrets := m.Kube.CoreV1().Secrets(namespace)
+		have, err := secrets.Get(ctx, m.name(""), metav1.GetOptions{})
+		switch {
+		case err == nil && data != nil && string(have.Data[certificate]) != string(data[certificate]):
+			return fmt.Errorf("Secret %s/%s is not of this move: delete it, and run the command again", namespace, have.Name)
+		case err == nil:
+			data = have.Data
+			continue
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading the key of the move: %w", err)
+		}
+		if data == nil {
+			c, k, err := transfer.NewKey(m.Now())
+			if err != nil {
+				return err
+			}
+			data = map[string][]byte{certificate: c, key: k}
+		}
+		_, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: m.name(""), Labels: map[string]string{moveLabel: string(m.claim.UID)},
+				Annotations: map[string]string{offloadingv1beta1.AllowReflectionAnnotation: "true"},
+			},
+			Data: data,
+		}, metav1.CreateOptions{FieldManager: fieldManager})
+		if err != nil {
+			return fmt.Errorf("creating the key of the move: %w", err)
+		}
+	}
+	return nil
+}
+
+// begun returns the time since which new pods are refused, at the latest.
+func (m *mover) begun(ctx context.Context) (time.Time, error) {
+	secret, err := m.Kube.CoreV1().Secrets(m.Namespace).Get(ctx, m.name(""), metav1.GetOptions{})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the key of the move: %w", err)
+	}
+	if m.locked.After(secret.CreationTimestamp.Time) {
+		return m.locked, nil
+	}
+	return secret.CreationTimestamp.Time, nil
+}
+
+// pod returns the pod with the name of another one, or nil.
+func (m *mover) pod(ctx context.Context, like *corev1.Pod) (*corev1.Pod, error) {
+	pod, err := m.Kube.CoreV1().Pods(like.Namespace).Get(ctx, like.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a pod of the move: %w", err)
+	}
+	return pod, nil
+}
+
+func (m *mover) create(ctx context.Context, pod *corev1.Pod) error {
+	_, err := m.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating a pod of the move: %w", err)
+	}
+	return nil
+}
+
+func (m *mover) remove(ctx context.Context, pod *corev1.Pod) error {
+	err := m.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting a pod of the move: %w", err)
+	}
+	return nil
+}
