@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,11 +78,29 @@ type shownCluster struct {
 	c         *commands
 	to        *clients
 	namespace string
+
+	mu           sync.Mutex
+	applications map[string]*report.Application
+	looked       time.Time // at the applications
 }
 
-// Snapshot implements dashboard.Source.
-func (s *shownCluster) Snapshot(ctx context.Context) (*report.Snapshot, error) {
-	return s.c.read(ctx, s.to, s.namespace, true)
+// lookAgain is how old applications may be: they need several requests for each namespace, and change seldom.
+const lookAgain = time.Minute
+
+// Observe implements dashboard.Source.
+func (s *shownCluster) Observe(ctx context.Context) (*report.Snapshot, error) {
+	snap, err := s.c.read(ctx, s.to, s.namespace, true)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.looked) > lookAgain || !slices.Equal(slices.Sorted(maps.Keys(s.applications)), snap.Leaving()) {
+		readApplications(ctx, s.to, snap)
+		s.applications, s.looked = snap.Applications, time.Now()
+	}
+	snap.Applications = s.applications
+	return snap, nil
 }
 
 // Metrics implements dashboard.Source.

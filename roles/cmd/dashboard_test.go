@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -131,6 +132,7 @@ func TestDashboardInABrowser(t *testing.T) {
 		"Many":      testMany,
 		"Filter":    testFilter,
 		"Copy":      testCopy,
+		"Differ":    testDifferences,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b.tab(t)) })
 	}
@@ -215,6 +217,16 @@ func testFilter(t *testing.T, b *tab) {
 	filter(" ")
 	require.Equal(t, 16, count("#problems li"))
 	require.Zero(t, count("#namespaces details[open]"))
+}
+
+// The page lists what of a namespace does not follow its pods.
+func testDifferences(t *testing.T, b *tab) {
+	p := paint(t)
+	p.core = append(p.core, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny-all"}})
+	b.open(p.cluster(t).served(t))
+	b.until(`document.title === "Healthy: rome – liqod"`)
+	require.Contains(t, value[string](b, `document.querySelector("#namespaces").textContent`), "shop – 18 pods, 1 difference in providers")
+	b.until(`document.querySelectorAll("#namespaces details").forEach((d) => d.open = true), document.querySelector("#namespaces .inside li")?.textContent.startsWith("NetworkPolicy deny-all: is not sent to providers")`)
 }
 
 // The commands of a fix are copied one by one.
@@ -484,7 +496,7 @@ func TestDashboardReadsPodsOnce(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	snapshot, err := (&shownCluster{c: commands, to: to}).Snapshot(t.Context())
+	snapshot, err := (&shownCluster{c: commands, to: to}).Observe(t.Context())
 	require.NoError(t, err)
 	const others = "metadata.namespace!=batch,metadata.namespace!=shop,"
 	hosted := offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod

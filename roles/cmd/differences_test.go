@@ -62,6 +62,9 @@ func TestDifferencesOfANamespace(t *testing.T) {
 	for _, line := range lines {
 		require.Contains(t, out, line)
 	}
+	out, _ = world(offloaded()).run(t, "check")
+	require.Contains(t, out, "different in providers: NetworkPolicy deny-all; PodDisruptionBudget budget; DaemonSet agent; hostNetwork of Deployment proxy, StatefulSet db, Job once; full name web.shop.svc of CronJob sync (liqod status -n shop says how)\n")
+	require.Equal(t, 1, strings.Count(out, "deny-all"))
 	out, _ = world().run(t, "status", "-n", "shop")
 	require.NotContains(t, out, "Different in providers", "not offloaded")
 

@@ -138,9 +138,7 @@ func (c *commands) lookAtNamespace(ctx context.Context, to *clients, namespace s
 	_ = r.somePods(ctx, namespace, metav1.ListOptions{}) // the error is in the snapshot
 	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings)
-	if r.snap.Leaves() {
-		readApplication(ctx, to, namespace, &r.snap.Application, r.snap.Unread)
-	}
+	readApplications(ctx, to, r.snap)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
 	}

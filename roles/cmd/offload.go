@@ -95,79 +95,12 @@ func (c *commands) offload() *cobra.Command {
 	return shortened(parent("offload", "Let what is in this cluster run in other clusters", cmd), cmd)
 }
 
-// mostOfKind limits the objects that are read of a kind to find what is different in providers.
-const mostOfKind = 500
-
 // tellDifferences prints what of an offloaded namespace does not follow its pods.
 func tellDifferences(ctx context.Context, to *clients, o *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	s := report.Offloaded(o)
-	if s.Leaves() {
-		readApplication(ctx, to, s.Only, &s.Application, s.Unread)
-	}
+	readApplications(ctx, to, s)
 	_, err := io.WriteString(out, report.DifferencesText(s))
 	return err
-}
-
-// readApplication reads what a namespace has that may be different in providers, and why the rest is
-// unread. It leaves out Jobs that have ended or have an owner, such as a CronJob, that is read itself.
-func readApplication(ctx context.Context, to *clients, namespace string, has *report.Application, unread map[string]error) {
-	limit := metav1.ListOptions{Limit: mostOfKind}
-	noted := func(what string, page metav1.ListInterface, err error) bool {
-		if err != nil {
-			unread[what] = err
-			return false
-		}
-		has.More = has.More || page.GetContinue() != ""
-		return true
-	}
-	policies, err := to.kube.NetworkingV1().NetworkPolicies(namespace).List(ctx, limit)
-	if noted(report.ReadPolicies, policies, err) {
-		for i := range policies.Items {
-			has.Policies = append(has.Policies, policies.Items[i].Name)
-		}
-	}
-	disruptions, err := to.kube.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, limit)
-	if noted(report.ReadBudgets, disruptions, err) {
-		for i := range disruptions.Items {
-			has.Budgets = append(has.Budgets, disruptions.Items[i].Name)
-		}
-	}
-	daemons, err := to.kube.AppsV1().DaemonSets(namespace).List(ctx, limit)
-	if noted(report.ReadDaemonSets, daemons, err) {
-		for i := range daemons.Items {
-			has.DaemonSets = append(has.DaemonSets, daemons.Items[i].Name)
-		}
-	}
-	deployments, err := to.kube.AppsV1().Deployments(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, deployments, err) {
-		for i := range deployments.Items {
-			d := &deployments.Items[i]
-			has.Workloads = append(has.Workloads, report.Workload{Name: "Deployment " + d.Name, Pod: d.Spec.Template.Spec})
-		}
-	}
-	sets, err := to.kube.AppsV1().StatefulSets(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, sets, err) {
-		for i := range sets.Items {
-			d := &sets.Items[i]
-			has.Workloads = append(has.Workloads, report.Workload{Name: "StatefulSet " + d.Name, Pod: d.Spec.Template.Spec})
-		}
-	}
-	crons, err := to.kube.BatchV1().CronJobs(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, crons, err) {
-		for i := range crons.Items {
-			d := &crons.Items[i]
-			has.Workloads = append(has.Workloads, report.Workload{Name: "CronJob " + d.Name, Pod: d.Spec.JobTemplate.Spec.Template.Spec})
-		}
-	}
-	jobs, err := to.kube.BatchV1().Jobs(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, jobs, err) {
-		for i := range jobs.Items {
-			d := &jobs.Items[i]
-			if metav1.GetControllerOf(d) == nil && d.Status.CompletionTime == nil {
-				has.Workloads = append(has.Workloads, report.Workload{Name: "Job " + d.Name, Pod: d.Spec.Template.Spec})
-			}
-		}
-	}
 }
 
 // namespaceNames returns the namespaces that may be offloaded and are not yet.

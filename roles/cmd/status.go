@@ -81,7 +81,13 @@ func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
 }
 
 func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot, error) {
-	return c.inTime(ctx, in, c.look)
+	return c.inTime(ctx, in, func(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+		s, err := c.look(ctx, to, namespace)
+		if err == nil {
+			readApplications(ctx, to, s)
+		}
+		return s, err
+	})
 }
 
 // inTime calls read with the cluster of an inquiry, within its timeout.

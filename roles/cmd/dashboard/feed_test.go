@@ -22,13 +22,13 @@ type counted struct {
 	slow  time.Duration
 }
 
-func (c *counted) Snapshot(ctx context.Context) (*report.Snapshot, error) {
+func (c *counted) Observe(ctx context.Context) (*report.Snapshot, error) {
 	c.asked.Add(1)
 	time.Sleep(c.slow)
 	if c.down.Load() {
 		return nil, errors.New("the API server is away")
 	}
-	s, err := c.still.Snapshot(ctx)
+	s, err := c.still.Observe(ctx)
 	if err == nil {
 		s.Taken = time.Now()
 	}
@@ -105,7 +105,7 @@ func TestNoAnswer(t *testing.T) {
 // silent is a source that does not answer.
 type silent struct{ still }
 
-func (silent) Snapshot(ctx context.Context) (*report.Snapshot, error) {
+func (silent) Observe(ctx context.Context) (*report.Snapshot, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }

@@ -27,6 +27,8 @@ type Namespace struct {
 	Pods    []Pod `json:"pods"`
 	// More is how many pods are not in Pods.
 	More int `json:"more"`
+	// Differences say what does not follow the pods into providers.
+	Differences []Text `json:"differences"`
 	// Unread says that the pods could not be read.
 	Unread bool `json:"unread"`
 }
@@ -61,7 +63,10 @@ type Pod struct {
 func namespace(p *picture, from *report.Namespace, findings []report.Finding) Namespace {
 	out := Namespace{
 		Name: Text(from.Name), Strategy: Text(from.Strategy), Phase: Text(from.Phase), Message: Text(from.Message), Remote: Text(from.RemoteName),
-		Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: Text(p.ClusterID)}}, Pods: []Pod{},
+		Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: Text(p.ClusterID)}}, Pods: []Pod{}, Differences: []Text{},
+	}
+	for _, line := range p.Differences(from.Name) {
+		out.Differences = append(out.Differences, Text(line))
 	}
 	for _, in := range from.Peers {
 		place := Place{Kind: placePeer, Name: Text(in.ClusterID)}

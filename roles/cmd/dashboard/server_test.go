@@ -24,7 +24,7 @@ type still struct {
 	err      error
 }
 
-func (s *still) Snapshot(context.Context) (*report.Snapshot, error) {
+func (s *still) Observe(context.Context) (*report.Snapshot, error) {
 	if s.err != nil {
 		return nil, s.err
 	}

@@ -18,9 +18,9 @@ import (
 
 // Source reads the cluster. Its methods are called concurrently.
 type Source interface {
-	// Snapshot returns the objects that status judges, and all pods of the offloaded namespaces. It
+	// Observe returns the objects that status judges, and all pods of the offloaded namespaces. It
 	// returns an error if the cluster does not answer.
-	Snapshot(context.Context) (*report.Snapshot, error)
+	Observe(context.Context) (*report.Snapshot, error)
 	// Events returns events of a namespace, and whether it has more of them.
 	Events(ctx context.Context, namespace string) (events []corev1.Event, more bool, err error)
 	// Metrics returns the page of metrics of a pod of liqod.
@@ -44,7 +44,7 @@ type picture struct {
 
 // take reads everything that the page shows.
 func take(ctx context.Context, source Source) (*picture, error) {
-	snapshot, err := source.Snapshot(ctx)
+	snapshot, err := source.Observe(ctx)
 	if err != nil {
 		return nil, err
 	}

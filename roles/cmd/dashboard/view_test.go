@@ -95,6 +95,17 @@ func TestNamespace(t *testing.T) {
 	require.Equal(t, report.Summarize(shop().Snapshot).Health, v.Health)
 }
 
+// A pod that waits for a claim has the cause of the claim.
+func TestPodOfAClaim(t *testing.T) {
+	t.Parallel()
+	p := shop()
+	pod := &p.Pods[3]
+	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	p.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {}}
+	first := view(p).Namespaces[0].Pods[0]
+	require.Equal(t, []Text{"web-4", "ClaimMissing", "PersistentVolumeClaim data does not exist"}, []Text{first.Name, first.State, first.Why})
+}
+
 func TestManyPods(t *testing.T) {
 	t.Parallel()
 	p := shop()

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,24 +23,50 @@ func Offloaded(o *offloadingv1beta1.NamespaceOffloading) *Snapshot {
 	return &Snapshot{Only: o.Namespace, Offloadings: []offloadingv1beta1.NamespaceOffloading{*o}, Unread: map[string]error{}}
 }
 
-// Leaves reports whether pods of the namespace that alone was read may run in providers.
-func (s *Snapshot) Leaves() bool {
-	return slices.ContainsFunc(s.Offloadings, func(o offloadingv1beta1.NamespaceOffloading) bool {
-		return o.Namespace == s.Only && o.DeletionTimestamp == nil && o.Spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal
-	})
+// Leaving returns the namespaces whose pods may run in providers, sorted.
+func (s *Snapshot) Leaving() (names []string) {
+	for i := range s.Offloadings {
+		if o := &s.Offloadings[i]; o.DeletionTimestamp == nil && o.Spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal {
+			names = append(names, o.Namespace)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// differences says what of the namespace that alone was read does not follow its pods, in a line each.
-func (s *Snapshot) differences() (out []string) {
-	if !s.Leaves() {
+// difference is something of a namespace that does not follow its pods, and what follows from that.
+type difference struct{ what, means string }
+
+// Differences says what of a namespace does not follow its pods into providers, in a line each. It is empty if
+// the snapshot lacks its application.
+func (s *Snapshot) Differences(namespace string) (lines []string) {
+	for _, d := range s.differing(namespace) {
+		lines = append(lines, d.what+": "+d.means)
+	}
+	return lines
+}
+
+// application adds one finding about what of a namespace does not follow its pods. Nothing is to be done about it.
+func (c *checker) application(namespace string) {
+	var names []string
+	for _, d := range c.differing(namespace) {
+		names = append(names, d.what)
+	}
+	if len(names) > 0 {
+		c.add(idDifferences, OK, "application in namespace "+namespace, fmt.Sprintf("different in providers: %s (%s status -n %s says how)", strings.Join(names, "; "), c.Program, namespace), "")
+	}
+}
+
+func (s *Snapshot) differing(namespace string) (out []difference) {
+	has := s.Applications[namespace]
+	if has == nil {
 		return nil
 	}
 	add := func(what string, names []string, means, where string) {
 		if len(names) > 0 {
-			out = append(out, fmt.Sprintf("%s %s: %s: docs/compatibility.md#%s", what, someOf(names), means, where))
+			out = append(out, difference{what + " " + someOf(names), means + ": docs/compatibility.md#" + where})
 		}
 	}
-	has := &s.Application
 	add("NetworkPolicy", has.Policies, "is not sent to providers, and does not bind pods there", "network")
 	add("PodDisruptionBudget", has.Budgets, "drains in this cluster respect it, drains in a provider do not", "scheduling-and-limits")
 	add("DaemonSet", has.DaemonSets, "a virtual node gets one pod of it at most, and not each node of the provider", "scheduling-and-limits")
@@ -49,7 +76,7 @@ func (s *Snapshot) differences() (out []string) {
 		if w.Pod.HostNetwork {
 			onHost = append(onHost, w.Name)
 		}
-		if found := s.fullNames(&w.Pod); len(found) > 0 {
+		if found := s.fullNames(namespace, &w.Pod); len(found) > 0 {
 			naming, full = append(naming, w.Name), append(full, found...)
 		}
 	}
@@ -60,14 +87,17 @@ func (s *Snapshot) differences() (out []string) {
 			"in a provider it does not resolve, or leads to a Service of the provider, unless its namespace is offloaded there with the same name", "names")
 	}
 	if has.More {
-		out = append(out, "the namespace has more objects: of each kind only some were looked at: docs/compatibility.md")
+		out = append(out, difference{"the namespace has more objects", "of each kind only some were looked at: docs/compatibility.md"})
+	}
+	for _, what := range slices.Sorted(maps.Keys(has.Unread)) {
+		out = append(out, difference{what + " cannot be read", has.Unread[what].Error()})
 	}
 	return out
 }
 
 // fullNames returns the full names in a template that the twin's DNS may not resolve. Every pod in a
 // provider has the name of the API server.
-func (s *Snapshot) fullNames(pod *corev1.PodSpec) (out []string) {
+func (s *Snapshot) fullNames(of string, pod *corev1.PodSpec) (out []string) {
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		texts := slices.Concat(c.Command, c.Args)
 		for _, e := range c.Env {
@@ -76,7 +106,7 @@ func (s *Snapshot) fullNames(pod *corev1.PodSpec) (out []string) {
 		for _, text := range texts {
 			for _, m := range fullName.FindAllStringSubmatch(text, -1) {
 				name, namespace := m[1], m[2]
-				if same := namespace == s.Only && s.sameName(); !same && name+namespace != "kubernetes.default" {
+				if same := namespace == of && s.sameName(of); !same && name+namespace != "kubernetes.default" {
 					out = append(out, name+namespace+".svc")
 				}
 			}
@@ -85,11 +115,11 @@ func (s *Snapshot) fullNames(pod *corev1.PodSpec) (out []string) {
 	return out
 }
 
-// sameName reports whether the twins of the namespace that alone was read have its name.
-func (s *Snapshot) sameName() bool {
+// sameName reports whether the twins of a namespace have its name.
+func (s *Snapshot) sameName(namespace string) bool {
 	return slices.ContainsFunc(s.Offloadings, func(o offloadingv1beta1.NamespaceOffloading) bool {
 		by := o.Spec.NamespaceMappingStrategy
-		return o.Namespace == s.Only && (by == offloadingv1beta1.EnforceSameName || by == offloadingv1beta1.SelectedName && o.Spec.RemoteNamespaceName == s.Only)
+		return o.Namespace == namespace && (by == offloadingv1beta1.EnforceSameName || by == offloadingv1beta1.SelectedName && o.Spec.RemoteNamespaceName == namespace)
 	})
 }
 

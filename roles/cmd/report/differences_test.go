@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,18 +48,35 @@ func TestDifferences(t *testing.T) {
 			spec: offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "shop"}},
 		"no full names": {has: Application{Workloads: []Workload{arguments("Deployment front", "web", "web.shop", "web.$(NAMESPACE).svc.cluster.local", "x.y.svc-z", "a.b.svcs",
 			"https://kubernetes.default.svc", "kubernetes.default.svc.cluster.local:443")}}},
-		"pods stay here": {has: Application{Policies: []string{"deny-all"}, More: true},
-			spec: offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}},
 		"more objects than are read": {has: Application{More: true}, want: []string{"the namespace has more objects: of each kind only some were looked at: docs/compatibility.md"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &Snapshot{Only: "shop", Application: tc.has, Offloadings: []offloadingv1beta1.NamespaceOffloading{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: tc.spec}}}
-			require.Equal(t, tc.want, s.differences())
+			s := &Snapshot{Only: "shop", Offloadings: []offloadingv1beta1.NamespaceOffloading{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, Spec: tc.spec}}}
+			s.Applications = map[string]*Application{"shop": &tc.has}
+			require.Equal(t, tc.want, s.Differences("shop"))
 		})
 	}
-	s := &Snapshot{Only: "shop", Application: Application{Policies: []string{"deny-all"}}}
-	require.Empty(t, s.differences(), "not offloaded")
-	s.Offloadings = []offloadingv1beta1.NamespaceOffloading{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", DeletionTimestamp: ptr.To(ago(0))}}}
-	require.Empty(t, s.differences(), "being taken back")
+	s := &Snapshot{Offloadings: []offloadingv1beta1.NamespaceOffloading{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}, {ObjectMeta: metav1.ObjectMeta{Namespace: "batch"}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "taken-back", DeletionTimestamp: ptr.To(ago(0))}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "stays"}, Spec: offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}},
+	}}
+	require.Equal(t, []string{"batch", "shop"}, s.Leaving())
+	require.Empty(t, s.Differences("shop"), "not read")
+}
+
+// TestDifferencesInCheck: check has one line for a namespace with differences, which is no warning, and
+// names what could not be read.
+func TestDifferencesInCheck(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.Program = "liqod"
+	s.Applications = map[string]*Application{"shop": {Policies: []string{"deny-all"}, Budgets: []string{"web"}, Unread: map[string]error{ReadWorkloads: errors.New("forbidden")}}}
+	require.Contains(t, CheckText(Check(s)), "\n  ✔ application in namespace shop: different in providers: NetworkPolicy deny-all; PodDisruptionBudget web; "+
+		"Deployments, StatefulSets, CronJobs and Jobs cannot be read (liqod status -n shop says how)\n")
+	require.Equal(t, OK, Summarize(s).Health)
+	require.Empty(t, Summarize(s).Warnings)
+	s.Applications = map[string]*Application{"shop": {}}
+	require.NotContains(t, CheckText(Check(s)), "application")
 }

@@ -54,6 +54,7 @@ const (
 const (
 	idNoProvider    ID = "providers"
 	idNamespace     ID = "namespace"
+	idDifferences   ID = "namespace-differences"
 	idPods          ID = "pods"
 	idNotReady      ID = "pods-not-ready"
 	idRefused       ID = "pods-refused"
@@ -69,7 +70,7 @@ var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idDaemonSets,
+	idNoProvider, idNamespace, idDifferences, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idDaemonSets,
 }
 
 // IDs returns the checks of status and check.

@@ -24,6 +24,9 @@ func (c *checker) offloadings() {
 	c.noProvider()
 	for i := range c.Offloadings {
 		c.offloading(&c.Offloadings[i])
+		if c.Only == "" { // else they are printed apart
+			c.application(c.Offloadings[i].Namespace)
+		}
 	}
 }
 

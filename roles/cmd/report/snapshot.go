@@ -75,8 +75,8 @@ type Snapshot struct {
 	Namespace string
 	// Only is the namespace that alone was read, with what places its pods. It is empty for a whole cluster.
 	Only string
-	// Application is what Only has, if Leaves says that its pods may run in providers.
-	Application Application
+	// Applications are those of the namespaces that Leaving returns. It is nil if nothing was read.
+	Applications map[string]*Application
 	// ClusterID is this cluster's id; empty if it could not be found.
 	ClusterID string
 	// OpenOverlays are the roles, sorted, whose setting anyOverlaySender is true.
@@ -143,6 +143,8 @@ type Application struct {
 	Workloads []Workload
 	// More is true if a kind has more objects than were read.
 	More bool
+	// Unread says of what could not be read why. Of the namespace that alone was read, Snapshot.Unread says it.
+	Unread map[string]error
 }
 
 // Workload is an object with a template of pods. Name has its kind, too.

@@ -212,7 +212,7 @@ func Summarize(s *Snapshot) *Status {
 			out.Warnings = append(out.Warnings, f)
 		}
 	}
-	out.Unread, out.Differences = s.unreadNames(), s.differences()
+	out.Unread, out.Differences = s.unreadNames(), s.Differences(s.Only)
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
 	if s.Only == "" {

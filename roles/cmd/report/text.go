@@ -219,7 +219,7 @@ func (s *Status) onlyText(b *strings.Builder) {
 // DifferencesText is what offload prints of the namespace that alone was read.
 func DifferencesText(s *Snapshot) string {
 	var b strings.Builder
-	differencesText(&b, s.differences())
+	differencesText(&b, s.Differences(s.Only))
 	var denied []string
 	for _, what := range s.unreadNames() {
 		if err := s.Unread[what]; apierrors.IsForbidden(err) {

@@ -252,10 +252,12 @@ function namespaces(view) {
     view.namespaces.length ? table("Offloaded namespaces", ["Namespace", "Health", "Strategy", "Where its pods run", "Pods"], view.namespaces.map((ns) => [
       ns.name, state(ns.level), [ns.strategy, h("br"), h("span", { class: "quiet" }, ns.phase || "not processed")], places(ns),
       ns.unread ? "–" : ns.broken + ns.waiting ? trouble(ns) : "all well"])) : empty(view, "namespaces", "No namespace is offloaded."),
-    view.namespaces.filter((ns) => ns.pods.length).map((ns) => fold("namespace " + ns.name, ns.level,
-      [h("strong", {}, ns.name), " – " + plural(ns.pods.length + ns.more, "pod") + (ns.broken + ns.waiting ? ", first " + why(ns.pods[0]) : "")], () => [
+    view.namespaces.filter((ns) => ns.pods.length || ns.differences.length).map((ns) => fold("namespace " + ns.name, ns.level,
+      [h("strong", {}, ns.name), " – " + plural(ns.pods.length + ns.more, "pod") + (ns.differences.length ? ", " + plural(ns.differences.length, "difference") + " in providers" : "") +
+        (ns.broken + ns.waiting ? ", first " + why(ns.pods[0]) : "")], () => [
         ns.remote && h("p", {}, "Its name in the providers is ", h("code", {}, ns.remote), "."),
-        podTable("Pods of " + ns.name, ns.pods),
+        ns.differences.length > 0 && [h("h3", {}, "Different in providers"), h("ul", {}, ns.differences.map((d) => h("li", {}, d)))],
+        ns.pods.length > 0 && podTable("Pods of " + ns.name, ns.pods),
         ns.more > 0 && h("p", { class: "quiet" }, plural(ns.more, "pod") + " more; those in trouble come first."),
       ], ns.found)),
   ];

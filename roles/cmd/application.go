@@ -1,0 +1,104 @@
+package cmd
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// mostOfKind limits the objects that are read of a kind to find what is different in providers.
+const mostOfKind = 500
+
+// applicationsAtOnce limits the namespaces that are read at a time.
+const applicationsAtOnce = 4
+
+// readApplications reads the applications of the namespaces whose pods may run in providers.
+func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
+	s.Applications = map[string]*report.Application{}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(applicationsAtOnce)
+	for _, namespace := range s.Leaving() {
+		group.Go(func() error {
+			has := readApplication(ctx, to, namespace)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Applications[namespace] = has
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in the applications
+	if has := s.Applications[s.Only]; has != nil {
+		maps.Copy(s.Unread, has.Unread)
+		has.Unread = nil
+	}
+}
+
+// readApplication reads what a namespace has that may be different in providers. It leaves out Jobs that
+// have ended or have an owner, such as a CronJob, that is read itself.
+func readApplication(ctx context.Context, to *clients, namespace string) *report.Application {
+	has := &report.Application{Unread: map[string]error{}}
+	limit := metav1.ListOptions{Limit: mostOfKind}
+	noted := func(what string, page metav1.ListInterface, err error) bool {
+		if err != nil {
+			has.Unread[what] = err
+			return false
+		}
+		has.More = has.More || page.GetContinue() != ""
+		return true
+	}
+	policies, err := to.kube.NetworkingV1().NetworkPolicies(namespace).List(ctx, limit)
+	if noted(report.ReadPolicies, policies, err) {
+		for i := range policies.Items {
+			has.Policies = append(has.Policies, policies.Items[i].Name)
+		}
+	}
+	disruptions, err := to.kube.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, limit)
+	if noted(report.ReadBudgets, disruptions, err) {
+		for i := range disruptions.Items {
+			has.Budgets = append(has.Budgets, disruptions.Items[i].Name)
+		}
+	}
+	daemons, err := to.kube.AppsV1().DaemonSets(namespace).List(ctx, limit)
+	if noted(report.ReadDaemonSets, daemons, err) {
+		for i := range daemons.Items {
+			has.DaemonSets = append(has.DaemonSets, daemons.Items[i].Name)
+		}
+	}
+	deployments, err := to.kube.AppsV1().Deployments(namespace).List(ctx, limit)
+	if noted(report.ReadWorkloads, deployments, err) {
+		for i := range deployments.Items {
+			d := &deployments.Items[i]
+			has.Workloads = append(has.Workloads, report.Workload{Name: "Deployment " + d.Name, Pod: d.Spec.Template.Spec})
+		}
+	}
+	sets, err := to.kube.AppsV1().StatefulSets(namespace).List(ctx, limit)
+	if noted(report.ReadWorkloads, sets, err) {
+		for i := range sets.Items {
+			d := &sets.Items[i]
+			has.Workloads = append(has.Workloads, report.Workload{Name: "StatefulSet " + d.Name, Pod: d.Spec.Template.Spec})
+		}
+	}
+	crons, err := to.kube.BatchV1().CronJobs(namespace).List(ctx, limit)
+	if noted(report.ReadWorkloads, crons, err) {
+		for i := range crons.Items {
+			d := &crons.Items[i]
+			has.Workloads = append(has.Workloads, report.Workload{Name: "CronJob " + d.Name, Pod: d.Spec.JobTemplate.Spec.Template.Spec})
+		}
+	}
+	jobs, err := to.kube.BatchV1().Jobs(namespace).List(ctx, limit)
+	if noted(report.ReadWorkloads, jobs, err) {
+		for i := range jobs.Items {
+			d := &jobs.Items[i]
+			if metav1.GetControllerOf(d) == nil && d.Status.CompletionTime == nil {
+				has.Workloads = append(has.Workloads, report.Workload{Name: "Job " + d.Name, Pod: d.Spec.Template.Spec})
+			}
+		}
+	}
+	return has
+}
