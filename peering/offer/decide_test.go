@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -321,6 +322,29 @@ func TestClasses(t *testing.T) {
 			require.Equal(t, tc.want, classesFor(tc.allowed, tc.there, tc.asked))
 		})
 	}
+}
+
+// TestOrderOfClasses: the default class of an offer is the one of the cluster, and no class is offered
+// of which peers get no volumes.
+func TestOrderOfClasses(t *testing.T) {
+	t.Parallel()
+	const annotation = "storageclass.kubernetes.io/is-default-class"
+	class := func(name, provisioner string, isDefault bool, age time.Duration) *storagev1.StorageClass {
+		c := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(noon.Add(-age))}, Provisioner: provisioner}
+		if isDefault {
+			c.Annotations = map[string]string{annotation: "true"}
+		}
+		return c
+	}
+	require.Equal(t, []string{"new", "also-new", "old", "a", "z"}, inOrder([]*storagev1.StorageClass{
+		class("z", "x", false, 0), class("old", "x", true, time.Hour), class("also-new", "x", true, time.Minute), class("a", "x", false, time.Hour), class("new", "x", true, 0),
+	}, annotation))
+
+	require.True(t, offerable(class("fast", "x", false, 0), []string{"*"}))
+	require.False(t, offerable(class("liqo", "liqo.io/storage", false, 0), []string{"*", "liqo"}))
+	byPeople := class("shelf", "kubernetes.io/no-provisioner", true, 0)
+	require.False(t, offerable(byPeople, []string{"*"}))
+	require.True(t, offerable(byPeople, []string{"*", "shelf"}), "listed by name")
 }
 
 func TestLabels(t *testing.T) {

@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -415,31 +417,36 @@ func (p *Provider) classes() (c Classes, err error) {
 	if err != nil {
 		return c, fmt.Errorf("listing IngressClasses: %w", err)
 	}
-	for _, s := range storage {
-		if s.Provisioner != offloadingv1beta1.StorageProvisioner { // a class borrowed from a provider is not offered again
-			c.Storage = append(c.Storage, defaultFirst(s, "storageclass.kubernetes.io/is-default-class"))
+	storage = slices.DeleteFunc(storage, func(s *storagev1.StorageClass) bool { return !offerable(s, p.cfg.Policy.StorageClasses) })
+	return Classes{inOrder(storage, "storageclass.kubernetes.io/is-default-class"), inOrder(ingress, "ingressclass.kubernetes.io/is-default-class")}, nil
+}
+
+// offerable reports whether volumes of a class can be made for peers. allowed are the classes of the
+// policy: "*" does not stand for classes whose volumes people make, of which peers get none. A class
+// of liqod itself, which may be borrowed from a provider, is not offered again.
+func offerable(s *storagev1.StorageClass, allowed []string) bool {
+	return s.Provisioner != offloadingv1beta1.StorageProvisioner && (s.Provisioner != "kubernetes.io/no-provisioner" || slices.Contains(allowed, s.Name))
+}
+
+// inOrder returns the names of classes, the default class first: of several the newest, as in API
+// servers. Then come the other default classes, and all others by name.
+func inOrder[T metav1.Object](classes []T, defaultAnnotation string) []string {
+	isDefault := func(o T) int {
+		if o.GetAnnotations()[defaultAnnotation] == "true" {
+			return 1
 		}
+		return 0
 	}
-	for _, i := range ingress {
-		c.Ingress = append(c.Ingress, defaultFirst(i, "ingressclass.kubernetes.io/is-default-class"))
-	}
-	return Classes{inOrder(c.Storage), inOrder(c.Ingress)}, nil
-}
-
-// defaultFirst returns the name of a class with a prefix that sorts the default class
-// first.
-func defaultFirst(o metav1.Object, annotation string) string {
-	if o.GetAnnotations()[annotation] == "true" {
-		return "0" + o.GetName()
-	}
-	return "1" + o.GetName()
-}
-
-func inOrder(marked []string) []string {
-	slices.Sort(marked)
-	out := make([]string, 0, len(marked))
-	for _, name := range marked {
-		out = append(out, name[1:])
+	slices.SortFunc(classes, func(a, b T) int {
+		newer := 0
+		if isDefault(a) == 1 {
+			newer = b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time)
+		}
+		return cmp.Or(isDefault(b)-isDefault(a), newer, cmp.Compare(a.GetName(), b.GetName()))
+	})
+	out := make([]string, 0, len(classes))
+	for _, c := range classes {
+		out = append(out, c.GetName())
 	}
 	return out
 }
