@@ -348,8 +348,11 @@ func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
 		return v
 	}
 	v.state, v.reason, v.message, v.pvc, v.silent = podWaiting, c.reason, fmt.Sprintf("PersistentVolumeClaim %s %s", c.pvc, c.message), c.pvc, false
-	if v.level = s.overdue(pod.CreationTimestamp.Time); v.level != OK && !c.passing {
+	switch v.level = s.overdue(pod.CreationTimestamp.Time); {
+	case v.level != OK && !c.passing:
 		v.level = Problem
+	case c.standing:
+		v.level = Worse(v.level, Warning)
 	}
 	return v
 }
@@ -372,8 +375,8 @@ const recent = time.Hour
 // claimCause is why a claim keeps its pod from running.
 type claimCause struct {
 	pvc, reason, message string
-	// passing says that it may end by itself.
-	passing bool
+	// passing says that it may end by itself, standing that it is none of the states of each new pod.
+	passing, standing bool
 }
 
 // claimCause returns the first of a pod's claims that keeps it from running, or nil. It is nil for

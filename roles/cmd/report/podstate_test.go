@@ -155,6 +155,19 @@ func TestPodsThatWaitForTheirData(t *testing.T) {
 	}
 }
 
+// TestNewPodsThatWaitForTheirData: it is a warning at once that the provider with the data is away.
+func TestNewPodsThatWaitForTheirData(t *testing.T) {
+	t.Parallel()
+	s := waitingForStorage(t, func(c *corev1.PersistentVolumeClaim) {
+		c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{selectedNodeAnnotation: "milan"}, "pvc-c", corev1.ClaimBound
+	})
+	s.node("milan").Spec.Unschedulable = true
+	for age, level := range map[time.Duration]Level{time.Second: Warning, 2 * time.Minute: Warning, time.Hour: Problem} {
+		s.Pods[0].CreationTimestamp = ago(age)
+		require.Equal(t, level, s.PodsOf("shop")[0].Level, age)
+	}
+}
+
 // waitingForStorage has one pod, without a node, with a claim of class liqo.
 func waitingForStorage(t *testing.T, change func(*corev1.PersistentVolumeClaim)) *Snapshot {
 	s := healthy(t)

@@ -310,7 +310,7 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 			return nil
 		}
 	}
-	return &claimCause{passing: true, reason: reasonDataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
+	return &claimCause{passing: true, standing: true, reason: reasonDataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
 }
 
 func (s *Snapshot) nodesOf(peer string) (out []*offloadingv1beta1.VirtualNode) {
@@ -354,7 +354,7 @@ func (s *Snapshot) nowhere(pod *corev1.Pod, of string) *claimCause {
 			why = append(why, fmt.Sprintf("VirtualNode %s lists none (spec.storageClasses)", vn.Name))
 		}
 	}
-	return &claimCause{reason: reasonNoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, strings.Join(why, "; "))}
+	return &claimCause{standing: true, reason: reasonNoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, strings.Join(why, "; "))}
 }
 
 // withoutStorage returns the virtual nodes that a pod does not admit only because no volume is made there.
