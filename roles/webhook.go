@@ -78,6 +78,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	classes := core.Storage().V1().StorageClasses()
 	pods := namespace.PodRule{
 		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Classes: classes.Lister(), ClassesSynced: classes.Informer().HasSynced, Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
+		NoOwnVolumes: env.Config.Storage.StorageNamespace == "",
 	}
 	caches := map[string]cache.InformerSynced{
 		"NamespaceOffloadings": offloadings.Informer().HasSynced, "offloaded namespaces": namespaces.Informer().HasSynced,

@@ -358,6 +358,7 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 		"health":     {values{"config": values{"health": values{"lateAfter": "3m"}}}, all},
 		"lease":      {values{"config": values{"lease": values{"retryPeriod": "1s"}}}, []string{"controller", "gateway", "ipam", "route", "webhook"}},
 		"probe":      {values{"config": values{"probe": values{"interval": "2s"}}}, []string{"controller", "gateway"}},
+		"storage":    {values{"storage": values{"storageNamespace": ""}}, []string{"controller", "webhook"}},
 		"sharing":    {values{"config": values{"sharing": values{"percentage": 50}}}, []string{"controller", "webhook"}},
 		"peering":    {values{"config": values{"peering": values{"renewAt": 0.5}}}, []string{"controller"}},
 		"reflection": {values{"offloading": values{"reflection": values{"secret": values{"workers": 3}}}}, []string{"controller"}},

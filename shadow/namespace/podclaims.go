@@ -46,7 +46,7 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 	if err != nil || !need.storage {
 		return out, err
 	}
-	return rules.WithStorage(out)
+	return rules.WithStorage(out, !r.NoOwnVolumes)
 }
 
 // needs are what the claims of a pod require of its node.

@@ -131,6 +131,19 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 	}
 }
 
+// TestNoVolumesOnOwnNodes: without a namespace for real claims a pod that needs a volume is not put on an
+// own node, where it would wait for ever.
+func TestNoVolumesOnOwnNodes(t *testing.T) {
+	t.Parallel()
+	r, _ := claimRule(t, offloadingv1beta1.PodsLocalAndRemote)
+	r.NoOwnVolumes = true
+	for claim, restricted := range map[string]bool{"lent": true, "filled": false, "own": false} {
+		text, err := json.Marshal(created(t, r, corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts(claim)}}}).Patch)
+		require.NoError(t, err)
+		require.Equal(t, restricted, strings.Contains(string(text), `"key":"liqo.io/type","operator":"In"`), "%s: %s", claim, text)
+	}
+}
+
 // TestUnknownClaimsAreAskedForAgain: a pod whose claims cannot be read is not placed by chance.
 func TestUnknownClaimsAreAskedForAgain(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,8 @@ type PodRule struct {
 	// Classes has all classes of this cluster once ClassesSynced reports true.
 	Classes       storagelisters.StorageClassLister
 	ClassesSynced func() bool
+	// NoOwnVolumes says that no volumes of the class liqo are made on nodes of this cluster.
+	NoOwnVolumes bool
 	// Liqo and Kube confirm what the listers do not have. Kube reads the claims of pods.
 	Liqo versioned.Interface
 	Kube kubernetes.Interface

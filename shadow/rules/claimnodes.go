@@ -64,15 +64,20 @@ func FollowsPod(claim *corev1.PersistentVolumeClaim, classes []*storagev1.Storag
 
 // WithStorage returns the pod as it is to be created if one of its claims follows it: not on virtual
 // nodes on which no volume is made, in addition to what the pod itself requires. The scheduler sees
-// nothing else of the storage of providers: it would choose such a node again and again. WithStorage
-// leaves alone the pods that Offload leaves alone, and never changes its argument.
-func WithStorage(pod *corev1.Pod) (*corev1.Pod, error) {
+// nothing else of the storage of providers: it would choose such a node again and again. Without
+// onOwnNodes the pod runs on virtual nodes only, as no volume is made on own ones. WithStorage leaves
+// alone the pods that Offload leaves alone, and never changes its argument.
+func WithStorage(pod *corev1.Pod, onOwnNodes bool) (*corev1.Pod, error) {
 	if placed(pod) {
 		return pod, nil
 	}
+	term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: offloadingv1beta1.NoStorageLabel, Operator: corev1.NodeSelectorOpDoesNotExist}}}
+	if !onOwnNodes {
+		term = and(typeTerm(corev1.NodeSelectorOpIn), term)
+	}
 	out := pod.DeepCopy()
-	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-		{Key: offloadingv1beta1.NoStorageLabel, Operator: corev1.NodeSelectorOpDoesNotExist}}}})
+	return out, restrict(&out.Spec, []corev1.NodeSelectorTerm{term})
 }
 
 // KeepHome returns the pod as it is to be created if one of its claims has its volume on own nodes:

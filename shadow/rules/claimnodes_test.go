@@ -125,16 +125,19 @@ func TestWithStorage(t *testing.T) {
 			t.Parallel()
 			pod := bound(tc.own)
 			before := pod.DeepCopy()
-			got, err := WithStorage(pod)
+			got, err := WithStorage(pod, true)
 			require.NoError(t, err)
 			require.Equal(t, before, pod, "the argument is not changed")
 			require.Equal(t, tc.want, required(got))
 		})
 	}
 	placed := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
-	got, err := WithStorage(placed)
+	got, err := WithStorage(placed, false)
 	require.NoError(t, err)
 	require.Same(t, placed, got)
+	got, err = WithStorage(bound(nil), false)
+	require.NoError(t, err)
+	require.Equal(t, []term{exprs(virtual, storage)}, required(got))
 }
 
 func TestAsksForVirtualNodes(t *testing.T) {

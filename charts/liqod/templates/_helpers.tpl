@@ -85,7 +85,7 @@ these starts none of its pods again. Sections that are not listed count for ever
 {{- define "liqod.checksum" -}}
 {{- $foreign := dict
   "controller" (list "ipam" "gateway" "route")
-  "webhook" (list "probe" "reflection" "discovery" "peering" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route" "storage")
+  "webhook" (list "probe" "reflection" "discovery" "peering" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
   "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route" "storage")
   "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route" "storage")
   "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway" "storage") -}}
