@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -39,37 +40,53 @@ func fullStorage(t *testing.T, w *fullWorld) {
 	for _, test := range []struct {
 		name     string
 		strategy offloadingv1beta1.PodOffloadingStrategy
-		want     map[string]int
+		replicas int32
 	}{
-		{"remote", offloadingv1beta1.PodsRemote, map[string]int{"milan": 2}},
-		{"both", offloadingv1beta1.PodsLocalAndRemote, map[string]int{"rome": 1, "milan": 1}},
+		{"remote", offloadingv1beta1.PodsRemote, 2},
+		{"both", offloadingv1beta1.PodsLocalAndRemote, 3},
 	} {
-		t.Run(test.name, func(t *testing.T) { testVolumes(t, w, "volumes-"+test.name, test.strategy, test.want) })
+		t.Run(test.name, func(t *testing.T) { testVolumes(t, w, "volumes-"+test.name, test.strategy, test.replicas) })
 	}
 }
 
-// testVolumes runs a StatefulSet in a namespace. want is the number of volumes in each cluster.
-func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadingv1beta1.PodOffloadingStrategy, want map[string]int) {
+// testVolumes runs a StatefulSet in a namespace. Under LocalAndRemote its pods are in both clusters.
+// Each volume is where its pod is.
+func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadingv1beta1.PodOffloadingStrategy, replicas int32) {
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: strategy})
-	set := servingSet("db", 2)
-	if len(want) > 1 {
+	set := servingSet("db", replicas)
+	if strategy == offloadingv1beta1.PodsLocalAndRemote {
 		set.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: set.Spec.Selector,
 		}}
 	}
 	_, err := w.rome.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for _, pod := range []string{"db-0", "db-1"} {
+	pods := map[string][]string{}
+	for i := range replicas {
+		pod := fmt.Sprintf("db-%d", i)
 		w.keepsBytes(t, namespace, pod)
+		cluster := "rome"
+		if w.podOf(t, namespace, pod).Spec.NodeName == "milan" {
+			cluster = "milan"
+		}
+		pods[cluster] = append(pods[cluster], pod)
+	}
+	want := map[string]int{}
+	for cluster, there := range pods {
+		want[cluster] = len(there)
 	}
 	require.Equal(t, want, w.volumeFolders(t))
+	if strategy == offloadingv1beta1.PodsLocalAndRemote {
+		require.Len(t, pods, 2, "pods of both clusters")
+		w.waitsForData(t, namespace, pods["milan"][0])
+	}
 	if strategy == offloadingv1beta1.PodsRemote {
 		w.bytesOutliveNode(t, namespace, "db-0")
 	}
 
 	require.NoError(t, w.rome.Client().AppsV1().StatefulSets(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
-	for _, claim := range []string{"data-db-0", "data-db-1"} {
-		require.NoError(t, w.rome.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+	for i := range replicas {
+		require.NoError(t, w.rome.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), fmt.Sprintf("data-db-%d", i), metav1.DeleteOptions{}))
 	}
 	within(t, time.Minute, "the data goes with the claims", func(ctx context.Context) error {
 		if left := w.volumeFolders(t); len(left) > 0 {
@@ -109,6 +126,29 @@ func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("of %s %s\n", name, before.UID), read)
 	require.Equal(t, before.Spec.NodeName, w.podOf(t, namespace, name).Spec.NodeName)
+}
+
+// waitsForData cordons the virtual node, deletes a pod whose data is there, and requires that the next
+// one waits and says for what, although home has room. It runs and has its bytes once the node is back.
+func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
+	t.Helper()
+	c := w.rome.Client().CoreV1()
+	cordon := func(cordoned bool) {
+		_, err := c.Nodes().Patch(t.Context(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, cordoned), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the cordon")
+	require.NoError(t, err)
+	cordon(true)
+	require.NoError(t, c.Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	within(t, time.Minute, name+" says what it waits for", w.says(w.rome, []string{"status", "-n", namespace}, 0, fmt.Sprintf(
+		`PersistentVolumeClaim data-%s (class "liqo") has its data in cluster milan, whose virtual node milan is cordoned: the pod waits for it`, name)))
+	require.Empty(t, w.podOf(t, namespace, name).Spec.NodeName)
+	cordon(false)
+	within(t, time.Minute, name+" returns to its data", w.ready(namespace, name))
+	read, err := w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile)
+	require.NoError(t, err)
+	require.Equal(t, "before the cordon\n", read)
 }
 
 // bytesOutliveNode ends the provider's node of a pod as a power failure does, starts it again, and

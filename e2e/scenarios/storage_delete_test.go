@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -59,6 +60,32 @@ func testStorageProviderAway(t *testing.T, w *world) {
 	w.milan.Proxied().Pass()
 	within(t, 30*time.Second, "it is bound when the provider is back", w.claimBound("away"))
 	w.claimGone(t, "disks", "disks-rome", "away")
+}
+
+// testDataAway: a pod whose data is in a provider that does not answer waits for it, says so, and has its
+// claim again afterwards.
+func testDataAway(t *testing.T, w *world) {
+	pods, kept := w.rome.Client().CoreV1().Pods("disks"), w.claimUID(t, "disks-rome", "data-db-0")
+	before, err := pods.Get(t.Context(), "db-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	w.milan.Proxied().Drop()
+	within(t, time.Minute, "the virtual node is NotReady", func(ctx context.Context) error {
+		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
+	})
+	require.NoError(t, pods.Delete(t.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	within(t, 30*time.Second, "the next pod waits", func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, "db-0", metav1.GetOptions{})
+		if err == nil && (pod.UID == before.UID || pod.Spec.NodeName != "") {
+			err = fmt.Errorf("%s on %q", pod.UID, pod.Spec.NodeName)
+		}
+		return err
+	})
+	out, _, err := w.command(t.Context(), w.rome, "status", "-n", "disks")
+	require.NoError(t, err)
+	require.Contains(t, out, `PersistentVolumeClaim data-db-0 (class "liqo") has its data in cluster milan, whose virtual node milan is not Ready: the pod waits for it`)
+	w.milan.Proxied().Pass()
+	within(t, time.Minute, "it returns to its data", w.storageReady("disks", "db-0"))
+	require.Equal(t, kept, w.claimUID(t, "disks-rome", "data-db-0"))
 }
 
 // claimGone deletes a claim by name, and requires that everything of it goes.

@@ -150,6 +150,7 @@ func testStorage(t *testing.T, w *world) {
 	t.Run("SecondPod", func(t *testing.T) { testSecondPod(t, w) })
 	t.Run("Expansion", func(t *testing.T) { testExpansion(t, w) })
 	t.Run("ProviderAway", func(t *testing.T) { testStorageProviderAway(t, w) })
+	t.Run("DataAway", func(t *testing.T) { testDataAway(t, w) })
 	t.Run("NameTaken", func(t *testing.T) { testStorageNameTaken(t, w) })
 	t.Run("VKubeletDown", func(t *testing.T) { testStorageVKubeletDown(t, w) })
 	t.Run("SwitchedOff", func(t *testing.T) { testStorageSwitchedOff(t, w) })
