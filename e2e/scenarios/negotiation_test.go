@@ -34,6 +34,7 @@ func TestNegotiation(t *testing.T) {
 	require.NoError(t, w.rome.Connect(t.Context(), w.milan))
 	t.Run("Offer", func(t *testing.T) { testOffer(t, w) })
 	t.Run("NotOffered", func(t *testing.T) { testNotOffered(t, w) })
+	t.Run("Classes", func(t *testing.T) { testOfferedClasses(t, w) })
 	t.Run("Request", func(t *testing.T) { testRequestChanges(t, w) })
 	t.Run("Capacity", func(t *testing.T) { testCapacityChanges(t, w) })
 	t.Run("Several", func(t *testing.T) { testSeveralNodes(t, w) })
