@@ -143,7 +143,7 @@ func (w *world) paste(t *testing.T, f faultCase, fix []string) {
 	at, ran, token := f.at, 0, ""
 	for _, line := range fix {
 		switch {
-		case line == "In this cluster:":
+		case line == "In this cluster:", strings.HasPrefix(line, "Then here"):
 			at = f.at
 		case strings.HasPrefix(line, "In "):
 			at = w.other(f.at)

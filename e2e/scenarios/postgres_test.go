@@ -276,19 +276,7 @@ func (w *postgresWorld) databaseContainers(t *testing.T) (here, there map[string
 // waits. It is the same when the provider is back.
 func postgresCutOff(t *testing.T, w *postgresWorld) {
 	_, there := w.databaseContainers(t)
-	for _, s := range []*site.Site{w.rome, w.milan} {
-		var theirs []string
-		for _, n := range w.full.Nodes(w.other(s).Cluster) {
-			theirs = append(theirs, n.Machine.Address)
-		}
-		for _, n := range w.full.Nodes(s.Cluster) {
-			require.NoError(t, n.Machine.Drop(t.Context(), "cut", lab.Drops{Arriving: []string{"ip saddr { " + strings.Join(theirs, ", ") + " }"}}))
-			t.Cleanup(func() { require.NoError(t, n.Machine.Pass(context.WithoutCancel(t.Context()), "cut")) })
-		}
-	}
-	within(t, longest, "the virtual node is not Ready", func(ctx context.Context) error {
-		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
-	})
+	back := w.cutOff(t)
 	for db, node := range w.places {
 		if runsIn(node) == "rome" {
 			within(t, longest, db+" goes on", w.acknowledges(t, db))
@@ -304,11 +292,7 @@ func postgresCutOff(t *testing.T, w *postgresWorld) {
 			return err
 		})
 	}
-	for _, s := range []*site.Site{w.rome, w.milan} {
-		for _, n := range w.full.Nodes(s.Cluster) {
-			require.NoError(t, n.Machine.Pass(t.Context(), "cut"))
-		}
-	}
+	back()
 	w.hasRows(t)
 	_, thereNow := w.databaseContainers(t)
 	require.Equal(t, there, thereNow, "the provider's database ran all the time")
