@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// selectedNode is the annotation by which the scheduler gives a claim the node of its first pod.
+const selectedNode = "volume.kubernetes.io/selected-node"
+
 // chosenClaim makes a claim, for whose pod the scheduler has chosen the virtual node.
 func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
@@ -22,7 +25,7 @@ func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeC
 	_, err := claims.Create(t.Context(), &claim, metav1.CreateOptions{})
 	require.NoError(t, err)
 	chosen, err := claims.Patch(t.Context(), name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"milan"}}}`), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"milan"}}}`, selectedNode), metav1.PatchOptions{})
 	require.NoError(t, err)
 	return chosen
 }

@@ -146,8 +146,13 @@ func testUnoffloadKeeps(t *testing.T, w *world) {
 	within(t, 30*time.Second, "the NamespaceOffloading is gone", func(ctx context.Context) error {
 		return absent(offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{}))
 	})
+	require.Equal(t, "cluster milan, namespace disks-rome", w.listedAs(t, w.rome, "disks", "data-db-0", "bound").Where)
+	kept := w.listedAs(t, w.milan, "disks", "data-db-0", "kept")
+	require.Equal(t, "rome", kept.Owner)
+	require.Equal(t, "this cluster, namespace disks-rome", kept.Where)
 
-	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	w.pastes(t, w.milan, kept.Get, "")
+	w.listedAs(t, w.milan, "disks", "data-db-0", "bound")
 	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	within(t, 60*time.Second, "the pods are back with their data", w.storageReady("disks", "db-0"))
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
@@ -177,6 +182,8 @@ func testNamespaceKeeps(t *testing.T, w *world) {
 		return err
 	})
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
+	require.Equal(t, "cluster milan, namespace disks-rome", w.listedAs(t, w.rome, "disks", "data-db-0", "kept").Where)
+	require.Equal(t, "rome", w.listedAs(t, w.milan, "disks", "data-db-0", "kept").Owner)
 }
 
 // testAdoption: what another namespace of the name asks for does not get the data that was
@@ -195,9 +202,7 @@ func testAdoption(t *testing.T, w *world) {
 	})
 	w.eventAbout(t, local, "RemoteVolumeTaken", "keeps the data of an earlier PersistentVolumeClaim of this name")
 	require.Error(t, w.claimBound("data-db-0")(t.Context()), "it waits")
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
-	_, err = claims.Patch(t.Context(), "data-db-0", types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	w.pastes(t, w.rome, w.keptOf(t, w.rome, "data-db-0").Get, "")
 	within(t, 60*time.Second, "its pod runs with the data", w.storageReady("disks", "db-0"))
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
@@ -205,12 +210,15 @@ func testAdoption(t *testing.T, w *world) {
 	w.twinKept(t, "disks-rome", "data-db-0", uid)
 }
 
-// testTwinDataDeleted: kept data goes when its deletion is asked for by name.
+// testTwinDataDeleted: kept data goes by the commands of storage list: a claim by those of its
+// home, and the rest by those of the provider.
 func testTwinDataDeleted(t *testing.T, w *world) {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"disks-rome"}}}`, offloadingv1beta1.DeleteVolumesAnnotation)
-	_, err := w.milan.Client().CoreV1().Namespaces().Patch(t.Context(), "disks-rome", types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	w.pastes(t, w.rome, w.keptOf(t, w.rome, "data-db-1").Delete, "")
+	w.unlisted(t, w.rome, "disks", "data-db-1")
+	w.unlisted(t, w.milan, "disks", "data-db-1")
+	w.pastes(t, w.milan, w.keptOf(t, w.milan, "data-db-0").Delete, "annotate namespace")
 	within(t, 30*time.Second, "the twin goes", func(ctx context.Context) error {
 		return absent(w.milan.Client().CoreV1().Namespaces().Get(ctx, "disks-rome", metav1.GetOptions{}))
 	})
+	w.unlisted(t, w.milan, "disks", "data-db-0")
 }

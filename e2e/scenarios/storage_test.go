@@ -60,7 +60,7 @@ func provisionDisks(ctx context.Context, w *world) {
 	}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
-		if ptr.Deref(claim.Spec.StorageClassName, "") != "disk" || claim.Spec.VolumeName != "" || claim.Annotations["volume.kubernetes.io/selected-node"] == "" {
+		if ptr.Deref(claim.Spec.StorageClassName, "") != "disk" || claim.Spec.VolumeName != "" || claim.Annotations[selectedNode] == "" {
 			continue
 		}
 		_, _ = c.PersistentVolumes().Create(ctx, &corev1.PersistentVolume{ // one that exists already is as good
@@ -159,6 +159,7 @@ func testStorage(t *testing.T, w *world) {
 	t.Run("DataOfAnother", func(t *testing.T) { testDataOfAnother(t, w) })
 	t.Run("MadeUpClass", func(t *testing.T) { testMadeUpClass(t, w) })
 	t.Run("DeletedByName", func(t *testing.T) { testDeletedByName(t, w) })
+	t.Run("Retain", func(t *testing.T) { testRetain(t, w) })
 	t.Run("Unoffloaded", func(t *testing.T) { testUnoffloadKeeps(t, w) })
 	t.Run("NamespaceDeleted", func(t *testing.T) { testNamespaceKeeps(t, w) })
 	t.Run("Adopted", func(t *testing.T) { testAdoption(t, w) })
@@ -256,7 +257,7 @@ func testOwnClass(t *testing.T, w *world) {
 			if err != nil {
 				return err
 			}
-			if node = claim.Annotations["volume.kubernetes.io/selected-node"]; node == "" {
+			if node = claim.Annotations[selectedNode]; node == "" {
 				return fmt.Errorf("not yet")
 			}
 			return nil

@@ -258,7 +258,7 @@ func (l *storing) ofPeer(claim *corev1.PersistentVolumeClaim, ns *corev1.Namespa
 	case kept && claim.Spec.VolumeName != "":
 		v.Phase, v.Why = VolumeKept, why
 		if len(validation.IsDNS1123Label(v.Namespace)) == 0 { // the peer has chosen it
-			v.Get = fmt.Sprintf("Cluster %s has it again once it offloads its namespace %s again. In cluster %s:\n%s offload namespace %s", v.Owner, v.Namespace, v.Owner, l.Program, v.Namespace)
+			v.Get = fmt.Sprintf("Cluster %s has it again once it offloads its namespace %s again.\nIn cluster %s:\n%s offload namespace %s", v.Owner, v.Namespace, v.Owner, l.Program, v.Namespace)
 		}
 		v.Delete = fmt.Sprintf("kubectl -n %s delete pvc %s\nOr all data of the namespace:\nkubectl annotate namespace %s %s=%s",
 			ns.Name, claim.Name, ns.Name, offloadingv1beta1.DeleteVolumesAnnotation, ns.Name)
@@ -309,7 +309,7 @@ func (l *storing) keptThere(v *StoredVolume, volume *corev1.PersistentVolume, pe
 		v.Get = fmt.Sprintf("PersistentVolumeClaim %s has PersistentVolume %s now: only a claim of this name without a volume can get this data.", key, next.Spec.VolumeName)
 		if has := l.volumes[next.Spec.VolumeName]; has == nil || has.Labels[corev1beta1.RemoteClusterIDLabel] == peer {
 			v.Get += "\nIf it was given this data, nothing else is kept."
-			v.Delete = list + "\nThis PersistentVolume contains no data:\n" + leftover
+			v.Delete = list + "\nThen here, where this PersistentVolume contains no data:\n" + leftover
 			return
 		}
 	} else {

@@ -120,7 +120,7 @@ func TestListStorage(t *testing.T) {
 		"a later claim has the data, or its own there": {Stored{Claims: claims{claimOf("shop", "data", "u2")}, Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "milan")}, Maps: twinCalled("shop-rome")},
 			[]StoredVolume{{Where: "cluster milan, namespace shop-rome", Phase: "bound"},
 				{Where: "cluster milan, namespace shop-rome", Phase: "kept", Why: "namespace shop was deleted", Get: taken + "\nIf it was given this data, nothing else is kept.",
-					Delete: listThere + "\nThis PersistentVolume contains no data:\nkubectl delete pv pvc-u1"}}},
+					Delete: listThere + "\nThen here, where this PersistentVolume contains no data:\nkubectl delete pv pvc-u1"}}},
 		"a later claim has its data here": {Stored{Claims: claims{claimOf("shop", "data", "u2")}, Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "")}},
 			[]StoredVolume{{Where: "this cluster, node n1", Phase: "bound"},
 				{Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted", Get: taken, Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
@@ -146,7 +146,7 @@ func TestListStorage(t *testing.T) {
 			[]StoredVolume{{Owner: "rome", Where: "this cluster, namespace shop-rome", Phase: "bound"}}},
 		"kept for a peer": {Stored{Claims: claims{claimOf("shop-rome", "data", "u1", reflected)}, Namespaces: twin("no longer asked for")},
 			[]StoredVolume{{Owner: "rome", Where: "this cluster, namespace shop-rome", Phase: "kept", Why: "no longer asked for",
-				Get:    "Cluster rome has it again once it offloads its namespace shop again. In cluster rome:\nliqod offload namespace shop",
+				Get:    "Cluster rome has it again once it offloads its namespace shop again.\nIn cluster rome:\nliqod offload namespace shop",
 				Delete: "kubectl -n shop-rome delete pvc data\nOr all data of the namespace:\nkubectl annotate namespace shop-rome liqo.io/delete-volumes=shop-rome"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
