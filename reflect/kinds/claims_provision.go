@@ -326,7 +326,7 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 	const key = corev1beta1.RemoteClusterIDLabel
 	ours := have.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner && have.Spec.ClaimRef != nil && have.Spec.ClaimRef.UID == v.local.UID
 	switch label := have.Labels[key]; {
-	case ours && label == c.cfg.Destination, moved(v.local):
+	case ours && label == c.cfg.Destination, awaitsCopy(v.local):
 		return loop.After(staleRetry)
 	case ours && label == "":
 		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(

@@ -125,7 +125,7 @@ func (c *Claims) tidy(ctx context.Context, v claimView) error {
 
 // copiesHere reports whether the data of a bound claim is being copied to this virtual node.
 func (c *Claims) copiesHere(claim *corev1.PersistentVolumeClaim) bool {
-	return isVirtual(claim) && claim.Annotations[offloadingv1beta1.MoveToAnnotation] == c.cfg.Node && !moved(claim) &&
+	return isVirtual(claim) && claim.Annotations[offloadingv1beta1.MoveToAnnotation] == c.cfg.Node && !awaitsCopy(claim) &&
 		claim.Spec.VolumeName == forge.VolumeName(claim)
 }
 

@@ -205,7 +205,7 @@ func (c *RealClaims) occupied(ctx context.Context, local *corev1.PersistentVolum
 	if err != nil {
 		return err
 	}
-	if have == nil || moved(local) || have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(local.UID) && claimOf(have) != nil {
+	if have == nil || awaitsCopy(local) || have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(local.UID) && claimOf(have) != nil {
 		return loop.After(staleRetry)
 	}
 	c.tell(local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
@@ -425,11 +425,11 @@ func (c *RealClaims) isOwnNode(name string) bool {
 // gives its volume to the claim. Then it never creates another, empty one.
 func (c *RealClaims) moveHere(ctx context.Context, v realView, node string) error {
 	switch {
-	case v.real == nil && !moved(v.local):
+	case v.real == nil && !awaitsCopy(v.local):
 		return c.begin(ctx, v.local, node)
 	case v.real == nil, !c.isReal(v.real), v.real.DeletionTimestamp != nil:
 		return nil // liqod storage move reports it
-	case v.real.Status.Phase == corev1.ClaimBound && moved(v.local):
+	case v.real.Status.Phase == corev1.ClaimBound && awaitsCopy(v.local):
 		return c.giveVolume(ctx, v)
 	case v.real.Status.Phase != corev1.ClaimBound && v.real.Annotations[forge.SelectedNode] != node:
 		return c.patchReal(ctx, v, map[string]any{forge.SelectedNode: node, offloadingv1beta1.AskedNodeAnnotation: node}, nil)
@@ -440,10 +440,10 @@ func (c *RealClaims) moveHere(ctx context.Context, v realView, node string) erro
 // discard deletes the real claim, once the user's claim is bound to a volume of a provider, and then
 // the annotation.
 func (c *RealClaims) discard(ctx context.Context, v realView) error {
-	isHere := func(volume *corev1.PersistentVolume) bool {
+	inThisCluster := func(volume *corev1.PersistentVolume) bool {
 		return volume.Labels[corev1beta1.RemoteClusterIDLabel] == ""
 	}
-	if elsewhere, err := c.elsewhere(ctx, v.local, isHere); err != nil || !elsewhere {
+	if elsewhere, err := c.elsewhere(ctx, v.local, inThisCluster); err != nil || !elsewhere {
 		return orRetry(err)
 	}
 	real, err := c.claims.Live(ctx, c.realKey(v.local.UID))

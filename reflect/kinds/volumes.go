@@ -229,9 +229,9 @@ func isVirtual(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// moved reports whether the data of a claim has been copied to the node that it moves to, and the
+// awaitsCopy reports whether the data of a claim has been copied to the node that it moves to, and the
 // claim waits for the volume there.
-func moved(claim *corev1.PersistentVolumeClaim) bool {
+func awaitsCopy(claim *corev1.PersistentVolumeClaim) bool {
 	to := claim.Annotations[offloadingv1beta1.MoveToAnnotation]
 	return to != "" && to == claim.Annotations[forge.SelectedNode]
 }
