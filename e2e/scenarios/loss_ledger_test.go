@@ -47,8 +47,9 @@ func (w lossWorld) look(ctx context.Context, s *site.Site) (map[string]string, e
 		return nil, err
 	}
 	for _, n := range nodes.Items {
+		virtual := n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
 		for _, c := range n.Status.Conditions {
-			if offloadedTo(&n) && (c.Type == corev1.NodeReady || c.Type == corev1.NodeNetworkUnavailable || c.Type == offloadingv1beta1.ReasonControllerSilent) {
+			if virtual && (c.Type == corev1.NodeReady || c.Type == corev1.NodeNetworkUnavailable || c.Type == offloadingv1beta1.ReasonControllerSilent) {
 				out[s.Name+": node "+n.Name+" "+string(c.Type)] = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 			}
 		}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -128,9 +127,4 @@ func (w lossWorld) complete(ctx context.Context, s *site.Site, role string) erro
 		return fmt.Errorf("role %s of %s has %d of %d pods ready", role, s.Name, have, want)
 	}
 	return nil
-}
-
-// offloadedTo reports whether a Node stands for another cluster.
-func offloadedTo(n *corev1.Node) bool {
-	return n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
 }
