@@ -348,7 +348,7 @@ func headings(t *testing.T, path string) (out []string) {
 	return out
 }
 
-// TestCompatibilityIsTested: each row of docs/compatibility.md names tests that exist.
+// TestCompatibilityIsTested: each row of docs/compatibility.md, and of the table of README.md, names tests that exist.
 func TestCompatibilityIsTested(t *testing.T) {
 	t.Parallel()
 	functions := map[string]bool{}
@@ -357,8 +357,8 @@ func TestCompatibilityIsTested(t *testing.T) {
 			maps.Copy(functions, declared(f.ast))
 		}
 	}
-	for _, r := range readPage(t, "docs/compatibility.md").rows {
-		if strings.HasPrefix(r.cells[0], "what ") {
+	for _, r := range slices.Concat(readPage(t, "README.md").rows, readPage(t, "docs/compatibility.md").rows) {
+		if r.cells[0] == "works" || strings.HasPrefix(r.cells[0], "what ") {
 			continue
 		}
 		require.NotEmptyf(t, r.comments, "row %q names no test", r.cells[0])
