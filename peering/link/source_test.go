@@ -167,6 +167,40 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 	}
 }
 
+// TestReadyOfAClosedPeer: a peer that people do not let in, and that goes on asking, is Ready if all else
+// is. Offers that it has not returned yet count, and so does a refusal by a policy.
+func TestReadyOfAClosedPeer(t *testing.T) {
+	t.Parallel()
+	up := facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}
+	consumer := facts{user: "u", tenant: true}
+	for name, tc := range map[string]struct {
+		facts  facts
+		enable corev1beta1.PeeringEnabled
+		told   map[string]*metav1.Condition
+		want   string
+	}{
+		"closed, a provider too":      {up, corev1beta1.PeeringNo, map[string]*metav1.Condition{outgoing: says("True", "b"), incoming: says("False", "NotAllowed")}, "True AllChecksPassed"},
+		"closed, and the other fails": {up, corev1beta1.PeeringNo, map[string]*metav1.Condition{outgoing: says("False", "Away"), incoming: says("False", "NotAllowed")}, "False Away"},
+		"closed, a consumer that is seen": {consumer, corev1beta1.PeeringNo,
+			map[string]*metav1.Condition{server: says("True", "HeartbeatSeen"), incoming: says("False", "NotAllowed")}, "True AllChecksPassed"},
+		"closed, nothing else": {consumer, corev1beta1.PeeringNo, map[string]*metav1.Condition{incoming: says("False", "NotAllowed")}, "Unknown NothingChecked"},
+		"closed, offers left":  {up, corev1beta1.PeeringNo, map[string]*metav1.Condition{outgoing: says("True", "b"), incoming: says("False", "Withdrawn")}, "False Withdrawn"},
+		"by a policy":          {up, corev1beta1.PeeringAuto, map[string]*metav1.Condition{outgoing: says("True", "b"), incoming: says("False", "NotAllowed")}, "False NotAllowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := tc.facts
+			f.clusterID, f.ownID, f.now, f.told = "milan", "rome", time.Unix(1000, 0), tc.told
+			fc := milan("")
+			fc.Spec.IncomingPeeringEnabled = tc.enable
+			got := f.status(fc).Conditions
+			c := meta.FindStatusCondition(got, ready)
+			require.Equal(t, tc.want, string(c.Status)+" "+c.Reason, c.Message)
+			require.Equal(t, tc.told[incoming].Reason, meta.FindStatusCondition(got, incoming).Reason, "the condition itself stays")
+		})
+	}
+}
+
 // TestServerWithoutCredentials: what the source reports of a peer's API server counts while
 // this cluster has no credentials to probe it with.
 func TestServerWithoutCredentials(t *testing.T) {

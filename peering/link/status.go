@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -35,6 +36,7 @@ type facts struct {
 	virtualNode      bool
 	found            bool // discovery created the ForeignCluster
 	awaited          bool // the peer may use this cluster, which does not use the peer
+	closed           bool // people do not let the peer use this cluster
 	tenant           bool // the tenant namespace exists
 	now              time.Time
 	dwell            map[string]*health.Dwell // by type of condition
@@ -58,6 +60,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	f.told = f.inUse()
 	f.found = fc.Labels[corev1beta1.DiscoveredLabel] != ""
 	f.awaited = fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes && fc.Spec.OutgoingPeeringEnabled != corev1beta1.PeeringYes
+	f.closed = fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo
 	f.unread = f.unread && !f.credentials
 	if f.unread {
 		f.credentials = out.TenantNamespace.Remote != "" // keep the previous value
@@ -227,7 +230,7 @@ func stable(err error) string {
 }
 
 // ready sums up the checks. Its reason is that of the first failed check, or else of the
-// first unknown one.
+// first unknown one. A request that is refused by the will of people is no failure.
 func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	out := metav1.Condition{Type: corev1beta1.ConditionReady}
 	if p := f.trouble(); p.reason != "" {
@@ -236,7 +239,7 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	}
 	var applies []metav1.Condition
 	for _, kind := range kinds {
-		if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		if c := meta.FindStatusCondition(conditions, kind); c != nil && !(f.closed && c.Reason == sharingv1alpha1.ReasonNotAllowed) {
 			applies = append(applies, *c)
 		}
 	}
@@ -283,6 +286,8 @@ func (f facts) trouble() problem {
 func (f facts) unchecked(lacking bool) (status metav1.ConditionStatus, reason, message string) {
 	namespace := corev1beta1.TenantNamespace(f.clusterID)
 	switch {
+	case f.closed && !lacking && f.role() == corev1beta1.RoleConsumer:
+		return metav1.ConditionUnknown, corev1beta1.ReasonNothingChecked, "this cluster does not let the cluster use it (spec.incomingPeeringEnabled is No), and nothing of it can be checked from this side"
 	case f.found && f.role() == corev1beta1.RoleUnknown:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "the cluster was found by discovery and is not used: to use it, put a token of it into the Secret of spec.tokenSecretRef, and set spec.outgoingPeeringEnabled: Yes"
 	case f.awaited && !lacking && f.role() == corev1beta1.RoleUnknown:
