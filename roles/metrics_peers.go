@@ -48,6 +48,7 @@ type peerMetrics struct {
 	up         *prometheus.Desc
 	unknown    *prometheus.Desc
 	nodeReady  *prometheus.Desc
+	nodeSilent *prometheus.Desc
 	peerPods   *prometheus.Desc
 	namespaces *prometheus.Desc
 	offered    *prometheus.Desc
@@ -58,6 +59,7 @@ func (m *peerMetrics) describe() {
 	m.up = describe("liqod_peer_up", "1 if a condition of a peer's ForeignCluster is True, else 0; check is the type of the condition.", "peer", "check")
 	m.unknown = describe("liqod_peer_unknown", "1 if the same condition is Unknown, else 0.", "peer", "check")
 	m.nodeReady = describe("liqod_virtual_node_ready", "1 if the Node of a virtual node is Ready, else 0.", "peer", "virtual_node")
+	m.nodeSilent = describe("liqod_virtual_node_controller_silent", "1 if the controller of a virtual node's provider has missed its heartbeats, else 0.", "peer", "virtual_node")
 	m.peerPods = describe("liqod_peer_pods", "Pods of a peer in this cluster, by phase.", "peer", "phase")
 	m.namespaces = describe("liqod_namespaces",
 		"Twin namespaces; direction is outgoing (in the peer) or incoming; phase is Accepted, CreationLoopBackOff, Terminating or Waiting (no answer yet).",
@@ -121,7 +123,7 @@ func (m *peerMetrics) run(ctx context.Context) error {
 
 // Describe implements prometheus.Collector.
 func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.peerPods, m.namespaces, m.offered} {
+	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.peerPods, m.namespaces, m.offered} {
 		out <- d
 	}
 }
@@ -207,10 +209,14 @@ func (m *peerMetrics) collectNodes(out gauges) {
 	nodes, _ := m.nodes.Lister().List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, node := range nodes[:min(len(nodes), mostValues)] {
-		ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-		out.send(m.nodeReady, truth(ready), node.Labels[corev1beta1.RemoteClusterIDLabel], node.Name)
+		holds := func(kind corev1.NodeConditionType) float64 {
+			return truth(slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+				return c.Type == kind && c.Status == corev1.ConditionTrue
+			}))
+		}
+		peer := node.Labels[corev1beta1.RemoteClusterIDLabel]
+		out.send(m.nodeReady, holds(corev1.NodeReady), peer, node.Name)
+		out.send(m.nodeSilent, holds(offloadingv1beta1.ReasonControllerSilent), peer, node.Name)
 	}
 }
 

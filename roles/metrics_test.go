@@ -171,7 +171,8 @@ func TestPeerMetrics(t *testing.T) {
 	}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}},
-		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: offloadingv1beta1.ReasonControllerSilent, Status: corev1.ConditionTrue}}},
 	}
 	core := informers.NewSharedInformerFactory(kubefake.NewClientset(node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
 		pod("a", "milan", corev1.PodRunning), pod("b", "milan", "Hostile"), pod("c", "unknown", corev1.PodFailed)), 0)
@@ -205,8 +206,8 @@ func TestPeerMetrics(t *testing.T) {
 	require.Equal(t, map[string]float64{
 		"liqod_peer_up APIServerStatus milan": 0, "liqod_peer_unknown APIServerStatus milan": 0,
 		"liqod_peer_up NetworkStatus milan": 0, "liqod_peer_unknown NetworkStatus milan": 1,
-		"liqod_virtual_node_ready milan milan": 1,
-		"liqod_peer_pods milan Running":        1, "liqod_peer_pods milan Pending": 1, "liqod_peer_pods (rest) Failed": 1,
+		"liqod_virtual_node_ready milan milan": 1, "liqod_virtual_node_controller_silent milan milan": 1,
+		"liqod_peer_pods milan Running": 1, "liqod_peer_pods milan Pending": 1, "liqod_peer_pods (rest) Failed": 1,
 		"liqod_namespaces outgoing milan Accepted": 1, "liqod_namespaces outgoing milan Waiting": 2, "liqod_namespaces incoming (rest) Terminating": 1,
 		"liqod_offers outgoing milan ManualActionRequired": 1, "liqod_offers outgoing milan Pending": 1, "liqod_offers incoming milan Accepted": 1,
 		"liqod_offers incoming milan ManualActionRequired": 1, "liqod_offers incoming milan Refused": 1,

@@ -188,8 +188,21 @@ func (w *alertWorld) vkubelet() *lab.Process { return *w.rome.VKubelet("milan") 
 // alarms are the faults of clusters that are peered.
 func (w *alertWorld) alarms() []alarm {
 	return []alarm{
-		w.podsRefused(), w.namespaceTaken(), w.nodeFull(), w.quotaFull(), w.idContested(), w.misbehaves(), w.identityUnknown(), w.webhookSlow(),
+		w.providerSilent(), w.podsRefused(), w.namespaceTaken(), w.nodeFull(), w.quotaFull(), w.idContested(), w.misbehaves(), w.identityUnknown(), w.webhookSlow(),
 		w.identityRevoked(), // the identity that follows has a short life
+	}
+}
+
+func (w *alertWorld) providerSilent() alarm {
+	return alarm{
+		name: "provider-silent", alert: "LiqodProviderControllerSilent", at: w.rome, process: w.controllerOf(w.rome),
+		line: `liqod_virtual_node_controller_silent{peer="milan",virtual_node="milan"} 1`,
+		make: func(*testing.T) {
+			w.milan.Controller.Kill()
+			<-w.milan.Controller.Exited()
+		},
+		follow: []followed{{command: "kubectl describe node NODE", fill: map[string]string{"NODE": "milan"}, says: offloadingv1beta1.ReasonControllerSilent}},
+		then:   func(t *testing.T) { require.NoError(t, w.sites.Restart(&w.milan.Controller)) },
 	}
 }
 
