@@ -241,6 +241,18 @@ func TestTheProgramIsLean(t *testing.T) {
 	}
 }
 
+// The libraries that change the network of a host do not build for macOS, for which a release has the
+// commands.
+func TestTheCommandsBuildElsewhere(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
+	cmd.Env = append(cmd.Environ(), "GOOS=darwin", "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	for of := range strings.FieldsSeq(string(out)) {
+		require.NotRegexp(t, "^(github.com/(google/nftables|vishvananda|mdlayher/netlink)|golang.zx2c4.com/wireguard/(tun|conn|device))", of, "a file of Linux has no //go:build linux")
+	}
+}
+
 func TestEveryPackageHasOneComment(t *testing.T) {
 	comments := map[string][]string{}
 	for _, f := range files(t) {

@@ -26,8 +26,7 @@ var versionForm = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(
 
 type releaseOptions struct {
 	dir, out, version, repository string
-	// architectures, as Go names them. The program builds for Linux only: it has the roles that
-	// change networks.
+	// architectures of Linux, as Go names them, and of macOS, which has the commands only.
 	architectures []string
 }
 
@@ -177,6 +176,10 @@ func writeRelease(ctx context.Context, o releaseOptions, source, out string) err
 	for _, arch := range o.architectures {
 		binary := filepath.Join(out, fmt.Sprintf("liqod_%s_linux_%s", o.version, arch))
 		if err := image.Build(ctx, image.BuildOptions{Dir: source, Out: binary, OS: "linux", Arch: arch}); err != nil {
+			return err
+		}
+		commands := filepath.Join(out, fmt.Sprintf("liqod_%s_darwin_%s", o.version, arch))
+		if err := image.Build(ctx, image.BuildOptions{Dir: source, Out: commands, OS: "darwin", Arch: arch}); err != nil {
 			return err
 		}
 		images = append(images, liqodImage(imageOptions{binary: binary, name: name, version: o.version, arch: arch}))

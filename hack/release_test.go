@@ -30,9 +30,10 @@ func TestRelease(t *testing.T) {
 	}
 
 	platform := runtime.GOOS + "_" + runtime.GOARCH
-	require.Len(t, first, 5, "program, image, SBOM, chart, checksums")
+	require.Len(t, first, 6, "program, program for macOS, image, SBOM, chart, checksums")
+	require.Contains(t, first, "liqod_0.1.0_darwin_"+runtime.GOARCH)
 	require.Contains(t, first, "liqod-image_0.1.0_"+platform+".spdx.json")
-	require.Equal(t, 4, strings.Count(first[checksums], "\n"))
+	require.Equal(t, 5, strings.Count(first[checksums], "\n"))
 
 	program := filepath.Join(t.TempDir(), "liqod")
 	require.NoError(t, os.WriteFile(program, []byte(first["liqod_0.1.0_"+platform]), 0o600))

@@ -3,6 +3,7 @@ package roles
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -130,6 +131,9 @@ func (p program) load(c *cobra.Command, in *input) (*config.Effective, error) {
 func (p program) start(c *cobra.Command, in *input) error {
 	roles, err := find(p.roles, in.roles)
 	if err != nil {
+		return err
+	}
+	if err := runsOn(runtime.GOOS, roles); err != nil {
 		return err
 	}
 	cfg, err := p.load(c, in)

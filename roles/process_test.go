@@ -106,3 +106,11 @@ func TestTheDeadlineHoldsAfterAFailureToo(t *testing.T) {
 		time.Sleep(time.Hour) // the bubble's clock
 	})
 }
+
+// TestRolesRunOnLinux: a program for another system has the commands, and refuses its roles by name.
+func TestRolesRunOnLinux(t *testing.T) {
+	t.Parallel()
+	roles := []Role{{Name: "webhook"}, {Name: "route"}}
+	require.NoError(t, runsOn("linux", roles))
+	require.EqualError(t, runsOn("darwin", roles), "role webhook, route: roles run on Linux only; this program, for darwin, has the commands")
+}

@@ -5,6 +5,7 @@ package roles
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -107,6 +108,14 @@ func find(all []Role, names []string) ([]Role, error) {
 		found = append(found, all[i])
 	}
 	return found, nil
+}
+
+// runsOn returns an error for roles on another system than Linux: they need its networks and its clocks.
+func runsOn(system string, roles []Role) error {
+	if system == "linux" {
+		return nil
+	}
+	return fmt.Errorf("role %s: roles run on Linux only; this program, for %s, has the commands", strings.Join(roleNames(roles), ", "), system)
 }
 
 func roleNames(roles []Role) (names []string) {

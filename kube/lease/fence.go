@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 )
 
@@ -29,16 +28,6 @@ type Fence struct {
 	holding bool
 	renewed time.Time
 	booted  time.Duration // boot at the time of renewed
-}
-
-// sinceBoot returns the time since the boot, in which the machine was suspended included. It is 0
-// if the kernel does not know it.
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }
 
 // Allow returns nil while this process holds the lease and has renewed it within the

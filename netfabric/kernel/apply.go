@@ -1,3 +1,5 @@
+//go:build linux
+
 package kernel
 
 import (
@@ -12,7 +14,6 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/liqod/liqod/netfabric/plan"
@@ -21,21 +22,6 @@ import (
 // attempts bounds how often one Apply starts over after another program changed the host
 // between a read and a write.
 const attempts = 3
-
-// Config says which network a Kernel works on.
-type Config struct {
-	// Namespace is a file descriptor of a network namespace; 0 means the process's own. The
-	// threads of wireguard-go run in the process's own, so another namespace supports a
-	// tunnel device only with the kernel's WireGuard.
-	Namespace int
-	Key       Key         // private key of the tunnel device; zero for states without one, or until SetKey
-	Log       *zap.Logger // errors of wireguard-go, at debug level
-
-	// Wrote is called after each write with the kind of object: link, address, neighbour,
-	// forwarding entry, peer, table, element, rule, route, sysctl. Writes without a new plan
-	// mean that another program on the host reverts them. It may be nil.
-	Wrote func(kind string)
-}
 
 // Kernel is the network of one host. Its methods may be called concurrently, and run one
 // after the other, except Watch.

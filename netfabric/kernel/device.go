@@ -1,3 +1,5 @@
+//go:build linux
+
 package kernel
 
 import (
@@ -22,25 +24,6 @@ const silence = 3 * time.Minute
 // them in the same change. Kernels before 6.16 cannot remove a single prefix, and replacing
 // all prefixes of a peer loses its packets for a moment.
 const parked = "bGlxb2QgcGFya3MgYSBwcmVmaXggdG8gZHJvcCBpdC4="
-
-// Mode is the implementation of WireGuard in use.
-type Mode string
-
-// The modes. A device in the process ends with the process, a device of the kernel stays.
-const (
-	InKernel  Mode = "kernel"
-	InProcess Mode = "process"
-)
-
-// Peer is the status of a peer of the tunnel device.
-type Peer struct {
-	Key       string         // public, as in plan.Tunnel
-	Endpoint  netip.AddrPort // not valid: none is planned, and no packet has arrived
-	Handshake time.Time      // time of the latest; zero: none yet
-	Received  uint64         // bytes
-	Sent      uint64         // bytes
-	keepalive time.Duration
-}
 
 // status is the configuration of a tunnel device as it is, with its peers.
 type status struct {
