@@ -276,7 +276,7 @@ func (b *backlog) next(now time.Time) (j job, wait time.Duration, ok bool) {
 			}
 			continue
 		}
-		if first == nil || e.before(first) {
+		if first == nil || e.precedes(first) {
 			first = e
 		}
 	}
@@ -289,7 +289,7 @@ func (b *backlog) next(now time.Time) (j job, wait time.Duration, ok bool) {
 	return j, 0, true
 }
 
-func (e *entry) before(other *entry) bool {
+func (e *entry) precedes(other *entry) bool {
 	warning, otherWarning := e.latest.Type == corev1.EventTypeWarning, other.latest.Type == corev1.EventTypeWarning
 	if warning != otherWarning {
 		return warning

@@ -477,7 +477,7 @@ func (r *reading) refusals(ctx context.Context) {
 
 // budgets reads the disruption budgets, if a virtual node is being drained.
 func (r *reading) budgets(ctx context.Context) {
-	if !r.snap.Removing() {
+	if !r.snap.Drains() {
 		return
 	}
 	list, err := r.to.kube.PolicyV1().PodDisruptionBudgets("").List(ctx, metav1.ListOptions{})

@@ -11,8 +11,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Removing reports whether a virtual node is being removed: disruption budgets may then matter.
-func (s *Snapshot) Removing() bool {
+// Drains reports whether a virtual node is being removed: disruption budgets may then matter.
+func (s *Snapshot) Drains() bool {
 	for i := range s.VirtualNodes {
 		if s.VirtualNodes[i].DeletionTimestamp != nil {
 			return true

@@ -255,9 +255,9 @@ func TestWordsOfPeersAreNoCommands(t *testing.T) {
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	s := healthy(t)
-	require.False(t, s.Removing())
+	require.False(t, s.Drains())
 	s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
-	require.True(t, s.Removing())
+	require.True(t, s.Drains())
 	require.Len(t, Summarize(s).Warnings, 1)
 	require.Contains(t, Summarize(s).Text(false), "1/1 (1 being removed)")
 	require.Contains(t, Summarize(s).Text(true), "Being removed")
