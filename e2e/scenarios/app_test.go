@@ -44,7 +44,7 @@ func TestApplication(t *testing.T) {
 	// peer's endpoints would be gone for that time. With -all the default is kept. Empty sections
 	// undo the settings of tests.
 	settings := map[string]any{
-		"controller": map[string]any{"twinNames": []string{storeNamespace}}, "lease": map[string]any{}, "vkubelet": map[string]any{},
+		"controller": map[string]any{"twinNames": []string{storeNamespace}}, "lease": map[string]any{}, "vkubelet": map[string]any{"ownZone": true},
 	}
 	if !*all {
 		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}
@@ -67,7 +67,7 @@ func TestApplication(t *testing.T) {
 		run  func(*testing.T, storeWorld)
 	}{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"Ingress", storeIngress}, {"events", storeEvents},
-		{"Job", storeJob}, {"requests", storeRequests}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
+		{"Job", storeJob}, {"requests", storeRequests}, {"near first", storeNear}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
 		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"deleted", storeDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })

@@ -705,8 +705,9 @@ func chartValues(t *testing.T, c chart) {
 			config: map[string]string{"networking.enabled": "false"},
 		},
 		"config": {
-			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
-			config: map[string]string{"log.level": "debug", "controller.workers": "3", "controller.drainTimeout": "5m"},
+			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}, "reflection": values{"sharedZones": []string{"milan"}}, "vkubelet": values{"ownZone": true}}},
+			config: map[string]string{"log.level": "debug", "controller.workers": "3", "controller.drainTimeout": "5m",
+				"reflection.sharedZones": "[milan]", "reflection.pod.workers": "20", "vkubelet.ownZone": "true", "vkubelet.nodeTaint": "true"},
 		},
 		"node failure controller": {
 			values: values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}},

@@ -205,7 +205,9 @@ type VKubelet struct {
 	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
 	// NodeTaint is whether a virtual node has its taint where its VirtualNode does not say so.
 	NodeTaint bool `mapstructure:"nodeTaint"`
-	InFlight  int  `mapstructure:"inFlight"`
+	// OwnZone is whether a virtual node is a zone of its own where its VirtualNode names none.
+	OwnZone  bool `mapstructure:"ownZone"`
+	InFlight int  `mapstructure:"inFlight"`
 	// EnableAPIServerSupport, HomeAPIServer and TokenBinding are about the tokens that
 	// offloaded pods carry.
 	EnableAPIServerSupport bool   `mapstructure:"enableAPIServerSupport"`

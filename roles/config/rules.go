@@ -133,6 +133,7 @@ var rules = map[string]kind{
 	"vkubelet.certificateDirectory": directory().orEmpty(),
 	"vkubelet.nodeLeaseDuration":    duration(time.Second, time.Hour),
 	"vkubelet.nodeTaint":            boolean(),
+	"vkubelet.ownZone":              boolean(),
 	"vkubelet.inFlight":             integer(1, 10000),
 
 	"vkubelet.enableAPIServerSupport": boolean(),

@@ -50,6 +50,8 @@ type KeeperConfig struct {
 	Port      int32
 	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
 	Untainted bool
+	// OwnZone makes the node a zone of its own, unless the VirtualNode names one.
+	OwnZone bool
 	// Closed adds the taint of virtual nodes that take no further pods.
 	Closed bool
 	// NoVolumes says that the vkubelet makes no volumes.
@@ -205,7 +207,7 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (NodeFacts, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return NodeFacts{
-		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Closed: k.cfg.Closed, NoVolumes: k.cfg.NoVolumes,
+		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, OwnZone: k.cfg.OwnZone, Closed: k.cfg.Closed, NoVolumes: k.cfg.NoVolumes,
 		Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
 	}, nil
 }

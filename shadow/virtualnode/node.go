@@ -47,6 +47,8 @@ type NodeFacts struct {
 	Port int32
 	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
 	Untainted bool
+	// OwnZone makes the node a zone of its own, unless the VirtualNode names one.
+	OwnZone bool
 	// Closed adds the taint of virtual nodes that take no further pods.
 	Closed bool
 	// NoVolumes says that no volume is made on the node, whatever the VirtualNode offers.
@@ -107,6 +109,9 @@ func wantLabels(vn *offloadingv1beta1.VirtualNode, f NodeFacts) map[string]strin
 		corev1.LabelOSStable:   os,
 		corev1.LabelArchStable: arch,
 		"node.kubernetes.io/exclude-from-external-load-balancers": "true",
+	}
+	if f.OwnZone {
+		labels[corev1.LabelTopologyZone] = vn.Spec.ClusterID + ".liqo.io" // a name that no zone of this cluster has
 	}
 	maps.Copy(labels, vn.Spec.Labels)
 	labels[offloadingv1beta1.TypeLabel] = offloadingv1beta1.TypeVirtualNode

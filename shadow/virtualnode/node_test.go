@@ -322,3 +322,15 @@ func TestUnknownNetworkFailsSafe(t *testing.T) {
 	back := WantNode(stays, plainVirtualNode(), at(2*time.Minute, metav1.ConditionTrue, "Up"))
 	require.Equal(t, corev1.ConditionFalse, network(back).Status)
 }
+
+func TestOwnZone(t *testing.T) {
+	own := facts(func(f *NodeFacts) { f.OwnZone = true })
+	named := plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.Labels = map[string]string{corev1.LabelTopologyZone: "a"}
+	})
+	require.NotContains(t, WantNode(nil, plainVirtualNode(), facts()).Labels, corev1.LabelTopologyZone)
+	n := WantNode(nil, plainVirtualNode(), own)
+	require.Equal(t, "milan.liqo.io", n.Labels[corev1.LabelTopologyZone])
+	require.Equal(t, "a", WantNode(n, named, own).Labels[corev1.LabelTopologyZone], "the VirtualNode names a zone")
+	require.NotContains(t, WantNode(n, plainVirtualNode(), facts()).Labels, corev1.LabelTopologyZone)
+}

@@ -1,0 +1,67 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// storeNear: a Service that prefers near endpoints has one in rome, in zone a, and one in milan,
+// in zone b. All requests of clients in zone a of rome and in zone a of milan are answered in
+// their own cluster: zone a of rome is none of milan's, as zones are not shared.
+func storeNear(t *testing.T, w storeWorld) {
+	zone := func(s *site.Site, node, zone string) {
+		_, err := s.Kubectl(t.Context(), lab.KubectlOptions{}, "label", "node", node, corev1.LabelTopologyZone+"="+zone)
+		require.NoError(t, err)
+	}
+	inMilan := w.milan.Client().CoreV1().Pods(storeNamespace)
+	web, err := inMilan.Get(t.Context(), w.pod(t, "web", "milan").Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	nodes, err := w.milan.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "!" + offloadingv1beta1.TypeLabel})
+	require.NoError(t, err)
+	i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name != web.Spec.NodeName })
+	zone(w.milan, web.Spec.NodeName, "b")
+	zone(w.milan, nodes.Items[i].Name, "a")
+	zone(w.rome, w.pod(t, "web", "rome").Spec.NodeName, "a")
+
+	client := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: testSpec(0, "serve")}
+	client.Spec.NodeName = nodes.Items[i].Name
+	_, err = inMilan.Create(t.Context(), client, metav1.CreateOptions{})
+	require.NoError(t, err)
+	services := w.rome.Client().CoreV1().Services(storeNamespace)
+	near, err := services.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	_, err = services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: corev1.ServiceSpec{
+		Selector: near.Spec.Selector, Ports: near.Spec.Ports, TrafficDistribution: new(corev1.ServiceTrafficDistributionPreferSameZone),
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for s, from := range map[*site.Site]string{w.rome: w.pod(t, "customers", "rome").Name, w.milan: client.Name} {
+		within(t, time.Minute, "requests of "+s.Name+" are answered there", func(ctx context.Context) error {
+			for range 20 {
+				said, err := s.Exec(ctx, storeNamespace, from, "get", "http://near/")
+				if err != nil {
+					return err
+				}
+				var who answer
+				if err := json.Unmarshal([]byte(said), &who); err != nil {
+					return fmt.Errorf("%s: %w", said, err)
+				}
+				if runsIn(who.Node) != s.Name {
+					return fmt.Errorf("an answer comes from %s", who.Node)
+				}
+			}
+			return nil
+		})
+	}
+}
