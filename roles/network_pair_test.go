@@ -84,7 +84,8 @@ func (s *side) wire(key string) {
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
 	s.publish, err = exchange.NewPublisher(exchange.PublishConfig{
 		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
-		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Log: zap.NewNop(),
+		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(),
+		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(), Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
 	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
