@@ -43,6 +43,7 @@ const usage = `usage: test COMMAND
   reach TARGET...       print what becomes of each, all at once: tcp://HOST:PORT/SIZE,
                         udp://HOST:PORT/SIZE, icmp://HOST/SIZE, and connect://HOST:PORT of
                         any server of TCP
+  stream TARGET FOR     send to udp://HOST:PORT each millisecond; print what came back, and the holes
   lookup NAME           print the addresses of NAME
   cat [FILE...]         print files, or standard input
   write FILE TEXT...    write a file
@@ -72,7 +73,7 @@ func main() {
 
 // tools are the names under which the program may be linked.
 func tools() []string {
-	return []string{"api", "burn", "cat", "download", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "tar", "volume", "write"}
+	return []string{"api", "burn", "cat", "download", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "stream", "tar", "volume", "write"}
 }
 
 func run(name string, args []string) int {
@@ -123,6 +124,12 @@ func tool(ctx context.Context, name string, args []string) int {
 		return code(download(ctx, arg(args, 0, ""), arg(args, 1, "")))
 	case "reach":
 		return code(reach(ctx, args, os.Stdout))
+	case "stream":
+		lasts, err := time.ParseDuration(arg(args, 1, "10s"))
+		if err != nil {
+			return code(err)
+		}
+		return code(stream(ctx, arg(args, 0, ""), lasts, os.Stdout))
 	case "lookup":
 		addrs, err := net.DefaultResolver.LookupHost(ctx, arg(args, 0, ""))
 		fmt.Println(strings.Join(addrs, "\n"))

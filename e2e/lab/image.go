@@ -37,7 +37,7 @@ func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")},
 		},
 	}
-	for _, tool := range []string{"api", "burn", "cat", "download", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "tar", "volume", "write"} {
+	for _, tool := range []string{"api", "burn", "cat", "download", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "stream", "tar", "volume", "write"} {
 		image.Files = append(image.Files, ociimage.File{Path: "/bin/" + tool, Link: "test"})
 	}
 	return writeImage(filepath.Join(l.Dir(), "test.tar"), image)
