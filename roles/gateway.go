@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/exchange"
@@ -42,25 +45,175 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
-	cfg.Host = network
-	gateway, err := host.NewGateway(cfg)
-	if err != nil {
+	g := &gatewayRole{env: env, fabric: f, cfg: cfg, network: kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})}
+	if err := g.prepare(); err != nil {
 		return Parts{}, err
 	}
-	if err := gateway.RegisterMetrics(env.Registry, network); err != nil {
-		return Parts{}, err
-	}
-	env.Ready.Add("gateway", gateway.Ready)
+	env.Ready.Add("gateway", g.hasNumber)
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},
 		{Name: "gateways", Run: f.judge(env)},
 		{Name: "api-server", Run: probe},
-		{Name: "gateway", Run: gateway.Run},
-		{Name: "refusals", Run: func(ctx context.Context) error {
-			return gateway.RecordRefusals(ctx, network, f.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-gateway", Host: cfg.Announce.Name})
-		}},
+		{Name: "gateway", Run: g.run},
 	}}, nil
+}
+
+// gatewayRole is role gateway. What depends on its number is added when it has one.
+type gatewayRole struct {
+	env     Env
+	fabric  *fabric
+	cfg     host.GatewayConfig
+	network *kernel.Kernel
+
+	announce host.AnnounceConfig
+	numbers  map[int]numbered
+
+	mu   sync.Mutex
+	host *host.GatewayHost // nil: it has no number yet
+}
+
+// numbered is what a gateway with a certain number has.
+type numbered struct {
+	endpoints []networkingv1beta1.Endpoint
+	services  coreinformers.ServiceInformer // nil: endpoints are all
+	key       func(context.Context) (kernel.Key, error)
+}
+
+// prepare makes what each possible number needs, so that mistakes are found at the start. A
+// gateway with a number of its own is complete then.
+func (g *gatewayRole) prepare() error {
+	cfg := g.env.Config.Gateway
+	if cfg.Replicas > 0 && cfg.Number != 1 {
+		return fmt.Errorf("gateway.number: %d is not accepted: a gateway of gateway.replicas takes a free number", cfg.Number)
+	}
+	name, err := gatewayName()
+	if err != nil {
+		return err
+	}
+	kube, namespace := g.fabric.home.kube, g.env.Config.Namespace
+	g.announce = host.AnnounceConfig{
+		Client: kube.CoordinationV1(), Namespace: namespace, Name: name, Number: cfg.Number,
+		Duration: g.env.Config.Lease.Duration, RetryPeriod: g.env.Config.Lease.RetryPeriod, Clock: g.env.Clock, Log: g.env.Log,
+	}
+	first, last := cfg.Number, cfg.Number
+	if cfg.Replicas > 0 {
+		first, last = 1, cfg.Replicas
+		g.announce.Gone = podGone(kube.CoreV1().Pods(namespace))
+	}
+	g.numbers = map[int]numbered{}
+	for number := first; number <= last; number++ {
+		var n numbered
+		if n.endpoints, err = endpointsOf(cfg, number); err != nil {
+			return fmt.Errorf("gateway.endpoints: %w", err)
+		}
+		if cfg.Service != "" && len(n.endpoints) == 0 {
+			n.services = g.fabric.service(namespace, nameOf(cfg, cfg.Service, number))
+		}
+		if n.key, err = gatewayKey(cfg, nameOf(cfg, cfg.KeySecret, number), kube.CoreV1().Secrets(namespace)); err != nil {
+			return err
+		}
+		g.numbers[number] = n
+	}
+	announcer, err := host.NewAnnouncer(g.announce)
+	if err != nil || cfg.Replicas > 0 {
+		return err
+	}
+	return g.complete(announcer, cfg.Number)
+}
+
+// nameOf returns the name of the object that a gateway with a number has, where there are
+// several numbers.
+func nameOf(cfg config.Gateway, name string, number int) string {
+	if cfg.Replicas == 0 || number == 1 || name == "" {
+		return name
+	}
+	return fmt.Sprintf("%s-%d", name, number)
+}
+
+// endpointsOf returns the endpoints of the gateway with a number. A text may begin with the
+// number and "="; others are for number 1, or for the only gateway.
+func endpointsOf(cfg config.Gateway, number int) ([]networkingv1beta1.Endpoint, error) {
+	var texts []string
+	for _, text := range cfg.Endpoints {
+		before, rest, found := strings.Cut(text, "=")
+		of := number
+		if cfg.Replicas > 0 {
+			of = 1
+		}
+		if found {
+			n, err := strconv.Atoi(before)
+			if err != nil || n < 1 || n > max(cfg.Replicas, 1) {
+				return nil, fmt.Errorf("endpoint %q: host:port is accepted, and behind one of the numbers 1 to %d and =", text, max(cfg.Replicas, 1))
+			}
+			of, text = n, rest
+		}
+		if of == number {
+			texts = append(texts, text)
+		}
+	}
+	return host.ParseEndpoints(texts)
+}
+
+// complete makes the gateway that has a number.
+func (g *gatewayRole) complete(announcer *host.Announcer, number int) error {
+	cfg, n := g.cfg, g.numbers[number]
+	cfg.Host, cfg.Announcer, cfg.Key, cfg.Endpoints, cfg.Services = g.network, announcer, n.key, n.endpoints, n.services
+	if g.env.Config.Gateway.Replicas > 0 {
+		cfg.Replaced = true
+		cfg.Activate = activate(g.fabric.home.kube.CoreV1().Pods(g.env.Config.Namespace), g.announce.Name, number)
+	}
+	made, err := host.NewGateway(cfg)
+	if err != nil {
+		return err
+	}
+	if err := made.RegisterMetrics(g.env.Registry, g.network); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.host = made
+	g.mu.Unlock()
+	return nil
+}
+
+// run works until ctx is done, at first until a number is free.
+func (g *gatewayRole) run(ctx context.Context) error {
+	if replicas := g.env.Config.Gateway.Replicas; replicas > 0 {
+		look := make(chan struct{}, 1)
+		g.fabric.sources.Gateways.Subscribe(func() {
+			select {
+			case look <- struct{}{}:
+			default:
+			}
+		})
+		announcer, err := host.Claim(ctx, g.announce, replicas, look)
+		if err != nil || announcer == nil {
+			return err
+		}
+		if err := g.complete(announcer, announcer.Number()); err != nil {
+			return err
+		}
+		for _, f := range g.fabric.factories {
+			f.Start(ctx.Done()) // the informers that it has just asked for
+		}
+	}
+	var refusals sync.WaitGroup
+	defer refusals.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	refusals.Go(func() {
+		_ = g.host.RecordRefusals(ctx, g.network, g.fabric.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-gateway", Host: g.announce.Name})
+	})
+	return g.host.Run(ctx)
+}
+
+// hasNumber returns nil when the gateway has a number and is ready.
+func (g *gatewayRole) hasNumber() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.host == nil {
+		return errors.New("other gateways hold all numbers of gateway.replicas")
+	}
+	return g.host.Ready()
 }
 
 // ownServer probes the API server of this cluster as those of peers are probed. server
@@ -77,8 +230,8 @@ func ownServer(env Env, kube kubernetes.Interface) (server func() health.Verdict
 	return func() health.Verdict { return prober.State().Verdict }, probe
 }
 
-// gatewayConfig returns the configuration of the gateway without its Host. server returns the
-// verdict on the API server of this cluster.
+// gatewayConfig returns the configuration of the gateway without its Host and what its number
+// decides. server returns the verdict on the API server of this cluster.
 func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.GatewayConfig, err error) {
 	cfg := env.Config.Gateway
 	ranges, err := newRanges(env.Config.Networking, f.core, nil, env.Log)
@@ -101,12 +254,6 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 			return out, fmt.Errorf("gateway.mtu is not set: %w", err)
 		}
 	}
-	if out.Endpoints, err = host.ParseEndpoints(cfg.Endpoints); err != nil {
-		return out, fmt.Errorf("gateway.endpoints: %w", err)
-	}
-	if cfg.Service != "" && len(out.Endpoints) == 0 {
-		out.Services = f.service(env.Config.Namespace, cfg.Service)
-	}
 	behind := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimPod))
 	out.Behind = host.NewBehind(f.liqo.Offloading().V1beta1().NamespaceOffloadings(), behind.Core().V1().Pods())
 	if cfg.PodAddresses {
@@ -114,21 +261,7 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 		f.factories = append(f.factories, pods)
 		out.Sources.Pods = pods.Core().V1().Pods()
 	}
-	name, err := gatewayName()
-	if err != nil {
-		return out, err
-	}
-	out.Announce = host.AnnounceConfig{
-		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name, Number: cfg.Number,
-		Standby: cfg.Standby, Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
-	}
-	if cfg.Standby && os.Getenv("POD_NAME") != "" {
-		out.Activate = activate(f.home.kube.CoreV1().Pods(env.Config.Namespace), name)
-	}
-	if out.Metrics, err = host.NewProbeMetrics(env.Registry); err != nil {
-		return out, err
-	}
-	out.Key, err = gatewayKey(cfg, f.home.kube.CoreV1().Secrets(env.Config.Namespace))
+	out.Metrics, err = host.NewProbeMetrics(env.Registry)
 	return out, err
 }
 

@@ -27,11 +27,11 @@ const (
 	keySecretField string            = "privateKey"
 )
 
-// gatewayKey returns how the gateway gets its private key. That of a file is read, or made,
-// at once.
-func gatewayKey(cfg config.Gateway, secrets corev1client.SecretInterface) (func(context.Context) (kernel.Key, error), error) {
-	if cfg.KeySecret != "" {
-		return func(ctx context.Context) (kernel.Key, error) { return secretKey(ctx, secrets, cfg.KeySecret) }, nil
+// gatewayKey returns how the gateway gets its private key, from a Secret if secret names one.
+// That of a file is read, or made, at once.
+func gatewayKey(cfg config.Gateway, secret string, secrets corev1client.SecretInterface) (func(context.Context) (kernel.Key, error), error) {
+	if secret != "" {
+		return func(ctx context.Context) (kernel.Key, error) { return secretKey(ctx, secrets, secret) }, nil
 	}
 	key, err := loadKey(cfg.StateDir)
 	return func(context.Context) (kernel.Key, error) { return key, nil }, err

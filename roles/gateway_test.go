@@ -26,6 +26,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/kernel"
@@ -70,7 +71,7 @@ func TestGateway(t *testing.T) {
 	require.Equal(t, "node-1", env.Config.Gateway.NodeName)
 	parts, err := buildGateway(t.Context(), env)
 	require.NoError(t, err)
-	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway", "refusals"}, actorNames(parts))
+	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway"}, actorNames(parts))
 	_, err = env.Ready.Report()
 	require.ErrorContains(t, err, "this gateway has no key: it has not been read yet")
 
@@ -86,21 +87,42 @@ func TestGateway(t *testing.T) {
 	}
 	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.keySecret=a", "--gateway.stateDir="+filepath.Join(state, keyFile)))
 	require.NoError(t, err, "with a Secret there is no file")
+
+	// Of several, each has the key, Service and endpoints of its number.
+	several := []string{"--gateway.mtu=1500", "--gateway.keySecret=key", "--gateway.service=gw", "--gateway.replicas=3", "--gateway.endpoints=2=gw2.rome.example:51840,gw.rome.example:51840"}
+	env = hostEnv(t, "gateway", several...)
+	_, err = buildGateway(t.Context(), env)
+	require.NoError(t, err)
+	_, err = env.Ready.Report()
+	require.ErrorContains(t, err, "other gateways hold all numbers of gateway.replicas")
+	for number, want := range map[int]string{1: "gw.rome.example", 2: "gw2.rome.example"} {
+		endpoints, err := endpointsOf(env.Config.Gateway, number)
+		require.NoError(t, err)
+		require.Equal(t, []networkingv1beta1.Endpoint{{Address: want, Port: 51840}}, endpoints)
+	}
+	endpoints, err := endpointsOf(env.Config.Gateway, 3)
+	require.NoError(t, err)
+	require.Empty(t, endpoints)
+	require.Equal(t, []string{"gw", "gw-3"}, []string{nameOf(env.Config.Gateway, "gw", 1), nameOf(env.Config.Gateway, "gw", 3)})
+	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(several, "--gateway.endpoints=4=gw.rome.example:51840")...))
+	require.ErrorContains(t, err, "one of the numbers 1 to 3 and =")
+	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(several, "--gateway.number=2")...))
+	require.ErrorContains(t, err, "gateway.number: 2 is not accepted")
 	t.Setenv("POD_NAME", "Not_A_Label")
 	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", args...))
 	require.ErrorContains(t, err, "the name of this gateway")
 }
 
-// The pod that is active has the label, and no other has it.
+// The pod with a number has its label, and no other has it.
 func TestActivate(t *testing.T) {
 	t.Parallel()
 	pod := func(name string, labels map[string]string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name, Labels: labels}}
 	}
-	kube := kubefake.NewClientset(pod("a", map[string]string{activeLabel: "true", "x": "y"}), pod("b", map[string]string{"x": "y"}), pod("c", nil))
+	kube := kubefake.NewClientset(pod("a", map[string]string{activeLabel: "2", "x": "y"}), pod("b", map[string]string{"x": "y"}), pod("c", nil), pod("d", map[string]string{activeLabel: "1"}))
 	pods := kube.CoreV1().Pods("liqod")
-	require.NoError(t, activate(pods, "b")(t.Context()))
-	require.NoError(t, activate(pods, "b")(t.Context()))
+	require.NoError(t, activate(pods, "b", 2)(t.Context()))
+	require.NoError(t, activate(pods, "b", 2)(t.Context()))
 	have := map[string]map[string]string{}
 	list, err := pods.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -108,9 +130,35 @@ func TestActivate(t *testing.T) {
 		have[p.Name] = p.Labels
 	}
 	require.Equal(t, map[string]string{"x": "y"}, have["a"])
-	require.Equal(t, map[string]string{"x": "y", activeLabel: "true"}, have["b"])
+	require.Equal(t, map[string]string{"x": "y", activeLabel: "2"}, have["b"])
 	require.Empty(t, have["c"])
-	require.ErrorContains(t, activate(pods, "gone")(t.Context()), "label networking.liqo.io/active of pod gone")
+	require.Equal(t, map[string]string{activeLabel: "1"}, have["d"])
+	require.ErrorContains(t, activate(pods, "gone", 1)(t.Context()), "label networking.liqo.io/active of pod gone")
+}
+
+// A pod that may still run keeps its number.
+func TestPodGone(t *testing.T) {
+	t.Parallel()
+	pod := func(name string, phase corev1.PodPhase, changes ...func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name}, Status: corev1.PodStatus{Phase: phase}}
+		for _, change := range changes {
+			change(p)
+		}
+		return p
+	}
+	ending := func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Now()}, []string{"a/b"}
+	}
+	kube := kubefake.NewClientset(pod("runs", corev1.PodRunning), pod("failed", corev1.PodFailed), pod("ended", corev1.PodSucceeded), pod("ending", corev1.PodRunning, ending))
+	gone := podGone(kube.CoreV1().Pods("liqod"))
+	for name, want := range map[string]bool{"runs": false, "ending": false, "failed": true, "ended": true, "deleted": true} {
+		got, err := gone(t.Context(), name)
+		require.NoError(t, err)
+		require.Equal(t, want, got, name)
+	}
+	kube.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	_, err := gone(t.Context(), "deleted")
+	require.ErrorContains(t, err, "reading pod deleted, which holds the number of a gateway: away")
 }
 
 // TestOwnServer: what the gateway tells its peers of the own API server follows that.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,7 +110,7 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	network := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
 	node, err := host.NewNode(host.NodeConfig{
 		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU,
-		Host: network, Sources: f.sources, Shares: shares, AllPods: allPods, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
+		Host: network, Sources: f.sources, Open: openProbes, Shares: shares, AllPods: allPods, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {
 		return Parts{}, err
@@ -137,3 +138,6 @@ func hostWrites(env Env) (func(kind string), error) {
 	}
 	return func(kind string) { writes.WithLabelValues(kind).Inc() }, nil
 }
+
+// openProbes opens the socket by which a node probes the gateways of its cluster.
+func openProbes() (host.ProbeSocket, error) { return net.ListenUDP("udp", nil) }

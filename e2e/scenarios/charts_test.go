@@ -163,7 +163,7 @@ func TestChart(t *testing.T) {
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
 	t.Run("restarts", func(t *testing.T) { chartRestarts(t, c, plain) })
-	t.Run("standby gateways", func(t *testing.T) { chartStandby(t, c, plain) })
+	t.Run("several gateways", func(t *testing.T) { chartGateways(t, c, plain) })
 	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("discovery", func(t *testing.T) { chartDiscovery(t, c) })
@@ -384,9 +384,9 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 	}
 }
 
-// chartStandby checks what more there is where gateways stand by for each other.
-func chartStandby(t *testing.T, c chart, plain rendered) {
-	several := c.mustRender(t, values{"networking": values{"gatewayTemplates": values{"replicas": 2}}})
+// chartGateways checks what more there is where a cluster has several gateways.
+func chartGateways(t *testing.T, c chart, plain rendered) {
+	several := c.mustRender(t, values{"networking": values{"gatewayTemplates": values{"replicas": 2, "service": values{"type": "NodePort", "nodePort": 30000}}}})
 	chartRights(t, several, "controller", "gateway", "ipam", "peer", "route", "user", "vkubelet", "webhook")
 	named := func(objects rendered, kind string) *unstructured.Unstructured {
 		all := objects.ofKind(kind)
@@ -402,7 +402,7 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 	}
 	for _, tc := range []struct {
 		objects  rendered
-		standby  bool
+		several  bool
 		strategy string
 	}{{plain, false, "Recreate"}, {several, true, "RollingUpdate"}} {
 		var d appsv1.Deployment
@@ -412,17 +412,26 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 		require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity)
 		args := d.Spec.Template.Spec.Containers[0].Args
 		require.Contains(t, args, "--gateway.keySecret=liqod-gateway-key")
-		require.Equal(t, tc.standby, slices.Contains(args, "--gateway.standby=true"))
+		require.Equal(t, tc.several, slices.Contains(args, "--gateway.replicas=2"))
 		_, err := c.config(t, append(args[:1:1], slices.Concat([]string{"--config=" + configMap(t, tc.objects)}, args[2:])...)...)
 		require.NoError(t, err, "the role accepts its arguments")
 		var s corev1.Service
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Service").Object), &s))
-		_, selected := s.Spec.Selector["networking.liqo.io/active"]
-		require.Equal(t, tc.standby, selected)
+		number, selected := s.Spec.Selector["networking.liqo.io/active"]
+		require.Equal(t, tc.several, selected)
+		services := tc.objects.ofKind("Service")
+		i := slices.IndexFunc(services, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway-2" })
+		require.Equal(t, tc.several, i >= 0)
+		if tc.several {
+			require.Equal(t, "1", number)
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, services[i].Object), &s))
+			require.Equal(t, "2", s.Spec.Selector["networking.liqo.io/active"])
+			require.EqualValues(t, 30001, s.Spec.Ports[0].NodePort)
+		}
 		var role rbacv1.Role
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Role").Object), &role))
 		pods := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods") })
-		require.Equal(t, tc.standby, pods)
+		require.Equal(t, tc.several, pods)
 	}
 }
 
@@ -777,7 +786,8 @@ func chartRefused(t *testing.T, c chart) {
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
 		"no gateway":                       {values{"networking": values{"gatewayTemplates": values{"replicas": 0}}}, []string{"replicas", "minimum"}},
 		"no gateway, earlier name":         {values{"gateway": values{"replicas": 0}}, []string{"replicas", "minimum"}},
-		"standby, misplaced":               {values{"config": values{"gateway": values{"standby": true}}}, []string{"config.gateway.standby", "networking.gatewayTemplates.replicas"}},
+		"replicas, misplaced":              {values{"config": values{"gateway": values{"replicas": 2}}}, []string{"config.gateway.replicas", "networking.gatewayTemplates.replicas"}},
+		"too many gateways":                {values{"networking": values{"gatewayTemplates": values{"replicas": 15}}}, []string{"networking.gatewayTemplates.replicas: 15 is not accepted"}},
 		"folder of the key, misplaced":     {values{"config": values{"gateway": values{"stateDir": "/tmp"}}}, []string{"config.gateway.stateDir", "Secret liqod-gateway-key"}},
 		"Secret of the key, misplaced":     {values{"config": values{"gateway": values{"keySecret": "x"}}}, []string{"config.gateway.keySecret", "Secret liqod-gateway-key"}},
 		"overlay of no nodes":              {values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": true}}, []string{"networkPolicy.overlayFromNodeCIDRs", "networking.nodeCIDRs is empty"}},

@@ -56,6 +56,7 @@ func TestReplicas(t *testing.T) {
 	w.terms = newTerms(t, w.rome)
 	w.whole(t, "at first")
 	w.spread(t)
+	replicasGateways(t, w)
 	replicasFlooded(t, w)
 	replicasKilled(t, w, "the node of the active controller")
 	replicasKilled(t, w, "the other node")
@@ -105,7 +106,7 @@ type term struct {
 // replicasLeases are those by which replicas in rome elect the active one.
 func replicasLeases() []string {
 	return []string{
-		"liqod/liqod-controller", "liqod/liqod-webhook", "liqod/liqod-ipam", "liqod/liqod-gateway-1",
+		"liqod/liqod-controller", "liqod/liqod-webhook", "liqod/liqod-ipam",
 		tenantOfMilan + "/vk-milan", tenantOfMilan + "/" + offloadingv1beta1.ReflectionLease,
 	}
 }

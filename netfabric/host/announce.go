@@ -121,36 +121,33 @@ type AnnounceConfig struct {
 	Namespace string
 	// Name of this gateway. No other live gateway has it. A gateway that restarts keeps it.
 	Name string
-	// Number of this gateway, 1 to plan.MaxReplicas.
+	// Number of this gateway, 1 to plan.MaxReplicas. Claim sets it.
 	Number int
-	// Standby means that other gateways have the same number and the same key, and that one of
-	// them is active at a time.
-	Standby bool
 	// PublicKey is the WireGuard public key of this gateway. A Lease that announces it is this
-	// gateway's own, from before it restarted with another name; not so with Standby.
+	// gateway's own, from before it restarted with another name.
 	PublicKey string
+	// Gone reports that the process of a gateway that no longer renews its Lease has ended: the
+	// next one with its number has its key too, and peers answer to whichever has sent last. It
+	// may be nil: then a gateway is gone when its Lease has expired.
+	Gone func(ctx context.Context, name string) (bool, error)
 	// Duration, RetryPeriod are as in kube/lease.
 	Duration, RetryPeriod time.Duration
 
 	Clock clock.WithTicker
 	Log   *zap.Logger
-	// OnChange is called when the gateway becomes active, ceases to be it, or begins to stand
-	// by. It returns at once.
-	OnChange func()
 }
 
 // Announcer holds the Lease of this gateway's number, and writes the Announcement there. The
 // gateway is active from then on, also while the API server is away. Another gateway that holds
 // the Lease keeps it until it expires. An Announcer is safe for concurrent use.
 type Announcer struct {
-	cfg     AnnounceConfig
-	news    chan struct{}
-	silence lease.Silence // of the other holder; for step only
+	cfg      AnnounceConfig
+	news     chan struct{}
+	silence  lease.Silence // of the other holder; for take only
+	onActive func()        // set before Run
 
 	mu     sync.Mutex
 	active bool
-	waits  bool // this gateway stands by
-	term   int  // how often this process has become active
 	say    *Announcement
 }
 
@@ -165,26 +162,14 @@ func NewAnnouncer(cfg AnnounceConfig) (*Announcer, error) {
 	return &Announcer{cfg: cfg, news: make(chan struct{}, 1)}, nil
 }
 
+// Number returns the number of this gateway.
+func (a *Announcer) Number() int { return a.cfg.Number }
+
 // Active reports whether this gateway holds its number.
 func (a *Announcer) Active() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.active
-}
-
-// StandsBy reports whether another gateway is known to be active in place of this one. That is
-// unknown for a gateway without Standby that has not been active: it may have a wrong number.
-func (a *Announcer) StandsBy() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.waits
-}
-
-// Term returns how often this gateway has become active.
-func (a *Announcer) Term() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.term
 }
 
 // Announce replaces the Announcement, except for its Number and Name.
@@ -203,13 +188,18 @@ func (a *Announcer) Look() {
 	}
 }
 
-// Run gets and renews the Lease until ctx is done, and then releases it.
+// Run gets and renews the Lease until ctx is done, and then releases it. It ends with an error
+// if another gateway has taken the Lease of an active one.
 func (a *Announcer) Run(ctx context.Context) error {
 	ticker := a.cfg.Clock.NewTicker(a.cfg.RetryPeriod)
 	defer ticker.Stop()
 	failed := false
 	for {
+		was := a.Active()
 		err := a.step(ctx)
+		if was && !a.Active() {
+			return err
+		}
 		if ctx.Err() == nil && (err != nil) != failed {
 			failed = err != nil
 			if failed {
@@ -227,6 +217,15 @@ func (a *Announcer) Run(ctx context.Context) error {
 
 // step renews the Lease, or gets it if no other gateway holds it.
 func (a *Announcer) step(ctx context.Context) error {
+	holder, err := a.take(ctx)
+	if err == nil && holder != "" {
+		return fmt.Errorf("gateway %s holds Lease %s/%s: set another gateway.number for one of the two", holder, a.cfg.Namespace, leaseName(a.cfg.Number))
+	}
+	return err
+}
+
+// take is step. It returns the gateway that holds the Lease, if this is another one.
+func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Duration/2)
 	defer cancel()
 	name := leaseName(a.cfg.Number)
@@ -237,17 +236,20 @@ func (a *Announcer) step(ctx context.Context) error {
 	case missing:
 		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: name}}
 	case err != nil:
-		return fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, name, err)
-	case !a.mine(have) && !a.free(have):
-		a.set(false)
-		if a.cfg.Standby {
-			return nil
+		return "", fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, name, err)
+	case !a.mine(have):
+		free, err := a.free(ctx, have)
+		if err != nil {
+			return "", err
 		}
-		return fmt.Errorf("gateway %s holds Lease %s/%s: set another gateway.number for one of the two", lease.Holder(have), a.cfg.Namespace, name)
+		if !free {
+			a.set(false)
+			return lease.Holder(have), nil
+		}
 	}
 	next, err := a.lease(have)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if missing {
 		_, err = leases.Create(ctx, next, metav1.CreateOptions{})
@@ -256,54 +258,61 @@ func (a *Announcer) step(ctx context.Context) error {
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		a.Look() // another client wrote first: the next step reads who holds the Lease
-		return nil
+		return "", nil
 	}
 	if err != nil {
-		return fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, name, err)
+		return "", fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, name, err)
 	}
 	a.set(true)
-	return nil
+	return "", nil
 }
 
 // set records whether this gateway is active.
 func (a *Announcer) set(active bool) {
 	a.mu.Lock()
-	waits := !active && (a.cfg.Standby || a.term > 0)
-	changed := a.active != active || a.waits != waits
-	if active && !a.active {
-		a.term++
-	}
-	a.active, a.waits = active, waits
+	changed := a.active != active
+	a.active = active
 	a.mu.Unlock()
 	switch {
 	case !changed:
-		return
 	case active:
 		a.cfg.Log.Info("this gateway is active", zap.Int("number", a.cfg.Number))
+		if a.onActive != nil {
+			a.onActive()
+		}
 	default:
-		a.cfg.Log.Info("this gateway stands by: another one is active", zap.Int("number", a.cfg.Number))
+		a.cfg.Log.Info("another gateway has the number of this one", zap.Int("number", a.cfg.Number))
 	}
-	a.cfg.OnChange()
 }
 
 // mine reports whether a Lease is this gateway's. The key counts only before this process has
-// been active: two gateways with one key would take the Lease from each other without end.
+// been active, which ends with the Lease: two gateways with one key would take it from each
+// other without end.
 func (a *Announcer) mine(have *coordinationv1.Lease) bool {
 	if lease.Holder(have) == a.cfg.Name {
 		return true
 	}
-	if a.Term() > 0 || a.cfg.Standby || a.cfg.PublicKey == "" {
+	if a.Active() || a.cfg.PublicKey == "" {
 		return false
 	}
 	said, err := readAnnouncement(have)
 	return err == nil && said.PublicKey == a.cfg.PublicKey
 }
 
-// free reports whether no gateway holds a Lease, or its holder has not renewed it in time.
-func (a *Announcer) free(have *coordinationv1.Lease) bool {
-	now := a.cfg.Clock.Now()
+// free reports whether no gateway holds a Lease, or its holder has not renewed it in time and
+// is gone.
+func (a *Announcer) free(ctx context.Context, have *coordinationv1.Lease) (bool, error) {
+	now, holder := a.cfg.Clock.Now(), lease.Holder(have)
 	a.silence.See(have, now)
-	return lease.Holder(have) == "" || a.silence.Left(now, lease.Duration(have, 0)) < 0
+	switch {
+	case holder == "":
+		return true, nil
+	case a.silence.Left(now, lease.Duration(have, 0)) >= 0:
+		return false, nil
+	case a.cfg.Gone == nil:
+		return true, nil
+	}
+	return a.cfg.Gone(ctx, holder)
 }
 
 // lease returns the Lease with this gateway as its holder.
@@ -329,6 +338,76 @@ func (a *Announcer) lease(have *coordinationv1.Lease) (*coordinationv1.Lease, er
 	}
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, GatewayKey, string(text))
 	return next, nil
+}
+
+// Claim waits until one of the numbers 1 to replicas is free, and returns the Announcer that
+// holds it. A gateway that restarts gets the number that it had. look, which may be nil, has
+// Claim try again at once. It returns nil when ctx is done before.
+func Claim(ctx context.Context, cfg AnnounceConfig, replicas int, look <-chan struct{}) (*Announcer, error) {
+	var all []*Announcer
+	for number := 1; number <= replicas; number++ {
+		cfg.Number = number
+		a, err := NewAnnouncer(cfg)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	ticker := cfg.Clock.NewTicker(cfg.RetryPeriod)
+	defer ticker.Stop()
+	for said := ""; ; {
+		a, err := claimOne(ctx, all)
+		if a != nil {
+			return a, nil
+		}
+		if err != nil && err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			cfg.Log.Warn("getting a number for this gateway failed; will retry", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-ticker.C():
+		case <-look:
+		}
+	}
+}
+
+// claimOne tries the number that this gateway had, and then the others in order. It returns nil
+// if it gets none.
+func claimOne(ctx context.Context, all []*Announcer) (*Announcer, error) {
+	for _, a := range all {
+		had, err := a.had(ctx)
+		if err != nil {
+			return nil, err // with another number, the one that it has would be lost
+		}
+		if had {
+			all = []*Announcer{a}
+			break
+		}
+	}
+	var failed error
+	for _, a := range all {
+		if _, err := a.take(ctx); err != nil {
+			failed = err
+		}
+		if a.Active() {
+			return a, nil
+		}
+	}
+	return nil, failed
+}
+
+// had reports whether the Lease is this gateway's, from before it restarted.
+func (a *Announcer) had(ctx context.Context) (bool, error) {
+	have, err := a.cfg.Client.Leases(a.cfg.Namespace).Get(ctx, leaseName(a.cfg.Number), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, leaseName(a.cfg.Number), err)
+	}
+	return lease.Holder(have) == a.cfg.Name, nil
 }
 
 // releaseTimeout bounds the attempt of a gateway that stops to release its Lease.

@@ -30,7 +30,7 @@ func announcer(t *testing.T, kube *kubefake.Clientset, clk *clocktesting.FakeClo
 	t.Helper()
 	a, err := NewAnnouncer(AnnounceConfig{
 		Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Number: number, Duration: 15 * time.Second, RetryPeriod: 2 * time.Second,
-		Clock: clk, Log: zap.NewNop(), OnChange: func() {},
+		Clock: clk, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	return a
@@ -50,7 +50,6 @@ func TestNumbersOfGateways(t *testing.T) {
 		t.Helper()
 		require.ErrorContains(t, a.step(t.Context()), "gateway "+holder+" holds Lease liqod/liqod-gateway-1: set another gateway.number for one of the two")
 		require.False(t, a.Active())
-		require.Equal(t, a.Term() > 0, a.StandsBy())
 	}
 	a, b := announcer(t, kube, clk, "a", 1), announcer(t, kube, clk, "b", 2)
 	step(a, b)
@@ -92,51 +91,76 @@ func TestNumbersOfGateways(t *testing.T) {
 	require.ErrorContains(t, err, "the number of this gateway is 15: 1 to 14 is accepted")
 }
 
-// One of several gateways that stand by for each other is active.
-func TestStandbyOfGateways(t *testing.T) {
+// Gateways share numbers: each takes the lowest that is free, and keeps it over a restart. That
+// of a gateway that is silent is taken when its process has ended for sure.
+func TestClaim(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	changes := 0
-	standby := func(name string) *Announcer {
-		a := announcer(t, kube, clk, name, 1)
-		a.cfg.Standby, a.cfg.Duration, a.cfg.OnChange = true, 6*time.Second, func() { changes++ }
-		return a
-	}
-	step := func(list ...*Announcer) {
-		t.Helper()
-		for _, a := range list {
-			require.NoError(t, a.step(t.Context()))
+	gone := map[string]bool{}
+	var unknown error
+	config := func(name string) AnnounceConfig {
+		return AnnounceConfig{
+			Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: 15 * time.Second, RetryPeriod: 2 * time.Second,
+			Gone: func(_ context.Context, name string) (bool, error) { return gone[name], unknown }, Clock: clk, Log: zap.NewNop(),
 		}
 	}
-	a, b := standby("a"), standby("b")
-	require.False(t, b.StandsBy(), "that another is active is not known yet")
-	step(a, b, b)
-	require.True(t, a.Active() && !b.Active())
-	require.True(t, b.StandsBy())
-	require.False(t, a.StandsBy())
-	require.Equal(t, 2, changes)
+	claim := func(name string) *Announcer {
+		t.Helper()
+		a, err := Claim(t.Context(), config(name), 2, nil)
+		require.NoError(t, err)
+		return a
+	}
+	a, b := claim("a"), claim("b")
+	require.Equal(t, []int{1, 2}, []int{a.Number(), b.Number()})
+	require.Equal(t, 2, claim("b").Number(), "started again")
 
-	// The active one is killed. Started again in time it is still the active one.
-	clk.Step(5 * time.Second)
-	a = standby("a")
-	step(a, b)
-	require.True(t, a.Active() && !b.Active())
+	// A third one waits, also while another is silent that may still run.
+	var all []*Announcer
+	for n := range 2 {
+		cfg := config("c")
+		cfg.Number = n + 1
+		one, err := NewAnnouncer(cfg)
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+	none := func() {
+		t.Helper()
+		got, err := claimOne(t.Context(), all)
+		require.Equal(t, unknown != nil, err != nil)
+		require.Nil(t, got)
+	}
+	for range 9 {
+		none()
+		require.NoError(t, a.step(t.Context()))
+		clk.Step(2 * time.Second)
+	}
+	unknown = errors.New("the API server is away")
+	none()
+	unknown, gone["b"] = nil, true
+	c, err := claimOne(t.Context(), all)
+	require.NoError(t, err)
+	require.Equal(t, 2, c.Number())
 
-	// It is silent for longer, and then learns that it is not active any more.
-	clk.Step(5 * time.Second)
-	step(b)
-	require.False(t, b.Active())
-	clk.Step(2 * time.Second)
-	step(b, a)
-	require.True(t, b.Active() && !a.Active())
-	require.True(t, a.StandsBy())
+	// One that is given back is taken at once; the gateway that has lost its number ends.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.ErrorContains(t, b.Run(ctx), "gateway c holds Lease")
+	require.NoError(t, a.release(t.Context()))
+	require.Equal(t, 1, claim("b").Number())
 
-	// A number that is given back is taken at the next look.
-	require.NoError(t, b.release(t.Context()))
-	step(a)
-	require.True(t, a.Active())
-	require.False(t, a.StandsBy())
-	require.Equal(t, 2, a.Term(), "once after the kill, and once now")
+	// The number that it had cannot be read: it takes no other.
+	kube.PrependReactor("get", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.(clienttesting.GetAction).GetName() == leaseName(2), nil, errors.New("away")
+	})
+	require.NoError(t, c.release(context.WithoutCancel(t.Context())))
+	got, err := claimOne(t.Context(), all)
+	require.ErrorContains(t, err, "reading Lease liqod/liqod-gateway-2")
+	require.Nil(t, got)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	got, err = Claim(ended, config("d"), 2, nil)
+	require.NoError(t, err)
+	require.Nil(t, got)
 }
 
 // A gateway with another name and the key that a Lease announces has that Lease at once: it
@@ -152,13 +176,10 @@ func TestNumberOfTheSameKey(t *testing.T) {
 	require.NoError(t, a.step(t.Context()))
 	require.NoError(t, b.step(t.Context()))
 	require.True(t, b.Active())
-	for range 3 {
-		clk.Step(2 * time.Second)
-		require.ErrorContains(t, a.step(t.Context()), "gateway b holds Lease")
-		require.NoError(t, b.step(t.Context()))
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.ErrorContains(t, a.Run(ctx), "gateway b holds Lease", "so its tunnels are taken down: peers answer to whichever has sent last")
 	require.True(t, b.Active() && !a.Active())
-	require.True(t, a.StandsBy(), "so its tunnels are down: peers answer to whichever has sent last")
 }
 
 // What a gateway has said last counts while its Lease is deleted or cannot be read, and until

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 	"github.com/liqod/liqod/health"
 )
+
+// hold is how long a tunnel has to be up until its gateway is preferred again.
+const hold = 10 * time.Second
 
 // EchoConn is the UDP socket of Echo: a *net.UDPConn on the gateway's own address in the
 // fabric, plan.ReplicaAddr, and on plan.ProbePort.
@@ -40,6 +44,7 @@ type EchoState struct {
 	Since     time.Time      // when Verdict became what it is
 	RTT       time.Duration  // smoothed round trip time; 0 where Verdict is not Up
 	APIServer health.Verdict // of the peer on its own API server; Unknown where Verdict is not Up
+	Away      bool           // by its last probe, the gateway wants another one of its cluster to be used
 	Reason    string         // a constant of this package, as ReasonSilent
 	Message   string         // a sentence for people
 }
@@ -55,6 +60,8 @@ type EchoConfig struct {
 	// Port is the UDP port that gateways of peers listen on.
 	Port   uint16
 	Timing EchoTiming
+	// Nodes answers the probes of nodes of this cluster, which come by the same socket.
+	Nodes *NodeAnswers
 	// APIServer returns the verdict on the API server of this cluster. Each probe carries it.
 	// Calls are concurrent, and must not block.
 	APIServer func() health.Verdict
@@ -78,9 +85,12 @@ type Echo struct {
 	own   ClusterHash
 	begun time.Time
 	news  chan struct{}
+	left  chan struct{}
 
-	mu      sync.Mutex
-	targets map[netip.Addr]*target
+	mu       sync.Mutex
+	leaving  bool
+	targets  map[netip.Addr]*target
+	clusters map[ClusterHash][]*target
 }
 
 // NewEcho returns an Echo without gateways to probe. It starts nothing.
@@ -90,7 +100,7 @@ func NewEcho(cfg EchoConfig) (*Echo, error) {
 	}
 	return &Echo{
 		cfg: cfg, own: HashCluster(cfg.ClusterID), begun: cfg.Clock.Now(),
-		news: make(chan struct{}, 1), targets: map[netip.Addr]*target{},
+		news: make(chan struct{}, 1), left: make(chan struct{}, 1), targets: map[netip.Addr]*target{},
 	}, nil
 }
 
@@ -120,8 +130,46 @@ func (e *Echo) Set(peers []EchoPeer) error {
 			e.cfg.Metrics.forget(t.peer)
 		}
 	}
-	e.targets = want
+	e.targets, e.clusters = want, map[ClusterHash][]*target{}
+	for _, t := range want {
+		e.clusters[t.sender] = append(e.clusters[t.sender], t)
+	}
 	return errors.Join(errs...)
+}
+
+// Leave has nodes and peers use other gateways of this cluster from now on. What they send
+// until they do goes on.
+func (e *Echo) Leave() {
+	e.mu.Lock()
+	e.leaving = true
+	e.mu.Unlock()
+	e.left <- struct{}{}
+}
+
+// serves reports whether this gateway carries the packets of a peer: it does not end, and the
+// tunnel to a gateway of the peer has been up for hold. Until then peers and nodes use another
+// gateway of this cluster, so a tunnel that comes and goes moves them once. The caller holds mu.
+func (e *Echo) serves(peer ClusterHash, now time.Time) bool {
+	return !e.leaving && slices.ContainsFunc(e.clusters[peer], func(t *target) bool {
+		return t.pulse.verdict == health.Up && now.Sub(t.pulse.since) >= hold
+	})
+}
+
+// tellNodes hands the peers that this gateway does not serve to the answers of nodes.
+func (e *Echo) tellNodes() {
+	if e.cfg.Nodes == nil {
+		return
+	}
+	now := e.cfg.Clock.Now()
+	e.mu.Lock()
+	leaving, away := e.leaving, []uint64(nil)
+	for peer := range e.clusters {
+		if !e.serves(peer, now) {
+			away = append(away, peer.short())
+		}
+	}
+	e.mu.Unlock()
+	e.cfg.Nodes.set(e.cfg.Conn, leaving, away)
 }
 
 // StateOf returns the present state of the tunnel to a gateway. The verdict is Unknown while
@@ -150,6 +198,8 @@ func (e *Echo) Run(ctx context.Context) error {
 			return err
 		case <-ticker.C():
 			e.beat()
+		case <-e.left:
+			e.beat()
 		case <-e.news:
 			e.report()
 		}
@@ -166,6 +216,10 @@ func (e *Echo) read(ctx context.Context) error {
 		}
 		if err != nil {
 			return fmt.Errorf("reading probes: %w", err)
+		}
+		if e.cfg.Nodes != nil && isNodeProbe(packet[:n]) {
+			e.cfg.Nodes.take(e.cfg.Conn, packet[:n], from)
+			continue
 		}
 		if answer := e.take(packet[:n], from.Addr().Unmap()); answer != nil {
 			// A lost answer costs nothing more than one lost on the way: requests go on.
@@ -213,6 +267,7 @@ func (e *Echo) answered(t *target, in Probe, now time.Time) ProbeGarbage {
 	if t.theirs != in.Run {
 		t.theirs, t.requests = in.Run, window{}
 	}
+	t.away = in.Away
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.received, t.peer, in.Kind)
 	e.cfg.Metrics.rtt.WithLabelValues(t.peer.Cluster, t.peer.Gateway).Observe(rtt.Seconds())
 	return ""
@@ -234,11 +289,12 @@ func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Ti
 	}
 	if current && t.requests.admit(in.Sequence) && in.Sequence == t.requests.top {
 		t.pulse.requested(in, now)
+		t.away = in.Away
 	}
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.received, t.peer, in.Kind)
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.sent, t.peer, ProbeAnswer)
 	return EncodeProbe(t.keys.Send, Probe{
-		Kind: ProbeAnswer, APIServer: server, Hears: true, Sender: e.own, Run: t.run,
+		Kind: ProbeAnswer, APIServer: server, Hears: true, Away: !e.serves(t.sender, now), Sender: e.own, Run: t.run,
 		Asker: in.Run, Sequence: in.Sequence, Time: in.Time, Size: in.Size,
 	}), ""
 }
@@ -247,6 +303,7 @@ func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Ti
 // gateway a request.
 func (e *Echo) beat() {
 	e.listen()
+	e.tellNodes()
 	server := e.cfg.APIServer()
 	for _, t := range e.sorted() {
 		packet := e.request(t, server)
@@ -295,6 +352,7 @@ func (e *Echo) request(t *target, server health.Verdict) []byte {
 	if e.targets[t.peer.Address] != t {
 		return nil
 	}
+	now := e.cfg.Clock.Now()
 	sequence, lost := t.pulse.asked.next()
 	// Made before the first loss: a rate does not see the increase that a series begins with.
 	losses := e.cfg.Metrics.lost.WithLabelValues(t.peer.Cluster, t.peer.Gateway)
@@ -303,8 +361,8 @@ func (e *Echo) request(t *target, server health.Verdict) []byte {
 	}
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.sent, t.peer, ProbeRequest)
 	return EncodeProbe(t.keys.Send, Probe{
-		Kind: ProbeRequest, APIServer: server, Hears: t.pulse.hears(), Sender: e.own, Run: t.run,
-		Sequence: sequence, Time: e.cfg.Clock.Now().Sub(e.begun), Size: ProbeSize,
+		Kind: ProbeRequest, APIServer: server, Hears: t.pulse.hears(), Away: !e.serves(t.sender, now), Sender: e.own, Run: t.run,
+		Sequence: sequence, Time: now.Sub(e.begun), Size: ProbeSize,
 	})
 }
 

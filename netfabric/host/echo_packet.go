@@ -21,9 +21,8 @@ const (
 )
 
 // A probe is, in network byte order: magic and version (4 bytes), kind, verdict, hears,
-// reserved (1 each), size (2), sender (16), run, asker, sequence, time (8 each), the
-// HMAC-SHA256 of all of these (32), padding. The reserved byte and the padding are zero when
-// sent, and not read.
+// away (1 each), size (2), sender (16), run, asker, sequence, time (8 each), the
+// HMAC-SHA256 of all of these (32), padding. The padding is zero when sent, and not read.
 const (
 	probeMagic   = "lqd"
 	probeVersion = 1
@@ -79,6 +78,7 @@ type Probe struct {
 	Kind      ProbeKind
 	APIServer health.Verdict // verdict of the sender on the API server of its own cluster
 	Hears     bool           // the sender has received something from the receiver of late
+	Away      bool           // the receiver is to use another gateway of the sender's cluster, if it can
 	Sender    ClusterHash
 	Run       uint64        // random number under which the sender counts its requests
 	Asker     uint64        // in an answer: Run of the request
@@ -144,6 +144,9 @@ func EncodeProbe(key ProbeKey, p Probe) []byte {
 	if p.Hears {
 		b[6] = 1
 	}
+	if p.Away {
+		b[7] = 1
+	}
 	b = binary.BigEndian.AppendUint16(b, uint16(size))
 	b = append(b, p.Sender[:]...)
 	for _, n := range []uint64{p.Run, p.Asker, p.Sequence, uint64(p.Time)} {
@@ -178,7 +181,7 @@ func DecodeProbe(key ProbeKey, packet []byte) (p Probe, garbage ProbeGarbage) {
 		return Probe{}, GarbageMAC
 	}
 	p = Probe{
-		Kind: ProbeKind(packet[4]), APIServer: readVerdict(packet[5]), Hears: packet[6] == 1,
+		Kind: ProbeKind(packet[4]), APIServer: readVerdict(packet[5]), Hears: packet[6] == 1, Away: packet[7] == 1,
 		Sender:   ClusterHash(packet[10:26]),
 		Run:      binary.BigEndian.Uint64(packet[26:]),
 		Asker:    binary.BigEndian.Uint64(packet[34:]),

@@ -36,6 +36,7 @@ type target struct {
 	requests window // of that run
 	known    *rate.Limiter
 	unknown  *rate.Limiter
+	away     bool // by its last probe
 
 	refused    error        // by the kernel, of the last request
 	dropped    ProbeGarbage // why the last packet was dropped; empty: it was not
@@ -81,7 +82,7 @@ func (t *target) changed(s EchoState, now time.Time) bool {
 			return false
 		}
 	}
-	if s.Verdict != have.Verdict || s.APIServer != have.APIServer || s.Reason != have.Reason {
+	if s.Verdict != have.Verdict || s.APIServer != have.APIServer || s.Away != have.Away || s.Reason != have.Reason {
 		return true
 	}
 	a, b := max(s.RTT, rttFloor), max(have.RTT, rttFloor)
@@ -92,7 +93,7 @@ func (t *target) changed(s EchoState, now time.Time) bool {
 func (t *target) state(now time.Time) EchoState {
 	p := t.pulse
 	p.resume(now)
-	s := EchoState{Verdict: p.verdict, Since: p.since, APIServer: p.peerServer(), Reason: p.reason}
+	s := EchoState{Verdict: p.verdict, Since: p.since, APIServer: p.peerServer(), Away: t.away, Reason: p.reason}
 	switch {
 	case p.verdict == health.Up:
 		s.RTT = p.rtt

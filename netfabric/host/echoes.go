@@ -45,6 +45,7 @@ type echoes struct {
 type judgement struct {
 	verdict health.Verdict
 	since   time.Time
+	away    bool
 }
 
 func newEchoes(cfg EchoConfig, listen func(netip.AddrPort) (ProbeSocket, error), failed func(error), changed func(EchoPeer, EchoState, bool)) *echoes {
@@ -140,11 +141,21 @@ func (e *echoes) stop() {
 	e.cancel, e.address = nil, netip.Addr{}
 }
 
-// judged reports whether a state has another verdict than the one before it.
+// leave is that of Echo.
+func (e *echoes) leave() {
+	e.mu.Lock()
+	echo := e.echo
+	e.mu.Unlock()
+	if echo != nil {
+		echo.Leave()
+	}
+}
+
+// judged reports whether a state calls for another choice than the one before it.
 func (e *echoes) judged(p EchoPeer, s EchoState) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := judgement{s.Verdict, s.Since}
+	now := judgement{s.Verdict, s.Since, s.Away}
 	if e.told[p.Key] == now {
 		return false
 	}

@@ -90,7 +90,11 @@ func (e *explanation) prepare() error {
 		e.line("no gateway of this cluster renews its Lease: %s stays in use", e.objects.Gateways[0].Name)
 	}
 	if i >= 0 {
-		e.gateway, set.Via = e.objects.Gateways[i].Name, e.objects.Gateways[i].Name
+		e.gateway = e.objects.Gateways[i].Name
+		set.Via = func(string) string { return e.gateway }
+	}
+	if len(e.objects.Gateways) > 1 {
+		e.line("this cluster has %d gateways, each peer uses one of them: this is the way by %s", len(e.objects.Gateways), e.gateway)
 	}
 	in, refused, err := BuildInput(e.objects, set)
 	if err != nil {

@@ -32,8 +32,6 @@ const (
 	verifyEvery = 30 * time.Second
 	// watchAgain is the time until the host is watched again, after that failed.
 	watchAgain = time.Second
-	// hold is how long a preferred gateway has to live until it is used again.
-	hold = 10 * time.Second
 )
 
 // fabricKey is the key of the loops that bring a host to its plan.
@@ -223,20 +221,6 @@ func (f *fabric) Ready() error {
 		return fmt.Errorf("the host is not as planned: %s", store.OneLine(f.err))
 	}
 	return nil
-}
-
-// choose returns which own gateway to use, and when that may change by itself.
-func choose(now time.Time, have plan.Choice, candidates []plan.Candidate) (plan.Choice, bool) {
-	next := plan.Choose(now, hold, have, candidates)
-	for _, c := range candidates {
-		if c.Number == next.Number {
-			return next, false
-		}
-		if c.Alive { // a preferred one, which has not lived for long
-			return next, true
-		}
-	}
-	return next, false
 }
 
 // underlayOf are the addresses at which a Node is reached by the others.

@@ -168,13 +168,17 @@ func (s site) gateway(a *apis) (*GatewayHost, error) {
 		return nil, err
 	}
 	log = log.Named(s.ClusterID)
+	announcer, err := NewAnnouncer(AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-" + s.ClusterID, Number: 1,
+		Duration: 15 * time.Second, RetryPeriod: time.Second, Clock: clock.RealClock{}, Log: log})
+	if err != nil {
+		return nil, err
+	}
 	return NewGateway(GatewayConfig{
 		ClusterID: s.ClusterID, Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil }, Endpoints: list,
 		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
-		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-" + s.ClusterID, Number: 1,
-			Duration: 15 * time.Second, RetryPeriod: time.Second, Clock: clock.RealClock{}, Log: log},
-		Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
+		Announcer: announcer,
+		Lookup:    func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
 		Listen: func(at netip.AddrPort) (ProbeSocket, error) {
 			return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		},

@@ -64,11 +64,15 @@ type GatewayConfig struct {
 	Sources Sources
 	Behind  *Behind // nil: no peer reaches another one through this gateway
 	// Client is of this cluster.
-	Client   versioned.Interface
-	Announce AnnounceConfig // without OnChange and PublicKey
-	// Activate is called when this gateway has the only number, of those that stand by for
-	// each other, and its tunnels are in place: peers shall be led here. It may be nil.
+	Client versioned.Interface
+	// Announcer of this gateway. Nothing else runs it.
+	Announcer *Announcer
+	// Activate is called until it returns no error, once the tunnels are in place: peers are to
+	// be led here. It may be nil.
 	Activate func(context.Context) error
+	// Replaced means that the next gateway with this number has its key too: the tunnels are
+	// taken down before the number is given back.
+	Replaced bool
 	// Lookup resolves names of endpoints, as that of a *net.Resolver does.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Listen opens the socket of probes. The address is on the tunnel device then.
@@ -92,13 +96,14 @@ type GatewayHost struct {
 	announcer *Announcer
 	resolver  *Resolver
 	echoes    *echoes
+	nodes     *NodeAnswers
 	key       kernel.Key // set before the loops begin
 
 	// Of the loop of the host alone.
-	use     map[string]plan.Choice // by id of the peer
-	dialled map[string]time.Time   // by public key: when the next attempt is due
-	said    *Announcement
-	active  int // the term in which Activate has returned
+	use       map[string]int       // by id of the peer
+	dialled   map[string]time.Time // by public key: when the next attempt is due
+	said      *Announcement
+	activated bool
 
 	mu   sync.Mutex
 	view view
@@ -111,7 +116,7 @@ type view struct {
 	refused   map[string]string // by name of the Connection
 	planned   map[loop.Key]planned
 	applied   error
-	use       map[string]plan.Choice
+	use       map[string]int
 	device    plan.Device
 	wireGuard networkingv1beta1.WireGuard
 }
@@ -124,22 +129,16 @@ type planned struct {
 
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
-	g := &GatewayHost{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
+	g := &GatewayHost{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]int{}, dialled: map[string]time.Time{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
-	announce := cfg.Announce
-	announce.OnChange = g.wake
-	var err error
-	if g.announcer, err = NewAnnouncer(announce); err != nil {
-		return nil, err
-	}
-	cfg.Sources.Gateways.Subscribe(g.lookIfNoneActive)
+	g.announcer.onActive = g.wake
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
 	g.echoes = newEchoes(EchoConfig{
 		ClusterID: cfg.ClusterID, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer, Metrics: cfg.Metrics, Clock: cfg.Clock,
 		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
-		Received: g.received,
+		Received: g.received, Nodes: g.nodes,
 	}, cfg.Listen, g.unprobed, g.heard)
 	if err := g.watch(); err != nil {
 		return nil, err
@@ -166,8 +165,8 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 }
 
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
-// the process ends with the process. One that has others stand by for it takes its tunnels down
-// and then gives its number back: they have the same key.
+// the process ends with the process. One with other gateways beside it first has nodes and
+// peers leave it. It ends with an error if another gateway takes its number.
 func (g *GatewayHost) Run(ctx context.Context) error {
 	if !g.awaitKey(ctx) {
 		return nil
@@ -175,21 +174,55 @@ func (g *GatewayHost) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var errs [3]error
-	announcing, release := g.announcing(ctx)
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	announcing, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	wg.Go(func() { errs[0] = g.announcer.Run(announcing) })
-	wg.Go(func() { errs[1] = g.resolver.Run(ctx) })
+	defer context.AfterFunc(ctx, func() { g.leave(); end() })()
+	wg.Go(func() {
+		errs[0] = g.announcer.Run(announcing)
+		end() // another gateway has the number
+	})
+	wg.Go(func() { errs[1] = g.resolver.Run(working) })
 	if g.cfg.Behind != nil {
-		wg.Go(func() { g.cfg.Behind.run(ctx) })
+		wg.Go(func() { g.cfg.Behind.run(working) })
 	}
-	wg.Go(func() { errs[2] = g.status.Run(ctx, statusWorkers) })
-	err := g.run(ctx)
-	g.withdraw(ctx)
+	wg.Go(func() { errs[2] = g.status.Run(working, statusWorkers) })
+	err := g.run(working)
+	g.echoes.stop()
+	if g.cfg.Replaced || ctx.Err() == nil {
+		g.withdraw(ctx)
+	}
 	release()
 	wg.Wait()
 	g.farewell(ctx)
-	g.echoes.stop()
 	return errors.Join(append(errs[:], err)...)
+}
+
+// leaveFor is how long a gateway still carries packets after it has had nodes and peers leave it.
+const leaveFor = 2 * time.Second
+
+// leave has nodes and peers use the other gateways of this cluster, if there are any.
+func (g *GatewayHost) leave() {
+	others := slices.ContainsFunc(g.cfg.Sources.Gateways.List(), func(a Announcement) bool { return a.Alive && a.Number != int32(g.announcer.cfg.Number) })
+	if !others || !g.announcer.Active() {
+		return
+	}
+	g.echoes.leave()
+	<-g.clk.After(leaveFor)
+}
+
+// withdrawTimeout bounds how long a gateway that stops takes its tunnels down.
+const withdrawTimeout = 3 * time.Second
+
+// withdraw takes the tunnels down: another gateway may have the key, and peers answer to
+// whichever has sent last.
+func (g *GatewayHost) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
+	defer cancel()
+	if err := g.cfg.Host.Apply(ctx, plan.State{}); err != nil {
+		g.log.Warn("the tunnels of this gateway are not down; another gateway with its key takes over", zap.Error(err))
+	}
 }
 
 const statusWorkers = 2
@@ -233,7 +266,7 @@ func (g *GatewayHost) readKey(ctx context.Context) (kernel.Key, error) {
 
 func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	if !g.announcer.Active() {
-		return g.standBy(ctx)
+		return nil // the announcer wakes this loop. The host stays as it is, from an earlier process
 	}
 	objects, behind, err := g.objects(ctx)
 	if err != nil {
@@ -243,7 +276,7 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		return cmp.Or(err, loop.After(store.CatchUp))
 	}
 	objects.Gateways = g.withSelf(objects.Gateways)
-	again := g.chooseAll(objects.Connections)
+	g.chooseAll(objects.Connections)
 	in, refused, err := BuildInput(objects, g.settings())
 	g.logRefused(refused)
 	if err != nil {
@@ -263,6 +296,7 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		g.announceSelf(mode, objects.Nodes)
 	}
 	errActive := g.activate(ctx, mode)
+	g.nodes.follow(in.Nodes)
 	errEcho := g.echoes.follow(ctx, in, objects.Connections)
 	down := g.redial(state.Device, peers)
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
@@ -274,8 +308,6 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		return loop.After(store.CatchUp)
 	case down:
 		return loop.After(redialAfter / 2)
-	case again:
-		return loop.After(hold)
 	}
 	return nil
 }
@@ -296,13 +328,9 @@ func (g *GatewayHost) addBehind(objects *Objects) (wait bool, err error) {
 }
 
 func (g *GatewayHost) settings() Settings {
-	use := map[string]int{}
-	for id, c := range g.use {
-		use[id] = c.Number
-	}
 	set := Settings{
-		ClusterID: g.cfg.ClusterID, Self: g.cfg.Announce.Name, Ports: g.cfg.Ports, AnySender: g.cfg.AnySender, MTU: g.cfg.MTU,
-		Use: use, Endpoint: g.resolver.Endpoint,
+		ClusterID: g.cfg.ClusterID, Self: g.announcer.cfg.Name, Ports: g.cfg.Ports, AnySender: g.cfg.AnySender, MTU: g.cfg.MTU,
+		Use: g.use, Endpoint: g.resolver.Endpoint,
 	}
 	if g.cfg.Closed != nil {
 		set.Closed = g.cfg.Closed()
@@ -313,7 +341,7 @@ func (g *GatewayHost) settings() Settings {
 // withSelf are the own gateways with this one as it is, whatever the cache has.
 func (g *GatewayHost) withSelf(list []Announcement) []Announcement {
 	self := Announcement{Alive: true, MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
-	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(g.cfg.Announce.Number), g.key.Public()
+	self.Name, self.Number, self.PublicKey = g.announcer.cfg.Name, int32(g.announcer.cfg.Number), g.key.Public()
 	for _, a := range g.cfg.Addresses {
 		self.Addresses = append(self.Addresses, a.String())
 	}
@@ -321,26 +349,36 @@ func (g *GatewayHost) withSelf(list []Announcement) []Announcement {
 	return append(list, self)
 }
 
-// chooseAll chooses the gateway in use of each peer. It reports whether that may change by
-// itself.
-func (g *GatewayHost) chooseAll(connections []*networkingv1beta1.Connection) (again bool) {
-	now, use := g.cfg.Clock.Now(), map[string]plan.Choice{}
+// chooseAll chooses the gateway in use of each peer.
+func (g *GatewayHost) chooseAll(connections []*networkingv1beta1.Connection) {
+	use := map[string]int{}
 	for _, c := range connections {
-		if c.Namespace != corev1beta1.TenantNamespace(c.Spec.ClusterID) {
+		id := c.Spec.ClusterID
+		if c.Namespace != corev1beta1.TenantNamespace(id) {
 			continue
 		}
-		gateways := slices.Clone(c.Spec.Gateways)
-		slices.SortFunc(gateways, func(a, b networkingv1beta1.Gateway) int { return int(a.Number - b.Number) })
 		var candidates []plan.Candidate
-		for _, remote := range gateways {
+		for _, remote := range c.Spec.Gateways {
 			state, _ := g.echoes.state(remote.PublicKey)
-			candidates = append(candidates, plan.Candidate{Number: int(remote.Number), Alive: state.Verdict == health.Up, Since: state.Since})
+			up := state.Verdict == health.Up
+			candidates = append(candidates, plan.Candidate{Number: int(remote.Number), Alive: up, Serves: up && !state.Away})
 		}
-		next, soon := choose(now, g.use[c.Spec.ClusterID], candidates)
-		use[c.Spec.ClusterID], again = next, again || soon
+		plan.Prefer(id, g.cfg.ClusterID, candidates)
+		use[id] = plan.Choose(g.use[id], candidates)
 	}
 	g.use = use
-	return again
+}
+
+// activate leads peers here, once there is a device for them.
+func (g *GatewayHost) activate(ctx context.Context, mode kernel.Mode) error {
+	if g.cfg.Activate == nil || g.activated || mode == "" {
+		return nil
+	}
+	if err := g.cfg.Activate(ctx); err != nil {
+		return err
+	}
+	g.activated = true
+	return nil
 }
 
 // announceSelf announces this gateway when its Announcement changes.
@@ -434,7 +472,7 @@ func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device,
 // peer may be better.
 func (g *GatewayHost) heard(p EchoPeer, s EchoState, turn bool) {
 	g.log.Info("the tunnel to a gateway has changed", zap.String("peer", p.Cluster), zap.String("gateway", p.Gateway),
-		zap.Stringer("verdict", s.Verdict), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
+		zap.Stringer("verdict", s.Verdict), zap.Bool("serves", !s.Away), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
 	if turn {
 		g.wake()
 	}
@@ -460,8 +498,7 @@ func (g *GatewayHost) received() map[string]uint64 {
 	return out
 }
 
-// Ready returns nil when the gateway has its key and a number, or stands by, and its host is
-// as planned.
+// Ready returns nil when the gateway has its key and its number, and its host is as planned.
 func (g *GatewayHost) Ready() error {
 	g.mu.Lock()
 	keyless := g.keyless
@@ -469,7 +506,7 @@ func (g *GatewayHost) Ready() error {
 	if keyless != nil {
 		return fmt.Errorf("this gateway has no key: %w", keyless)
 	}
-	if !g.announcer.Active() && !g.announcer.StandsBy() {
+	if !g.announcer.Active() {
 		return errors.New("this gateway does not hold the Lease of its number")
 	}
 	return g.fabric.Ready()

@@ -102,15 +102,15 @@ func (g *GatewayHost) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool)
 		return tunnelFacts{}, false
 	}
 	f := tunnelFacts{
-		gateway: g.cfg.Announce.Name, wireGuard: v.wireGuard, refused: v.refused[c.Namespace+"/"+c.Name], applied: v.applied,
-		now: metav1.NewTime(g.cfg.Clock.Now()), living: []string{g.cfg.Announce.Name},
+		gateway: g.announcer.cfg.Name, wireGuard: v.wireGuard, refused: v.refused[c.Namespace+"/"+c.Name], applied: v.applied,
+		now: metav1.NewTime(g.cfg.Clock.Now()), living: []string{g.announcer.cfg.Name},
 	}
 	for _, a := range g.cfg.Sources.Gateways.List() {
 		if a.Alive {
 			f.living = append(f.living, a.Name)
 		}
 	}
-	use := v.use[c.Spec.ClusterID].Number
+	use := v.use[c.Spec.ClusterID]
 	i := slices.IndexFunc(c.Spec.Gateways, func(remote networkingv1beta1.Gateway) bool { return int(remote.Number) == use })
 	if i < 0 || f.refused != "" {
 		return f, true

@@ -120,12 +120,17 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		}
 		return key, nil
 	}
+	announcer, err := NewAnnouncer(AnnounceConfig{
+		Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Number: 1, Duration: 15 * time.Second, RetryPeriod: 100 * time.Millisecond,
+		Clock: clock.RealClock{}, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
 	g, err := NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Key: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
 		Host: host, Sources: a.sources, Client: a.liqo,
-		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Number: 1, Duration: 15 * time.Second, RetryPeriod: 100 * time.Millisecond, Clock: clock.RealClock{}, Log: zap.NewNop()},
-		Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
+		Announcer: announcer,
+		Lookup:    func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
 		Listen: func(netip.AddrPort) (ProbeSocket, error) { // the fake host has no such address
 			return net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		},
@@ -244,27 +249,42 @@ func TestWhatTheHostFollows(t *testing.T) {
 	require.True(t, e.judged(p, again))
 }
 
-// A node uses the first gateway that is alive, and the one that it has while none is.
+// A node that hears no gateway goes by their Leases, and one that hears some by what it hears.
 func TestNodeChoosesAGateway(t *testing.T) {
 	t.Parallel()
 	keys := publicKeys(t, 2)
 	one, two := ownGateway(keys[0]), ownGateway(keys[1])
 	two.Name, two.Number, two.Addresses, two.MTU = "gw-b", 2, []string{"192.0.2.14"}, 1450
-	one.Since, two.Since = noon.Add(-time.Hour), noon.Add(-time.Hour)
-	n := &NodeHost{cfg: NodeConfig{Clock: clock.RealClock{}}}
-	for _, step := range []struct {
+	both := []plan.Candidate{{Number: 1}, {Number: 2}}
+	plan.Prefer("rome", "milan", both)
+	first, second := one, two
+	if both[0].Number == 2 {
+		first, second = two, one
+	}
+	n := &NodeHost{cfg: NodeConfig{ClusterID: "rome", Clock: clock.RealClock{}}, probes: NewNodeProbes(nil, clock.RealClock{}, zap.NewNop(), func() {}), via: map[string]int{}}
+	for i, step := range []struct {
 		gateways []Announcement
 		want     string
 	}{
 		{nil, ""},
-		{[]Announcement{one, two}, "gw-a"},
-		{[]Announcement{dead(one, 1), two}, "gw-b"},
-		{[]Announcement{dead(one, 1), dead(two, 2)}, "gw-b"},
+		{[]Announcement{one, two}, first.Name},
+		{[]Announcement{dead(first, first.Number), second}, second.Name},
+		{[]Announcement{dead(one, 1), dead(two, 2)}, second.Name},
 		{nil, ""},
 	} {
-		via, _ := n.choose(step.gateways)
-		require.Equal(t, step.want, via)
+		require.Equal(t, step.want, n.choose("milan", step.gateways, n.via), "step %d", i)
 	}
+	near := map[int32]*nearGateway{1: {number: 1, alive: true}, 2: {number: 2, alive: true}}
+	n.probes.gateways = map[netip.Addr]*nearGateway{netip.MustParseAddr("10.70.0.2"): near[1], netip.MustParseAddr("10.70.0.3"): near[2]}
+	leases := []Announcement{dead(one, 1), dead(two, 2)} // as without an API server
+	require.Equal(t, first.Name, n.choose("milan", leases, n.via))
+	near[first.Number].away = []uint64{HashCluster("milan").short()}
+	require.Equal(t, second.Name, n.choose("milan", leases, n.via))
+	near[second.Number].none = true
+	require.Equal(t, first.Name, n.choose("milan", leases, n.via), "none serves it")
+	near[first.Number].alive = false
+	require.Equal(t, second.Name, n.choose("milan", leases, n.via))
+
 	require.Equal(t, 1450, smallestUnderlay(1500, []Announcement{one, two}))
 	require.Equal(t, 1400, smallestUnderlay(1400, []Announcement{one, two}))
 }

@@ -49,8 +49,9 @@ type Settings struct {
 	// alone, by spec.trust of its Connection. A gateway needs none.
 	AllPods func(corev1beta1.Trust) bool
 
-	// Via is the own gateway that a node uses.
-	Via string
+	// Via returns the name of the own gateway that a node uses for the packets of a peer, or those
+	// to own addresses, where peer is empty. It may be nil.
+	Via func(peer string) string
 	// Use is the number of the gateway in use, by the id of the peer.
 	Use map[string]int
 	// Endpoint returns the address to send to of a peer's gateway, among those that accept
@@ -453,9 +454,7 @@ func contains(ranges []netip.Prefix, a netip.Addr) bool {
 // with is the Input with some peers.
 func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, AnySender: b.set.AnySender, MTU: b.set.MTU, IPs: ips}
-	if slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == b.set.Via }) {
-		in.Via = b.set.Via
-	}
+	in.Via = b.via("")
 	for _, c := range peers {
 		in.Pods, in.External = union(in.Pods, c.podsOf), union(in.External, c.external)
 	}
@@ -464,11 +463,23 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	}
 	for i, c := range peers {
 		peer := c.peer
-		peer.Gateways, peer.Reach = b.located(c, b.around(peers, i, in)), b.reach(c)
+		peer.Gateways, peer.Reach, peer.Via = b.located(c, b.around(peers, i, in)), b.reach(c), b.via(peer.ID)
 		b.lead(&peer, c, peers)
 		in.Peers = append(in.Peers, peer)
 	}
 	return in
+}
+
+// via returns the gateway that this node uses for the packets of a peer; empty: none.
+func (b *builder) via(peer string) string {
+	if b.set.Via == nil {
+		return ""
+	}
+	name := b.set.Via(peer)
+	if !slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == name }) {
+		return ""
+	}
+	return name
 }
 
 // reach returns what a peer reaches of the pods of this node.

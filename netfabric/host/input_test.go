@@ -96,7 +96,7 @@ func TestBuildInput(t *testing.T) {
 	t.Parallel()
 	keys := publicKeys(t, 6)
 	settings := Settings{
-		ClusterID: "rome", Self: "gw-a", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500, Via: "gw-a",
+		ClusterID: "rome", Self: "gw-a", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500, Via: func(string) string { return "gw-a" },
 		Use: map[string]int{"milan": 1, "oslo": 7}, Endpoint: firstEndpoint, AllPods: everyPod, Closed: []ipam.Range{{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Name: "a Service range"}},
 	}
 	good := func() Objects {
@@ -121,7 +121,7 @@ func TestBuildInput(t *testing.T) {
 	require.Equal(t, ranges("10.244.0.0/16"), in.Pods)
 	require.Equal(t, ranges("10.70.0.0/16"), in.External)
 	require.Equal(t, plan.Peer{
-		ID: "milan", MTU: 1400, Use: 1,
+		ID: "milan", MTU: 1400, Use: 1, Via: "gw-a",
 		Theirs:   plan.Ranges{Pods: ranges("10.201.0.0/16"), External: ranges("10.101.0.0/16")},
 		Ours:     plan.Maps{{Own: ranges("10.244.0.0/16")[0], View: ranges("10.50.0.0/16")[0]}, {Own: ranges("10.70.0.0/16")[0], View: ranges("10.51.0.0/16")[0]}},
 		Gateways: []plan.Remote{{Number: 1, Key: keys[1], Endpoint: netip.MustParseAddrPort("203.0.113.7:51840")}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,8 @@ type NodeConfig struct {
 
 	Host    Host
 	Sources Sources
+	// Open opens a socket of UDP for probes of several gateways.
+	Open    func() (ProbeSocket, error)
 	Shares  *Shares                      // nil: no peer needs them
 	AllPods func(corev1beta1.Trust) bool // as in Settings
 	Clock   clock.WithTicker
@@ -36,8 +39,9 @@ type NodeConfig struct {
 // NodeHost brings the network of one node to its plan, and keeps it there.
 type NodeHost struct {
 	*fabric
-	cfg NodeConfig
-	via plan.Choice // the loop's
+	cfg    NodeConfig
+	probes *NodeProbes
+	via    map[string]int // numbers by peer; the loop's
 }
 
 // NewNode registers with the informers and starts nothing.
@@ -45,6 +49,7 @@ func NewNode(cfg NodeConfig) (*NodeHost, error) {
 	n := &NodeHost{cfg: cfg}
 	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
+	n.probes = NewNodeProbes(cfg.Open, cfg.Clock, cfg.Log, n.wake)
 	if err := n.watch(); err != nil || cfg.Shares == nil {
 		return n, err
 	}
@@ -54,7 +59,14 @@ func NewNode(cfg NodeConfig) (*NodeHost, error) {
 }
 
 // Run works until ctx is done. What is applied stays.
-func (n *NodeHost) Run(ctx context.Context) error { return n.run(ctx) }
+func (n *NodeHost) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { n.probes.Run(ctx) })
+	return n.run(ctx)
+}
 
 func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	objects, behind, err := n.objects(ctx)
@@ -70,16 +82,19 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return n.ended(err)
 	}
-	via, again := n.choose(objects.Gateways)
+	chosen := map[string]int{}
 	in, refused, err := BuildInput(objects, Settings{
-		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, Via: via, MTU: smallestUnderlay(mtu, objects.Gateways),
+		ClusterID: n.cfg.ClusterID, Self: n.cfg.Name, MTU: smallestUnderlay(mtu, objects.Gateways),
 		Ports: plan.Ports{Overlay: n.cfg.Overlay, Tunnel: otherPort(n.cfg.Overlay)}, AnySender: n.cfg.AnySender, AllPods: n.cfg.AllPods,
+		Via: func(peer string) string { return n.choose(peer, objects.Gateways, chosen) },
 	})
+	n.via = chosen
 	n.logRefused(refused)
 	if err != nil {
 		return n.ended(err)
 	}
 	n.keepOwners(in.Peers)
+	n.probes.follow(in)
 	state, err := plan.Node(in)
 	if err != nil {
 		return n.ended(err)
@@ -87,11 +102,8 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 	if err := n.ended(n.cfg.Host.Apply(ctx, state)); err != nil {
 		return err
 	}
-	switch {
-	case behind:
+	if behind {
 		return loop.After(store.CatchUp)
-	case again:
-		return loop.After(hold)
 	}
 	return nil
 }
@@ -108,19 +120,26 @@ func (n *NodeHost) underlayMTU(nodes []*corev1.Node) (int, error) {
 	return UnderlayMTU(underlayOf(nodes[i]))
 }
 
-// choose returns the name of the gateway to use. One that has died stays in use while there
-// is no other.
-func (n *NodeHost) choose(gateways []Announcement) (name string, again bool) {
-	var candidates []plan.Candidate
+// choose returns the name of the gateway to use for the packets of a peer, and adds its number
+// to chosen. While this node hears none, as where there is one alone, the Leases decide.
+func (n *NodeHost) choose(peer string, gateways []Announcement, chosen map[string]int) string {
+	var probed, announced []plan.Candidate
+	known := false
 	for _, g := range gateways {
-		candidates = append(candidates, plan.Candidate{Number: int(g.Number), Alive: g.Alive, Since: g.Since})
+		c, heard := n.probes.judge(int(g.Number), peer)
+		probed, known = append(probed, c), known || heard
+		announced = append(announced, plan.Candidate{Number: int(g.Number), Alive: g.Alive})
 	}
-	n.via, again = choose(n.cfg.Clock.Now(), n.via, candidates)
-	i := slices.IndexFunc(gateways, func(g Announcement) bool { return int(g.Number) == n.via.Number })
+	if !known {
+		probed = announced
+	}
+	plan.Prefer(n.cfg.ClusterID, peer, probed)
+	chosen[peer] = plan.Choose(n.via[peer], probed)
+	i := slices.IndexFunc(gateways, func(g Announcement) bool { return int(g.Number) == chosen[peer] })
 	if i < 0 {
-		return "", again
+		return ""
 	}
-	return gateways[i].Name, again
+	return gateways[i].Name
 }
 
 // smallestUnderlay is the MTU of the way between a host and all gateways: a gateway in a pod

@@ -248,6 +248,9 @@ func (c *checker) names() {
 	}
 	for _, p := range c.in.Peers {
 		once(peers, p.ID, place{peer: p.ID, field: "peers.id"})
+		if p.Via != "" && !gateways[p.Via] {
+			c.fail(place{peer: p.ID, field: "peers.via"}, "there is no gateway %q", p.Via)
+		}
 		for _, g := range p.Gateways {
 			if other, ok := keys[g.Key]; ok {
 				c.fail(place{peer: p.ID, field: "peers.gateways.key"}, "%q is a key of peer %q", g.Key, other)

@@ -1,42 +1,49 @@
 package plan
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"slices"
-	"time"
 )
 
 // Candidate is a gateway that could be used.
 type Candidate struct {
 	Number int
-	Alive  bool      // answers probes
-	Since  time.Time // when Alive last changed
+	Alive  bool // answers probes
+	Serves bool // reports that it carries the packets in question: it does not end, and its own tunnels are steady
 }
 
-// Choice is the gateway in use.
-type Choice struct {
-	Number int       // 0: none yet
-	Since  time.Time // when it was chosen
-}
-
-// Choose returns which gateway to use at the time now, given the one in use. Candidates are
-// in order of preference, the same order for all nodes and peers, so that in the end all use
-// the same gateway: both directions of a connection then pass it.
+// Choose returns the number of the gateway to use, given that of the one in use; 0: none.
+// Candidates are in the order of Prefer. A gateway that serves goes before one that is alive
+// alone, so a gateway moves nodes and peers at the same time by what it reports. Without any
+// that is alive, the one in use stays: none would be better.
 //
-// A dead gateway is left at once, and rather for one that has been alive for hold. One that
-// is preferred gets the traffic back when it has been alive for hold, and the one in use has
-// been in use for as long. If all are dead nothing changes: none would be better.
-func Choose(now time.Time, hold time.Duration, have Choice, candidates []Candidate) Choice {
-	in := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Number == have.Number })
-	alive := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Alive })
-	steady := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Alive && now.Sub(c.Since) >= hold })
-
-	switch {
-	case len(candidates) == 0:
-		return Choice{}
-	case in >= 0 && (alive < 0 || candidates[in].Alive && !(steady >= 0 && steady < in && now.Sub(have.Since) >= hold)):
-		return have
-	case steady >= 0:
-		return Choice{candidates[steady].Number, now}
+// The choice follows from the candidates alone where one is alive. So nodes and peers that
+// see the same choose the same, and both directions of a connection pass one gateway.
+func Choose(have int, candidates []Candidate) int {
+	best := slices.IndexFunc(candidates, func(c Candidate) bool { return c.Alive && c.Serves })
+	if best < 0 {
+		best = slices.IndexFunc(candidates, func(c Candidate) bool { return c.Alive })
 	}
-	return Choice{candidates[max(alive, 0)].Number, now}
+	switch {
+	case best >= 0:
+		return candidates[best].Number
+	case len(candidates) == 0:
+		return 0
+	case slices.ContainsFunc(candidates, func(c Candidate) bool { return c.Number == have }):
+		return have
+	}
+	return candidates[0].Number
+}
+
+// Prefer sorts candidates, gateways of the cluster owner, by preference for the packets
+// between it and the cluster peer. Nodes of owner and gateways of peer sort them alike, and
+// the first ones of many peers are spread over all gateways.
+func Prefer(owner, peer string, candidates []Candidate) {
+	rank := func(c Candidate) string {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", owner, peer, c.Number))
+		return string(sum[:])
+	}
+	slices.SortFunc(candidates, func(a, b Candidate) int { return cmp.Compare(rank(a), rank(b)) })
 }

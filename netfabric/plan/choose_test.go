@@ -1,92 +1,86 @@
 package plan
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	const hold = 30 * time.Second
-	now := time.Unix(1_000_000, 0)
-	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
-	up := func(n, seconds int) Candidate { return Candidate{n, true, ago(seconds)} }
-	down := func(n, seconds int) Candidate { return Candidate{n, false, ago(seconds)} }
-
+	serves := func(n int) Candidate { return Candidate{n, true, true} }
+	alive := func(n int) Candidate { return Candidate{n, true, false} }
+	dead := func(n int) Candidate { return Candidate{n, false, false} }
 	for name, tc := range map[string]struct {
-		have       Choice
+		have       int
 		candidates []Candidate
 		want       int
-		kept       bool // the time of the choice too
 	}{
-		"nothing to choose":                   {want: 0, kept: true},
-		"the last one is gone":                {have: Choice{1, ago(99)}, want: 0},
-		"the first choice":                    {candidates: []Candidate{up(1, 1), up(2, 1)}, want: 1},
-		"the first choice prefers the steady": {candidates: []Candidate{up(1, 1), up(2, 99)}, want: 2},
-		"the first choice skips the dead":     {candidates: []Candidate{down(1, 99), up(2, 1)}, want: 2},
-		"all are dead at first":               {candidates: []Candidate{down(2, 99), down(1, 99)}, want: 2},
-		"it lives":                            {have: Choice{1, ago(99)}, candidates: []Candidate{up(1, 99), up(2, 99)}, want: 1, kept: true},
-		"another order of preference":         {have: Choice{1, ago(99)}, candidates: []Candidate{up(2, 99), up(1, 99)}, want: 2},
-		"it died":                             {have: Choice{1, ago(99)}, candidates: []Candidate{down(1, 0), up(2, 99)}, want: 2},
-		"it died right after the choice":      {have: Choice{1, ago(1)}, candidates: []Candidate{down(1, 0), up(2, 99)}, want: 2},
-		"it died, and only a new one lives":   {have: Choice{1, ago(99)}, candidates: []Candidate{down(1, 0), up(2, 0)}, want: 2},
-		"it died, and one is steady":          {have: Choice{1, ago(99)}, candidates: []Candidate{down(1, 0), up(2, 0), up(3, 99)}, want: 3},
-		"it is gone":                          {have: Choice{1, ago(99)}, candidates: []Candidate{up(2, 99)}, want: 2},
-		"it is gone, and the rest is dead":    {have: Choice{1, ago(99)}, candidates: []Candidate{down(2, 99)}, want: 2},
-		"all are dead":                        {have: Choice{2, ago(99)}, candidates: []Candidate{down(1, 0), down(2, 0)}, want: 2, kept: true},
-		"the better one is back":              {have: Choice{2, ago(99)}, candidates: []Candidate{up(1, 30), up(2, 99)}, want: 1},
-		"the better one is just back":         {have: Choice{2, ago(99)}, candidates: []Candidate{up(1, 29), up(2, 99)}, want: 2, kept: true},
-		"the choice is young":                 {have: Choice{2, ago(29)}, candidates: []Candidate{up(1, 99), up(2, 99)}, want: 2, kept: true},
-		"a worse one is no reason":            {have: Choice{1, ago(99)}, candidates: []Candidate{up(1, 1), up(2, 99)}, want: 1, kept: true},
+		"nothing to choose":                {want: 0},
+		"the last one is gone":             {have: 1, want: 0},
+		"the first choice":                 {candidates: []Candidate{serves(1), serves(2)}, want: 1},
+		"in the order of preference":       {have: 1, candidates: []Candidate{serves(2), serves(1)}, want: 2},
+		"the first one is new":             {have: 2, candidates: []Candidate{alive(1), serves(2)}, want: 2},
+		"the first one ends":               {have: 1, candidates: []Candidate{alive(1), serves(2)}, want: 2},
+		"all are new":                      {have: 2, candidates: []Candidate{alive(1), alive(2)}, want: 1},
+		"the first one is dead":            {have: 1, candidates: []Candidate{dead(1), serves(2)}, want: 2},
+		"dead, though it served":           {have: 1, candidates: []Candidate{{1, false, true}, alive(2)}, want: 2},
+		"dead, and only a new one is left": {have: 1, candidates: []Candidate{dead(1), alive(2)}, want: 2},
+		"all are dead":                     {have: 2, candidates: []Candidate{dead(1), dead(2)}, want: 2},
+		"all are dead at first":            {candidates: []Candidate{dead(2), dead(1)}, want: 2},
+		"it is gone, and the rest is dead": {have: 1, candidates: []Candidate{dead(2)}, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := Choose(now, hold, tc.have, tc.candidates)
-			require.Equal(t, tc.want, got.Number)
-			if tc.kept {
-				require.Equal(t, tc.have, got)
-			} else if len(tc.candidates) > 0 {
-				require.Equal(t, now, got.Since)
-			}
-			require.Equal(t, got, Choose(now, hold, got, tc.candidates), "chosen again at once")
+			require.Equal(t, tc.want, Choose(tc.have, tc.candidates))
 		})
 	}
 }
 
-// However gateways come and go, one that lives is not left more often than every hold, and
-// all who see the same end with the same choice.
-func TestChooseSettles(t *testing.T) {
+// Nodes and peers that see the same choose the same, whatever they have used before.
+func TestChoicesAgree(t *testing.T) {
 	t.Parallel()
-	const hold = 30 * time.Second
-	for seed := range uint64(50) {
+	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		now := time.Unix(1_000_000, 0)
-		candidates := []Candidate{{1, true, now}, {2, true, now}, {3, false, now}}
-		a, b := Choice{}, Choice{3, now}
-		var left time.Time
-		for range 500 {
-			now = now.Add(time.Duration(1+r.IntN(9)) * time.Second)
-			if i := r.IntN(len(candidates) * 3); i < len(candidates) {
-				candidates[i].Alive, candidates[i].Since = !candidates[i].Alive, now
-			}
-			before := a
-			a, b = Choose(now, hold, a, candidates), Choose(now, hold, b, candidates)
-			if before.Number != 0 && a.Number != before.Number && candidates[before.Number-1].Alive {
-				require.GreaterOrEqual(t, now.Sub(left), hold, "seed %d", seed)
-			}
-			if a.Number != before.Number {
-				left = now
+		var one, other []Candidate
+		for n := range 1 + r.IntN(MaxReplicas) {
+			one = append(one, Candidate{n + 1, r.IntN(3) > 0, r.IntN(2) > 0})
+		}
+		other = append(other, one...)
+		r.Shuffle(len(other), func(i, j int) { other[i], other[j] = other[j], other[i] })
+		Prefer("rome", "milan", one)
+		Prefer("rome", "milan", other)
+		require.Equal(t, one, other)
+		first := Choose(1+r.IntN(MaxReplicas), one)
+		for have := range MaxReplicas {
+			for _, c := range one {
+				if c.Alive {
+					require.Equal(t, first, Choose(have, other), "seed %d", seed)
+				}
 			}
 		}
-		for range 5 {
-			now = now.Add(hold)
-			a, b = Choose(now, hold, a, candidates), Choose(now, hold, b, candidates)
+	}
+}
+
+// The peers of a cluster are spread over its gateways, and the loss of one moves only its own.
+func TestPreferSpreads(t *testing.T) {
+	t.Parallel()
+	const peers, gateways = 3000, 3
+	counts := map[int]int{}
+	for i := range peers {
+		var all []Candidate
+		for n := range gateways {
+			all = append(all, Candidate{Number: n + 1})
 		}
-		if candidates[0].Alive || candidates[1].Alive || candidates[2].Alive {
-			require.Equal(t, a.Number, b.Number, "seed %d", seed)
-		}
+		Prefer("rome", fmt.Sprintf("cluster-%d", i), all)
+		counts[all[0].Number]++
+		left := append([]Candidate{}, all[:2]...)
+		Prefer("rome", fmt.Sprintf("cluster-%d", i), left)
+		require.Equal(t, all[:2], left)
+	}
+	for n := range gateways {
+		require.InDelta(t, peers/gateways, counts[n+1], peers/gateways/5, "gateway %d: %v", n+1, counts)
 	}
 }

@@ -13,7 +13,7 @@ type Input struct {
 	External []netip.Prefix // own external ranges, at most one of each family
 	Nodes    []Host
 	Gateways []Replica
-	Via      string // of Gateways, the one that this node uses; empty: none, packets to peers are refused
+	Via      string // of Gateways, the one that this node uses, but for peers with a Via of their own; empty: none, packets are refused
 	Peers    []Peer
 	IPs      []IP
 	Hairpin  Maps // views of own ranges that own pods may use too; the views are free here
@@ -46,8 +46,9 @@ type Peer struct {
 	Theirs   Ranges // as this cluster sees them
 	Ours     Maps   // ranges that are given to it, as it sees them; Own may be a range of a third cluster as this one sees it
 	Gateways []Remote
-	Use      int // number of the one in use; 0: none
-	MTU      int // PathMTU that it announces, in bytes; 0: not known
+	Use      int    // number of the one in use; 0: none
+	Via      string // of the own gateways, the one that this node uses for it; empty: Input.Via
+	MTU      int    // PathMTU that it announces, in bytes; 0: not known
 	// Reach are the addresses, or ranges, of pods on the node in.Self that it opens connections
 	// to, at all ports, beside what IPs name. Only Node uses it.
 	Reach []netip.Prefix

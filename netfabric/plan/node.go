@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -46,27 +47,33 @@ func (n node) rules() []Rule {
 
 // routes lead to peers by the gateway in use, and to each gateway by itself for probes.
 func (n node) routes() (out []Route) {
-	var via *Replica
 	for i, g := range n.in.Gateways {
-		if g.Name == n.in.Via {
-			via = &n.in.Gateways[i]
-		}
 		for _, e := range n.in.External {
 			out = append(out, n.route(single(ReplicaAddr(e, g.Number)), &n.in.Gateways[i], 0))
 		}
 	}
 	for _, p := range n.in.Peers {
+		via := n.gateway(cmp.Or(p.Via, n.in.Via))
 		for _, r := range p.Theirs.all() {
 			out = append(out, n.route(r, via, PathMTU(n.in.MTU, n.in.underlay(), p.MTU)))
 		}
 	}
 	for _, e := range n.in.External {
-		out = append(out, n.route(e, via, 0))
+		out = append(out, n.route(e, n.gateway(n.in.Via), 0))
 	}
 	for _, m := range n.in.Hairpin { // for local processes: the kernel routes their packets before it translates them
 		out = append(out, Route{Table: PeersTable, Dst: m.View, Link: OverlayDevice, Src: n.src(m.View)})
 	}
 	return out
+}
+
+// gateway returns the own gateway with a name, or nil.
+func (n node) gateway(name string) *Replica {
+	i := slices.IndexFunc(n.in.Gateways, func(g Replica) bool { return g.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &n.in.Gateways[i]
 }
 
 func (n node) route(dst netip.Prefix, via *Replica, mtu int) Route {

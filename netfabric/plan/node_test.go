@@ -151,6 +151,16 @@ func TestNodeRoutes(t *testing.T) {
 			},
 			[]string{"10.200.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420"},
 		},
+		"its peer by another gateway": {
+			func(in *Input) {
+				in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9"), ""})
+				in.Peers[0].Via = "gw-b"
+			},
+			[]string{
+				"10.200.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420", "10.201.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420",
+				"10.70.0.0/16" + by, "10.70.0.2/32" + by, "10.70.0.3/32 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11",
+			},
+		},
 		"without a gateway": {
 			func(in *Input) { in.Via = "" },
 			[]string{"10.70.0.2/32" + by, "unreachable 10.200.0.0/16", "unreachable 10.201.0.0/16", "unreachable 10.70.0.0/16"},

@@ -278,10 +278,10 @@ type Gateway struct {
 	StateDir  string `mapstructure:"stateDir"`
 	// Number identifies the gateway among those of its cluster.
 	Number int `mapstructure:"number"`
-	// Standby lets several gateways with one key take turns.
-	Standby     bool `mapstructure:"standby"`
-	TunnelPort  int  `mapstructure:"tunnelPort"`
-	OverlayPort int  `mapstructure:"overlayPort"`
+	// Replicas lets so many gateways share the numbers 1 to Replicas; 0: Number.
+	Replicas    int `mapstructure:"replicas"`
+	TunnelPort  int `mapstructure:"tunnelPort"`
+	OverlayPort int `mapstructure:"overlayPort"`
 	// AnyOverlaySender takes VXLAN from every address, not from nodes only.
 	AnyOverlaySender bool `mapstructure:"anyOverlaySender"`
 	// Addresses are the addresses under which nodes reach the gateway.

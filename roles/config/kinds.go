@@ -188,6 +188,20 @@ func remoteAddress() kind {
 	})
 }
 
+// gatewayEndpoint accepts an endpoint, behind the number of its gateway where there are several.
+func gatewayEndpoint() kind {
+	return text("[number=]host:port", "host:port, as in 192.0.2.1:51840, or that behind the number of a gateway, as in 2=192.0.2.1:51840", func(s string) bool {
+		number, rest, found := strings.Cut(s, "=")
+		if !found {
+			rest = s
+		} else if _, ok := integer(1, 14).parse(number); !ok {
+			return false
+		}
+		_, ok := remoteAddress().parse(rest)
+		return ok
+	})
+}
+
 // httpsURL accepts the URL of an endpoint that other clusters dial.
 func httpsURL() kind {
 	return text("URL", "an https URL of a host and a port, as https://milan.example:6443", func(s string) bool {

@@ -177,12 +177,12 @@ var rules = map[string]kind{
 	"gateway.keySecret":        objectName().orEmpty(),
 	"gateway.stateDir":         directory(),
 	"gateway.number":           integer(1, 14),
-	"gateway.standby":          boolean(),
+	"gateway.replicas":         integer(0, 14),
 	"gateway.tunnelPort":       integer(1, math.MaxUint16),
 	"gateway.overlayPort":      integer(1, math.MaxUint16),
 	"gateway.anyOverlaySender": boolean(),
 	"gateway.addresses":        list(ipAddress()),
-	"gateway.endpoints":        list(remoteAddress()),
+	"gateway.endpoints":        list(gatewayEndpoint()),
 	"gateway.service":          label(63).orEmpty(),
 	"gateway.nodeName":         objectName().orEmpty(),
 	"gateway.podAddresses":     boolean(),
@@ -246,8 +246,8 @@ func (c *Config) together() error {
 	if c.Gateway.OverlayPort != c.Route.OverlayPort {
 		errs = append(errs, fmt.Errorf("route.overlayPort: %d is not accepted: write the port of gateway.overlayPort, which is %d", c.Route.OverlayPort, c.Gateway.OverlayPort))
 	}
-	if c.Gateway.Standby && c.Gateway.KeySecret == "" {
-		errs = append(errs, errors.New("gateway.standby: true is not accepted: gateway.keySecret is empty, and gateways that stand by for each other have the same key"))
+	if n := c.Gateway.Replicas; n > 0 && c.Gateway.KeySecret == "" {
+		errs = append(errs, fmt.Errorf("gateway.replicas: %d is not accepted: gateway.keySecret is empty, and the next gateway with a number needs its key", n))
 	}
 	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
 		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))

@@ -16,14 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// standbyGateway is a gateway with others that stand by for it.
-type standbyGateway struct {
+// sharedGateway is a gateway that shares the numbers of its cluster with others.
+type sharedGateway struct {
 	*GatewayHost
 	host      *fakeHost
 	activated atomic.Int32
@@ -31,19 +30,21 @@ type standbyGateway struct {
 	done      chan error
 }
 
-func startStandby(t *testing.T, a *apis, key kernel.Key, name, address string) *standbyGateway {
+func newShared(t *testing.T, a *apis, key kernel.Key, name, address string, replicas int) *sharedGateway {
 	t.Helper()
-	s := &standbyGateway{host: &fakeHost{}, done: make(chan error, 1)}
+	announcer, err := Claim(t.Context(), AnnounceConfig{
+		Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: time.Hour, RetryPeriod: 100 * time.Millisecond,
+		Clock: clock.RealClock{}, Log: zap.NewNop(),
+	}, replicas, nil)
+	require.NoError(t, err)
+	s := &sharedGateway{host: &fakeHost{}, done: make(chan error, 1)}
 	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
 	require.NoError(t, err)
 	s.GatewayHost, err = NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil },
 		Host: s.host, Sources: a.sources, Client: a.liqo,
-		Announce: AnnounceConfig{
-			Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Number: 1, Standby: true,
-			Duration: time.Hour, RetryPeriod: 100 * time.Millisecond, Clock: clock.RealClock{}, Log: zap.NewNop(),
-		},
+		Announcer: announcer, Replaced: true,
 		Activate: func(context.Context) error {
 			if s.activated.Add(1) == 1 {
 				return errors.New("the API server is away")
@@ -61,13 +62,13 @@ func startStandby(t *testing.T, a *apis, key kernel.Key, name, address string) *
 	return s
 }
 
-func (s *standbyGateway) run(ctx context.Context) {
+func (s *sharedGateway) run(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(ctx)
 	go func() { s.done <- s.Run(ctx) }()
 }
 
 // tunnels is the number of tunnels of its host; -1: the host has no device for any.
-func (s *standbyGateway) tunnels() int {
+func (s *sharedGateway) tunnels() int {
 	state, _ := s.host.last()
 	if state.Device.Name == "" {
 		return -1
@@ -75,21 +76,27 @@ func (s *standbyGateway) tunnels() int {
 	return len(state.Device.Peers)
 }
 
-func TestGatewayStandsBy(t *testing.T) {
+// Two gateways share two numbers. One that stops leaves its peer to the other, and gives its
+// number back when its tunnels are down. One that loses its number ends.
+func TestSharedGateways(t *testing.T) {
 	t.Parallel()
 	a, err := newAPIs([]corev1.Node{*hostNode(nodeName, "192.0.2.11", "10.244.1.0/24")})
 	require.NoError(t, err)
 	require.NoError(t, a.connect(t.Context(), linked("milan", 1, publicKeys(t, 1)[0])))
-	key, err := kernel.GenerateKey()
-	require.NoError(t, err)
-	one, two := startStandby(t, a, key, "gw-a", "192.0.2.13"), startStandby(t, a, key, "gw-b", "192.0.2.14")
+	var keys []kernel.Key
+	for range 2 {
+		key, err := kernel.GenerateKey()
+		require.NoError(t, err)
+		keys = append(keys, key)
+	}
+	one, two := newShared(t, a, keys[0], "gw-a", "192.0.2.13", 2), newShared(t, a, keys[1], "gw-b", "192.0.2.14", 2)
 	a.start(t.Context().Done())
 	eventually := func(what string, ok func() bool) {
 		t.Helper()
 		require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 	}
-	lease := func() (holder string, say Announcement) {
-		l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	lease := func(number int) (holder string, say Announcement) {
+		l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(number), metav1.GetOptions{})
 		require.NoError(t, err)
 		if l.Spec.HolderIdentity != nil {
 			holder = *l.Spec.HolderIdentity
@@ -97,48 +104,49 @@ func TestGatewayStandsBy(t *testing.T) {
 		say, _ = readAnnouncement(l)
 		return holder, say
 	}
-	status := func() networkingv1beta1.ConnectionStatus {
-		c, err := a.liqo.NetworkingV1beta1().Connections("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
-		return c.Status
-	}
-
 	one.run(t.Context())
-	eventually("the first one is active, and activated again after a failure", func() bool {
-		return one.Ready() == nil && one.tunnels() == 1 && one.activated.Load() == 2
-	})
 	two.run(t.Context())
-	eventually("the second one is ready", func() bool { return two.Ready() == nil })
-	require.Equal(t, -1, two.tunnels())
-	require.Zero(t, two.activated.Load())
-	eventually("the first one writes the status", func() bool { return len(status().Gateways) == 1 && status().Gateways[0].Name == "gw-a" })
+	eventually("both have a tunnel, and are activated again after a failure", func() bool {
+		return one.Ready() == nil && two.Ready() == nil && one.tunnels() == 1 && two.tunnels() == 1 && one.activated.Load() == 2 && two.activated.Load() == 2
+	})
+	eventually("they hear of each other", func() bool { return len(a.sources.Gateways.List()) == 2 })
+	_, say := lease(1)
+	require.Equal(t, keys[0].Public(), say.PublicKey)
+	_, say = lease(2)
+	require.Equal(t, keys[1].Public(), say.PublicKey)
 
-	// The first one stops: its tunnels are down before the second one takes over.
 	one.stop()
+	eventually("it has nodes and peers leave it", func() bool {
+		one.echoes.mu.Lock()
+		defer one.echoes.mu.Unlock()
+		return one.echoes.echo != nil && leaving(one.echoes.echo)
+	})
+	require.Equal(t, 1, one.tunnels(), "its tunnels carry what is still under way")
 	require.NoError(t, <-one.done)
 	require.Equal(t, -1, one.tunnels())
-	eventually("the second one takes over", func() bool {
-		holder, say := lease()
-		return holder == "gw-b" && say.Name == "gw-b" && two.tunnels() == 1 && two.activated.Load() == 2 && two.Ready() == nil
-	})
-	_, say := lease()
-	require.Equal(t, key.Public(), say.PublicKey)
-	require.Equal(t, []string{"192.0.2.14"}, say.Addresses)
-	eventually("it writes the status alone", func() bool { return len(status().Gateways) == 1 && status().Gateways[0].Name == "gw-b" })
+	holder, _ := lease(1)
+	require.Empty(t, holder)
+	again := newShared(t, a, keys[0], "gw-c", "192.0.2.15", 2)
+	require.Equal(t, 1, again.announcer.Number())
 
 	// Its Lease is taken from it, as after a time in which it did not run.
-	l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(2), metav1.GetOptions{})
 	require.NoError(t, err)
-	other, now := "gw-c", metav1.NowMicro()
+	other, now := "gw-d", metav1.NowMicro()
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &other, &now
 	eventually("the Lease is another's", func() bool {
 		_, err = a.kube.CoordinationV1().Leases(homeNamespace).Update(t.Context(), l, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		return two.announcer.StandsBy()
+		return !two.announcer.Active()
 	})
-	eventually("it has no tunnels", func() bool { return two.tunnels() == -1 && two.Ready() == nil })
-	two.stop()
-	require.NoError(t, <-two.done)
-	holder, _ := lease()
-	require.Equal(t, "gw-c", holder, "it gives back nothing that is not its own")
+	require.ErrorContains(t, <-two.done, "gateway gw-d holds Lease")
+	require.Equal(t, -1, two.tunnels())
+	holder, _ = lease(2)
+	require.Equal(t, "gw-d", holder, "it gives back nothing that is not its own")
+}
+
+func leaving(e *Echo) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leaving
 }
