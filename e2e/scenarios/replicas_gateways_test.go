@@ -94,14 +94,15 @@ func (w replicasWorld) gatewayInUse(t *testing.T) (out corev1.Pod) {
 			return err
 		}
 		for _, c := range list.Items {
-			for _, g := range c.Status.Gateways {
-				pod, err := w.rome.Client().CoreV1().Pods(site.Namespace).Get(ctx, g.PeerGateway, metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
-				out = *pod
-				return nil
+			if len(c.Status.Gateways) == 0 {
+				continue
 			}
+			pod, err := w.rome.Client().CoreV1().Pods(site.Namespace).Get(ctx, c.Status.Gateways[0].PeerGateway, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			out = *pod
+			return nil
 		}
 		return fmt.Errorf("no Connection of milan names a gateway")
 	})

@@ -108,7 +108,7 @@ func (m *mover) keys(ctx context.Context) error {
 		have, err := secrets.Get(ctx, m.name(""), metav1.GetOptions{})
 		switch {
 		case err == nil && data != nil && string(have.Data[certificate]) != string(data[certificate]):
-			return fmt.Errorf("Secret %s/%s is not of this move: delete it, and run the command again", namespace, have.Name)
+			return fmt.Errorf("the Secret %s/%s is not of this move: delete it, and run the command again", namespace, have.Name)
 		case err == nil:
 			data = have.Data
 			continue
