@@ -49,8 +49,9 @@ test-all: ## Run every test, long ones and all cases of the tables, with limits 
 	LAB_SEATS=3 LAB_LONG=1 $(TEST) -set all -- $(TEST_FLAGS)
 	$(MAKE) --no-print-directory chaos soak alarm
 
-lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck
+lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck, and build the commands for macOS
 	go vet ./...
+	GOOS=darwin go build -o /dev/null .
 	$(TOOLS)/staticcheck ./...
 	go -C hack/promql vet .
 
