@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -64,4 +65,6 @@ func storeNear(t *testing.T, w storeWorld) {
 			return nil
 		})
 	}
+	require.NoError(t, services.Delete(t.Context(), "near", metav1.DeleteOptions{}))
+	require.NoError(t, inMilan.Delete(t.Context(), client.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 }

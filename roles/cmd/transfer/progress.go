@@ -94,13 +94,14 @@ func (p *Progress) print(ctx context.Context, out io.Writer, every time.Duration
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
 	for last := ""; ; {
+		ended := ctx.Err() != nil // before the state is read: the last line has the result
 		// Encoding numbers and strings never fails.
 		text, _ := json.Marshal(p.now())
 		if line := string(text); line != last {
 			last = line
 			_, _ = fmt.Fprintln(out, line)
 		}
-		if ctx.Err() != nil {
+		if ended {
 			return
 		}
 		select {
