@@ -30,7 +30,7 @@ help: ## List the targets
 build: ## Build the static binary bin/liqod
 	go build -o bin/liqod .
 
-test: ## Run what has to pass: some 8 minutes on 2 cores
+test: ## Run what has to pass: some 10 minutes on 2 cores
 	$(DEPS)
 	go -C hack/promql test -count=1 .
 	$(TEST) -- $(TEST_FLAGS)
