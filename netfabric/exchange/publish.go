@@ -98,7 +98,7 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 	if _, err := loop.Changes("Connections", cfg.Connections.Informer(), sameTransit, func(*networkingv1beta1.Connection) { p.wakeAll() }); err != nil {
 		return nil, err
 	}
-	if _, err := loop.Changes("NamespaceOffloadings", cfg.Offloadings.Informer(), sameProviders, func(*offloadingv1beta1.NamespaceOffloading) { p.wakeAll() }); err != nil {
+	if _, err := loop.Changes("NamespaceOffloadings", cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders, func(*offloadingv1beta1.NamespaceOffloading) { p.wakeAll() }); err != nil {
 		return nil, err
 	}
 	cfg.Own.Subscribe(p.wakeAll)

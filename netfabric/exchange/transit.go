@@ -96,8 +96,3 @@ func sharers(peer string, offloadings []*offloadingv1beta1.NamespaceOffloading) 
 func sameTransit(a, b *networkingv1beta1.Connection) bool {
 	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && managed(a) == managed(b) && slices.Equal(a.Spec.Remote, b.Spec.Remote)
 }
-
-// sameProviders reports whether a namespace is offloaded to the same peers in two states.
-func sameProviders(a, b *offloadingv1beta1.NamespaceOffloading) bool {
-	return slices.Equal(offloadingv1beta1.ProvidersOf(a), offloadingv1beta1.ProvidersOf(b))
-}

@@ -37,7 +37,7 @@ func NewBehind(offloadings offloadinginformers.NamespaceOffloadingInformer, pods
 
 // watch calls changed when other pods may be reached than before.
 func (b *Behind) watch(changed func()) (cache.InformerSynced, error) {
-	offloadings, err := loop.Changes("NamespaceOffloadings", b.offloadings.Informer(), sameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
+	offloadings, err := loop.Changes("NamespaceOffloadings", b.offloadings.Informer(), offloadingv1beta1.SameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
 	if err != nil {
 		return nil, err
 	}

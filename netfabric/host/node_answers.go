@@ -17,8 +17,8 @@ import (
 // gateway does not serve. A gateway sends it unasked when that changes, so nodes and peers
 // move at the same time.
 //
-// The packets are not authenticated: whoever can put them into the overlay can also put
-// packets of pods there.
+// The packets are not authenticated: a sender that reaches the overlay can send packets of pods
+// there too.
 const (
 	nodeProbeEvery   = 300 * time.Millisecond
 	nodeProbeSilence = 1500 * time.Millisecond // after it, a gateway that has answered is dead

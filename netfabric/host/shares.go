@@ -54,7 +54,7 @@ func (s *Shares) watch(changed func()) (synced []cache.InformerSynced, err error
 	if err != nil {
 		return nil, err
 	}
-	offloadings, err := loop.Changes("NamespaceOffloadings", s.Offloadings.Informer(), sameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
+	offloadings, err := loop.Changes("NamespaceOffloadings", s.Offloadings.Informer(), offloadingv1beta1.SameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
 	if err != nil {
 		return nil, err
 	}
@@ -151,10 +151,6 @@ func sameShare(a, b *corev1.Pod) bool {
 }
 
 func sameTwin(a, b *corev1.Namespace) bool { return consumerOf(a) == consumerOf(b) }
-
-func sameProviders(a, b *offloadingv1beta1.NamespaceOffloading) bool {
-	return slices.Equal(offloadingv1beta1.ProvidersOf(a), offloadingv1beta1.ProvidersOf(b))
-}
 
 func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
 	return slices.Equal(endpointsOf(a), endpointsOf(b))

@@ -23,3 +23,9 @@ func ProvidersOf(o *NamespaceOffloading) (out []string) {
 	}
 	return out
 }
+
+// SameProviders reports whether a namespace is offloaded to the same clusters in two states of its
+// NamespaceOffloading.
+func SameProviders(a, b *NamespaceOffloading) bool {
+	return slices.Equal(ProvidersOf(a), ProvidersOf(b))
+}
