@@ -245,13 +245,24 @@ func (c *Cluster) startComponent(name string) error {
 	}
 	p, err := c.lab.Process(ProcessOptions{
 		Name: c.Name + "/" + name, Path: c.lab.kubelab, Args: append([]string{name}, args...), Dir: c.Dir, Netns: c.Options.Netns,
-		Env: c.lab.opts.PlaneEnv, ClockAhead: c.Options.ClockAhead,
+		Env: append(c.planeEnv(), c.lab.opts.PlaneEnv...), ClockAhead: c.Options.ClockAhead,
 	})
 	if err != nil {
 		return err
 	}
 	c.plane.procs[name] = p
 	return nil
+}
+
+// planeEnv is the environment of the control plane. Simulated pods have addresses that are
+// somebody else's on the machine's network. So an API server on a loopback address sends what is
+// for other addresses to a proxy that does not exist.
+func (c *Cluster) planeEnv() []string {
+	if !net.ParseIP(c.Options.Address).IsLoopback() {
+		return nil
+	}
+	const nobody = "http://127.0.0.1:1"
+	return []string{"HTTP_PROXY=" + nobody, "HTTPS_PROXY=" + nobody, "NO_PROXY="}
 }
 
 // KillAPIServer ends the API server as a crash would.

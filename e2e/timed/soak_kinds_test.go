@@ -315,7 +315,7 @@ func endpointSlices() kind {
 
 // sliceContent is the content in the provider: the endpoints without the names of nodes. The
 // Services here have no pods, so endpoints on the virtual node are reflected, too. In the provider
-// the Ready condition of an endpoint is always set.
+// the Ready condition of an endpoint is always set, and its zone hint is that of another cluster.
 func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
 	s := obj.(*discoveryv1.EndpointSlice).DeepCopy()
 	out := &discoveryv1.EndpointSlice{AddressType: s.AddressType, Ports: s.Ports}
@@ -323,6 +323,9 @@ func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
 		e.NodeName = nil
 		if e.Conditions.Ready == nil {
 			e.Conditions.Ready = new(true)
+		}
+		if e.Hints == nil {
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "elsewhere.liqo.io"}}}
 		}
 		out.Endpoints = append(out.Endpoints, e)
 	}
