@@ -328,7 +328,11 @@ func (s *Space) exhausted(size netip.Prefix) error {
 	if len(pools) == 0 {
 		return refuse(Exhausted, "%s free for %s: %s has no %s range; add one", what, text(size), s.cfg.Setting, family)
 	}
-	return refuse(Exhausted, "%s free for %s in %s: add a range to %s, or delete claims that are not needed", what, text(size), strings.Join(pools, ", "), s.cfg.Setting)
+	need := ""
+	if !size.IsSingleIP() {
+		need = "; N clusters that all offload namespaces to each other need Nx(N-1) ranges in each of them"
+	}
+	return refuse(Exhausted, "%s free for %s in %s: add a range to %s, or delete claims that are not needed%s", what, text(size), strings.Join(pools, ", "), s.cfg.Setting, need)
 }
 
 // Check returns an *Error if an earlier allocation overlaps a range that is reserved now, and

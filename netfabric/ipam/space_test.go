@@ -78,7 +78,7 @@ func TestNetworks(t *testing.T) {
 		"exactly, and public":             {ask: "203.0.113.0/24", exact: true, want: "203.0.113.0/24"},
 		"exactly, and ours":               {ask: "10.244.0.0/16", exact: true, fails: Overlaps, says: "10.244.0.0/16 is not free, and no other range is accepted: it overlaps 10.244.0.0/16, a pod range of this cluster"},
 		"exactly, and given":              {given: []string{"10.42.0.0/24"}, ask: "10.42.0.0/16", exact: true, fails: Overlaps, says: "it overlaps 10.42.0.0/24, which another claim has"},
-		"nothing is left":                 {given: []string{"10.80.0.0/14"}, ask: "10.244.0.0/16", fails: Exhausted, says: "no range of size /16 is free for 10.244.0.0/16 in 10.80.0.0/14: add a range to pools, or delete"},
+		"nothing is left":                 {given: []string{"10.80.0.0/14"}, ask: "10.244.0.0/16", fails: Exhausted, says: "no range of size /16 is free for 10.244.0.0/16 in 10.80.0.0/14: add a range to pools, or delete claims that are not needed; N clusters that all offload namespaces to each other need Nx(N-1) ranges in each of them"},
 		"larger than the pools":           {ask: "10.0.0.0/8", fails: Exhausted, says: "/8"},
 		"nothing of that size is left":    {given: []string{"10.80.0.0/24", "10.81.0.0/24", "10.82.0.0/24", "10.83.0.0/24"}, ask: "10.244.0.0/16", fails: Exhausted},
 		"no IPv6 range is left":           {given: []string{"fd6c:6971:6f00::/48", "fd6c:6971:6f01::/48"}, ask: "2001:db8::/48", fails: Exhausted},
