@@ -182,8 +182,8 @@ func TestNumberOfTheSameKey(t *testing.T) {
 	require.True(t, b.Active() && !a.Active())
 }
 
-// What a gateway has said last counts while its Lease is deleted or cannot be read, and until
-// it has been dead for long while another lives.
+// What a gateway has said last counts while its Lease cannot be read or is not renewed, and
+// until it has given the Lease back, or lost it, for long while another lives.
 func TestLastAnnouncements(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
@@ -235,6 +235,30 @@ func TestLastAnnouncements(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, names())
 	step(all...)
 	require.True(t, l.List()[0].Alive)
+
+	// It loses its API server alone, and goes on carrying packets.
+	silent := func() {
+		for range 8 {
+			step(all[1])
+		}
+		require.Equal(t, []string{leaseName(1)}, l.overdue())
+		l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+		clk.Step(4 * time.Second)
+		l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+		require.False(t, l.List()[0].Alive)
+	}
+	silent()
+	clk.Step(2 * forgetAfter)
+	require.Equal(t, []string{"a", "b"}, names(), "unknown is not gone")
+	gave, err := leases.Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	require.NoError(t, err)
+	gave.Spec.HolderIdentity = nil
+	l.saw(gave)
+	require.Equal(t, []string{"a", "b"}, names())
+	clk.Step(forgetAfter)
+	require.Equal(t, []string{"b"}, names(), "it has given its number back")
+	step(all...)
+	require.Equal(t, []string{"a", "b"}, names())
 
 	require.NoError(t, leases.Delete(t.Context(), leaseName(1), metav1.DeleteOptions{}))
 	for range 8 {

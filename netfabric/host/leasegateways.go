@@ -21,8 +21,8 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// forgetAfter is how long a gateway must have been silent, while another is alive, before
-// peers learn that it is gone.
+// forgetAfter is how long ago a gateway must have given back its number, while another is
+// alive, before peers learn that it is gone.
 const forgetAfter = 5 * time.Minute
 
 // LeaseGateways reads the announcements of this cluster's gateways from their Leases. It
@@ -45,6 +45,7 @@ type announced struct {
 	silence  lease.Silence
 	duration time.Duration
 	doubted  time.Time // when a live read first showed no later renewal; zero: none has
+	held     bool      // the Lease names it as its holder
 }
 
 // NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
@@ -101,8 +102,9 @@ func (l *LeaseGateways) MTU() (smallest int32) {
 }
 
 // List returns what gateways announce, or have announced last, by number. A gateway that has
-// died stays for a while: it may come back, and with it the sessions of its peers. It stays
-// for as long as no other is alive.
+// given back its number stays for a while, and for as long as no other is alive: it may come
+// back, and with it the sessions of its peers. One that holds its number and does not renew it
+// stays until another has the number: it may have lost its API server alone, and carry packets.
 func (l *LeaseGateways) List() (out []Announcement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +113,7 @@ func (l *LeaseGateways) List() (out []Announcement) {
 		alive = alive || a.Alive
 	}
 	for _, a := range l.known {
-		if a.Alive || !alive || l.clock.Since(a.Since) < forgetAfter {
+		if a.held || !alive || l.clock.Since(a.Since) < forgetAfter {
 			out = append(out, a.Announcement)
 		}
 	}
@@ -142,12 +144,13 @@ func (l *LeaseGateways) update(have *coordinationv1.Lease) (changed bool) {
 	delete(l.refused, have.Name)
 	next := &announced{Announcement: a, duration: lease.Duration(have, 0)}
 	next.silence.See(have, now)
-	next.Alive, next.Since = lease.Holder(have) == a.Name, now
+	next.held = lease.Holder(have) == a.Name
+	next.Alive, next.Since = next.held, now
 	if before != nil && before.Name == a.Name {
 		if !before.silence.Broken(have) { // only another renewal is a sign of life
 			next.Alive, next.silence, next.doubted = next.Alive && before.Alive, before.silence, before.doubted
 		}
-		if before.Alive == next.Alive {
+		if before.Alive == next.Alive && before.held == next.held {
 			next.Since = before.Since
 		}
 	}
@@ -176,9 +179,9 @@ func (a *announced) unreadable(have *coordinationv1.Lease, now time.Time) (chang
 		}
 		return false
 	}
-	changed = a.Alive
+	changed = a.held
 	if changed {
-		a.Alive, a.Since = false, now
+		a.Alive, a.held, a.Since = false, false, now
 	}
 	return changed
 }
@@ -279,7 +282,7 @@ func (l *LeaseGateways) doubt(name string, have *coordinationv1.Lease, err error
 	if now.Sub(a.doubted) < while {
 		return false, false
 	}
-	a.Alive, a.Since = false, now
+	a.Alive, a.held, a.Since = false, have != nil, now
 	return true, false
 }
 
