@@ -35,6 +35,7 @@ func testCommandFaults(t *testing.T, w *world) {
 		then: func(t *testing.T) { within(t, longest, "the next pod runs", w.available("web", "typo", 1)) }})
 	w.mendsQuotas(t)
 	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed", "undeclared", "huge", "full", "closed", "claimed")
+	require.NoError(t, w.rome.Client().CoreV1().PersistentVolumes().Delete(t.Context(), "shelf", metav1.DeleteOptions{}))
 	within(t, longest, "all is well", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
 }
 
