@@ -17,10 +17,10 @@ func Gateway(in Input) (State, error) {
 		return State{}, &FieldError{Host: in.Self, Field: "self", Text: "there is no such gateway"}
 	}
 	self, _ := first(in.Gateways[i].Addrs, in.underlay())
-	g := gateway{overlay{in, self}, in.Gateways[i]}
+	g := gateway{overlay{in, self, in.families()}, in.Gateways[i]}
 
 	s := State{
-		Sysctls: GatewaySysctls(in.families()...),
+		Sysctls: GatewaySysctls(g.families...),
 		Links:   []Link{g.link(), {Name: TunnelDevice, Kind: WireGuard, MTU: TunnelMTU(in.MTU)}},
 		Addrs:   g.addrs(),
 		Device:  g.device(),
@@ -95,7 +95,7 @@ func (g gateway) rules() []Rule {
 			more = append(more, Rule{Priority: InsidePriority, Src: single(a), Table: InsideTable})
 		}
 	}
-	return byFamily(g.in.families(), []Rule{{Priority: SkipPriority, Mark: TunnelMark, Goto: EndPriority}}, more...)
+	return byFamily(g.families, []Rule{{Priority: SkipPriority, Mark: TunnelMark, Goto: EndPriority}}, more...)
 }
 
 func (g gateway) routes() (out []Route) {
@@ -108,7 +108,7 @@ func (g gateway) routes() (out []Route) {
 			out = append(out, route)
 		}
 	}
-	carried := g.in.families()
+	carried := g.families
 	for _, h := range g.in.Nodes {
 		dsts := slices.Clone(h.Pods)
 		for _, a := range h.Addrs {

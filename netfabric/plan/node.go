@@ -19,7 +19,7 @@ func Node(in Input) (State, error) {
 		return State{}, &FieldError{Host: in.Self, Field: "self", Text: "there is no such node"}
 	}
 	self, _ := first(in.Nodes[i].Addrs, in.underlay())
-	n := node{overlay{in, self}, in.Nodes[i]}
+	n := node{overlay{in, self, in.families()}, in.Nodes[i]}
 
 	s := State{Links: []Link{n.link()}, Table: n.table(), Rules: n.rules(), Routes: n.routes()}
 	for _, g := range in.Gateways {
@@ -42,7 +42,7 @@ func (n node) rules() []Rule {
 			skip = append(skip, Rule{Priority: SkipPriority, Src: single(a), Goto: EndPriority})
 		}
 	}
-	return byFamily(n.in.families(), skip)
+	return byFamily(n.families, skip)
 }
 
 // routes lead to peers by the gateway in use, and to each gateway by itself for probes.

@@ -28,8 +28,9 @@ func linkLocal(m MAC) netip.Addr {
 
 // overlay plans the end of the overlay on one host.
 type overlay struct {
-	in   Input
-	self netip.Addr // underlay address of this host
+	in       Input
+	self     netip.Addr // underlay address of this host
+	families []Family   // that the fabric carries
 }
 
 func (o overlay) link() Link {
@@ -50,7 +51,7 @@ func (o overlay) neighbour(s *State, addrs []netip.Addr) {
 	remote, _ := first(addrs, o.in.underlay())
 	mac := macOf(remote)
 	s.FDB = append(s.FDB, FDB{Link: OverlayDevice, MAC: mac, Remote: remote})
-	for _, f := range o.in.families() {
+	for _, f := range o.families {
 		s.Neighs = append(s.Neighs, Neigh{Link: OverlayDevice, Addr: o.hop(addrs, f), MAC: mac})
 	}
 }
