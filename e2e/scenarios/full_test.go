@@ -70,7 +70,7 @@ func TestFull(t *testing.T) {
 	}{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
 		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures}, {"what a pod names", fullNamed},
-		{"kubectl", fullKubectl}, {"anti-affinity", fullApart}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop}, {"storage", fullStorage},
+		{"kubectl", fullKubectl}, {"anti-affinity", fullApart}, {"zones", fullZones}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop}, {"storage", fullStorage},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 		{"node failure controller", fullNodeFailure},
 	} {

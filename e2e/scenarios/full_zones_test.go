@@ -1,0 +1,154 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+const zones = "zones"
+
+// fullZones: places that are no hosts. At home a virtual node is in the zone of its spec.labels, and in
+// none without. In milan the anti-affinity of preset propagate and the affinity of an offloadingPatch are by zones of milan,
+// and by no label that milan does not list.
+func fullZones(t *testing.T, w *fullWorld) {
+	w.offload(t, zones, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	w.zone(t, w.rome, "rome-1", "home")
+	zonesAtHome(t, w)
+
+	w.zone(t, w.milan, "milan-1", "north")
+	w.zone(t, w.milan, "milan-2", "north")
+	for name, key := range map[string]string{"apart-0": corev1.LabelTopologyZone, "apart-1": corev1.LabelTopologyZone, "rack": "example.org/rack"} {
+		pod := zonePod(name)
+		pod.Annotations = map[string]string{offloadingv1beta1.AntiAffinityPresetAnnotation: offloadingv1beta1.AntiAffinityPropagate}
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+		}}}}
+		_, err := w.rome.Client().CoreV1().Pods(zones).Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	within(t, longest, "of two pods that must be in different zones one waits in milan's only zone", w.inMilan("apart", 1, 1))
+	within(t, time.Minute, "milan refuses a label that it does not list", func(ctx context.Context) error {
+		pod, err := w.rome.Client().CoreV1().Pods(zones).Get(ctx, "rack", metav1.GetOptions{})
+		if err == nil && (pod.Status.Reason != offloadingv1beta1.ReasonPodRefused || !strings.Contains(pod.Status.Message, "example.org/rack: ")) {
+			err = fmt.Errorf("reason %q, message %q", pod.Status.Reason, pod.Status.Message)
+		}
+		return err
+	})
+	w.zone(t, w.milan, "milan-2", "south")
+	within(t, longest, "it runs when there is another zone", w.inMilan("apart", 2, 2))
+
+	w.patchNode(t, `{"spec":{"offloadingPatch":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+		{"matchExpressions":[{"key":"topology.kubernetes.io/zone","operator":"In","values":["south"]}]}]}}}}}}`)
+	for n := range 3 {
+		_, err := w.rome.Client().CoreV1().Pods(zones).Create(t.Context(), zonePod(fmt.Sprintf("south-%d", n)), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	within(t, time.Minute, "pods run in the zone of the virtual node's patch", w.inMilan("south", 3, 1))
+	w.patchNode(t, `{"spec":{"offloadingPatch":null}}`)
+	require.NoError(t, w.rome.Client().CoreV1().Pods(zones).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	for node, s := range map[string]*site.Site{"rome-1": w.rome, "milan-1": w.milan, "milan-2": w.milan} {
+		w.zone(t, s, node, "")
+	}
+}
+
+// zonesAtHome: a strict spread over zones leaves a virtual node without a zone empty, and counts
+// one that has a zone.
+func zonesAtHome(t *testing.T, w *fullWorld) {
+	for _, tc := range []struct {
+		set, label string
+		want       map[string]int
+	}{{"without", "null", map[string]int{"rome-1": 4}}, {"with", `"abroad"`, map[string]int{"rome-1": 2, "milan": 2}}} {
+		w.patchNode(t, fmt.Sprintf(`{"spec":{"labels":{"topology.kubernetes.io/zone":%s}}}`, tc.label))
+		within(t, time.Minute, "virtual node "+tc.set+" a zone", func(ctx context.Context) error {
+			node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+			if err == nil && (node.Labels[corev1.LabelTopologyZone] == "abroad") != (tc.set == "with") {
+				err = fmt.Errorf("labels %v", node.Labels)
+			}
+			return err
+		})
+		d := webDeployment(tc.set, 4)
+		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+		}}
+		_, err := w.rome.Client().AppsV1().Deployments(zones).Create(t.Context(), d, metav1.CreateOptions{})
+		require.NoError(t, err)
+		within(t, time.Minute, "four pods run", w.available(tc.set, zones, 4))
+		have, err := w.nodesOf(t.Context(), zones)
+		require.NoError(t, err)
+		require.Equal(t, tc.want, have, "virtual node %s a zone", tc.set)
+		w.removeDeployment(t, zones, tc.set)
+	}
+	w.patchNode(t, `{"spec":{"labels":{"topology.kubernetes.io/zone":null}}}`)
+}
+
+// zonePod runs in milan. Its set is its name without the number.
+func zonePod(name string) *corev1.Pod {
+	set, _, _ := strings.Cut(name, "-")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"set": set}}, Spec: testSpec(0, "serve")}
+	pod.Spec.RuntimeClassName = ptr.To("liqo")
+	return pod
+}
+
+// zone gives a node a zone; empty: it has none.
+func (w *fullWorld) zone(t *testing.T, s *site.Site, node, zone string) {
+	t.Helper()
+	value := "null"
+	if zone != "" {
+		value = fmt.Sprintf("%q", zone)
+	}
+	_, err := s.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{"topology.kubernetes.io/zone":%s}}}`, value), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// patchNode patches the VirtualNode of milan.
+func (w *fullWorld) patchNode(t *testing.T, patch string) {
+	t.Helper()
+	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), "milan", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// inMilan says whether as many pods of a set run in milan, in so many of its zones.
+func (w *fullWorld) inMilan(set string, run, in int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		nodes, err := w.milan.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		zoneOf := map[string]string{}
+		for _, n := range nodes.Items {
+			zoneOf[n.Name] = n.Labels[corev1.LabelTopologyZone]
+		}
+		list, err := w.milan.Client().CoreV1().Pods(zones+"-rome").List(ctx, metav1.ListOptions{LabelSelector: "set=" + set})
+		if err != nil {
+			return err
+		}
+		have, places := 0, map[string]int{}
+		for _, p := range list.Items {
+			if p.Status.Phase == corev1.PodRunning {
+				have++
+				places[zoneOf[p.Spec.NodeName]]++
+			}
+		}
+		waits := slices.ContainsFunc(list.Items, func(p corev1.Pod) bool {
+			return podCondition(&p, corev1.PodScheduled).Reason == corev1.PodReasonUnschedulable
+		})
+		if have != run || len(places) != in || waits != (run < len(list.Items)) || len(list.Items) == 0 {
+			return fmt.Errorf("of %d pods %v run; one waits: %t", len(list.Items), places, waits)
+		}
+		return nil
+	}
+}
