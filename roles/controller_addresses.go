@@ -38,6 +38,9 @@ func (unmapped) Ranges(string) ([]netip.Prefix, error) { return nil, nil }
 // Remap implements endpoints.Remapper.
 func (unmapped) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
 
+// Direct implements endpoints.Remapper.
+func (unmapped) Direct(_, _ string, _ netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
+
 // Unmap implements endpoints.Remapper.
 func (unmapped) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
 

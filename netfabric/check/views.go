@@ -24,6 +24,7 @@ const (
 	MaxPodRanges      = 8
 	maxExternalRanges = 2  // one of each family
 	MaxTransitRanges  = 16 // of clusters behind it
+	MaxThirds         = 16 // clusters that it names
 	maxGateways       = 8  // of one cluster
 	MaxEndpoints      = 8  // of one gateway
 	maxTotalBits      = 24 // the IPv4 ranges of a cluster together have as many addresses as a /8
@@ -109,6 +110,8 @@ func (s Surroundings) CheckConfiguration(peer string, c *networkingv1beta1.Confi
 		out.Add("remote is not accepted: a Configuration has the ranges of the cluster that writes it")
 	}
 	all := Ranges(c.Spec.Local.CIDR, &out)
+	checkThirds("behind", c.Spec.Behind, c.Spec.Local.CIDR.Transit, &out)
+	checkThirds("admits", c.Spec.Admits, nil, &out)
 	s.CheckGateways(peer, c.Spec.Gateways, &out)
 	least := smallestMTU4
 	if slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Addr().Is6() }) {

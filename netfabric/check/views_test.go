@@ -65,6 +65,15 @@ func TestCheckConfiguration(t *testing.T) {
 	transit := func(texts ...networkingv1beta1.CIDR) func(*conf) {
 		return func(c *conf) { c.Spec.Local.CIDR.Transit = texts }
 	}
+	behind := func(edit func(*networkingv1beta1.Third)) func(*conf) {
+		return func(c *conf) {
+			transit("10.81.0.0/16")(c)
+			c.Spec.Behind = []networkingv1beta1.Third{{ClusterID: "paris", Namespaces: []string{"shop"}, Ranges: []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.81.0.0/16", Use: networkingv1beta1.RangePod}}}}
+			edit(&c.Spec.Behind[0])
+		}
+	}
+	admits := func(thirds ...networkingv1beta1.Third) func(*conf) { return func(c *conf) { c.Spec.Admits = thirds } }
+	paris := networkingv1beta1.Third{ClusterID: "paris", Namespaces: []string{"shop"}}
 	gateway := func(edit func(*networkingv1beta1.Gateway)) func(*conf) {
 		return func(c *conf) { edit(&c.Spec.Gateways[0]) }
 	}
@@ -84,6 +93,8 @@ func TestCheckConfiguration(t *testing.T) {
 	}{
 		"equal to own ranges":            {func(*conf) {}, ""},
 		"transit":                        {transit("10.96.0.0/16", "10.81.0.0/16", "fd01::/48"), ""},
+		"a cluster behind it":            {behind(func(*networkingv1beta1.Third) {}), ""},
+		"a cluster that it admits for":   {admits(paris), ""},
 		"own Services":                   {pods("10.96.0.0/16"), ""},
 		"own nodes":                      {pods("192.168.0.0/16", "fd00:1::/64"), ""},
 		"a view of another peer":         {pods("10.81.0.0/16"), ""},
@@ -98,6 +109,16 @@ func TestCheckConfiguration(t *testing.T) {
 		"endpoint in a reserved range":   {endpoint("172.20.0.9", 51840), ""},
 
 		"much transit":            {transit(slices.Repeat([]networkingv1beta1.CIDR{"10.0.0.0/24"}, 17)...), "transit has 17 ranges: 1 to 16 are accepted"},
+		"many behind it":          {func(c *conf) { c.Spec.Behind = slices.Repeat([]networkingv1beta1.Third{paris}, 17) }, "behind has 17 clusters: 16 are accepted"},
+		"one behind it twice":     {admits(paris, paris), `admits: cluster "paris": it is there twice`},
+		"no id":                   {behind(func(o *networkingv1beta1.Third) { o.ClusterID = "A b" }), `behind: cluster "A b": the id of a cluster is accepted`},
+		"no namespaces":           {behind(func(o *networkingv1beta1.Third) { o.Namespaces = nil }), "0 namespaces: 1 to 64 are accepted"},
+		"many namespaces":         {behind(func(o *networkingv1beta1.Third) { o.Namespaces = slices.Repeat([]string{"a"}, 65) }), "65 namespaces"},
+		"no name of a namespace":  {behind(func(o *networkingv1beta1.Third) { o.Namespaces = []string{"a/b"} }), `"a/b" is not the name of a namespace`},
+		"many ranges behind it":   {behind(func(o *networkingv1beta1.Third) { o.Ranges = slices.Repeat(o.Ranges, 9) }), "it has 9 ranges: 8 are accepted"},
+		"not in transit":          {behind(func(o *networkingv1beta1.Third) { o.Ranges[0].View = "10.82.0.0/16" }), "a range, and one of its size in transit, are accepted"},
+		"of another size":         {behind(func(o *networkingv1beta1.Third) { o.Ranges[0].Own = "10.0.0.0/8" }), "a range, and one of its size in transit, are accepted"},
+		"ranges of an admission":  {admits(networkingv1beta1.Third{ClusterID: "paris", Namespaces: paris.Namespaces, Ranges: []networkingv1beta1.Mapping{{Own: "10.1.0.0/16", View: "10.2.0.0/16"}}}), "one of its size in transit"},
 		"transit of own pods":     {transit("10.244.0.0/17"), "10.244.0.0/16 and 10.244.0.0/17 overlap"},
 		"wide transit":            {transit("11.0.0.0/9", "11.128.0.0/9"), "the IPv4 ranges have"},
 		"transit of special":      {transit("127.0.0.0/8"), "transit: 127.0.0.0/8 has addresses of"},

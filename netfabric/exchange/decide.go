@@ -95,14 +95,16 @@ func (f facts) decide() decision {
 	return out
 }
 
-// kept returns the spec of the Connection as it is, but with the trust of today, which no mistake
-// of the peer delays. It returns nil if the Connection has to end.
+// kept returns the spec of the Connection as it is, but with the trust of today, and what third
+// clusters let the peer reach today: no mistake of the peer delays either. It returns nil if the Connection has to end.
 func (f facts) kept() *networkingv1beta1.ConnectionSpec {
 	if f.connection == nil || !managed(f.connection) || f.unknown == nil && (f.mine == nil || !f.holds()) {
 		return nil
 	}
 	out := f.connection.Spec.DeepCopy()
-	out.Trust = string(f.trust)
+	if out.Trust, out.Admits = string(f.trust), nil; f.mine != nil {
+		out.Admits = f.mine.Spec.Admits
+	}
 	return out
 }
 
@@ -275,5 +277,6 @@ func (f facts) connectionSpec(local, remote []networkingv1beta1.Mapping) *networ
 	return &networkingv1beta1.ConnectionSpec{
 		ClusterID: f.peer, Local: local, Remote: remote, Trust: string(f.trust),
 		Gateways: f.theirs.DeepCopy().Spec.Gateways, MTU: plan.SmallerMTU(f.mine.Spec.MTU, f.theirs.Spec.MTU),
+		Behind: f.theirs.Spec.Behind, Admits: f.mine.Spec.Admits, Admitted: f.theirs.Spec.Admits,
 	}
 }

@@ -176,6 +176,9 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	if err := p.addTransit(&spec, peer, have); err != nil {
 		return err
 	}
+	if spec.Admits, err = p.admits(peer); err != nil {
+		return err
+	}
 	configurations := p.cfg.Client.NetworkingV1beta1().Configurations(namespace)
 	if have == nil {
 		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})

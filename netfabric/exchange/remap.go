@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -215,6 +216,52 @@ func (r *Remapper) Remap(peer string, addr netip.Addr) (netip.Addr, bool) {
 	return r.translation(peer).theirs.Out(addr)
 }
 
+// Direct returns the address at which this cluster reaches, by a tunnel of its own, the pod in a third
+// cluster that addr stands for: an address of the hub, in a namespace of the hub. It returns false
+// if this cluster has no such tunnel, if it is not up, or if the third cluster does not admit it.
+func (r *Remapper) Direct(hub, namespace string, addr netip.Addr) (netip.Addr, bool) {
+	c := r.connection(hub)
+	if c == nil {
+		return netip.Addr{}, false
+	}
+	for _, third := range c.Spec.Behind {
+		behind, err := readMappings("spec.behind", third.Ranges)
+		own, ok := behind.In(addr)
+		if err == nil && ok && slices.Contains(third.Namespaces, namespace) {
+			return r.admitted(third.ClusterID, hub, namespace, own)
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// admitted is Direct for an address that a pod has in the third cluster itself.
+func (r *Remapper) admitted(third, hub, namespace string, own netip.Addr) (netip.Addr, bool) {
+	c := r.connection(third)
+	if c == nil || c.Status.Value != networkingv1beta1.Connected {
+		return netip.Addr{}, false
+	}
+	admits := func(t networkingv1beta1.Third) bool {
+		return t.ClusterID == hub && slices.Contains(t.Namespaces, namespace)
+	}
+	ofPods := func(m networkingv1beta1.Mapping) bool {
+		p, ok := m.Own.Prefix()
+		return ok && m.Use == networkingv1beta1.RangePod && p.Contains(own)
+	}
+	if !slices.ContainsFunc(c.Spec.Admitted, admits) || !slices.ContainsFunc(c.Spec.Remote, ofPods) {
+		return netip.Addr{}, false
+	}
+	return r.translation(third).theirs.Out(own)
+}
+
+// connection returns the Connection of a peer that the fabric leads to, or nil.
+func (r *Remapper) connection(peer string) *networkingv1beta1.Connection {
+	c, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
+	if err != nil || c.DeletionTimestamp != nil || !r.Fabric(peer) {
+		return nil
+	}
+	return c
+}
+
 // Unmap returns the address in this cluster's own ranges that the peer reaches at addr. It
 // returns false if there is none.
 func (r *Remapper) Unmap(peer string, addr netip.Addr) (netip.Addr, bool) {
@@ -253,17 +300,34 @@ func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSy
 	if err != nil {
 		return nil, err
 	}
-	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
-	clusters, err := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) { changed(fc.Spec.ClusterID) })
+	thirds, err := loop.Changes("Connections", r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) })
 	if err != nil {
 		return nil, err
 	}
-	return func() bool { return connections.HasSynced() && clusters.HasSynced() }, nil
+	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
+	clusters, err := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
+		changed(fc.Spec.ClusterID)
+		r.hubs(fc.Spec.ClusterID, changed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() bool { return connections.HasSynced() && thirds.HasSynced() && clusters.HasSynced() }, nil
 }
 
 func ofConnection(obj any, changed func(peer string)) {
 	for _, key := range peerKey(obj) {
 		changed(key.Name)
+	}
+}
+
+// hubs calls changed with each peer that leads to a cluster.
+func (r *Remapper) hubs(third string, changed func(peer string)) {
+	for _, obj := range r.cfg.Connections.Informer().GetStore().List() {
+		c, ok := obj.(*networkingv1beta1.Connection)
+		if ok && slices.ContainsFunc(c.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == third }) {
+			ofConnection(c, changed)
+		}
 	}
 }
 
@@ -274,7 +338,17 @@ func ofForeignCluster(obj any, changed func(peer string)) {
 }
 
 func sameMappings(a, b *networkingv1beta1.Connection) bool {
-	return a.UID == b.UID && a.Spec.ClusterID == b.Spec.ClusterID && slices.Equal(a.Spec.Local, b.Spec.Local) && slices.Equal(a.Spec.Remote, b.Spec.Remote)
+	return a.UID == b.UID && a.Spec.ClusterID == b.Spec.ClusterID && slices.Equal(a.Spec.Local, b.Spec.Local) && slices.Equal(a.Spec.Remote, b.Spec.Remote) &&
+		equality.Semantic.DeepEqual(a.Spec.Behind, b.Spec.Behind)
+}
+
+// sameDirect reports whether pods of hubs are reached alike with two states of the Connection to the
+// cluster that they run in.
+func sameDirect(a, b *networkingv1beta1.Connection) bool {
+	up := func(c *networkingv1beta1.Connection) bool {
+		return c.DeletionTimestamp == nil && c.Status.Value == networkingv1beta1.Connected
+	}
+	return up(a) == up(b) && slices.Equal(a.Spec.Remote, b.Spec.Remote) && equality.Semantic.DeepEqual(a.Spec.Admitted, b.Spec.Admitted)
 }
 
 // translation returns what the peer's Connection says.

@@ -2,9 +2,12 @@ package exchange
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -15,20 +18,25 @@ import (
 )
 
 // addTransit adds the ranges under which this cluster sees the pods of other peers that share a
-// namespace with a peer. Ranges that the peer has already come first: where not all fit, those in
-// use stay. have is the Configuration of the peer; it may be nil.
+// namespace with a peer, and the clusters that they stand for. Ranges that the peer has already come
+// first: where not all fit, those in use stay. have is the Configuration of the peer; it may be nil.
 func (p *Publisher) addTransit(spec *networkingv1beta1.ConfigurationSpec, peer string, have *networkingv1beta1.Configuration) error {
-	ranges, err := p.transit(peer)
+	thirds, err := p.thirds(peer)
 	if err != nil {
 		return err
 	}
-	var before []networkingv1beta1.CIDR
+	var before, ranges, left []networkingv1beta1.CIDR
 	if have != nil {
 		before = have.Spec.Local.CIDR.Transit
 	}
+	for _, t := range thirds {
+		for _, m := range t.Ranges {
+			ranges = append(ranges, m.View)
+		}
+	}
+	slices.Sort(ranges)
 	slices.SortStableFunc(ranges, func(a, b networkingv1beta1.CIDR) int { return place(before, a) - place(before, b) })
 	cidr := &spec.Local.CIDR
-	var left []networkingv1beta1.CIDR
 	for _, r := range ranges {
 		next := *cidr
 		next.Transit = append(slices.Clone(cidr.Transit), r)
@@ -43,6 +51,10 @@ func (p *Publisher) addTransit(spec *networkingv1beta1.ConfigurationSpec, peer s
 		p.cfg.Log.Warn("a peer is not led to all others that share a namespace with it: there are too many ranges",
 			zap.String("peer", peer), zap.Any("left out", left), zap.Int("most", check.MaxTransitRanges))
 	}
+	// A cluster that is not named is reached through this one alone.
+	spec.Behind = slices.DeleteFunc(thirds, func(t networkingv1beta1.Third) bool {
+		return len(t.Namespaces) > check.MaxSharedNamespaces || slices.ContainsFunc(t.Ranges, func(m networkingv1beta1.Mapping) bool { return !slices.Contains(cidr.Transit, m.View) })
+	})
 	return nil
 }
 
@@ -54,45 +66,76 @@ func place(list []networkingv1beta1.CIDR, one networkingv1beta1.CIDR) int {
 	return len(list)
 }
 
-// transit returns the ranges of the others, in order. Only their own pods count: what is behind
-// them is theirs to give.
-func (p *Publisher) transit(peer string) (out []networkingv1beta1.CIDR, err error) {
+// thirds returns the others that share a namespace with a peer, in order. Only their own pods count:
+// what is behind them is theirs to give.
+func (p *Publisher) thirds(peer string) (out []networkingv1beta1.Third, err error) {
 	offloadings, err := p.cfg.Offloadings.Lister().List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing NamespaceOffloadings: %w", err)
 	}
-	for _, other := range sharers(peer, offloadings) {
+	shared := sharers(peer, offloadings)
+	for _, other := range slices.Sorted(maps.Keys(shared)) {
 		c, err := store.OrNil(p.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(other)).Get(other))
 		if err != nil {
 			return nil, fmt.Errorf("reading Connection %s: %w", other, err)
 		}
-		if c == nil || c.DeletionTimestamp != nil || !managed(c) {
+		if c == nil || !leads(c) {
 			continue
 		}
+		third := networkingv1beta1.Third{ClusterID: other, Namespaces: slices.Sorted(slices.Values(shared[other]))}
 		for _, m := range c.Spec.Remote {
 			if m.Use == networkingv1beta1.RangePod {
-				out = append(out, m.View)
+				third.Ranges = append(third.Ranges, m)
 			}
 		}
+		if len(third.Ranges) > 0 {
+			out = append(out, third)
+		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	return out, nil
 }
 
-// sharers returns the other peers that a namespace is offloaded to which is offloaded to a peer.
-func sharers(peer string, offloadings []*offloadingv1beta1.NamespaceOffloading) (out []string) {
+// leads reports whether a Connection counts for other peers.
+func leads(c *networkingv1beta1.Connection) bool { return c.DeletionTimestamp == nil && managed(c) }
+
+// sharers returns the namespaces that are offloaded to a peer, by each other peer that they are
+// offloaded to as well.
+func sharers(peer string, offloadings []*offloadingv1beta1.NamespaceOffloading) map[string][]string {
+	out := map[string][]string{}
 	for _, o := range offloadings {
 		providers := offloadingv1beta1.ProvidersOf(o)
 		if !slices.Contains(providers, peer) {
 			continue
 		}
-		out = append(out, slices.DeleteFunc(providers, func(id string) bool { return id == peer })...)
+		for _, other := range providers {
+			if other != peer {
+				out[other] = append(out[other], o.Namespace)
+			}
+		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
+}
+
+// admits returns what other peers that run pods here let a peer reach of them: the namespaces that
+// they offload to it, too. The pods are theirs, and they lead the peer there anyway; that both sides of
+// a tunnel agree to it is what this cluster adds.
+func (p *Publisher) admits(peer string) (out []networkingv1beta1.Third, err error) {
+	connections, err := p.cfg.Connections.Lister().List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing Connections: %w", err)
+	}
+	for _, c := range connections {
+		for _, t := range c.Spec.Behind {
+			if t.ClusterID == peer && c.Spec.ClusterID != peer && leads(c) {
+				out = append(out, networkingv1beta1.Third{ClusterID: c.Spec.ClusterID, Namespaces: t.Namespaces})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b networkingv1beta1.Third) int { return strings.Compare(a.ClusterID, b.ClusterID) })
+	return out[:min(len(out), check.MaxThirds)], nil
 }
 
 // sameTransit reports whether two states of a Connection give other peers the same.
 func sameTransit(a, b *networkingv1beta1.Connection) bool {
-	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && managed(a) == managed(b) && slices.Equal(a.Spec.Remote, b.Spec.Remote)
+	return leads(a) == leads(b) && slices.Equal(a.Spec.Remote, b.Spec.Remote) && equality.Semantic.DeepEqual(a.Spec.Behind, b.Spec.Behind)
 }

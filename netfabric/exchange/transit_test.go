@@ -178,3 +178,66 @@ func TestTransitFollows(t *testing.T) {
 		return len(b.mine("milan").Spec.Local.CIDR.Transit) == 0 && len(b.mine("paris").Spec.Local.CIDR.Transit) == 0
 	}, time.Minute, 5*time.Millisecond)
 }
+
+// What a transit range stands for is named with the namespaces that both share, unless there are too
+// many of these, and for as long as the range is given.
+func TestTransitNamesItsCluster(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.connected()
+	r.joins("paris", 12, "10.82.0.0/16")
+	b.offloads("more", "milan", "paris")
+	b.offloads("apps", "milan", "paris")
+	r.settle("milan")
+	require.Equal(t, []networkingv1beta1.Third{{ClusterID: "paris", Namespaces: []string{"apps", "more"},
+		Ranges: []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.82.0.0/16", Use: networkingv1beta1.RangePod}}}}, b.mine("milan").Spec.Behind)
+	for n := range 63 {
+		b.offloads(fmt.Sprintf("many-%02d", n), "milan", "paris")
+	}
+	r.settle("milan")
+	require.Empty(t, b.mine("milan").Spec.Behind)
+	require.Equal(t, cidrs{"10.82.0.0/16"}, b.mine("milan").Spec.Local.CIDR.Transit, "the way through the hub stays")
+}
+
+// A peer is let to the pods of another peer here, in the namespaces that this one says it shares with it,
+// as long as it does and is connected; mistakes of the peer delay the end of that by nothing.
+func TestAPeerIsAdmitted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.connected()
+	r.joins("paris", 12, "10.82.0.0/16")
+	require.Empty(t, b.mine("milan").Spec.Admits)
+	shares := func(with ...string) {
+		b.edit(b.theirs("paris"), func(c *networkingv1beta1.Configuration) {
+			c.Spec.Behind = nil
+			for _, id := range with {
+				c.Spec.Behind = append(c.Spec.Behind, networkingv1beta1.Third{ClusterID: id, Namespaces: []string{"shop"}})
+			}
+		})
+		r.settle("paris")
+		r.settle("milan")
+	}
+	shares("milan", "oslo", "paris")
+	require.Equal(t, b.theirs("paris").Spec.Behind, b.connection("paris").Spec.Behind)
+	admitted := []networkingv1beta1.Third{{ClusterID: "paris", Namespaces: []string{"shop"}}}
+	require.Equal(t, admitted, b.mine("milan").Spec.Admits)
+	require.Equal(t, admitted, b.connection("milan").Spec.Admits)
+	require.Empty(t, b.mine("paris").Spec.Admits)
+
+	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.Admits = admitted })
+	r.settle("milan")
+	require.Equal(t, admitted, b.connection("milan").Spec.Admitted)
+	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.MTU = 1 })
+	r.settle("milan")
+	shares("oslo")
+	require.Empty(t, b.mine("milan").Spec.Admits)
+	require.Empty(t, b.connection("milan").Spec.Admits)
+	require.NotEmpty(t, b.connection("milan").Spec.Admitted, "the rest stays as it was")
+	shares("milan")
+	require.Equal(t, admitted, b.mine("milan").Spec.Admits)
+	require.NoError(t, b.others.NetworkingV1beta1().Connections("liqo-tenant-paris").Delete(t.Context(), "paris", metav1.DeleteOptions{}))
+	r.deliver()
+	_, err := r.publishes("milan")
+	require.NoError(t, err)
+	require.Empty(t, b.mine("milan").Spec.Admits)
+}

@@ -79,7 +79,7 @@ func (r Refusal) String() string {
 // out alone, with a Refusal; of two that collide the older one stays. An error means that the
 // settings or this host's own objects are wrong; then there is no Input.
 func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
-	b := &builder{set: set, shared: objects.Shared.reach()}
+	b := &builder{set: set, shared: objects.Shared.reach(admissions(objects.Connections))}
 	b.addGateways(objects.Gateways)
 	b.addNodes(objects.Nodes, objects.Pods)
 	if err := b.base(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -83,14 +84,32 @@ func (s *Shares) read() (out Shared, err error) {
 	return out, nil
 }
 
-// reach returns the addresses of the Pods that each peer reaches: Pods that run here for it, Pods
+// origin is a namespace of a peer.
+type origin struct{ cluster, namespace string }
+
+// admissions returns the peers that reach the Pods of namespaces of other peers here.
+func admissions(connections []*networkingv1beta1.Connection) map[origin][]string {
+	out := map[origin][]string{}
+	for _, c := range connections {
+		for _, t := range c.Spec.Admits {
+			for _, namespace := range t.Namespaces {
+				of := origin{t.ClusterID, namespace}
+				out[of] = append(out[of], c.Spec.ClusterID)
+			}
+		}
+	}
+	return out
+}
+
+// reach returns the addresses of the Pods that each peer reaches: Pods that run here for it, or for
+// another peer that shares their namespace with it, Pods
 // of namespaces that this cluster offloads to it, and endpoints that people have written into
 // such namespaces. Labels of a Pod alone say nothing, as others than liqod may write them. The
 // address of a Pod that has just gone, and of its successor, is left out until it has one owner.
-func (s Shared) reach() map[string][]netip.Prefix {
-	consumers, providers := map[string]string{}, map[string][]string{}
+func (s Shared) reach(admitted map[origin][]string) map[string][]netip.Prefix {
+	consumers, providers := map[string]origin{}, map[string][]string{}
 	for _, ns := range s.Twins {
-		consumers[ns.Name] = consumerOf(ns)
+		consumers[ns.Name] = originOf(ns)
 	}
 	for _, o := range s.Offloadings {
 		providers[o.Namespace] = append(providers[o.Namespace], offloadingv1beta1.ProvidersOf(o)...)
@@ -109,8 +128,8 @@ func (s Shared) reach() map[string][]netip.Prefix {
 				continue
 			}
 			peers := slices.Concat(providers[pod.Namespace], named[a])
-			if c := consumers[pod.Namespace]; c != "" && pod.Labels[offloadingv1beta1.OriginLabel] == c {
-				peers = append(peers, c)
+			if of := consumers[pod.Namespace]; of.cluster != "" && pod.Labels[offloadingv1beta1.OriginLabel] == of.cluster {
+				peers = append(append(peers, of.cluster), admitted[of]...)
 			}
 			slices.Sort(peers)
 			for _, peer := range slices.Compact(peers) {
@@ -121,13 +140,13 @@ func (s Shared) reach() map[string][]netip.Prefix {
 	return out
 }
 
-// consumerOf returns the peer that a namespace is a twin for, or "". The controller alone writes
-// both marks.
-func consumerOf(ns *corev1.Namespace) string {
+// originOf returns the namespace that a namespace is a twin of, or none. The controller alone writes
+// its marks.
+func originOf(ns *corev1.Namespace) origin {
 	if offloadingv1beta1.TwinOf(ns) == "" {
-		return ""
+		return origin{}
 	}
-	return ns.Labels[corev1beta1.RemoteClusterIDLabel]
+	return origin{ns.Labels[corev1beta1.RemoteClusterIDLabel], ns.Annotations[offloadingv1beta1.OriginalNameAnnotation]}
 }
 
 // endpointsOf returns the addresses in an EndpointSlice that is reflected.
@@ -150,7 +169,7 @@ func sameShare(a, b *corev1.Pod) bool {
 	return samePod(a, b) && a.Labels[offloadingv1beta1.OriginLabel] == b.Labels[offloadingv1beta1.OriginLabel]
 }
 
-func sameTwin(a, b *corev1.Namespace) bool { return consumerOf(a) == consumerOf(b) }
+func sameTwin(a, b *corev1.Namespace) bool { return originOf(a) == originOf(b) }
 
 func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
 	return slices.Equal(endpointsOf(a), endpointsOf(b))
@@ -165,7 +184,7 @@ func TrimShared(obj any) (any, error) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 			Labels:      only(o.Labels, corev1beta1.RemoteClusterIDLabel),
-			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.AcceptedForAnnotation),
+			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.AcceptedForAnnotation, offloadingv1beta1.OriginalNameAnnotation),
 		}}, nil
 	case *discoveryv1.EndpointSlice:
 		out := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{

@@ -77,6 +77,15 @@ func TestPodsThatAreShared(t *testing.T) {
 	invalid.Status.RemoteNamespacesConditions["milan"] = append(invalid.Status.RemoteNamespacesConditions["milan"], metav1.Condition{Type: offloadingv1beta1.RemoteNamespaceReady, Reason: offloadingv1beta1.ReasonInvalid})
 	other.Name = "mine"
 
+	lent := twinOf("apps-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
+	lent.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "apps"
+	ofOslo := twinOf("apps-oslo", "oslo", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
+	ofOslo.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "apps"
+	admitting := []*networkingv1beta1.Connection{
+		{Spec: networkingv1beta1.ConnectionSpec{ClusterID: "milan", Admits: []networkingv1beta1.Third{{ClusterID: "rome", Namespaces: []string{"apps", "more"}}}}},
+		{Spec: networkingv1beta1.ConnectionSpec{ClusterID: "turin"}},
+	}
+
 	for name, tc := range map[string]struct {
 		pods    []*corev1.Pod
 		twins   []*corev1.Namespace
@@ -91,6 +100,11 @@ func TestPodsThatAreShared(t *testing.T) {
 		"one in a namespace that accepts the peer, beside one of the owner": {
 			pods: []*corev1.Pod{podOf("team", "rome", "10.244.1.1"), podOf("team", "", "10.244.1.2")}, twins: []*corev1.Namespace{twinOf("team", "rome", offloadingv1beta1.AcceptedForAnnotation)},
 			reached: map[string][]string{"rome": {"10.244.1.1"}},
+		},
+		"a pod that runs for a peer, which shares its namespace with another": {
+			pods:    []*corev1.Pod{podOf("apps-rome", "rome", "10.244.1.1"), podOf("apps-rome", "", "10.244.1.2"), podOf("apps-oslo", "oslo", "10.244.1.3")},
+			twins:   []*corev1.Namespace{lent, ofOslo},
+			reached: map[string][]string{"rome": {"10.244.1.1"}, "milan": {"10.244.1.1"}, "oslo": {"10.244.1.3"}},
 		},
 		"a pod whose label names another peer": {
 			pods: []*corev1.Pod{podOf("shop-rome", "oslo", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("shop-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)},
@@ -118,7 +132,7 @@ func TestPodsThatAreShared(t *testing.T) {
 			t.Parallel()
 			shared := Shared{Twins: trimmed(t, tc.twins), Pods: trimmed(t, tc.pods), Offloadings: tc.to, Slices: trimmed(t, tc.slices)}
 			got := map[string][]string{}
-			for peer, addresses := range shared.reach() {
+			for peer, addresses := range shared.reach(admissions(admitting)) {
 				for _, a := range addresses {
 					require.True(t, a.IsSingleIP())
 					got[peer] = append(got[peer], a.Addr().String())

@@ -30,6 +30,9 @@ type Remapper interface {
 	// Remap returns the address at which this cluster reaches addr, an address of the
 	// peer's own. It returns false if addr is not reachable.
 	Remap(peer string, addr netip.Addr) (netip.Addr, bool)
+	// Direct returns the address at which this cluster reaches, without the peer, a pod in a third
+	// cluster that addr stands for, in a namespace of the peer. It returns false if it does not.
+	Direct(peer, namespace string, addr netip.Addr) (netip.Addr, bool)
 	// Unmap returns the address in this cluster that the peer reaches at addr. It returns
 	// false if there is none.
 	Unmap(peer string, addr netip.Addr) (netip.Addr, bool)
@@ -42,6 +45,7 @@ type Remapper interface {
 // addressRules decide which addresses of a peer's endpoints are accepted.
 type addressRules struct {
 	peer     string
+	home     string // the twin's namespace in the peer's cluster
 	remap    Remapper
 	metadata rules.Metadata
 	// problem, if not empty, is the reason for which no address of the peer is accepted.
@@ -73,11 +77,19 @@ func (r addressRules) translate(text string, family discoveryv1.AddressType) (ad
 	if !slices.ContainsFunc(r.ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return "", fmt.Sprintf("%s is not in %s (%s)", addr, r.source, ipamv1alpha1.RangesText(r.ranges))
 	}
-	here, refused := r.here(addr, r.remap.Remap)
+	here, refused := r.here(addr, r.nearest)
 	if refused != "" {
 		return "", refused
 	}
 	return here.String(), ""
+}
+
+// nearest is Remapper.Remap, but without the way through the peer's cluster where there is a shorter one.
+func (r addressRules) nearest(peer string, addr netip.Addr) (netip.Addr, bool) {
+	if here, ok := r.remap.Direct(peer, r.home, addr); ok {
+		return here, true
+	}
+	return r.remap.Remap(peer, addr)
 }
 
 // own returns the local address of a pod that runs in this cluster for the peer, and the
@@ -178,7 +190,7 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 // of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition) {
 	peer := peerOf(twin)
-	r := addressRules{peer: peer, remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, sharedZones: e.cfg.SharesZones(peer), zone: e.zoneOf}
+	r := addressRules{peer: peer, home: twin.Annotations[offloadingv1beta1.OriginalNameAnnotation], remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, sharedZones: e.cfg.SharesZones(peer), zone: e.zoneOf}
 	r.pod, r.podOf = e.podsOf(twin)
 	fc := e.clusters.Cached(loop.Key{Name: peer})
 	if fc == nil || fc.DeletionTimestamp != nil {

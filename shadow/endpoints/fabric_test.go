@@ -85,6 +85,21 @@ func TestFabricChanges(t *testing.T) {
 	stop()
 }
 
+// TestFabricDirect: a pod in a third cluster is reached by this cluster's own way there while there is
+// one for its namespace, and through the consumer else.
+func TestFabricDirect(t *testing.T) {
+	f := &fabric{synced: true}
+	r := newRunningWith(t, f, newShadow(endpointsOf(at("10.244.9.5"))), twin(func(ns *corev1.Namespace) {
+		ns.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "shop"
+	}))
+	defer r.lead()()
+	r.becomes("+10.80.9.5")
+	f.set(func() { f.direct = "shop" })
+	r.becomes("+10.99.9.5")
+	f.set(func() { f.direct = "apps" })
+	r.becomes("+10.80.9.5")
+}
+
 // TestFabricOwnPods: a pod that runs here for the consumer follows its state under the
 // address that the consumer has for it.
 func TestFabricOwnPods(t *testing.T) {

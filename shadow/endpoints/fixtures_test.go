@@ -44,10 +44,11 @@ func (shifted) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
 // same is the Remapper without a network fabric.
 type same struct{}
 
-func (same) Fabric(string) bool                                 { return false }
-func (same) Ranges(string) ([]netip.Prefix, error)              { return nil, nil }
-func (same) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
-func (same) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
+func (same) Fabric(string) bool                                  { return false }
+func (same) Ranges(string) ([]netip.Prefix, error)               { return nil, nil }
+func (same) Remap(_ string, addr netip.Addr) (netip.Addr, bool)  { return addr, true }
+func (same) Direct(_, _ string, _ netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
+func (same) Unmap(_ string, addr netip.Addr) (netip.Addr, bool)  { return addr, true }
 func (same) Subscribe(func(string)) (cache.InformerSynced, error) {
 	return func() bool { return true }, nil
 }
@@ -58,6 +59,7 @@ type fabric struct {
 	mu      sync.Mutex
 	missing error        // the reason for which there is no translation
 	view    netip.Prefix // of rome's pods; 10.80.0.0/16 if not set
+	direct  string       // the namespace of rome whose pods under 10.244.9.0/24 are reached under 10.99.9.0/24
 	changed func(peer string)
 	synced  bool
 }
@@ -81,6 +83,15 @@ func (f *fabric) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
 		view = netip.MustParsePrefix("10.80.0.0/16")
 	}
 	return f.move(addr, "10.244.0.0/16", view)
+}
+
+func (f *fabric) Direct(peer, namespace string, addr netip.Addr) (netip.Addr, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if peer != origin || namespace == "" || namespace != f.direct || !netip.MustParsePrefix("10.244.9.0/24").Contains(addr) {
+		return netip.Addr{}, false
+	}
+	return f.move(addr, "10.244.0.0/16", netip.MustParsePrefix("10.99.0.0/16"))
 }
 
 func (f *fabric) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) {

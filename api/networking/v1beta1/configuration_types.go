@@ -61,6 +61,42 @@ type ConfigurationSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == 0 || self >= 576 && self <= 65535",message="mtu must be from 576 to 65535 bytes, or 0"
 	MTU int32 `json:"mtu,omitempty"`
+	// Behind are the clusters that ranges of transit stand for. The receiver may reach pods of
+	// these namespaces of the writer there by a tunnel of its own, where that cluster admits it.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +kubebuilder:validation:MaxItems=16
+	Behind []Third `json:"behind,omitempty"`
+	// Admits are clusters, not the receiver, that run pods at the writer: the receiver reaches
+	// those of these namespaces by its tunnel to the writer, as these clusters want it.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +kubebuilder:validation:MaxItems=16
+	Admits []Third `json:"admits,omitempty"`
+}
+
+// Third is a third cluster, beside the one that writes a Configuration and the one that
+// receives it.
+type Third struct {
+	// ClusterID is its id.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=51
+	ClusterID string `json:"clusterID"`
+	// Namespaces are those that are offloaded to two of the three clusters, by their names in the
+	// cluster that offloads them.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	Namespaces []string `json:"namespaces"`
+	// Ranges maps its own pod ranges to those of transit.
+	// +optional
+	// +listType=map
+	// +listMapKey=own
+	// +kubebuilder:validation:MaxItems=8
+	Ranges []Mapping `json:"ranges,omitempty"`
 }
 
 // Unsupported stands for a field that is refused when it is set.

@@ -68,6 +68,24 @@ type ConnectionSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Strict;Organisation
 	Trust string `json:"trust,omitempty"`
+	// Behind is spec.behind of the peer's Configuration.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +kubebuilder:validation:MaxItems=16
+	Behind []Third `json:"behind,omitempty"`
+	// Admits is spec.admits of this cluster's Configuration: nodes let the peer reach these pods.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +kubebuilder:validation:MaxItems=16
+	Admits []Third `json:"admits,omitempty"`
+	// Admitted is spec.admits of the peer's Configuration.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +kubebuilder:validation:MaxItems=16
+	Admitted []Third `json:"admitted,omitempty"`
 
 	// Type is not supported.
 	// +optional
