@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -98,6 +99,34 @@ func TestFabricDirect(t *testing.T) {
 	r.becomes("+10.99.9.5")
 	f.set(func() { f.direct = "apps" })
 	r.becomes("+10.80.9.5")
+}
+
+// TestFabricLegs: an endpoint in a third cluster is not ready while the consumer says so, as it does while its
+// own tunnel there is down, nor while the tunnel to the consumer is down; and it is ready when both are up
+// again. That is so by either way.
+func TestFabricLegs(t *testing.T) {
+	for way, address := range map[string]string{"": "10.80.9.5", "shop": "10.99.9.5"} {
+		beyond := at("10.244.9.5")
+		r := newRunningWith(t, &fabric{synced: true, direct: way}, newShadow(endpointsOf(beyond)), twin(func(ns *corev1.Namespace) {
+			ns.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "shop"
+		}))
+		stop := r.lead()
+		said := func(ready bool) {
+			beyond.Conditions.Ready = &ready
+			_, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Update(t.Context(), newShadow(endpointsOf(beyond)), metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		r.becomes("+" + address)
+		said(false)
+		r.becomes("-" + address)
+		said(true)
+		r.becomes("+" + address)
+		r.setPeer(check(corev1beta1.ConditionNetwork, metav1.ConditionFalse, ago(0)))
+		r.becomes("-" + address)
+		r.setPeer(check(corev1beta1.ConditionNetwork, metav1.ConditionTrue, ago(0)))
+		r.becomes("+" + address)
+		stop()
+	}
 }
 
 // TestFabricOwnPods: a pod that runs here for the consumer follows its state under the
