@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,12 @@ import (
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/ipam"
@@ -246,6 +249,9 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 		APIServer: server,
 		Clock:     env.Clock, Log: env.Log, Observer: env.Observer,
 	}
+	if out.Relay, err = relay(f.home.config, env.Log); err != nil {
+		return out, err
+	}
 	if out.Addresses, err = gatewayAddresses(cfg.Addresses); err != nil {
 		return out, err
 	}
@@ -320,6 +326,16 @@ func closedRanges(ranges *exchange.Ranges, reserved []netip.Prefix) func() []ipa
 		}
 		return out
 	}
+}
+
+// relay returns a relay to the API server that config is for.
+func relay(config *rest.Config, log *zap.Logger) (*serve.Relay, error) {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	at := net.JoinHostPort(server.Hostname(), cmp.Or(server.Port(), "443"))
+	return serve.NewRelay(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", at) }, log), nil
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {

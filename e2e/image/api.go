@@ -45,13 +45,17 @@ func newAccount(dir string) (*account, error) {
 	}, nil
 }
 
-// get asks the API server for a path.
+// get asks the API server for a path, or a server for a whole URL.
 func (a *account) get(ctx context.Context, path string) (*http.Response, error) {
 	token, err := os.ReadFile(filepath.Join(a.dir, "token"))
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server+"/"+path, nil)
+	url := path
+	if !strings.HasPrefix(path, "https://") {
+		url = a.server + "/" + path
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func TestApplication(t *testing.T) {
 		name string
 		run  func(*testing.T, storeWorld)
 	}{
-		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"Ingress", storeIngress}, {"events", storeEvents},
+		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"API server", storeAPIServer}, {"Ingress", storeIngress}, {"events", storeEvents},
 		{"Job", storeJob}, {"requests", storeRequests}, {"near first", storeNear}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
 		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"deleted", storeDeleted},
 	} {
@@ -344,6 +344,15 @@ func storeIngress(t *testing.T, w storeWorld) {
 			}
 			return nil
 		})
+	}
+}
+
+// storeAPIServer: a pod in the provider reads the API server of its own cluster through the chart's
+// gateways, by its environment and by its name on port 443.
+func storeAPIServer(t *testing.T, w storeWorld) {
+	pod := w.pod(t, "cart", "milan").Name
+	for _, path := range []string{"version", "https://kubernetes.default.svc/version"} {
+		within(t, 30*time.Second, "pod "+pod+" reads "+path, w.readsVersion(storeNamespace, pod, path))
 	}
 }
 

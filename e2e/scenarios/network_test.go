@@ -20,6 +20,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -346,14 +347,52 @@ func networkOrigin(t *testing.T, w networkWorld) {
 	pods, err := w.netPods(t.Context())
 	require.NoError(t, err)
 	for _, p := range pods {
-		within(t, quickly, "pod "+p.name+" in "+p.in+" reaches rome's API server", func(ctx context.Context) error {
-			out, err := w.rome.Exec(ctx, netNamespace, p.name, "api", "version")
-			if err != nil || !strings.Contains(out, "gitVersion") {
-				return fmt.Errorf("%w: %s", err, out)
-			}
-			return nil
-		})
+		for what, path := range map[string]string{"by its environment": "version", "by its name, on port 443": "https://kubernetes.default.svc/version"} {
+			within(t, quickly, "pod "+p.name+" in "+p.in+" reaches rome's API server "+what, w.readsVersion(netNamespace, p.name, path))
+		}
 	}
+	// Another API server comes and dies. The pods go on, with the address that they have.
+	second, err := w.full.AddAPIServer(t.Context(), w.rome.Cluster)
+	require.NoError(t, err)
+	uids := w.podUIDs(t)
+	for round, what := range []string{"with two", "after one died"} {
+		if round == 1 {
+			second.Kill()
+		}
+		for _, p := range pods {
+			within(t, quickly, "pod "+p.name+" in "+p.in+" reaches rome's API servers in a row, "+what, func(ctx context.Context) error {
+				for range 10 {
+					if err := w.readsVersion(netNamespace, p.name, "version")(ctx); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	require.Equal(t, uids, w.podUIDs(t))
+}
+
+// readsVersion returns a condition: a pod reads the version of its API server.
+func (w *fullWorld) readsVersion(namespace, pod, path string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		out, err := w.rome.Exec(ctx, namespace, pod, "api", path)
+		if err != nil || !strings.Contains(out, "gitVersion") {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+}
+
+func (w networkWorld) podUIDs(t *testing.T) map[string]types.UID {
+	t.Helper()
+	pods, err := w.pods(t.Context(), netNamespace)
+	require.NoError(t, err)
+	out := map[string]types.UID{}
+	for _, p := range pods {
+		out[p.Name] = p.UID
+	}
+	return out
 }
 
 // networkRestarts: what is in place outlives each role, and each takes up its work again.

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -9,18 +8,16 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	liqoinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
@@ -33,7 +30,7 @@ import (
 // APIServerService is the name of the Service of the API server, in namespace default.
 const APIServerService = "kubernetes"
 
-// httpsPort is the name of the port of APIServerService.
+// httpsPort is the name of the port of APIServerService, as kube-apiserver creates it.
 const httpsPort = "https"
 
 // APIServerIP returns the name of the IP for the API server that pods on a virtual node use.
@@ -41,15 +38,15 @@ const httpsPort = "https"
 func APIServerIP(virtualNode string) string { return virtualNode + "-api-server" }
 
 // APIServerConfig configures an APIServer. The informers are of this cluster and of all
-// namespaces, but EndpointSlices has at least those of the API server's Service.
+// namespaces, but Services has at least APIServerService.
 type APIServerConfig struct {
-	// Kube reads the EndpointSlices of the API server live. Liqo writes IPs.
+	// Kube reads APIServerService live. Liqo writes IPs.
 	Kube            kubernetes.Interface
 	Liqo            versioned.Interface
-	EndpointSlices  discoveryinformers.EndpointSliceInformer
+	Services        coreinformers.ServiceInformer
 	VirtualNodes    offloadinginformers.VirtualNodeInformer
 	IPs             ipaminformers.IPInformer
-	ForeignClusters coreinformers.ForeignClusterInformer
+	ForeignClusters liqoinformers.ForeignClusterInformer
 	// Off: pods are not led to the API server through the network fabric. IPs from a time when
 	// they were are deleted.
 	Off bool
@@ -62,8 +59,9 @@ type APIServerConfig struct {
 }
 
 // APIServer keeps an IP for this cluster's API server for each VirtualNode, so that pods in
-// the provider reach it through the network fabric. The VirtualNode owns the IP: Kubernetes
-// deletes both together. Keys are those of VirtualNodes. One replica runs at a time; what it
+// the provider reach it through the network fabric. Behind the IP is the address of
+// APIServerService, as for pods of this cluster. So it stays the same when API servers come
+// and go, and its port is 443. The VirtualNode owns the IP: Kubernetes deletes both together. Keys are those of VirtualNodes. One replica runs at a time; what it
 // writes is harmless if done twice.
 type APIServer struct {
 	*loop.Loop
@@ -80,7 +78,7 @@ func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
 	}{
 		{cfg.VirtualNodes.Informer(), loop.Self},
 		{cfg.IPs.Informer(), ownerKey},
-		{cfg.EndpointSlices.Informer(), a.all},
+		{cfg.Services.Informer(), a.all},
 		{cfg.ForeignClusters.Informer(), a.ofCluster},
 	} {
 		if _, err := a.Watch(w.informer, w.keys); err != nil {
@@ -154,11 +152,11 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	case !wanted:
 		return a.remove(ctx, have)
 	}
-	slices, err := a.cfg.EndpointSlices.Lister().EndpointSlices(metav1.NamespaceDefault).List(labels.Everything())
+	service, err := store.OrNil(a.cfg.Services.Lister().Services(metav1.NamespaceDefault).Get(APIServerService))
 	if err != nil {
-		return fmt.Errorf("listing the EndpointSlices of the API server: %w", err)
+		return fmt.Errorf("reading Service %s: %w", APIServerService, err)
 	}
-	return a.keep(ctx, vn, have, chooseServer(slices, serverOf(have)))
+	return a.keep(ctx, vn, have, serverAt(service))
 }
 
 // wanted reports whether pods in a peer's cluster are led to the API server through the
@@ -187,13 +185,11 @@ func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode,
 		}
 		return nil
 	}
-	// The pods that run keep the address that they have. It leads to this cluster's API server
-	// for as long as that has the address: one live read confirms that it has not.
-	live, err := a.cfg.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + APIServerService})
+	live, err := store.OrNil(a.cfg.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, APIServerService, metav1.GetOptions{}))
 	if err != nil {
-		return fmt.Errorf("listing the EndpointSlices of the API server live: %w", err)
+		return fmt.Errorf("reading Service %s live: %w", APIServerService, err)
 	}
-	if now := chooseServer(store.Pointers(live.Items), serverOf(have)); now != want {
+	if serverAt(live) != want {
 		return loop.After(store.CatchUp) // the cache is behind
 	}
 	return a.remove(ctx, have) // its end is an event
@@ -261,56 +257,18 @@ func serverOf(ip *ipamv1alpha1.IP) netip.AddrPort {
 	return netip.AddrPortFrom(addr, 0)
 }
 
-// chooseServer returns the address of an API server: the one that have has, else the first
-// one, IPv4 before IPv6. The zero value means that there is none.
-func chooseServer(all []*discoveryv1.EndpointSlice, have netip.AddrPort) netip.AddrPort {
-	var found []netip.AddrPort
-	for _, s := range all {
-		for _, server := range serversIn(s) {
-			if server.ready && server.at.Port() > 0 && server.at.Addr().IsGlobalUnicast() {
-				found = append(found, server.at)
-			}
-		}
-	}
-	if len(found) == 0 {
+// serverAt returns the address and the port of APIServerService, which may be nil. The zero value
+// means that there is none.
+func serverAt(service *corev1.Service) netip.AddrPort {
+	if service == nil {
 		return netip.AddrPort{}
 	}
-	slices.SortFunc(found, func(x, y netip.AddrPort) int {
-		return cmp.Or(cmp.Compare(x.Addr().BitLen(), y.Addr().BitLen()), x.Compare(y))
-	})
-	if i := slices.IndexFunc(found, func(s netip.AddrPort) bool { return s.Addr() == have.Addr() }); i >= 0 {
-		return found[i]
+	addr, err := netip.ParseAddr(service.Spec.ClusterIP)
+	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == httpsPort })
+	if err != nil || i < 0 {
+		return netip.AddrPort{}
 	}
-	return found[0]
-}
-
-// server is one address of the API server.
-type server struct {
-	at    netip.AddrPort // without a port: the EndpointSlice names none
-	ready bool
-}
-
-// serversIn returns the addresses in an EndpointSlice of the API server, and none for any
-// other.
-func serversIn(s *discoveryv1.EndpointSlice) (out []server) {
-	if s.Namespace != metav1.NamespaceDefault || s.Labels[discoveryv1.LabelServiceName] != APIServerService {
-		return nil
-	}
-	port := uint16(0)
-	for _, p := range s.Ports {
-		if port == 0 && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && (p.Name == nil || *p.Name == "" || *p.Name == httpsPort) {
-			port = uint16(*p.Port)
-		}
-	}
-	for _, e := range s.Endpoints {
-		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
-		for _, text := range e.Addresses {
-			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
-				out = append(out, server{at: netip.AddrPortFrom(addr.Unmap(), port), ready: ready})
-			}
-		}
-	}
-	return out
+	return netip.AddrPortFrom(addr.Unmap(), uint16(service.Spec.Ports[i].Port))
 }
 
 // HomeAPI finds the address at which pods on one virtual node reach this cluster's API

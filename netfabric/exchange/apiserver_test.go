@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -25,16 +24,12 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// serverSlice is the EndpointSlice of an API server at the addresses.
-func serverSlice(port int32, addresses ...string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
-		Ports:      []discoveryv1.EndpointPort{{Name: new("https"), Port: new(port)}},
+// serverService is the Service of the API server.
+func serverService(port int32, address string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"},
+		Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Name: "metrics", Port: 9}, {Name: "https", Port: port}}},
 	}
-	for _, a := range addresses {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
-	}
-	return s
 }
 
 func milanNode() *offloadingv1beta1.VirtualNode {
@@ -43,43 +38,27 @@ func milanNode() *offloadingv1beta1.VirtualNode {
 	}
 }
 
-func TestChooseServer(t *testing.T) {
+func TestServerAt(t *testing.T) {
 	t.Parallel()
-	unready := serverSlice(6443, "192.0.2.1")
-	unready.Endpoints[0].Conditions.Ready = new(false)
-	other := serverSlice(6443, "192.0.2.1")
-	other.Labels = nil
-	metrics := serverSlice(6443, "192.0.2.1")
-	metrics.Ports = append([]discoveryv1.EndpointPort{{Name: new("metrics"), Port: new(int32(9))}}, metrics.Ports...)
+	unnamed := serverService(443, "10.96.0.1")
+	unnamed.Spec.Ports = unnamed.Spec.Ports[:1]
 	for name, tc := range map[string]struct {
-		slices []*discoveryv1.EndpointSlice
-		have   string
-		want   string
+		service *corev1.Service
+		want    string
 	}{
-		"none":                       {},
-		"one":                        {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "192.0.2.1")}, want: "192.0.2.1:6443"},
-		"the first of several":       {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "192.0.2.3", "192.0.2.2")}, want: "192.0.2.2:6443"},
-		"the one that is there":      {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "192.0.2.3", "192.0.2.2")}, have: "192.0.2.3:6443", want: "192.0.2.3:6443"},
-		"its new port":               {slices: []*discoveryv1.EndpointSlice{serverSlice(443, "192.0.2.3", "192.0.2.2")}, have: "192.0.2.3:6443", want: "192.0.2.3:443"},
-		"the one that is there left": {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "192.0.2.2")}, have: "192.0.2.3:6443", want: "192.0.2.2:6443"},
-		"IPv4 before IPv6":           {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "2001:db8::1"), serverSlice(6443, "192.0.2.1")}, want: "192.0.2.1:6443"},
-		"IPv6":                       {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "2001:db8::1")}, want: "[2001:db8::1]:6443"},
-		"not ready":                  {slices: []*discoveryv1.EndpointSlice{unready}},
-		"of another Service":         {slices: []*discoveryv1.EndpointSlice{other}},
-		"loopback":                   {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "127.0.0.1")}},
-		"no address":                 {slices: []*discoveryv1.EndpointSlice{serverSlice(6443, "api.example.com")}},
-		"several ports":              {slices: []*discoveryv1.EndpointSlice{metrics}, want: "192.0.2.1:6443"},
+		"no Service":         {},
+		"IPv4":               {serverService(443, "10.96.0.1"), "10.96.0.1:443"},
+		"IPv6":               {serverService(6443, "fd00:96::1"), "[fd00:96::1]:6443"},
+		"without an address": {service: serverService(443, "None")},
+		"without its port":   {service: unnamed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var have, want netip.AddrPort
-			if tc.have != "" {
-				have = netip.MustParseAddrPort(tc.have)
-			}
+			var want netip.AddrPort
 			if tc.want != "" {
 				want = netip.MustParseAddrPort(tc.want)
 			}
-			require.Equal(t, want, chooseServer(tc.slices, have))
+			require.Equal(t, want, serverAt(tc.service))
 		})
 	}
 }
@@ -93,7 +72,7 @@ func TestAPIServer(t *testing.T) {
 	kubetest.WatchFromList(core)
 	own, kube := externalversions.NewSharedInformerFactory(liqo, 0), informers.NewSharedInformerFactory(core, 0)
 	a, err := NewAPIServer(APIServerConfig{
-		Kube: core, Liqo: liqo, EndpointSlices: kube.Discovery().V1().EndpointSlices(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Kube: core, Liqo: liqo, Services: kube.Core().V1().Services(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
@@ -123,18 +102,18 @@ func TestAPIServer(t *testing.T) {
 		}, time.Minute, 5*time.Millisecond, "want %s, have %s", want, have)
 		return ip
 	}
-	slices := core.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
-	_, err = slices.Create(ctx, serverSlice(6443, "192.0.2.1"), metav1.CreateOptions{})
+	services := core.CoreV1().Services(metav1.NamespaceDefault)
+	_, err = services.Create(ctx, serverService(6443, "192.0.2.1"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	ip := becomes("192.0.2.1 [{TCP 6443}]")
 	require.True(t, metav1.IsControlledBy(ip, milanNode()))
 	require.True(t, *ip.Spec.Masquerade)
 	require.Equal(t, "milan", ip.Labels["liqo.io/remote-cluster-id"])
 
-	_, err = slices.Update(ctx, serverSlice(443, "192.0.2.1"), metav1.UpdateOptions{})
+	_, err = services.Update(ctx, serverService(443, "192.0.2.1"), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	becomes("192.0.2.1 [{TCP 443}]")
-	_, err = slices.Update(ctx, serverSlice(443, "192.0.2.2"), metav1.UpdateOptions{})
+	_, err = services.Update(ctx, serverService(443, "192.0.2.2"), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	becomes("192.0.2.2 [{TCP 443}]")
 	_, err = liqo.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(false)), metav1.UpdateOptions{})
@@ -150,7 +129,7 @@ func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) 
 	t.Helper()
 	own, kube := externalversions.NewSharedInformerFactory(liqo, 0), informers.NewSharedInformerFactory(core, 0)
 	a, err := NewAPIServer(APIServerConfig{
-		Kube: core, Liqo: liqo, EndpointSlices: kube.Discovery().V1().EndpointSlices(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Kube: core, Liqo: liqo, Services: kube.Core().V1().Services(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
@@ -162,7 +141,7 @@ func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) 
 // address, and while no address is known; a second creation does no harm.
 func TestAPIServerStaleCaches(t *testing.T) {
 	t.Parallel()
-	liqo, core := fake.NewSimpleClientset(), corefake.NewClientset(serverSlice(6443, "192.0.2.1"))
+	liqo, core := fake.NewSimpleClientset(), corefake.NewClientset(serverService(6443, "192.0.2.1"))
 	a := apiServerRig(t, liqo, core)
 	key := loop.Key{Namespace: tenant, Name: "milan-2"}
 	sync := func() ([]string, error) {
@@ -173,8 +152,8 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	writes, err := sync()
 	require.NoError(t, err)
 	require.Empty(t, writes, "no address is known")
-	slices := a.cfg.EndpointSlices.Informer().GetIndexer()
-	require.NoError(t, slices.Add(serverSlice(6443, "192.0.2.1")))
+	services := a.cfg.Services.Informer().GetIndexer()
+	require.NoError(t, services.Add(serverService(6443, "192.0.2.1")))
 	writes, err = sync()
 	require.NoError(t, err)
 	require.Equal(t, []string{"create ips " + tenant + "/milan-2-api-server"}, writes)
@@ -196,11 +175,11 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	require.Equal(t, []string{"update ips " + tenant + "/milan-2-api-server"}, writes, "one of before gets its port")
 	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(have))
 
-	require.NoError(t, slices.Replace([]any{serverSlice(6443, "192.0.2.9")}, ""))
+	require.NoError(t, services.Replace([]any{serverService(6443, "192.0.2.9")}, ""))
 	writes, err = sync()
-	require.Equal(t, loop.After(store.CatchUp), err, "the live list has the address")
+	require.Equal(t, loop.After(store.CatchUp), err, "the live Service has the address")
 	require.Empty(t, writes)
-	require.NoError(t, slices.Replace(nil, ""))
+	require.NoError(t, services.Replace(nil, ""))
 	writes, err = sync()
 	require.NoError(t, err)
 	require.Empty(t, writes)

@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	serviceinformers "k8s.io/client-go/informers/networking/v1"
@@ -213,8 +214,15 @@ func (r *Ranges) apiServer() (out []netip.Addr) {
 // apiServerAddresses returns the addresses in an EndpointSlice of the API server, and none
 // for any other.
 func apiServerAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
-	for _, server := range serversIn(s) {
-		out = append(out, server.at.Addr())
+	if s.Namespace != metav1.NamespaceDefault || s.Labels[discoveryv1.LabelServiceName] != APIServerService {
+		return nil
+	}
+	for _, e := range s.Endpoints {
+		for _, text := range e.Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+				out = append(out, addr.Unmap())
+			}
+		}
 	}
 	return out
 }

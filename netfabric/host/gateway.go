@@ -25,6 +25,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
@@ -62,7 +63,8 @@ type GatewayConfig struct {
 
 	Host    TunnelHost
 	Sources Sources
-	Behind  *Behind // nil: no peer reaches another one through this gateway
+	Behind  *Behind      // nil: no peer reaches another one through this gateway
+	Relay   *serve.Relay // to the API server of this cluster; nil: no peer reaches it
 	// Client is of this cluster.
 	Client versioned.Interface
 	// Announcer of this gateway. Nothing else runs it.
@@ -190,6 +192,9 @@ func (g *GatewayHost) Run(ctx context.Context) error {
 	wg.Go(func() { errs[2] = g.status.Run(working, statusWorkers) })
 	err := g.run(working)
 	g.echoes.stop()
+	if g.cfg.Relay != nil {
+		err = errors.Join(err, g.cfg.Relay.Follow(nil))
+	}
 	if g.cfg.Replaced || ctx.Err() == nil {
 		g.withdraw(ctx)
 	}
@@ -298,9 +303,13 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	errActive := g.activate(ctx, mode)
 	g.nodes.follow(in.Nodes)
 	errEcho := g.echoes.follow(ctx, in, objects.Connections)
+	var errRelay error
+	if g.cfg.Relay != nil {
+		errRelay = g.cfg.Relay.Follow(relayedBy(in))
+	}
 	down := g.redial(state.Device, peers)
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
-	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho)); err != nil {
+	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho, errRelay)); err != nil {
 		return err
 	}
 	switch {
@@ -310,6 +319,18 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		return loop.After(redialAfter / 2)
 	}
 	return nil
+}
+
+// relayedBy returns the addresses and ports of the IPs that gateways serve.
+func relayedBy(in plan.Input) (out []netip.AddrPort) {
+	for _, ip := range in.IPs {
+		for _, p := range ip.Ports {
+			if ip.Real == ip.External && p.Proto == "tcp" {
+				out = append(out, netip.AddrPortFrom(ip.External, p.Port))
+			}
+		}
+	}
+	return out
 }
 
 // addBehind adds the pods in third clusters. wait is true for a gateway that has just begun and does

@@ -359,6 +359,13 @@ func (b *builder) addIPs(list []*ipamv1alpha1.IP) {
 			b.refuse(refusedIP(i, "spec.ip is %.64q: an address is accepted", i.Spec.IP))
 			continue
 		}
+		if destination == external {
+			b.refuse(refusedIP(i, "spec.ip %s is the address that it has been given", i.Spec.IP))
+			continue
+		}
+		if i.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
+			destination = external // gateways lead connections on
+		}
 		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: onlyPeer(i), Ports: planPorts(i.Spec.Ports)}})
 	}
 }

@@ -145,6 +145,12 @@ func TestBuildInput(t *testing.T) {
 		Peer: "milan", Ports: []plan.Service{{Proto: "tcp", Port: 6443}, {Proto: "udp", Port: 53}},
 	}}, in.IPs)
 
+	exposing.IPs[0].Labels = map[string]string{offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByAPIServer}
+	in, refused, err = BuildInput(exposing, settings)
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	require.Equal(t, in.IPs[0].External, in.IPs[0].Real, "gateways have the address of the API server")
+
 	// Each change leaves out one object, and the others stay.
 	for name, tc := range map[string]struct {
 		change func(*Objects)
@@ -181,6 +187,7 @@ func TestBuildInput(t *testing.T) {
 		"an IP twice":              {func(o *Objects) { o.IPs = append(o.IPs, exposedIP("b", "198.51.100.10", "10.70.0.20", noon)) }, "milan oslo", 1, "IP apps/b is left out: status.ip 10.70.0.20"},
 		"an IP of no port":         {func(o *Objects) { o.IPs[0].Spec.Ports = []ipamv1alpha1.IPPort{{Protocol: "TCP", Port: 1 << 16}} }, "milan oslo", 0, "port 0 of protocol"},
 		"an IP of no protocol":     {func(o *Objects) { o.IPs[0].Spec.Ports = []ipamv1alpha1.IPPort{{Protocol: "SCTP", Port: 9}} }, "milan oslo", 0, `protocol "sctp"`},
+		"an IP to itself":          {func(o *Objects) { o.IPs[0].Spec.IP = "10.70.0.20" }, "milan oslo", 0, "spec.ip 10.70.0.20 is the address that it has been given"},
 		"an IP to the range":       {func(o *Objects) { o.IPs[0].Spec.IP = "10.70.0.30" }, "milan oslo", 0, "leads to 10.70.0.30"},
 		"a younger IP to a peer":   {func(o *Objects) { o.IPs[0] = exposedIP("api", "10.201.0.9", "10.70.0.20", noon.Add(time.Hour)) }, "milan oslo", 0, "spec.ip 10.201.0.9 is an address of peer milan"},
 		"an older IP within views": {func(o *Objects) { o.IPs[0].Spec.IP = "10.201.0.9" }, "oslo", 1, "Connection liqo-tenant-milan/milan is left out"},
@@ -346,4 +353,14 @@ func TestExplain(t *testing.T) {
 	o.Gateways = nil
 	_, err = Explain(o, to, from, everyPod)
 	require.ErrorContains(t, err, "no gateway of this cluster has announced itself")
+}
+
+func TestRelayedBy(t *testing.T) {
+	t.Parallel()
+	a, b := netip.MustParseAddr("10.70.0.20"), netip.MustParseAddr("192.168.0.1")
+	in := plan.Input{IPs: []plan.IP{
+		{External: a, Real: a, Ports: []plan.Service{{Proto: "tcp", Port: 443}, {Proto: "udp", Port: 443}}},
+		{External: a.Next(), Real: b, Ports: []plan.Service{{Proto: "tcp", Port: 443}}},
+	}}
+	require.Equal(t, []netip.AddrPort{netip.AddrPortFrom(a, 443)}, relayedBy(in))
 }

@@ -277,6 +277,9 @@ func (c *checker) ips() {
 			c.fail(at, "%s is there twice", ip.External)
 		}
 		seen[ip.External] = true
+		if ip.onGateways() && len(ip.Ports) == 0 {
+			c.fail(at, "%s is an address of gateways, and has no port: at least one is accepted", ip.External)
+		}
 		for _, s := range ip.Ports {
 			if s.Proto != "tcp" && s.Proto != "udp" || s.Port == 0 {
 				c.fail(at, "port %d of protocol %q of %s: ports from 1 to 65535 of tcp and udp are accepted", s.Port, s.Proto, ip.External)
@@ -409,6 +412,9 @@ func (c *checker) addresses() {
 		host(place{host: g.Name, field: "gateways"}, g.Addrs)
 	}
 	for _, ip := range c.in.IPs {
+		if ip.onGateways() {
+			continue
+		}
 		claims = append(claims, claim{single(ip.Real), place{field: "ips"}, true})
 		if slices.ContainsFunc(c.in.External, func(p netip.Prefix) bool { return p.Contains(ip.Real) }) {
 			c.fail(place{field: "ips"}, "%s leads to %s of the external range", ip.External, ip.Real)

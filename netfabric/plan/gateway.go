@@ -58,6 +58,11 @@ func (g gateway) addrs() (out []Addr) {
 			out = append(out, Addr{Link: TunnelDevice, Prefix: single(a)})
 		}
 	}
+	for _, ip := range g.in.IPs {
+		if ip.onGateways() {
+			out = append(out, Addr{Link: TunnelDevice, Prefix: single(ip.External)})
+		}
+	}
 	return out
 }
 
@@ -207,8 +212,9 @@ func gatewayChains(ports Ports) []Chain {
 				{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
 				{In: AllDevices, Family: V6, Proto: "icmp", Do: Accept},
 				{In: AllDevices, CT: Known, Do: Accept},
-				{In: AllDevices, Do: Goto, To: DropToGateway},
 			},
+			each(Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept}),
+			[]Match{{In: AllDevices, Do: Goto, To: DropToGateway}},
 		)},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: append(
 			each(
@@ -279,6 +285,9 @@ func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
 	}
 	known := map[netip.Addr]bool{}
 	for _, ip := range g.in.exposedTo(p) {
+		if ip.onGateways() {
+			continue // its range is translated
+		}
 		a, _ := p.Ours.Out(ip.External)
 		e.pairTo("hosts_in", theirs, single(a), single(ip.Real))
 		if !known[ip.Real] { // the lowest of several external addresses is the source
@@ -321,7 +330,9 @@ func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, their
 	all := allPorts(ips)
 	for _, ip := range ips {
 		host := single(ip.Real)
-		if !nodes[ip.Real] {
+		if ip.onGateways() {
+			// no packet for it is forwarded
+		} else if !nodes[ip.Real] {
 			e.pair("targets", theirs, host)
 		} else if all[ip.Real] && within(host, g.in.Pods) {
 			e.pair("open", theirs, host)

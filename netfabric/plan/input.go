@@ -80,7 +80,8 @@ type Remote struct {
 // which peers and own pods reach it. Towards peers it also has that address as a source.
 // The address of a pod is reached by the pod range as well, by peers that the IP is not for
 // at all ports. Peers may so reach the address of a Service by a gateway that is a pod, own
-// pods not: a node translates a packet once.
+// pods not: a node translates a packet once. If Real is External, each gateway has the address
+// itself, and peers reach a process there at the ports.
 type IP struct {
 	External, Real netip.Addr
 	Peer           string    // ID of the one peer that it is for; empty: for all
@@ -92,6 +93,9 @@ type Service struct {
 	Proto string // "tcp" or "udp"
 	Port  uint16
 }
+
+// onGateways reports whether gateways have the address themselves.
+func (ip IP) onGateways() bool { return ip.Real == ip.External }
 
 // For reports whether the peer with the ID id reaches Real by ip.
 func (ip IP) For(id string) bool { return ip.Peer == "" || ip.Peer == id }

@@ -341,6 +341,10 @@ func TestCheck(t *testing.T) {
 			[]FieldError{{Peer: "paris", Field: "peers.use", Text: "there is no gateway 2"}},
 		},
 
+		"an address of gateways without a port": {
+			func(in *Input) { in.IPs[0].Real = in.IPs[0].External },
+			[]FieldError{{Field: "ips", Text: "10.70.0.20 is an address of gateways, and has no port"}},
+		},
 		"an external address elsewhere": {
 			func(in *Input) { in.IPs[0].External = addr("10.99.0.20") },
 			[]FieldError{{Field: "ips", Text: "10.99.0.20 is not an address of the external ranges"}},

@@ -172,6 +172,9 @@ func (n node) elements() []Element {
 		e.to("again", m.View, m.Own)
 	}
 	for _, ip := range n.in.IPs {
+		if ip.onGateways() {
+			continue
+		}
 		e.to("hosts", single(ip.External), single(ip.Real))
 	}
 	for _, r := range n.inside() {

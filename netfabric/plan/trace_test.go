@@ -100,6 +100,12 @@ func tcp(src, dst string) Packet {
 	return Packet{In: "veth0", SYN: true, Tuple: Tuple{Proto: "tcp", Src: addr(src), Dst: addr(dst), SrcPort: 40000, DstPort: 80}}
 }
 
+// served gives milan, and nobody else, a port of an address that rome's gateways have.
+func served(rome, _ *Input) {
+	e := addr("10.70.0.40")
+	rome.IPs = append(rome.IPs, IP{External: e, Real: e, Peer: "milan", Ports: []Service{{"tcp", 80}}})
+}
+
 // answer is what the receiver of p sends back.
 func answer(p Packet, in string) Packet {
 	return Packet{In: in, Tuple: p.reverse()}
@@ -202,6 +208,12 @@ func TestConnections(t *testing.T) {
 			from:   "rome rome-1", packet: local(tcp("192.168.0.11", "10.90.2.20")),
 			at: "rome rome-1", src: "192.168.0.11", dst: "10.244.2.20", verdict: Handed,
 		},
+		"to a port that gateways serve": {
+			change: served,
+			from:   "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.40"),
+			at: "rome gw-a", src: "10.200.2.20", dst: "10.70.0.40", verdict: Delivered,
+			way: "milan milan-2, milan gw-a, rome gw-a",
+		},
 		"a probe": {
 			from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.2"),
 			at: "milan gw-a", src: "10.71.0.2", dst: "10.70.0.2", verdict: Delivered,
@@ -276,18 +288,30 @@ func TestDrops(t *testing.T) {
 		where  string
 		what   string // part
 	}{
-		"a source of nobody":           {at: "rome gw-a", packet: fromMilan("8.8.8.8", "10.200.1.10"), where: TunnelDevice, what: "8.8.8.8 is not allowed"},
-		"a source of another peer":     {at: "rome gw-a", packet: fromMilan("10.1.0.5", "10.200.1.10"), where: TunnelDevice, what: "10.1.0.5 is not allowed of " + key(11)},
-		"our own source":               {at: "rome gw-a", packet: fromMilan("10.244.1.10", "10.200.1.11"), where: TunnelDevice, what: "is not allowed"},
-		"the real address of a pod":    {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.244.1.10"), where: "prerouting guard_in", what: "@pairs4"},
-		"the real address of a node":   {at: "rome gw-a", packet: fromMilan("10.200.2.20", "192.168.0.11"), where: "prerouting guard_in", what: "@pairs4"},
-		"another peer's view of us":    {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.70.0.20"), where: "prerouting guard_in", what: "@pairs4"},
-		"another peer":                 {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.1.0.5"), where: "prerouting guard_in", what: "@pairs4"},
-		"the Internet":                 {at: "rome gw-a", packet: fromMilan("10.200.2.20", "8.8.8.8"), where: "prerouting guard_in", what: "@pairs4"},
-		"a view of IPv6":               {at: "rome gw-a", packet: fromMilan("fd00:aa:0:2::20", "fd00:10:244:1::10"), where: "prerouting guard_in", what: "@pairs6"},
-		"an address that nobody has":   {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.99"), where: "forward pass", what: "@targets4"},
-		"a pod of no node":             {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.200.77.1"), where: "forward pass", what: "@targets4"},
-		"a port of the gateway":        {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.1"), where: "input local_in", what: "drop"},
+		"a source of nobody":         {at: "rome gw-a", packet: fromMilan("8.8.8.8", "10.200.1.10"), where: TunnelDevice, what: "8.8.8.8 is not allowed"},
+		"a source of another peer":   {at: "rome gw-a", packet: fromMilan("10.1.0.5", "10.200.1.10"), where: TunnelDevice, what: "10.1.0.5 is not allowed of " + key(11)},
+		"our own source":             {at: "rome gw-a", packet: fromMilan("10.244.1.10", "10.200.1.11"), where: TunnelDevice, what: "is not allowed"},
+		"the real address of a pod":  {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.244.1.10"), where: "prerouting guard_in", what: "@pairs4"},
+		"the real address of a node": {at: "rome gw-a", packet: fromMilan("10.200.2.20", "192.168.0.11"), where: "prerouting guard_in", what: "@pairs4"},
+		"another peer's view of us":  {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.70.0.20"), where: "prerouting guard_in", what: "@pairs4"},
+		"another peer":               {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.1.0.5"), where: "prerouting guard_in", what: "@pairs4"},
+		"the Internet":               {at: "rome gw-a", packet: fromMilan("10.200.2.20", "8.8.8.8"), where: "prerouting guard_in", what: "@pairs4"},
+		"a view of IPv6":             {at: "rome gw-a", packet: fromMilan("fd00:aa:0:2::20", "fd00:10:244:1::10"), where: "prerouting guard_in", what: "@pairs6"},
+		"an address that nobody has": {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.99"), where: "forward pass", what: "@targets4"},
+		"a pod of no node":           {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.200.77.1"), where: "forward pass", what: "@targets4"},
+		"a port of the gateway":      {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.1"), where: "input local_in", what: "drop"},
+		"a port that gateways serve, for others": {
+			change: func(rome, milan *Input) { served(rome, milan); rome.IPs[3].Peer = "paris" },
+			at:     "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.40"), where: "input local_in", what: "drop",
+		},
+		"another port than gateways serve": {
+			change: func(rome, milan *Input) { served(rome, milan); rome.IPs[3].Ports[0].Port = 443 },
+			at:     "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.40"), where: "input local_in", what: "drop",
+		},
+		"a port that gateways serve, for own pods": {
+			change: served,
+			at:     "rome gw-a", packet: over(tcp("10.244.1.10", "10.70.0.40")), where: "input local_in", what: "drop",
+		},
 		"an error about nothing":       {at: "rome gw-a", packet: failed(fromMilan("10.200.2.20", "10.200.1.10")), where: "forward pass", what: "invalid"},
 		"a port of it, for own pods":   {at: "rome gw-a", packet: over(tcp("10.244.1.10", "10.70.0.1")), where: "input local_in", what: "drop"},
 		"a peer's source, from a node": {at: "rome gw-a", packet: over(tcp("10.1.0.5", "10.200.1.10")), where: "prerouting guard_in", what: "@peers4"},
