@@ -426,22 +426,30 @@ func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodT
 	return template, nil
 }
 
-// claims reads the claims that pods may wait for, and the classes of the cluster.
+// claims reads all claims, the classes of the cluster if pods may wait for claims, and how far the moves of data are.
 func (r *reading) claims(ctx context.Context) {
-	namespaces := r.snap.Claiming()
-	if len(namespaces) == 0 {
-		return
-	}
-	classes, err := r.to.kube.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	waiting := r.snap.Claiming()
+	list, err := r.to.kube.CoreV1().PersistentVolumeClaims(r.snap.Only).List(ctx, metav1.ListOptions{})
 	r.note(report.ReadClaims, err, func() {
-		for i := range classes.Items {
-			r.snap.Classes = append(r.snap.Classes, &classes.Items[i])
+		r.snap.Claims = map[string][]corev1.PersistentVolumeClaim{}
+		for _, namespace := range waiting {
+			r.snap.Claims[namespace] = nil
+		}
+		for i := range list.Items {
+			r.snap.Claims[list.Items[i].Namespace] = append(r.snap.Claims[list.Items[i].Namespace], list.Items[i])
 		}
 	})
-	r.snap.Claims = map[string][]corev1.PersistentVolumeClaim{}
-	for _, namespace := range namespaces {
-		list, err := r.to.kube.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
-		r.note(report.ReadClaims, err, func() { r.snap.Claims[namespace] = list.Items })
+	if len(waiting) > 0 {
+		classes, err := r.to.kube.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+		r.note(report.ReadClaims, err, func() {
+			for i := range classes.Items {
+				r.snap.Classes = append(r.snap.Classes, &classes.Items[i])
+			}
+		})
+	}
+	if err == nil && slices.ContainsFunc(list.Items, moves) {
+		copies, err := readCopies(ctx, r.to.kube, r.snap.Only)
+		r.note(report.ReadPods, err, func() { r.snap.Copies = copies })
 	}
 }
 

@@ -42,7 +42,7 @@ func (c *commands) storage() *cobra.Command {
 		if err != nil {
 			return unknown(explain(err))
 		}
-		stored.Program = c.program
+		stored.Program, stored.Taken = c.program, to.now()
 		list := report.ListStorage(stored)
 		if err := list.Err(); err != nil {
 			return unknown(err)
@@ -95,6 +95,12 @@ func readStored(ctx context.Context, to *clients) (*report.Stored, error) {
 			list, err := to.liqo.OffloadingV1beta1().NamespaceMaps(metav1.NamespaceAll).List(ctx, all)
 			if err == nil {
 				s.Maps = list.Items
+			}
+			return err
+		}},
+		{report.ReadStoredCopies, func() (err error) {
+			if slices.ContainsFunc(s.Claims, moves) {
+				s.Copies, err = readCopies(ctx, to.kube, metav1.NamespaceAll)
 			}
 			return err
 		}},

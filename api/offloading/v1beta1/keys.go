@@ -99,6 +99,9 @@ const (
 	DiscardCopyAnnotation = "offloading.liqo.io/discard-copy"
 	// CopyHere is no valid name of a node.
 	CopyHere = "(this cluster)"
+	// MoveFieldManager is the field manager of the writes of a move. Its entry in the claim has the
+	// time of the last one.
+	MoveFieldManager = "liqod-move"
 	// DeleteVolumesAnnotation on a twin namespace that is kept for its volumes asks for their
 	// deletion. Its value is the namespace's name.
 	DeleteVolumesAnnotation = "liqo.io/delete-volumes"

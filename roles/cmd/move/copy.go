@@ -1,26 +1,17 @@
 package move
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
-
-	"github.com/liqod/liqod/roles/cmd/transfer"
 )
-
-// mostRestarts is the number of failures after which the command ends with the last one.
-const mostRestarts = 3
 
 // until polls until see is done. It prints what see is waiting for, when that changes. Only a missing
 // right ends it: other errors of the API server pass.
@@ -81,80 +72,18 @@ func (m *mover) copy(ctx context.Context) error {
 		case here.Status.Phase != corev1.PodRunning:
 			return waits(here), false, failure(here)
 		}
-		return m.progress(ctx, here), false, failure(here)
+		return progress(ctx, m.Kube, here), false, failure(here)
 	})
-}
-
-// ended reports whether a pod will not run any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// waits returns why a pod does not run.
-func waits(pod *corev1.Pod) string {
-	why := pod.Status.Message
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && c.Message != "" && why == "" {
-			why = c.Message
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Reason != "" {
-			why = strings.TrimSpace(w.Reason + " " + w.Message)
-		}
-	}
-	if why == "" {
-		why = string(pod.Status.Phase)
-	}
-	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, why)
-}
-
-// failure returns the error of a pod that fails again and again.
-func failure(pod *corev1.Pod) error {
-	for _, s := range pod.Status.ContainerStatuses {
-		last := s.LastTerminationState.Terminated
-		if s.RestartCount >= mostRestarts && last != nil && last.ExitCode == 1 && last.Message != "" {
-			return fmt.Errorf("pod %s cannot copy the data: %s; correct that and run the command again, or end the move with --undo", pod.Name, strings.TrimSpace(last.Message))
-		}
-	}
-	return nil
-}
-
-// state returns the last line of the log of a pod that copies.
-func (m *mover) state(ctx context.Context, pod *corev1.Pod) (out transfer.State) {
-	text, err := m.Kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](1)}).DoRaw(ctx)
-	if err != nil || json.Unmarshal(text, &out) != nil {
-		return transfer.State{}
-	}
-	return out
-}
-
-// progress returns the progress of a copy.
-func (m *mover) progress(ctx context.Context, pod *corev1.Pod) string {
-	s := m.state(ctx, pod)
-	if s.Problem != "" {
-		return s.Phase + ": " + s.Problem
-	}
-	if s.Of == (transfer.Amount{}) || s.Phase == transfer.Connecting {
-		return cmp.Or(s.Phase, "waiting for the first line of pod "+pod.Name)
-	}
-	percent := int64(100)
-	if s.Of.Bytes > 0 {
-		percent = min(100, s.Bytes*100/s.Of.Bytes)
-	}
-	return fmt.Sprintf("%s: %d%% of %s in %d files", s.Phase, percent, mebibytes(s.Of.Bytes), s.Of.Files)
 }
 
 // summary prints the end of a copy.
 func (m *mover) summary(ctx context.Context, pod *corev1.Pod, begun time.Time) error {
-	s := m.state(ctx, pod)
+	s := state(ctx, m.Kube, pod)
 	if s.Checksum == "" {
 		return m.Say("copied and verified")
 	}
 	return m.Say(fmt.Sprintf("copied and verified: %s in %d files, in %s; SHA-256 of all in both clusters: %s", mebibytes(s.Of.Bytes), s.Of.Files, m.Now().Sub(begun).Round(time.Second), s.Checksum))
 }
-
-func mebibytes(n int64) string { return fmt.Sprintf("%.1fMi", float64(n)/(1<<20)) }
 
 // clear removes the pods of the move and their keys.
 func (m *mover) clear(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -366,4 +367,36 @@ func TestWebhookOfAnEarlierVersion(t *testing.T) {
 	require.ErrorContains(t, w.run(here), "webhook would let pods use the claim")
 	w.play()
 	w.left("milan")
+}
+
+// TestCopies: the pods of a move show how far it is.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	ended, failed := metav1.NewTime(time.Unix(1e9, 0)), corev1.ContainerStatus{RestartCount: mostRestarts}
+	failed.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "no space left"}
+	done := corev1.ContainerStatus{}
+	done.State.Terminated = &corev1.ContainerStateTerminated{FinishedAt: ended}
+	running := corev1.PodStatus{Phase: corev1.PodRunning}
+	for name, tc := range map[string]struct {
+		here, there corev1.PodStatus
+		want        Copy
+	}{
+		"starts":   {corev1.PodStatus{Phase: corev1.PodPending}, running, Copy{Progress: "pod here is not running yet: Pending"}},
+		"runs":     {running, running, Copy{Progress: "waiting for the first line of pod here"}}, // a fake has no such log
+		"fails":    {running, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{failed}}, Copy{Failed: true, Progress: "pod there cannot copy the data: no space left; correct that and run the command again, or end the move with --undo"}},
+		"is whole": {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, running, Copy{Progress: "copied and verified", Whole: ended.Time}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			of := map[string]string{moveLabel: "uid"}
+			core := fake.NewClientset(
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "here", Labels: of}, Status: tc.here},
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "there", Labels: of}, Status: tc.there},
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: running},
+			)
+			got, err := Copies(t.Context(), core, metav1.NamespaceAll)
+			require.NoError(t, err)
+			require.Equal(t, map[types.UID]Copy{"uid": tc.want}, got)
+		})
+	}
 }

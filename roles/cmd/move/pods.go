@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	fieldManager = "liqod-move"
+	fieldManager = offloadingv1beta1.MoveFieldManager
 	// moveLabel has the UID of the claim, on the pods and Secrets of its move.
 	moveLabel = "offloading.liqo.io/move"
 	// addressAnnotation is the address that the pod in this cluster connects to.

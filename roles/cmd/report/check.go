@@ -42,6 +42,8 @@ func Check(s *Snapshot) []Finding {
 	if s.Only != "" {
 		c.readingNamespace()
 		c.judgeNamespaces()
+		c.section = sectionVolumes
+		c.movingData()
 		return c.findings
 	}
 	c.installation()
@@ -52,6 +54,7 @@ func Check(s *Snapshot) []Finding {
 	c.judgeNamespaces()
 	c.section = sectionVolumes
 	c.keptData()
+	c.movingData()
 	c.section, c.peer = sectionDaemonSets, ""
 	c.daemonSets()
 	return c.findings

@@ -62,6 +62,7 @@ const (
 	idWaiting       ID = "pods-waiting"
 	idEarlier       ID = "pods-earlier-affinity"
 	idKept          ID = "kept-data"
+	idMove          ID = "data-move"
 	idDaemonSets    ID = "daemonsets"
 )
 
@@ -70,7 +71,7 @@ var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNoProvider, idNamespace, idDifferences, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idDaemonSets,
+	idNoProvider, idNamespace, idDifferences, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idMove, idDaemonSets,
 }
 
 // IDs returns the checks of status and check.

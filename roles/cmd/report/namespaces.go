@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -214,6 +216,37 @@ func (c *checker) keptData() {
 	if text := c.kept(); text != "" {
 		c.add(idKept, OK, "kept data", text, "")
 	}
+}
+
+// movingData adds a finding for each claim whose data moves.
+func (c *checker) movingData() {
+	for _, m := range c.moves() {
+		level, fix := OK, ""
+		if m.Stopped {
+			level, fix = Warning, m.commandsOn()
+		}
+		c.add(idMove, level, m.Namespace+"/"+m.Claim, "its data moves "+m.inOneLine(), fix)
+	}
+}
+
+// moves returns the moves of data, by namespace and name of the claim.
+func (s *Snapshot) moves() (out []Move) {
+	places := map[string]string{}
+	for i := range s.Volumes {
+		places[s.Volumes[i].Name] = thisCluster
+		if peer := s.Volumes[i].Labels[corev1beta1.RemoteClusterIDLabel]; peer != "" {
+			places[s.Volumes[i].Name] = "cluster " + peer
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(s.Claims)) {
+		for i := range s.Claims[namespace] {
+			pvc := &s.Claims[namespace][i]
+			if m := (moving{s.Program, s.Taken, s.Copies}).moveOf(pvc, cmp.Or(places[pvc.Spec.VolumeName], "unknown")); m != nil {
+				out = append(out, *m)
+			}
+		}
+	}
+	return out
 }
 
 // kept says how much data is kept without a claim, and is empty without such data.

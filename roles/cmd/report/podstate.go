@@ -366,9 +366,6 @@ const (
 	reasonClaimNeedsOwnNode = "ClaimNeedsOwnNode"
 )
 
-// selectedNodeAnnotation on a claim names the node that the scheduler has chosen for its pod.
-const selectedNodeAnnotation = "volume.kubernetes.io/selected-node"
-
 // recent is the age up to which a warning about a claim counts.
 const recent = time.Hour
 

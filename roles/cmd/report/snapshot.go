@@ -63,6 +63,32 @@ const ComponentLabel = "app.kubernetes.io/component"
 // LeaseName is the name of the Lease of a role, in the namespace of the installation.
 func LeaseName(role string) string { return "liqod-" + role }
 
+// Copying is what the pods of a move show.
+type Copying struct {
+	// Progress says how far the copy is, or why it has Failed.
+	Progress string
+	Failed   bool
+	// Whole is the time since which the copy is verified; zero before.
+	Whole time.Time
+}
+
+// Move is the state of a claim whose data moves to another cluster.
+type Move struct {
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim"`
+	// From is the place of the data, and To the node that it moves to. To is empty if only a copy is left
+	// to be deleted.
+	From string `json:"from"`
+	To   string `json:"to,omitempty"`
+	// State says how far the move is.
+	State string `json:"state"`
+	// Stopped reports whether the move does not go on by itself.
+	Stopped bool `json:"stopped,omitempty"`
+	// Finish and Undo are the commands that go on and give up.
+	Finish string `json:"finish,omitempty"`
+	Undo   string `json:"undo,omitempty"`
+}
+
 // Snapshot is what was read of a cluster at one moment.
 type Snapshot struct {
 	// Taken is when, by the cluster's own clock.
@@ -121,11 +147,14 @@ type Snapshot struct {
 	Templates map[types.UID]corev1.PodTemplateSpec
 	// Budgets are read while a virtual node is being removed.
 	Budgets []policyv1.PodDisruptionBudget
-	// Claims are those of the namespaces that Claiming returns, Classes all of the cluster.
+	// Claims are those of Only, or of the cluster, by namespace. It has the namespaces with claims, and those that
+	// Claiming returns. Classes are all of the cluster, if Claiming returns some.
 	Claims  map[string][]corev1.PersistentVolumeClaim
 	Classes []*storagev1.StorageClass
 	// Volumes are the PersistentVolumes of the cluster.
 	Volumes []corev1.PersistentVolume
+	// Copies are what the pods of moves show, by the UID of the claim. It is nil if it was not read.
+	Copies map[types.UID]Copying
 	// Events are warnings about pods in the namespaces that Unexplained returns, and about Claims.
 	Events []corev1.Event
 	// Refusals are events about Connections: packets of peers that the network fabric has dropped.

@@ -42,7 +42,7 @@ type Status struct {
 	// Problems are the findings that are problems, or that could not be found out; the
 	// worst first.
 	Problems []Finding `json:"problems"`
-	// Warnings are the findings about peers, offloaded namespaces and pods that may become
+	// Warnings are the findings about peers, offloaded namespaces, pods and volumes that may become
 	// problems.
 	Warnings []Finding `json:"warnings,omitempty"`
 	// Unread names what could not be read. The state of it is unknown.
@@ -55,6 +55,8 @@ type Status struct {
 	Namespaces []Namespace `json:"namespaces"`
 	// Kept says how much data is kept without a claim.
 	Kept string `json:"kept,omitempty"`
+	// Moves are those of data to another cluster.
+	Moves []Move `json:"moves,omitempty"`
 }
 
 // Role is a Deployment or DaemonSet of a role of liqod.
@@ -208,11 +210,11 @@ func Summarize(s *Snapshot) *Status {
 		switch {
 		case f.Level == Problem || f.Level == Unknown:
 			out.Problems = append(out.Problems, f)
-		case f.Level == Warning && (f.Peer != "" || f.Section == sectionOffloading || f.Section == sectionPods):
+		case f.Level == Warning && (f.Peer != "" || f.Section == sectionOffloading || f.Section == sectionPods || f.Section == sectionVolumes):
 			out.Warnings = append(out.Warnings, f)
 		}
 	}
-	out.Unread, out.Differences = s.unreadNames(), s.Differences(s.Only)
+	out.Unread, out.Differences, out.Moves = s.unreadNames(), s.Differences(s.Only), s.moves()
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
 	if s.Only == "" {

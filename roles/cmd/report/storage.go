@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -20,12 +21,16 @@ import (
 // Stored is what was read of a cluster about volumes.
 type Stored struct {
 	// Program is the name of the program in commands.
-	Program    string
+	Program string
+	// Taken is when, by the cluster's clock.
+	Taken      time.Time
 	Claims     []corev1.PersistentVolumeClaim
 	Volumes    []corev1.PersistentVolume
 	Classes    []storagev1.StorageClass
 	Namespaces []corev1.Namespace
 	Maps       []offloadingv1beta1.NamespaceMap
+	// Copies are what the pods of moves show, by the UID of the claim. It is nil if it could not be read.
+	Copies map[types.UID]Copying
 	// Unread are the kinds that the user has no right to read.
 	Unread []string
 }
@@ -37,6 +42,7 @@ const (
 	ReadStoredClass  = "StorageClasses"
 	ReadStoredSpaces = "Namespaces"
 	ReadStoredMaps   = ReadMaps
+	ReadStoredCopies = ReadPods
 )
 
 // Phases of a volume.
@@ -46,6 +52,7 @@ const (
 	VolumeKept     = "kept"
 	VolumeLost     = "lost"
 	VolumeDeleting = "deleting"
+	VolumeMoving   = "moving"
 )
 
 // provisionedBy is the annotation with the name of the provisioner of a volume.
@@ -68,11 +75,13 @@ type StoredVolume struct {
 	// Where is the place of the data.
 	Where string `json:"where"`
 	Phase string `json:"phase"`
-	// Why is the reason of the phase, unless it is bound.
+	// Why is the reason of the phase. Without a move, bound has none.
 	Why string `json:"why,omitempty"`
 	// Get and Delete say how to get kept data back, and how to delete it.
 	Get    string `json:"get,omitempty"`
 	Delete string `json:"delete,omitempty"`
+	// Move is the move of the data to another cluster, or nil.
+	Move *Move `json:"move,omitempty"`
 }
 
 // Storage is what storage list prints.
@@ -189,6 +198,14 @@ func (l *storing) ownClaim(claim *corev1.PersistentVolumeClaim) {
 		v.Where = l.dataIn(volume)
 	} else if claim.Spec.VolumeName != "" {
 		v.Where = "unknown"
+	}
+	v.Move = moving{l.Program, l.Taken, l.Copies}.moveOf(claim, v.Where)
+	switch {
+	case v.Move == nil:
+	case v.Move.To == "":
+		v.Why = v.Move.State
+	default:
+		v.Phase, v.Why = VolumeMoving, fmt.Sprintf("to node %s: %s", v.Move.To, v.Move.State)
 	}
 	l.out = append(l.out, v)
 }
@@ -385,11 +402,15 @@ func (s Storage) Text() string {
 		return Line(fmt.Sprintf("%s/%s", v.Namespace, v.Claim)) + "\t" + Line(v.ownedBy()) + "\t" + v.Size + "\t" + Line(v.Where) + "\t" + Line(phase)
 	})
 	for _, v := range s.Volumes {
-		if v.Phase == VolumeBound || v.Phase == VolumeWaiting {
+		if v.Phase == VolumeWaiting || v.Why == "" {
 			continue
 		}
 		fmt.Fprintf(&b, "\n%s/%s of %s, %s in %s, is %s: %s\n", Line(v.Namespace), Line(v.Claim), Line(v.ownedBy()), v.Size, Line(v.Where), v.Phase, Line(v.Why))
-		for _, part := range []struct{ title, text string }{{"To get it back", v.Get}, {"To delete it", v.Delete}} {
+		finish, undo := "", ""
+		if v.Move != nil {
+			finish, undo = v.Move.Finish, v.Move.Undo
+		}
+		for _, part := range []struct{ title, text string }{{"To get it back", v.Get}, {"To delete it", v.Delete}, {"To go on with the move", finish}, {"To leave it there", undo}} {
 			if part.text != "" {
 				fmt.Fprintf(&b, "  %s:\n    %s\n", part.title, strings.ReplaceAll(part.text, "\n", "\n    "))
 			}

@@ -199,6 +199,12 @@ func (s *Status) Text(wide bool) string {
 	if s.Kept != "" {
 		fmt.Fprintf(&b, "\nKept data: %s\n", s.Kept)
 	}
+	for i, m := range s.Moves {
+		if i == 0 {
+			b.WriteString("\nMoving data:\n")
+		}
+		fmt.Fprintf(&b, "  %s\n", Line(fmt.Sprintf("%s/%s %s", m.Namespace, m.Claim, m.inOneLine())))
+	}
 	if s.Only != "" {
 		s.onlyText(&b)
 	}

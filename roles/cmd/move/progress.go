@@ -1,0 +1,130 @@
+package move
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/roles/cmd/transfer"
+)
+
+// mostRestarts is the number of failures after which the command ends with the last one.
+const mostRestarts = 3
+
+// Copy is what the pods of a move show.
+type Copy struct {
+	// Progress says how far the copy is, or the error with which a pod has Failed again and again.
+	Progress string
+	Failed   bool
+	// Whole is the time since which both sides have the same files; zero before.
+	Whole time.Time
+}
+
+// Copies reads the pods of moves in a namespace, in all if it is empty, and their logs. The result is
+// by the UID of the claim.
+func Copies(ctx context.Context, kube kubernetes.Interface, namespace string) (map[types.UID]Copy, error) {
+	pods, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: moveLabel})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of moves: %w", err)
+	}
+	out := map[types.UID]Copy{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		uid := types.UID(pod.Labels[moveLabel])
+		have, found := out[uid]
+		switch {
+		case !have.Whole.IsZero():
+		case pod.Status.Phase == corev1.PodSucceeded:
+			out[uid] = Copy{Progress: "copied and verified", Whole: endOf(pod)}
+		case failure(pod) != nil:
+			out[uid] = Copy{Progress: failure(pod).Error(), Failed: true}
+		case found:
+		case pod.Status.Phase != corev1.PodRunning:
+			out[uid] = Copy{Progress: waits(pod)}
+		default:
+			out[uid] = Copy{Progress: progress(ctx, kube, pod)}
+		}
+	}
+	return out, nil
+}
+
+// endOf returns the time at which a pod has ended, or was created.
+func endOf(pod *corev1.Pod) time.Time {
+	for _, s := range pod.Status.ContainerStatuses {
+		if t := s.State.Terminated; t != nil && !t.FinishedAt.IsZero() {
+			return t.FinishedAt.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// ended reports whether a pod will not run any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// waits returns why a pod does not run.
+func waits(pod *corev1.Pod) string {
+	why := pod.Status.Message
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Message != "" && why == "" {
+			why = c.Message
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil && w.Reason != "" {
+			why = strings.TrimSpace(w.Reason + " " + w.Message)
+		}
+	}
+	if why == "" {
+		why = string(pod.Status.Phase)
+	}
+	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, why)
+}
+
+// failure returns the error of a pod that fails again and again.
+func failure(pod *corev1.Pod) error {
+	for _, s := range pod.Status.ContainerStatuses {
+		last := s.LastTerminationState.Terminated
+		if s.RestartCount >= mostRestarts && last != nil && last.ExitCode == 1 && last.Message != "" {
+			return fmt.Errorf("pod %s cannot copy the data: %s; correct that and run the command again, or end the move with --undo", pod.Name, strings.TrimSpace(last.Message))
+		}
+	}
+	return nil
+}
+
+// state returns the last line of the log of a pod that copies.
+func state(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) (out transfer.State) {
+	text, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](1)}).DoRaw(ctx)
+	if err != nil || json.Unmarshal(text, &out) != nil {
+		return transfer.State{}
+	}
+	return out
+}
+
+// progress returns the progress of a copy.
+func progress(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) string {
+	s := state(ctx, kube, pod)
+	if s.Problem != "" {
+		return s.Phase + ": " + s.Problem
+	}
+	if s.Of == (transfer.Amount{}) || s.Phase == transfer.Connecting {
+		return cmp.Or(s.Phase, "waiting for the first line of pod "+pod.Name)
+	}
+	percent := int64(100)
+	if s.Of.Bytes > 0 {
+		percent = min(100, s.Bytes*100/s.Of.Bytes)
+	}
+	return fmt.Sprintf("%s: %d%% of %s in %d files", s.Phase, percent, mebibytes(s.Of.Bytes), s.Of.Files)
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1fMi", float64(n)/(1<<20)) }

@@ -1,0 +1,89 @@
+package report
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// movePatience is longer than a step of storage move lasts that leaves no trace.
+const movePatience = 2 * time.Minute
+
+// selectedNodeAnnotation on a claim names the node that the scheduler has chosen for its pod, or the
+// one that its data was moved to.
+const selectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+
+// moving is what was read about moves of data.
+type moving struct {
+	program string
+	now     time.Time
+	// copies are by the UID of the claim. It is nil if they could not be read.
+	copies map[types.UID]Copying
+}
+
+// moveOf returns the move of a claim, or nil. from is the place of its data.
+func (m moving) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
+	to, other := pvc.Annotations[offloadingv1beta1.MoveToAnnotation], pvc.Annotations[offloadingv1beta1.DiscardCopyAnnotation]
+	out := &Move{Namespace: pvc.Namespace, Claim: pvc.Name, From: from, To: to}
+	switch {
+	case to == "" && other == "":
+		return nil
+	case to == "" && other == offloadingv1beta1.CopyHere:
+		out.State = "the other copy, in this cluster, is being deleted"
+		return out
+	case to == "":
+		out.State = fmt.Sprintf("the other copy, behind virtual node %s, is deleted once its cluster can be reached", other)
+		return out
+	}
+	command := fmt.Sprintf("%s storage move -n %s %s", m.program, pvc.Namespace, pvc.Name)
+	out.Finish, out.Undo = command+" --to "+to, command+" --undo"
+	c, copied := m.copies[pvc.UID]
+	out.State = c.Progress
+	switch idle := m.now.Sub(lastMoved(pvc)) > movePatience; {
+	case pvc.Annotations[selectedNodeAnnotation] == to:
+		out.State, out.Undo, out.Stopped = "the copy is verified, and the claim gets it", "", idle
+	case copied && !c.Whole.IsZero():
+		out.Stopped = m.now.Sub(c.Whole) > movePatience
+	case copied:
+		out.Stopped = c.Failed
+		return out
+	case m.copies == nil:
+		out.State = "it is being copied"
+	default:
+		out.State, out.Stopped = "no pod copies it", idle
+	}
+	if out.Stopped {
+		out.State += "; no command goes on with the move"
+	}
+	return out
+}
+
+// lastMoved returns the time at which storage move wrote to a claim.
+func lastMoved(pvc *corev1.PersistentVolumeClaim) (at time.Time) {
+	for _, f := range pvc.ManagedFields {
+		if f.Manager == offloadingv1beta1.MoveFieldManager && f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	return at
+}
+
+// inOneLine says in one line what is moved, and how far that is.
+func (m *Move) inOneLine() string {
+	if m.To == "" {
+		return fmt.Sprintf("in %s: %s", m.From, m.State)
+	}
+	return fmt.Sprintf("from %s to node %s: %s", m.From, m.To, m.State)
+}
+
+// commandsOn returns the commands by which a person goes on.
+func (m *Move) commandsOn() string {
+	if m.Undo == "" {
+		return m.Finish
+	}
+	return fmt.Sprintf("%s\nor, to leave the data where it is:\n%s", m.Finish, m.Undo)
+}
