@@ -272,17 +272,20 @@ func moveRefused(t *testing.T, w *moveWorld) {
 func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended bool) {
 	t.Helper()
 	cmd := w.sites.Command(t.Context(), append(w.arguments("--to", to), "--kubeconfig", w.rome.Kubeconfig)...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	select {
 	case err := <-done:
-		require.NoError(t, err)
+		require.NoError(t, err, out.String())
 		return true
 	case <-time.After(after):
-		require.NoError(t, cmd.Process.Kill())
-		<-done
-		return false
+		if err := cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) { // it may end at this moment
+			require.NoError(t, err)
+		}
+		return (<-done) == nil
 	}
 }
 

@@ -2,8 +2,10 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
@@ -13,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// until polls until see is done. It prints what see is waiting for, when that changes. Only a missing
-// right ends it: other errors of the API server pass.
+// until polls until see is done. It prints what see is waiting for, when that changes. An API server
+// that is overloaded or cannot be reached does not end it.
 func (m *mover) until(ctx context.Context, see func(context.Context) (line string, done bool, err error)) error {
 	return wait.PollUntilContextCancel(ctx, m.Every, true, func(ctx context.Context) (bool, error) {
 		line, done, err := see(ctx)
 		if err != nil {
-			if ctx.Err() == nil && (apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err)) {
+			if ctx.Err() == nil && passes(err) {
 				return false, m.tell("waiting for the API server: " + err.Error())
 			}
 			return false, err
@@ -29,6 +31,12 @@ func (m *mover) until(ctx context.Context, see func(context.Context) (line strin
 		}
 		return false, m.tell(line)
 	})
+}
+
+// passes reports whether an error is of the connection to the API server, or of its load.
+func passes(err error) bool {
+	return errors.As(err, new(*url.Error)) ||
+		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err)
 }
 
 // tell prints a line, unless it was the last one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -367,6 +368,20 @@ func TestWebhookOfAnEarlierVersion(t *testing.T) {
 	require.ErrorContains(t, w.run(here), "webhook would let pods use the claim")
 	w.play()
 	w.left("milan")
+}
+
+// TestAPIServerAway: a command that has begun goes on when the API server is back.
+func TestAPIServerAway(t *testing.T) {
+	w, reads := newWorld(t, "milan"), 0
+	w.core.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if reads++; reads <= 3 {
+			return true, nil, &url.Error{Op: "Get", URL: "https://rome", Err: errors.New("TLS handshake timeout")}
+		}
+		return false, nil, nil
+	})
+	require.NoError(t, w.run(here))
+	w.left(here)
+	require.Contains(t, w.lines, `waiting for the API server: reading a pod of the move: Get "https://rome": TLS handshake timeout`)
 }
 
 // TestCopies: the pods of a move show how far it is.
