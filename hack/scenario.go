@@ -55,6 +55,7 @@ func scenarios() []scenario {
 		{s, "TestRecordedAlerts", false, ""},
 		{s, "TestReflection", true, "reflect"},
 		{s, "TestReplicas", false, "kube/lease kube/serve charts netfabric"},
+		{s, "TestReplicasLost", false, "kube/lease kube/serve netfabric shadow/endpoints health charts"},
 		{s, "TestRolesLost", false, "kube/lease peering/link shadow/endpoints health charts"},
 		{s, "TestSlowEtcd", false, "kube shadow reflect"},
 		{s, "TestThirdCluster", false, network + " shadow/endpoints"},

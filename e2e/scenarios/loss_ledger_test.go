@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -21,12 +20,8 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-const (
-	othersEndpoints = "ready endpoints of the other cluster's pods"
-	offloadedPods   = "Ready pods of Deployment there"
-	// lookEvery is the time between two looks of a ledger.
-	lookEvery = 500 * time.Millisecond
-)
+// lookEvery is the time between two looks of a ledger.
+const lookEvery = 500 * time.Millisecond
 
 // ledger records what changes while a role is away. Its methods are safe for concurrent use.
 type ledger struct {
@@ -39,12 +34,28 @@ type ledger struct {
 	fewer []string
 }
 
-// look returns what a cluster says: of the virtual node, of its peer, of endpoints and of pods.
-func (w lossWorld) look(ctx context.Context, s *site.Site) (map[string]string, error) {
-	out, peer := map[string]string{}, w.across(s).Name
+// look returns what both clusters say: of virtual nodes, of each other, of endpoints and of pods.
+func (w lossWorld) look(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		if err := w.conditions(ctx, s, out); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range w.shops {
+		if err := p.look(ctx, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// conditions adds what a cluster says of its virtual node and of its peer.
+func (w lossWorld) conditions(ctx context.Context, s *site.Site, out map[string]string) error {
+	peer := w.across(s).Name
 	nodes, err := s.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, n := range nodes.Items {
 		virtual := n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
@@ -56,47 +67,20 @@ func (w lossWorld) look(ctx context.Context, s *site.Site) (map[string]string, e
 	}
 	fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, c := range fc.Status.Conditions {
 		out[s.Name+": peer "+peer+" "+c.Type] = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 	}
-	service, count := map[string]string{"rome": "there", "milan": "here"}[s.Name], 0
-	slices, err := s.Client().DiscoveryV1().EndpointSlices(w.namespaceOf(s)).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
-	if err != nil {
-		return nil, err
-	}
-	for _, slice := range slices.Items {
-		for _, e := range slice.Endpoints {
-			if ptr.Deref(e.Conditions.Ready, true) {
-				count++
-			}
-		}
-	}
-	out[s.Name+": "+othersEndpoints] = fmt.Sprint(count)
-	if s == w.milan {
-		return out, nil
-	}
-	pods, err := s.Client().CoreV1().Pods(lossNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=there"})
-	if err != nil {
-		return nil, err
-	}
-	count = 0
-	for _, p := range pods.Items {
-		if podReady(&p) == corev1.ConditionTrue && p.DeletionTimestamp == nil {
-			count++
-		}
-	}
-	out[s.Name+": "+offloadedPods] = fmt.Sprint(count)
-	return out, nil
+	return nil
 }
 
-// wants returns how look begins while all is well.
-func (w lossWorld) wants(what string) string {
+// wanted returns how look begins while all is well.
+func wanted(what string) string {
 	switch {
-	case strings.HasSuffix(what, offloadedPods), what == w.rome.Name+": "+othersEndpoints:
+	case strings.HasSuffix(what, offloadedPods), strings.HasSuffix(what, providersEndpoints):
 		return "2"
-	case strings.HasSuffix(what, othersEndpoints):
+	case strings.HasSuffix(what, homesEndpoints):
 		return "1"
 	case strings.HasSuffix(what, string(corev1.NodeNetworkUnavailable)), strings.HasSuffix(what, offloadingv1beta1.ReasonControllerSilent):
 		return "False"
@@ -119,10 +103,8 @@ func (w lossWorld) watch(t *testing.T) *ledger {
 		defer tick.Stop()
 		before := map[string]string{}
 		for ctx.Err() == nil {
-			for _, s := range []*site.Site{w.rome, w.milan} {
-				if seen, err := w.look(ctx, s); err == nil {
-					book.compare(before, seen)
-				}
+			if seen, err := w.look(ctx); err == nil {
+				book.compare(before, seen)
 			}
 			select {
 			case <-tick.C:
@@ -142,7 +124,7 @@ func (b *ledger) compare(before, seen map[string]string) {
 			continue
 		}
 		b.note("%s: %s -> %s", what, cmp.Or(was, "not there"), seen[what])
-		if strings.HasSuffix(what, othersEndpoints) || strings.HasSuffix(what, offloadedPods) {
+		if ofShop(what) {
 			b.mu.Lock()
 			b.fewer = append(b.fewer, b.lines[len(b.lines)-1])
 			b.mu.Unlock()
@@ -165,8 +147,9 @@ func (b *ledger) end() string {
 // newPod is the pod that is created while a role is away.
 const newPod = "new"
 
-// tryNew creates a pod for milan, has turin peer with milan, and notes what becomes of them.
-func (w lossWorld) tryNew(t *testing.T, book *ledger, token string) {
+// tryNew creates a pod for milan, has turin peer with milan, notes what becomes of them, and says
+// whether all is made.
+func (w lossWorld) tryNew(t *testing.T, book *ledger, token string) (made bool) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: newPod}, Spec: testSpec(1, "serve")}
 	pod.Spec.RuntimeClassName = ptr.To("liqo")
@@ -174,14 +157,17 @@ func (w lossWorld) tryNew(t *testing.T, book *ledger, token string) {
 	_, err := w.rome.Client().CoreV1().Pods(lossNamespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	book.note("new pod: created after %s: %v", time.Since(began).Round(time.Millisecond), err)
 	if err == nil {
-		book.note("new pod: %s", w.fate(t.Context(), began))
+		fate := w.fate(t.Context(), began)
+		book.note("new pod: %s", fate)
+		made = strings.HasPrefix(fate, "Ready")
 	}
 	if token == "" {
-		return
+		return made
 	}
 	began = time.Now()
 	out, code, err := w.command(t.Context(), w.turin, "peer", "--token", token, "--timeout=1m")
 	book.note("new peer: code %d after %s (%v): %s", code, time.Since(began).Round(time.Millisecond), err, strings.TrimSpace(out))
+	return made && code == 0
 }
 
 // fate waits for 45 s until the new pod is Ready, and returns how it is.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
@@ -48,24 +49,86 @@ func (w lossWorld) podsOf(ctx context.Context, s *site.Site, role string) ([]cor
 	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !strings.HasPrefix(p.Name, name+"-") }), nil
 }
 
-// lose lets the pods of a role hang, has them deleted, and kills them: none says a last word, or
-// releases a Lease. It returns a function that gives the cluster the role again.
-func (w lossWorld) lose(t *testing.T, s *site.Site, role string) (giveBack func()) {
-	t.Helper()
-	ctx := t.Context()
+// has says whether a cluster has a role: only consumers have vkubelets.
+func (w lossWorld) has(s *site.Site, role string) bool {
+	return role != "vkubelet" || slices.ContainsFunc(w.shops, func(p shop) bool { return p.rome == s })
+}
+
+// active returns the pod of a role that works: the holder of its Lease, or the gateway that the peer
+// uses. Of role route it returns none.
+func (w lossWorld) active(ctx context.Context, s *site.Site, role string) (string, error) {
+	if role == "gateway" {
+		list, err := w.across(s).Liqod().NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(s.Name)).List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) == 0 || len(list.Items[0].Status.Gateways) == 0 {
+			return "", fmt.Errorf("no Connection of %s names a gateway (%w)", w.across(s).Name, err)
+		}
+		return list.Items[0].Status.Gateways[0].PeerGateway, nil
+	}
+	namespace, name := w.workload(s, role)
+	lease, err := s.Client().CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
+}
+
+// victims returns the pods of a role but for those that are left. The active one is among them, and
+// its Deployment ends them first.
+func (w lossWorld) victims(ctx context.Context, s *site.Site, role string, left int) ([]corev1.Pod, error) {
 	pods, err := w.podsOf(ctx, s, role)
-	require.NoError(t, err)
-	require.NotEmpty(t, pods, "pods of role %s in %s", role, s.Name)
-	signal := func(signal syscall.Signal) {
-		for _, p := range pods {
-			node := w.full.Node(s.Cluster, p.Spec.NodeName)
-			processes, err := node.Processes(ctx, "--role="+role)
-			require.NoError(t, err)
-			require.NoError(t, node.Signal(ctx, signal, processes...))
+	if err != nil || left == 0 {
+		return pods, err
+	}
+	first, err := w.active(ctx, s, role)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Name == first })
+	if i < 0 || len(pods) <= left {
+		return nil, fmt.Errorf("of %d pods of role %s in %s %q is active", len(pods), role, s.Name, first)
+	}
+	pods[0], pods[i] = pods[i], pods[0]
+	for _, p := range pods[:len(pods)-left] {
+		_, err := s.Client().CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"-1000"}}}`, corev1.PodDeletionCost), metav1.PatchOptions{})
+		if err != nil {
+			return nil, err
 		}
 	}
-	signal(syscall.SIGSTOP)
-	w.want(t, s, role, 0)
+	return pods[:len(pods)-left], nil
+}
+
+// signal sends a signal to the process of a role in a pod.
+func (w lossWorld) signal(ctx context.Context, s *site.Site, role string, p *corev1.Pod, signal syscall.Signal) error {
+	node := w.full.Node(s.Cluster, p.Spec.NodeName)
+	list, err := node.Processes(ctx, "--role="+role)
+	if err != nil {
+		return err
+	}
+	for _, process := range list {
+		cgroups, err := node.Exec(ctx, "cat", "/proc/"+process+"/cgroup")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(cgroups, string(p.UID)) {
+			return node.Signal(ctx, signal, process)
+		}
+	}
+	return fmt.Errorf("pod %s has no process of role %s", p.Name, role)
+}
+
+// lose lets pods of a role hang until some are left, has them deleted, and kills them: none says a last word, or
+// releases a Lease. It returns a function that gives the cluster the role again.
+func (w lossWorld) lose(t *testing.T, s *site.Site, role string, left int) (giveBack func()) {
+	t.Helper()
+	ctx := t.Context()
+	pods, err := w.victims(ctx, s, role, left)
+	require.NoError(t, err)
+	require.NotEmpty(t, pods, "pods of role %s in %s", role, s.Name)
+	for _, p := range pods {
+		require.NoError(t, w.signal(ctx, s, role, &p, syscall.SIGSTOP))
+	}
+	w.want(t, s, role, left)
 	for _, p := range pods {
 		within(t, longest, "pod "+p.Name+" in "+s.Name+" is deleted", func(ctx context.Context) error {
 			have, err := s.Client().CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
@@ -75,8 +138,12 @@ func (w lossWorld) lose(t *testing.T, s *site.Site, role string) (giveBack func(
 			return fmt.Errorf("it is not (%v)", err)
 		})
 	}
-	signal(syscall.SIGKILL)
-	return func() { w.want(t, s, role, map[bool]int{true: 2, false: 1}[role == "webhook"]) }
+	for _, p := range pods {
+		if err := w.signal(ctx, s, role, &p, syscall.SIGKILL); err != nil {
+			t.Logf("the kubelet was first: %v", err)
+		}
+	}
+	return func() { w.want(t, s, role, left+len(pods)) }
 }
 
 // want changes the number of replicas of a role. Role route has none or all.
@@ -105,9 +172,12 @@ func (w lossWorld) want(t *testing.T, s *site.Site, role string, replicas int) {
 // complete says whether a cluster has all replicas of a role, and they are ready.
 func (w lossWorld) complete(ctx context.Context, s *site.Site, role string) error {
 	namespace, name := w.workload(s, role)
+	if !w.has(s, role) {
+		return nil
+	}
 	var have, want int32
-	switch {
-	case role == "route":
+	switch role {
+	case "route":
 		d, err := s.Client().AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -115,9 +185,6 @@ func (w lossWorld) complete(ctx context.Context, s *site.Site, role string) erro
 		have, want = d.Status.NumberReady, int32(len(w.full.Nodes(s.Cluster)))
 	default:
 		d, err := s.Client().AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-		if role == "vkubelet" && s == w.milan && apierrors.IsNotFound(err) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}

@@ -40,14 +40,10 @@ type replicasWorld struct {
 // the active ones is killed, then the other one, which has become theirs; all active ones are
 // stopped, and all are replaced. Each time the others take over, and what runs in milan runs on.
 func TestReplicas(t *testing.T) {
-	two := map[string]any{"replicas": 2}
 	w := replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 1}, Fabric: site.FabricPods,
 		Settings: []map[string]any{{"lease": map[string]any{}}}, // the defaults
-		Values: map[string]any{
-			"controllerManager": two, "webhook": two, "virtualKubelet": two,
-			"ipam": map[string]any{"internal": two}, "networking": map[string]any{"gatewayTemplates": two},
-		},
+		Values:   valuesOfReplicas(2),
 		// Longer than a take-over, as everywhere.
 		Adjust: func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, 15*time.Second },
 	})}
@@ -63,6 +59,15 @@ func TestReplicas(t *testing.T) {
 	replicasStopped(t, w)
 	replicasRolled(t, w)
 	w.logMemory(t)
+}
+
+// valuesOfReplicas are the values of the chart for a number of replicas of each role.
+func valuesOfReplicas(n int) map[string]any {
+	each := map[string]any{"replicas": n}
+	return map[string]any{
+		"controllerManager": each, "webhook": each, "virtualKubelet": each,
+		"ipam": map[string]any{"internal": each}, "networking": map[string]any{"gatewayTemplates": each},
+	}
 }
 
 // deployReplicas runs a pod on each node of rome and two in milan, with a Service for those.
