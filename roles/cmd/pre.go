@@ -26,7 +26,7 @@ const beforehandAbout = `
 
 With --pre, it examines a cluster in which liqod is to be installed: the version and the APIs of
 the API server, your rights, the webhooks of others, ports of the nodes, the clocks, load
-balancers. With --token, it examines a token of another cluster before peer uses it: its cluster,
+balancers, the network plugin. With --token, it examines a token of another cluster before peer uses it: its cluster,
 and whether its authentication endpoint answers to this machine with the right certificate. It
 does not redeem the token. Neither changes anything.`
 
@@ -110,6 +110,8 @@ type preflight struct {
 	services []corev1.Service
 	// webhooks are those of others that refuse requests while they do not answer.
 	webhooks []guard
+	// networkFacts show the network plugin.
+	networkFacts report.PluginFacts
 	// unread says of what could not be read why.
 	unread map[string]error
 }
@@ -165,6 +167,7 @@ func preflightOf(ctx context.Context, to *clients) (*preflight, error) {
 	p.readRights(ctx, to)
 	p.readCluster(ctx, to)
 	p.readWebhooks(ctx, to)
+	p.readNetwork(ctx, to)
 	return p, ctx.Err()
 }
 
@@ -267,6 +270,33 @@ func (p *preflight) readCluster(ctx context.Context, to *clients) {
 	pods, err := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if note("Pods", err); err == nil {
 		p.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
+	}
+}
+
+// readNetwork reads what shows the network plugin.
+func (p *preflight) readNetwork(ctx context.Context, to *clients) {
+	sets, err := to.kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		p.unread["DaemonSets"] = err
+	} else {
+		p.networkFacts.DaemonSets = sets.Items
+	}
+	for _, name := range p.networkFacts.ConfigMapNames() {
+		config, err := to.kube.CoreV1().ConfigMaps(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			p.networkFacts.ConfigMaps = append(p.networkFacts.ConfigMaps, *config)
+		case !apierrors.IsNotFound(err):
+			p.unread["ConfigMap "+name.String()] = err
+		}
+	}
+	groups, err := answered(ctx, to.kube.Discovery().ServerGroups)
+	if err != nil {
+		p.unread["the API groups"] = err
+		return
+	}
+	for _, g := range groups.Groups {
+		p.networkFacts.Groups = append(p.networkFacts.Groups, g.Name)
 	}
 }
 

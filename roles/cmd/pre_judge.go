@@ -57,6 +57,7 @@ const (
 	idPreLoadBalancers report.ID = "pre-load-balancers"
 	idPreClocks        report.ID = "pre-clocks"
 	idPrePods          report.ID = "pre-pod-addresses"
+	idPrePlugin        report.ID = "pre-network-plugin"
 	idPreNodes         report.ID = "pre-nodes"
 	idPreMTU           report.ID = "pre-mtu"
 	idPreUnread        report.ID = "pre-objects-read"
@@ -69,7 +70,7 @@ const (
 // beforehandIDs are the checks of check --pre and check --token, in the order of docs/checks.md.
 var beforehandIDs = []report.ID{
 	idPreKubernetes, idPreServices, idPreAPIs, idPreInstalled, idPreRights, idPreWebhooks, idPrePorts, idPreLoadBalancers,
-	idPreClocks, idPrePods, idPreNodes, idPreMTU, idPreUnread, idToken, idTokenCluster, idTokenEndpoint, idTokenClocks,
+	idPreClocks, idPrePods, idPrePlugin, idPreNodes, idPreMTU, idPreUnread, idToken, idTokenCluster, idTokenEndpoint, idTokenClocks,
 }
 
 // judge returns the findings about a cluster before the installation. It is pure.
@@ -292,9 +293,25 @@ func (p *preflight) judgeNodes() []report.Finding {
 	} else {
 		out = append(out, pre(idPrePods, report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", ""))
 	}
+	out = append(out, p.judgePlugins()...)
 	if len(down) > 0 {
 		out = append(out, pre(idPreNodes, report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node"))
 	}
 	return append(out, pre(idPreMTU, report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
 		"if the way between the clusters carries less than the devices of the nodes (ip link): set networking.gatewayTemplates.mtu of the chart"))
+}
+
+// judgePlugins says what is known of the network plugin.
+func (p *preflight) judgePlugins() (out []report.Finding) {
+	for _, plugin := range p.networkFacts.Plugins() {
+		level := report.Warning
+		if plugin.Run {
+			level = report.OK
+		}
+		out = append(out, pre(idPrePlugin, level, "Network plugin "+plugin.Name, plugin.Message, plugin.Fix))
+	}
+	if len(out) == 0 && p.unread["DaemonSets"] == nil {
+		return []report.Finding{pre(idPrePlugin, report.OK, "Network plugin", "no plugin that needs settings of liqod was recognised", "")}
+	}
+	return out
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -199,6 +200,30 @@ func TestPreReads(t *testing.T) {
 	require.Equal(t, ExitProblem, code(err))
 	require.Contains(t, out, "✘ Rights: you may not: create resourcequotas, create serviceaccounts, create services, create daemonsets, ")
 	require.Contains(t, out, ", escalate clusterroles\n")
+}
+
+// The objects that show the network plugin are read, and no others.
+func TestPreRecognisesThePlugin(t *testing.T) {
+	t.Parallel()
+	c := bare(t)
+	c.may("*")
+	out, err := c.run(t, "check", "--pre")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "✔ Network plugin: no plugin that needs settings of liqod was recognised")
+	in := metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium"}
+	require.NoError(t, c.core.Tracker().Add(&appsv1.DaemonSet{ObjectMeta: in}))
+	in.Name = "cilium-config"
+	require.NoError(t, c.core.Tracker().Add(&corev1.ConfigMap{ObjectMeta: in, Data: map[string]string{"ipam": "kubernetes", "enable-bpf-masquerade": "true"}}))
+	out, err = c.run(t, "check", "--pre")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "‼ Network plugin Cilium: DaemonSet kube-system/cilium is there.")
+	require.Contains(t, out, "set bpf.hostLegacyRouting=true in Cilium's chart; set bpf.masquerade=false in Cilium's chart")
+	c.core.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.GetNamespace() == "kube-system", nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", nil)
+	})
+	out, err = c.run(t, "check", "--pre")
+	require.Equal(t, ExitUnknown, code(err))
+	require.Contains(t, out, "? ConfigMap kube-system/cilium-config: cannot be read: ")
 }
 
 func TestPreFindsDeadWebhooks(t *testing.T) {
