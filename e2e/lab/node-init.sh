@@ -72,13 +72,21 @@ ctr -n k8s.io images import "$TEST_IMAGE"
 keep kubelet "$KUBELAB" kubelet --config "$NODE_DIR/kubelet.yaml" --kubeconfig "$NODE_KUBECONFIG" --hostname-override "$NODE_NAME" \
 	--node-ip "$NODE_ADDRESS" --node-labels "$NODE_LABELS" --root-dir /var/lib/kubelet --cert-dir /var/lib/kubelet/pki &
 keep kube-proxy "$KUBELAB" proxy --config "$NODE_DIR/kube-proxy.yaml" &
-# It ends until the kubelet has made the Node, whose name it reads from NODE_NAME. It opens the
-# node ports of its own proxy on the node itself. kube-proxy needs no such ports, and servers of
-# the node may listen there: 1 and 2 stand for none.
+# kube-router and flannel end until the kubelet has made the Node, whose name they read from
+# NODE_NAME, and the Node has its podCIDR.
+#
+# kube-router opens the node ports of its own proxy on the node itself. kube-proxy needs no such
+# ports, and servers of the node may listen there: 1 and 2 stand for none.
+kube_router() {
+	keep kube-router "$KUBE_ROUTER" --run-firewall=true --run-service-proxy=false --kubeconfig "$NETWORK_KUBECONFIG" \
+		--service-cluster-ip-range "$SERVICE_RANGE" --service-node-port-range 1:2 "$@"
+}
 case $KUBE_ROUTER_MODE in
-firewall)
-	keep kube-router "$KUBE_ROUTER" --run-firewall=true --run-router=false --run-service-proxy=false \
-		--kubeconfig "$KUBE_ROUTER_KUBECONFIG" --service-cluster-ip-range "$SERVICE_RANGE" --service-node-port-range 1:2 &
-	;;
+firewall) kube_router --run-router=false & ;;
+# Nodes are on one network, so that there is no need of its tunnels. The lab writes the configuration of the pods' devices.
+router) kube_router --run-router=true --enable-overlay=false --enable-cni=false --auto-mtu=false --routes-sync-period=10s --injected-routes-sync-period=10s & ;;
 esac
+if [ -n "$FLANNEL" ]; then
+	keep flannel "$FLANNEL" --kubeconfig "$NETWORK_KUBECONFIG" --network "$FLANNEL_CONFIG" &
+fi
 wait

@@ -36,8 +36,8 @@ type NodeOptions struct {
 	Labels map[string]string
 }
 
-// Node is a real node: containerd, kubelet, kube-proxy and, if asked for, kube-router on a
-// machine of its own.
+// Node is a real node: containerd, kubelet, kube-proxy and the programs of its network plugin on
+// a machine of its own.
 // Its methods may be called concurrently.
 type Node struct {
 	// Name of the Node.
@@ -79,15 +79,13 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, router := n.full.kubeconfigs(n.cluster)
 	env := map[string]string{
 		"CGROUPS": strings.Join(groups.dirs, " "), "CGROUP_V1": strings.Join(groups.v1, " "),
 		"NETNS": n.Machine.Netns, "NODE_DIR": n.Dir, "NODE_NAME": n.Name, "NODE_ADDRESS": n.Machine.Address,
 		"NODE_LABELS": labelList(n.opts.Labels), "NODE_KUBECONFIG": filepath.Join(n.Dir, "kubeconfig"),
 		"KUBELAB": n.full.lab.Kubelab(), "TEST_IMAGE": n.full.testImage,
-		"KUBE_ROUTER": n.full.kubeRouter, "KUBE_ROUTER_MODE": string(n.full.opts.KubeRouter), "KUBE_ROUTER_KUBECONFIG": router,
-		"SERVICE_RANGE": n.cluster.Options.ServiceCIDR,
 	}
+	maps.Copy(env, n.networkEnv())
 	var list []string
 	for name, value := range env {
 		list = append(list, name+"="+value)
@@ -127,7 +125,8 @@ func (n *Node) findInit() error {
 	return nil
 }
 
-// connect waits for the pod range of the node, and connects its pods to the network.
+// connect waits for the pod range of the node, and connects its pods to the network, as far as
+// its network plugin does not.
 func (n *Node) connect(ctx context.Context) error {
 	node, err := n.cluster.Client().CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 	if err != nil {
@@ -141,8 +140,10 @@ func (n *Node) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.full.network.announce(ctx, n.Machine, n.cluster.Name, all, pods); err != nil {
-		return err
+	if n.full.opts.CNI == CNIBridge {
+		if err := n.full.network.announce(ctx, n.Machine, n.cluster.Name, all, pods); err != nil {
+			return err
+		}
 	}
 	return n.writeCNI(pods)
 }
@@ -273,7 +274,7 @@ func (n *Node) whileRunning(ctx context.Context, cond func(context.Context) erro
 // tails returns the ends of the logs, because the files are deleted with the lab.
 func (n *Node) tails() string {
 	var all strings.Builder
-	for _, name := range []string{"init", "containerd", "kubelet", "kube-proxy", "kube-router"} {
+	for _, name := range []string{"init", "containerd", "kubelet", "kube-proxy", "kube-router", "flannel"} {
 		data, err := os.ReadFile(filepath.Join(n.Dir, name+".log"))
 		if err == nil {
 			fmt.Fprintf(&all, "\n--- the end of %s's log:\n%s", name, data[max(0, len(data)-1500):])

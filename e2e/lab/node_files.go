@@ -65,7 +65,7 @@ syncFrequency: 10s
 
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: %[4]s
 clusterCIDR: %[1]s
 clientConnection: {kubeconfig: %[2]s}
 hostnameOverride: %[3]s
@@ -111,7 +111,8 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 		filepath.Join(n.Dir, "init.sh"):         []byte(nodeInit),
 		filepath.Join(n.Dir, "kubeconfig"):      identity,
 		filepath.Join(n.Dir, "kubelet.yaml"):    []byte(kubelet),
-		filepath.Join(n.Dir, "kube-proxy.yaml"): fmt.Appendf(nil, proxyConfig, n.cluster.Options.PodCIDR, proxy, n.Name),
+		filepath.Join(n.Dir, "kube-proxy.yaml"): fmt.Appendf(nil, proxyConfig, n.cluster.Options.PodCIDR, proxy, n.Name, n.full.opts.Proxy),
+		filepath.Join(n.Dir, "flannel.json"):    fmt.Appendf(nil, flannelConfig, n.cluster.Options.PodCIDR, n.full.opts.Proxy == ProxyNFTables),
 		filepath.Join(n.Dir, "containerd.toml"): fmt.Appendf(nil, n.full.containerdConfig, plugins, filepath.Join(n.Dir, "cni")),
 		filepath.Join(n.Dir, "resolv.conf"):     []byte("nameserver " + n.full.network.host(wanGateway) + "\n"),
 	})
@@ -120,7 +121,7 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 // writeCNI gives containerd its network, in one step: a half written file would do harm.
 func (n *Node) writeCNI(pods netip.Prefix) error {
 	list := map[string]any{"cniVersion": "1.0.0", "name": "lab", "plugins": []map[string]any{{
-		"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": 1450,
+		"type": "bridge", "bridge": n.full.opts.CNI.bridge(), "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": 1450,
 		"ipam": map[string]any{
 			"type": "host-local", "ranges": [][]map[string]string{{{"subnet": pods.String()}}},
 			"routes": []map[string]string{{"dst": "0.0.0.0/0"}},

@@ -17,7 +17,11 @@ import (
 type FullOptions struct {
 	// Network says how clusters reach each other.
 	Network NetworkOptions
-	// KubeRouter says what kube-router does on the nodes of all clusters.
+	// CNI is the network plugin of all clusters. Default CNIBridge.
+	CNI CNI
+	// Proxy is the mode of kube-proxy in all clusters. Default ProxyNFTables.
+	Proxy ProxyMode
+	// KubeRouter says what kube-router does beside the network plugin.
 	KubeRouter KubeRouterMode
 }
 
@@ -28,7 +32,8 @@ type Full struct {
 	network          *Network
 	opts             FullOptions
 	testImage        string
-	kubeRouter       string // the path of the program, if there is a use for it
+	kubeRouter       string // the paths of programs, if there is a use for them
+	flannel          string
 	containerdConfig string
 
 	mu       sync.Mutex
@@ -36,10 +41,10 @@ type Full struct {
 }
 
 type fullCluster struct {
-	first         *Machine
-	proxy, router string // the kubeconfigs of kube-proxy and kube-router
-	made          int
-	nodes         []*Node
+	first          *Machine
+	proxy, network string // the kubeconfigs of kube-proxy and of the network plugin
+	made           int
+	nodes          []*Node
 }
 
 // FullTierMissing says what this machine lacks for the full tier, one line for each
@@ -87,10 +92,8 @@ func NewFull(ctx context.Context, l *Lab, opts FullOptions) (*Full, error) {
 		return nil, err
 	}
 	f := &Full{lab: l, opts: opts, testImage: image, containerdConfig: config, clusters: map[*Cluster]*fullCluster{}}
-	if opts.KubeRouter != KubeRouterOff {
-		if f.kubeRouter, err = buildKubeRouter(ctx, l); err != nil {
-			return nil, err
-		}
+	if err := f.prepareNetwork(ctx); err != nil {
+		return nil, err
 	}
 	if f.network, err = l.NewNetwork(ctx, opts.Network); err != nil {
 		return nil, fmt.Errorf("making the network: %w", err)
@@ -151,12 +154,12 @@ func (f *Full) Start(ctx context.Context, opts ClusterOptions, nodes int) (*Clus
 	if err != nil {
 		return nil, err
 	}
-	router, err := c.KubeconfigForUser("kube-router", "system:masters")
+	network, err := c.KubeconfigForUser("network-plugin", "system:masters")
 	if err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
-	f.clusters[c] = &fullCluster{first: machine, proxy: proxy, router: router}
+	f.clusters[c] = &fullCluster{first: machine, proxy: proxy, network: network}
 	f.mu.Unlock()
 	errs := make([]error, nodes)
 	var wg sync.WaitGroup
@@ -220,11 +223,11 @@ func (f *Full) Node(c *Cluster, name string) *Node {
 	return nil
 }
 
-// kubeconfigs returns those of kube-proxy and of kube-router.
-func (f *Full) kubeconfigs(c *Cluster) (proxy, router string) {
+// kubeconfigs returns those of kube-proxy and of the network plugin.
+func (f *Full) kubeconfigs(c *Cluster) (proxy, network string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.clusters[c].proxy, f.clusters[c].router
+	return f.clusters[c].proxy, f.clusters[c].network
 }
 
 // Serve runs the server of the test image on a machine that is no node.

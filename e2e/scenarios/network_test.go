@@ -48,6 +48,7 @@ func TestNetwork(t *testing.T) {
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
+	w.records(t, networkRun{Plugin: lab.CNIBridge, Proxy: lab.ProxyNFTables, Families: "IPv4", With: "NetworkPolicies of kube-router"})
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)

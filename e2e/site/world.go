@@ -32,7 +32,11 @@ type World struct {
 	// Fabric gives the clusters, of real nodes, equal ranges, and connects their pods by the
 	// roles of the network: nothing but the addresses of machines is reached otherwise.
 	Fabric FabricMode
-	// KubeRouter says what kube-router does on the nodes, which are real ones.
+	// CNI and Proxy are the network plugin and the mode of kube-proxy of real nodes. Without a
+	// Fabric, only the default plugin is possible.
+	CNI   lab.CNI
+	Proxy lab.ProxyMode
+	// KubeRouter says what kube-router does beside the network plugin.
 	KubeRouter lab.KubeRouterMode
 	// Commit whose liqod is installed; empty: the one of this tree. Only with simulated nodes.
 	// Where the repository lacks the commit the test is skipped, and in CI it fails.
@@ -119,7 +123,8 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	if len(w.RealNodes) > 0 {
 		var err error
 		network := lab.NetworkOptions{Isolated: w.Fabric != FabricOff}
-		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{Network: network, KubeRouter: w.KubeRouter}); err != nil {
+		options := lab.FullOptions{Network: network, CNI: w.CNI, Proxy: w.Proxy, KubeRouter: w.KubeRouter}
+		if full, err = lab.NewFull(t.Context(), l, options); err != nil {
 			return nil, err
 		}
 	}

@@ -46,8 +46,8 @@ func ownRanges(which string) string {
 
 func knownPlugins() []knownPlugin {
 	return []knownPlugin{
-		{name: "flannel", daemonSets: []string{"kube-flannel-ds", "kube-flannel"}},
-		{name: "kube-router", daemonSets: []string{"kube-router"}},
+		{name: "flannel", run: true, daemonSets: []string{"kube-flannel-ds", "kube-flannel"}},
+		{name: "kube-router", run: true, daemonSets: []string{"kube-router"}},
 		{name: "Canal", group: calicoGroup, daemonSets: []string{"canal", "rke2-canal"}},
 		{name: "Cilium", byGroup: true, group: "cilium.io", daemonSets: []string{"cilium"}, notes: ciliumNotes},
 		{name: "Calico", byGroup: true, group: calicoGroup, daemonSets: []string{"calico-node"}, notes: calicoNotes},

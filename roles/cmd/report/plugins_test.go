@@ -93,6 +93,7 @@ func TestPlugins(t *testing.T) {
 			t.Parallel()
 			found := tc.facts.Plugins()
 			require.Len(t, found, 1)
+			require.Equal(t, tc.name == "flannel", found[0].Run)
 			require.Equal(t, tc.name, found[0].Name)
 			for _, says := range tc.says {
 				require.Contains(t, found[0].Message, says)
