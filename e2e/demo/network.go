@@ -23,6 +23,9 @@ func (d *demo) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := d.keptOrTranslated(ctx, there); err != nil {
+		return err
+	}
 	places, err := d.places(ctx)
 	if err != nil {
 		return err
@@ -35,6 +38,26 @@ func (d *demo) call(ctx context.Context) error {
 	}
 	d.proven("a pod of rome calls a Service by its name, and pods in both clusters answer")
 	return nil
+}
+
+// keptOrTranslated says which of the two happens to the address of a pod in milan on the way to rome.
+func (d *demo) keptOrTranslated(ctx context.Context, there corev1.Pod) error {
+	pods, err := list(ctx, d.milan, twin, "")
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		switch {
+		case p.Name != there.Name:
+		case p.Status.PodIP == there.Status.PodIP:
+			d.console.say("Addresses are kept: the pod %s has %s in both clusters.", p.Name, p.Status.PodIP)
+			return nil
+		default:
+			d.console.say("Addresses are translated: the pod %s has %s in milan, and rome reaches it at %s.", p.Name, p.Status.PodIP, there.Status.PodIP)
+			return nil
+		}
+	}
+	return fmt.Errorf("milan has no pod %s", there.Name)
 }
 
 // places say in which cluster each pod of web runs.
