@@ -17,8 +17,8 @@ import (
 // Bounds of the product: Go outside of api, e2e and hack, without tests. A change that makes
 // the product smaller lowers them; one with a feature may raise them, and its commit says why.
 const (
-	mostLines    = 88_500 // room for the storage fabric (move, classes, gravity), topology, the figures of peers, and transit between peers
-	mostPackages = 44     // with those of api
+	mostLines    = 89_000 // room for the storage fabric (move, classes, gravity), topology, the figures of peers, transit between peers, and the rotation of keys
+	mostPackages = 45     // with those of api; one for each larger command
 )
 
 // paths are the pages that list, file by file, what a reader opens to follow one thing; sections

@@ -79,7 +79,7 @@ type gatewayRole struct {
 type numbered struct {
 	endpoints []networkingv1beta1.Endpoint
 	services  coreinformers.ServiceInformer // nil: endpoints are all
-	key       func(context.Context) (kernel.Key, error)
+	keys      host.KeyStore
 }
 
 // prepare makes what each possible number needs, so that mistakes are found at the start. A
@@ -112,7 +112,7 @@ func (g *gatewayRole) prepare() error {
 		if cfg.Service != "" && len(n.endpoints) == 0 {
 			n.services = g.fabric.service(namespace, nameOf(cfg, cfg.Service, number))
 		}
-		if n.key, err = gatewayKey(cfg, nameOf(cfg, cfg.KeySecret, number), kube.CoreV1().Secrets(namespace)); err != nil {
+		if n.keys, err = gatewayKeys(cfg, nameOf(cfg, cfg.KeySecret, number), kube.CoreV1().Secrets(namespace)); err != nil {
 			return err
 		}
 		g.numbers[number] = n
@@ -160,7 +160,7 @@ func endpointsOf(cfg config.Gateway, number int) ([]networkingv1beta1.Endpoint, 
 // complete makes the gateway that has a number.
 func (g *gatewayRole) complete(announcer *host.Announcer, number int) error {
 	cfg, n := g.cfg, g.numbers[number]
-	cfg.Host, cfg.Announcer, cfg.Key, cfg.Endpoints, cfg.Services = g.network, announcer, n.key, n.endpoints, n.services
+	cfg.Host, cfg.Announcer, cfg.Keys, cfg.Endpoints, cfg.Services = g.network, announcer, n.keys, n.endpoints, n.services
 	if g.env.Config.Gateway.Replicas > 0 {
 		cfg.Replaced = true
 		cfg.Activate = activate(g.fabric.home.kube.CoreV1().Pods(g.env.Config.Namespace), g.announce.Name, number)
@@ -244,6 +244,7 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 	out = host.GatewayConfig{
 		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
 		AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU, Closed: closedRanges(ranges, config.Prefixes(env.Config.Networking.ReservedSubnets)), NodeName: cfg.NodeName,
+		KeyAge:  cfg.KeyAge,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
 		Timing:    host.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
 		APIServer: server,

@@ -29,6 +29,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/roles/config"
 )
@@ -202,22 +203,36 @@ func TestRoute(t *testing.T) {
 
 func TestKeyOfAGateway(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	key, err := loadKey(dir)
+	files := fileKeys{filepath.Join(t.TempDir(), "a", "b")}
+	first, err := files.Read(t.Context())
 	require.NoError(t, err)
-	again, err := loadKey(dir)
+	require.Zero(t, first.Next)
+	require.WithinDuration(t, time.Now(), first.Made, time.Minute)
+	again, err := files.Read(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, key, again)
-	path := filepath.Join(dir, keyFile)
-	info, err := os.Stat(path)
+	require.Equal(t, first, again)
+	info, err := os.Stat(files.path())
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(files.dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 
-	require.NoError(t, os.WriteFile(path, []byte("secret?"), 0o600))
-	_, err = loadKey(dir)
+	require.NoError(t, files.Promote(t.Context()), "there is no next key")
+	require.NoError(t, files.Prepare(t.Context()))
+	require.NoError(t, files.Prepare(t.Context()))
+	both, err := files.Read(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first.Key, both.Key)
+	require.NotZero(t, both.Next)
+	require.NoError(t, files.Promote(t.Context()))
+	require.NoError(t, files.Promote(t.Context()))
+	last, err := files.Read(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, host.Keys{Key: both.Next, Made: both.NextMade}, last)
+
+	require.NoError(t, os.WriteFile(files.path(), []byte("secret?"), 0o600))
+	_, err = files.Read(t.Context())
 	require.ErrorContains(t, err, "delete the file for another key")
 	require.False(t, strings.Contains(err.Error(), "secret?"))
 }
@@ -225,20 +240,18 @@ func TestKeyOfAGateway(t *testing.T) {
 func TestKeyInASecret(t *testing.T) {
 	t.Parallel()
 	kube := kubefake.NewClientset()
-	secrets := kube.CoreV1().Secrets("liqod")
-	first, err := secretKey(t.Context(), secrets, "key")
+	keys := secretKeys{kube.CoreV1().Secrets("liqod"), "key"}
+	first, err := keys.Read(t.Context())
 	require.NoError(t, err)
-	again, err := secretKey(t.Context(), secrets, "key")
+	again, err := keys.Read(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, again)
-	made, err := secrets.Get(t.Context(), "key", metav1.GetOptions{})
+	made, err := keys.secrets.Get(t.Context(), "key", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.True(t, *made.Immutable)
-	verbs := []string{}
 	for _, a := range kube.Actions() {
-		verbs = append(verbs, a.GetVerb())
+		require.Contains(t, []string{"get", "create"}, a.GetVerb(), "it is never watched or listed")
 	}
-	require.Equal(t, []string{"get", "create", "get", "get"}, verbs, "it is never watched or listed")
 
 	// Another gateway makes it between the look and the write.
 	var hidden atomic.Bool
@@ -246,15 +259,92 @@ func TestKeyInASecret(t *testing.T) {
 	kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return hidden.Swap(false), nil, apierrors.NewNotFound(corev1.Resource("secrets"), "key")
 	})
-	again, err = secretKey(t.Context(), secrets, "key")
+	again, err = keys.Read(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 
+	closed := map[string]bool{"closed": true, "key-next": true}
 	kube.PrependReactor("get", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		return a.(clienttesting.GetAction).GetName() == "closed", nil, apierrors.NewForbidden(corev1.Resource("secrets"), "closed", errors.New("no right"))
+		name := a.(clienttesting.GetAction).GetName()
+		return closed[name], nil, apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("no right"))
 	})
-	_, err = secretKey(t.Context(), secrets, "closed")
+	_, err = secretKeys{keys.secrets, "closed"}.Read(t.Context())
 	require.ErrorContains(t, err, "Secret closed (gateway.keySecret)")
+	again, err = keys.Read(t.Context())
+	require.NoError(t, err, "by the rights of an earlier version it has the key alone")
+	require.Equal(t, first, again)
+}
+
+// The Secret of an earlier version, which has no next one, is that of number 1: peers see the same
+// gateway.
+func TestKeyOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	key, err := kernel.GenerateKey()
+	require.NoError(t, err)
+	fixed := true
+	kube := kubefake.NewClientset(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-key"}, Type: keySecretType, Immutable: &fixed,
+		Data: map[string][]byte{keySecretField: []byte(key.Private())},
+	})
+	cfg := config.Gateway{Replicas: 3, KeySecret: "liqod-gateway-key"}
+	for number, same := range map[int]bool{1: true, 2: false} {
+		keys, err := gatewayKeys(cfg, nameOf(cfg, cfg.KeySecret, number), kube.CoreV1().Secrets("liqod"))
+		require.NoError(t, err)
+		got, err := keys.Read(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, same, got.Key == key, "number %d", number)
+		require.Zero(t, got.Next)
+	}
+}
+
+// A key is replaced whatever write the API server does not do, or does without an answer: at each
+// time the gateway has one of the two keys, and in the end the next one.
+func TestKeysEndAnywhere(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} { // the answer alone
+		for dead := 1; dead <= 8; dead++ {
+			kube := kubefake.NewClientset()
+			keys, n := secretKeys{kube.CoreV1().Secrets("liqod"), "key"}, 0
+			first, err := keys.Read(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, keys.Prepare(t.Context()))
+			both, err := keys.Read(t.Context())
+			require.NoError(t, err)
+			require.NotZero(t, both.Next)
+			require.NotEqual(t, first.Key, both.Next)
+			kube.PrependReactor("*", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if n++; n != dead {
+					return false, nil, nil
+				}
+				if d, ok := a.(clienttesting.DeleteAction); lost && ok {
+					require.NoError(t, kube.Tracker().Delete(a.GetResource(), a.GetNamespace(), d.GetName()))
+				}
+				if c, ok := a.(clienttesting.CreateAction); lost && ok {
+					require.NoError(t, kube.Tracker().Create(a.GetResource(), c.GetObject(), a.GetNamespace()))
+				}
+				return true, nil, errors.New("away")
+			})
+			errPromote := keys.Promote(t.Context())
+			var got host.Keys
+			require.Eventually(t, func() bool {
+				got, err = keys.Read(t.Context())
+				return err == nil
+			}, time.Minute, time.Millisecond)
+			require.Contains(t, []kernel.Key{first.Key, both.Next}, got.Key)
+			if errPromote == nil {
+				require.Equal(t, both.Next, got.Key)
+			}
+			for got.Next != (kernel.Key{}) {
+				require.NoError(t, keys.Promote(t.Context()))
+				got, err = keys.Read(t.Context())
+				require.NoError(t, err)
+			}
+			require.Equal(t, both.Next, got.Key, "the API server is away at %d", dead)
+			list, err := keys.secrets.List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			require.Len(t, list.Items, 1)
+		}
+	}
 }
 
 func TestBrokenKeyInASecret(t *testing.T) {

@@ -219,15 +219,19 @@ func (s Surroundings) CheckGateways(peer string, gateways []networkingv1beta1.Ga
 		if g.Number < 1 || g.Number > plan.MaxReplicas || numbers[g.Number] {
 			bad("number %d is not accepted: one of its own from 1 to %d is", g.Number, plan.MaxReplicas)
 		}
-		if err := s.CheckKey(g.PublicKey); err != nil {
-			bad("publicKey: %s", err)
-		} else if keys[g.PublicKey] {
-			bad("publicKey is that of another gateway of %s", peer)
+		for i, key := range g.Keys() {
+			field := []string{"publicKey", "nextPublicKey"}[i]
+			if err := s.CheckKey(key); err != nil {
+				bad("%s: %s", field, err)
+			} else if keys[key] {
+				bad("%s is that of another gateway of %s", field, peer)
+			}
+			keys[key] = true
 		}
 		if !slices.Contains([]networkingv1beta1.WireGuard{"", networkingv1beta1.WireGuardKernel, networkingv1beta1.WireGuardUserspace}, g.WireGuard) {
 			bad("wireGuard is %.64q: %s and %s are accepted", g.WireGuard, networkingv1beta1.WireGuardKernel, networkingv1beta1.WireGuardUserspace)
 		}
-		names[g.Name], numbers[g.Number], keys[g.PublicKey] = true, true, true
+		names[g.Name], numbers[g.Number] = true, true
 		if len(g.Endpoints) > MaxEndpoints {
 			bad("it has %d endpoints: %d are accepted", len(g.Endpoints), MaxEndpoints)
 			continue

@@ -173,6 +173,8 @@ func TestCheckConfiguration(t *testing.T) {
 		"no number":                {gateway(func(g *networkingv1beta1.Gateway) { g.Number = 0 }), "number 0 is not accepted: one of its own from 1 to 14"},
 		"large number":             {gateway(func(g *networkingv1beta1.Gateway) { g.Number = 15 }), "number 15"},
 		"bad place of WireGuard":   {gateway(func(g *networkingv1beta1.Gateway) { g.WireGuard = "Moon" }), `wireGuard is "Moon"`},
+		"the key as the next one":  {gateway(func(g *networkingv1beta1.Gateway) { g.NextPublicKey = g.PublicKey }), `nextPublicKey is that of another gateway of milan`},
+		"a next key that is none":  {gateway(func(g *networkingv1beta1.Gateway) { g.NextPublicKey = "AAAA" }), `nextPublicKey: "AAAA" is not accepted`},
 		"no key":                   {key(""), `publicKey: "" is not accepted`},
 		"short key":                {key("AAAA"), `publicKey: "AAAA" is not accepted`},
 		"key with line breaks":     {key(gatewayKey(11)[:20] + "\n" + gatewayKey(11)[20:]), "is not accepted: the base64 of 32 bytes is"},

@@ -229,8 +229,10 @@ func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configurati
 // they name no other peer.
 func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 	for _, g := range c.Spec.Gateways {
-		if !f.hadFirst(g.PublicKey, c) {
-			f.Keys[g.PublicKey] = "a gateway of another peer"
+		for _, key := range g.Keys() {
+			if !f.hadFirst(key, c) {
+				f.Keys[key] = "a gateway of another peer"
+			}
 		}
 	}
 	for _, m := range c.Spec.Remote {
@@ -243,7 +245,7 @@ func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 // hadFirst reports whether this peer's Connection has a key and is older than another's.
 func (f *facts) hadFirst(key string, other *networkingv1beta1.Connection) bool {
 	mine := f.connection
-	if mine == nil || !slices.ContainsFunc(mine.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return g.PublicKey == key }) {
+	if mine == nil || !slices.ContainsFunc(mine.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return slices.Contains(g.Keys(), key) }) {
 		return false
 	}
 	return cmp.Or(mine.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, peerOf(other.Namespace))) < 0
@@ -267,7 +269,9 @@ func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (check.Su
 		}
 	}
 	for _, g := range mine.Spec.Gateways {
-		s.Keys[g.PublicKey] = "a gateway of " + e.cfg.ClusterID
+		for _, key := range g.Keys() {
+			s.Keys[key] = "a gateway of " + e.cfg.ClusterID
+		}
 	}
 	return s, unknown
 }

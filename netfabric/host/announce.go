@@ -32,6 +32,9 @@ const (
 	// GatewayKey is the label, with value "true", of the Leases of gateways, and the
 	// annotation that holds the Announcement.
 	GatewayKey = "networking.liqo.io/gateway"
+	// RotateKey is the annotation by which people have a gateway replace its key: its value, on
+	// the Lease, is the public key to replace.
+	RotateKey = "networking.liqo.io/rotate-key"
 	// gatewayLeases begins the names of the Leases; the number of the gateway follows.
 	gatewayLeases = "liqod-gateway-"
 	// longestAnnouncement bounds the text that is read, in bytes.
@@ -50,6 +53,8 @@ type Announcement struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// MTU of the underlay at the gateway, in bytes; 0: not known.
 	MTU int `json:"mtu,omitempty"`
+	// Waits are the gateways of peers that have not accepted NextPublicKey yet.
+	Waits []string `json:"waits,omitempty"`
 
 	// Alive and Since are set by the reader: whether the gateway holds and renews its Lease, and
 	// since when.
@@ -105,13 +110,14 @@ func readAnnouncement(have *coordinationv1.Lease) (Announcement, error) {
 	return a, nil
 }
 
-func leaseName(number int) string { return gatewayLeases + strconv.Itoa(number) }
+// LeaseName returns the name of the Lease of the gateway with a number.
+func LeaseName(number int) string { return gatewayLeases + strconv.Itoa(number) }
 
 // leaseNumber returns the number in the name of a gateway's Lease.
 func leaseNumber(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, gatewayLeases)
 	number, err := strconv.Atoi(digits)
-	return number, ok && err == nil && number >= 1 && number <= plan.MaxReplicas && leaseName(number) == name
+	return number, ok && err == nil && number >= 1 && number <= plan.MaxReplicas && LeaseName(number) == name
 }
 
 // AnnounceConfig configures an Announcer.
@@ -149,6 +155,7 @@ type Announcer struct {
 	mu     sync.Mutex
 	active bool
 	say    *Announcement
+	rotate string // the public key that people want replaced
 }
 
 // NewAnnouncer starts nothing.
@@ -170,6 +177,13 @@ func (a *Announcer) Active() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.active
+}
+
+// Rotate returns the public key that people want replaced; empty: none.
+func (a *Announcer) Rotate() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rotate
 }
 
 // Announce replaces the Announcement, except for its Number and Name.
@@ -219,7 +233,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) step(ctx context.Context) error {
 	holder, err := a.take(ctx)
 	if err == nil && holder != "" {
-		return fmt.Errorf("gateway %s holds Lease %s/%s: set another gateway.number for one of the two", holder, a.cfg.Namespace, leaseName(a.cfg.Number))
+		return fmt.Errorf("gateway %s holds Lease %s/%s: set another gateway.number for one of the two", holder, a.cfg.Namespace, LeaseName(a.cfg.Number))
 	}
 	return err
 }
@@ -228,7 +242,7 @@ func (a *Announcer) step(ctx context.Context) error {
 func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Duration/2)
 	defer cancel()
-	name := leaseName(a.cfg.Number)
+	name := LeaseName(a.cfg.Number)
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
 	have, err := leases.Get(ctx, name, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
@@ -247,6 +261,9 @@ func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 			return lease.Holder(have), nil
 		}
 	}
+	a.mu.Lock()
+	a.rotate = have.Annotations[RotateKey]
+	a.mu.Unlock()
 	next, err := a.lease(have)
 	if err != nil {
 		return "", err
@@ -296,7 +313,7 @@ func (a *Announcer) mine(have *coordinationv1.Lease) bool {
 		return false
 	}
 	said, err := readAnnouncement(have)
-	return err == nil && said.PublicKey == a.cfg.PublicKey
+	return err == nil && slices.Contains(said.Keys(), a.cfg.PublicKey)
 }
 
 // free reports whether no gateway holds a Lease, or its holder has not renewed it in time and
@@ -400,12 +417,12 @@ func claimOne(ctx context.Context, all []*Announcer) (*Announcer, error) {
 
 // had reports whether the Lease is this gateway's, from before it restarted.
 func (a *Announcer) had(ctx context.Context) (bool, error) {
-	have, err := a.cfg.Client.Leases(a.cfg.Namespace).Get(ctx, leaseName(a.cfg.Number), metav1.GetOptions{})
+	have, err := a.cfg.Client.Leases(a.cfg.Namespace).Get(ctx, LeaseName(a.cfg.Number), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, leaseName(a.cfg.Number), err)
+		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, LeaseName(a.cfg.Number), err)
 	}
 	return lease.Holder(have) == a.cfg.Name, nil
 }
@@ -421,7 +438,7 @@ func (a *Announcer) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
-	have, err := leases.Get(ctx, leaseName(a.cfg.Number), metav1.GetOptions{})
+	have, err := leases.Get(ctx, LeaseName(a.cfg.Number), metav1.GetOptions{})
 	if err == nil && lease.Holder(have) == a.cfg.Name {
 		next := have.DeepCopy()
 		next.Spec.HolderIdentity = nil

@@ -150,7 +150,7 @@ func TestClaim(t *testing.T) {
 
 	// The number that it had cannot be read: it takes no other.
 	kube.PrependReactor("get", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return action.(clienttesting.GetAction).GetName() == leaseName(2), nil, errors.New("away")
+		return action.(clienttesting.GetAction).GetName() == LeaseName(2), nil, errors.New("away")
 	})
 	require.NoError(t, c.release(context.WithoutCancel(t.Context())))
 	got, err := claimOne(t.Context(), all)
@@ -205,7 +205,7 @@ func TestLastAnnouncements(t *testing.T) {
 		for _, a := range some {
 			require.NoError(t, a.step(t.Context()))
 			if a.Active() {
-				lease, err := leases.Get(t.Context(), leaseName(a.cfg.Number), metav1.GetOptions{})
+				lease, err := leases.Get(t.Context(), LeaseName(a.cfg.Number), metav1.GetOptions{})
 				require.NoError(t, err)
 				l.saw(lease)
 			}
@@ -222,7 +222,7 @@ func TestLastAnnouncements(t *testing.T) {
 	}
 	require.Equal(t, []string{"a", "b"}, names())
 
-	bad, err := leases.Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	bad, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
 	require.NoError(t, err)
 	bad = bad.DeepCopy()
 	bad.Annotations[GatewayKey] = "{"
@@ -241,16 +241,16 @@ func TestLastAnnouncements(t *testing.T) {
 		for range 8 {
 			step(all[1])
 		}
-		require.Equal(t, []string{leaseName(1)}, l.overdue())
-		l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+		require.Equal(t, []string{LeaseName(1)}, l.overdue())
+		l.confirm(t.Context(), leases, LeaseName(1), 4*time.Second)
 		clk.Step(4 * time.Second)
-		l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+		l.confirm(t.Context(), leases, LeaseName(1), 4*time.Second)
 		require.False(t, l.List()[0].Alive)
 	}
 	silent()
 	clk.Step(2 * forgetAfter)
 	require.Equal(t, []string{"a", "b"}, names(), "unknown is not gone")
-	gave, err := leases.Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	gave, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
 	require.NoError(t, err)
 	gave.Spec.HolderIdentity = nil
 	l.saw(gave)
@@ -260,24 +260,24 @@ func TestLastAnnouncements(t *testing.T) {
 	step(all...)
 	require.Equal(t, []string{"a", "b"}, names())
 
-	require.NoError(t, leases.Delete(t.Context(), leaseName(1), metav1.DeleteOptions{}))
+	require.NoError(t, leases.Delete(t.Context(), LeaseName(1), metav1.DeleteOptions{}))
 	for range 8 {
 		step(all[1])
 	}
-	require.Equal(t, []string{leaseName(1)}, l.overdue())
-	l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+	require.Equal(t, []string{LeaseName(1)}, l.overdue())
+	l.confirm(t.Context(), leases, LeaseName(1), 4*time.Second)
 	require.True(t, l.List()[0].Alive)
 	clk.Step(4 * time.Second)
-	l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+	l.confirm(t.Context(), leases, LeaseName(1), 4*time.Second)
 	require.False(t, l.List()[0].Alive)
 	require.Equal(t, []string{"a", "b"}, names())
 	clk.Step(forgetAfter)
 	require.Equal(t, []string{"b"}, names())
-	require.NoError(t, leases.Delete(t.Context(), leaseName(2), metav1.DeleteOptions{}))
+	require.NoError(t, leases.Delete(t.Context(), LeaseName(2), metav1.DeleteOptions{}))
 	step(all[1])
 	require.True(t, all[1].Active(), "its Lease is created again")
 	require.NoError(t, all[1].release(t.Context()))
-	lease, err := leases.Get(t.Context(), leaseName(2), metav1.GetOptions{})
+	lease, err := leases.Get(t.Context(), LeaseName(2), metav1.GetOptions{})
 	require.NoError(t, err)
 	l.saw(lease)
 	require.Equal(t, []string{"a", "b"}, names(), "there is no other")
@@ -339,7 +339,7 @@ func TestLeaseGateways(t *testing.T) {
 	l.Subscribe(func() { told++ })
 	leases := kube.CoordinationV1().Leases(homeNamespace)
 	see := func(n int) *coordinationv1.Lease {
-		lease, err := leases.Get(t.Context(), leaseName(n), metav1.GetOptions{})
+		lease, err := leases.Get(t.Context(), LeaseName(n), metav1.GetOptions{})
 		require.NoError(t, err)
 		l.saw(lease)
 		return lease
@@ -371,12 +371,12 @@ func TestLeaseGateways(t *testing.T) {
 
 	// Its Lease seems to expire. While the API server is away it counts as alive.
 	clk.Step(20 * time.Second)
-	require.Equal(t, []string{leaseName(1)}, l.overdue())
+	require.Equal(t, []string{LeaseName(1)}, l.overdue())
 	away := true
 	kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return away, nil, errors.New("away")
 	})
-	confirm := func() { l.confirm(t.Context(), leases, leaseName(1), 4*time.Second) }
+	confirm := func() { l.confirm(t.Context(), leases, LeaseName(1), 4*time.Second) }
 	confirm()
 	clk.Step(4 * time.Second)
 	confirm()
@@ -410,7 +410,7 @@ func TestLeaseGateways(t *testing.T) {
 
 	for name, change := range map[string]func(*coordinationv1.Lease){
 		"no JSON":           func(o *coordinationv1.Lease) { o.Annotations[GatewayKey] = "{" },
-		"of another number": func(o *coordinationv1.Lease) { o.Name = leaseName(2) },
+		"of another number": func(o *coordinationv1.Lease) { o.Name = LeaseName(2) },
 		"of no number":      func(o *coordinationv1.Lease) { o.Name = "liqod-gateway-01" },
 		"a key of all": func(o *coordinationv1.Lease) {
 			o.Annotations[GatewayKey] = `{"name":"a","number":1,"publicKey":"","addresses":["192.0.2.1"]}`
@@ -639,4 +639,43 @@ func TestStatusOfConnections(t *testing.T) {
 	out := f.status(c)
 	require.Equal(t, networkingv1beta1.Connected, out.Value)
 	require.Contains(t, out.Conditions[0].Message, "gateway gw-b reaches the peer; gateway gw-a does not: nothing comes")
+}
+
+// What the version before one number for each gateway has written, with one key and one active
+// gateway, is that of number 1: peers see the same gateway.
+func TestNumberOneFollowsOneKey(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakeClock(noon)
+	key := publicKeys(t, 1)[0]
+	const says = `{"name":"old-a","number":1,"publicKey":"%s","endpoints":[{"address":"203.0.113.7","port":31000}],"wireGuard":"Kernel","addresses":["192.0.2.13"],"nodeName":"node-1","mtu":1450}`
+	holder, seconds, renewed := "old-a", int32(6), metav1.NewMicroTime(noon)
+	kube := kubefake.NewSimpleClientset(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: homeNamespace, Name: "liqod-gateway-1", Labels: map[string]string{GatewayKey: "true"}, Annotations: map[string]string{GatewayKey: fmt.Sprintf(says, key)}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
+	})
+	leases := kube.CoordinationV1().Leases(homeNamespace)
+	claim := func(name string) *Announcer {
+		t.Helper()
+		a, err := Claim(t.Context(), AnnounceConfig{Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: 6 * time.Second, RetryPeriod: time.Second,
+			Gone: func(context.Context, string) (bool, error) { return false, nil }, Clock: clk, Log: zap.NewNop()}, 2, nil)
+		require.NoError(t, err)
+		return a
+	}
+	require.Equal(t, 2, claim("new-a").Number(), "the gateway of the version before still has its key")
+
+	// It is replaced, and gives its Lease back.
+	before, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
+	require.NoError(t, err)
+	before.Spec.HolderIdentity = nil
+	_, err = leases.Update(t.Context(), before, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	next := claim("new-b")
+	require.Equal(t, 1, next.Number())
+	kept, err := readAnnouncement(before)
+	require.NoError(t, err)
+	next.Announce(kept)
+	require.NoError(t, next.step(t.Context()))
+	now, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
+	require.NoError(t, err)
+	require.JSONEq(t, strings.Replace(fmt.Sprintf(says, key), "old-a", "new-b", 1), now.Annotations[GatewayKey], "a peer of either version reads it")
 }

@@ -31,6 +31,13 @@ type EchoPeer struct {
 	Gateway string     // name among the gateways of the peer
 	Address netip.Addr // under which this cluster sees it, plan.ReplicaAddr of the peer's external range
 	Key     string     // WireGuard public key, in base64
+	Next    string     // another one, which the tunnel device accepts too; empty: none
+	Own     string     // public key of this gateway, of which the keys of probes derive
+}
+
+// sameGateway reports whether p and q are one gateway, whatever its keys.
+func (p EchoPeer) sameGateway(q EchoPeer) bool {
+	return p.Cluster == q.Cluster && p.Gateway == q.Gateway && p.Address == q.Address
 }
 
 // String names the gateway, for errors and messages.
@@ -45,6 +52,7 @@ type EchoState struct {
 	RTT       time.Duration  // smoothed round trip time; 0 where Verdict is not Up
 	APIServer health.Verdict // of the peer on its own API server; Unknown where Verdict is not Up
 	Away      bool           // by its last probe, the gateway wants another one of its cluster to be used
+	Accepts   uint64         // KeyHash of the next key of this gateway that the other one accepts, by its last request
 	Reason    string         // a constant of this package, as ReasonSilent
 	Message   string         // a sentence for people
 }
@@ -104,8 +112,8 @@ func NewEcho(cfg EchoConfig) (*Echo, error) {
 	}, nil
 }
 
-// Set replaces the gateways that Echo probes and answers. A gateway without a change keeps
-// its state. The error names each gateway that cannot be probed; Echo probes the others.
+// Set replaces the gateways that Echo probes and answers. A gateway keeps its state, also with
+// another key. The error names each gateway that cannot be probed; Echo probes the others.
 func (e *Echo) Set(peers []EchoPeer) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,17 +124,21 @@ func (e *Echo) Set(peers []EchoPeer) error {
 			continue
 		}
 		t := e.targets[p.Address]
-		if t == nil || t.peer != p {
-			var err error
-			if t, err = newTarget(e.cfg, p); err != nil {
-				errs = append(errs, fmt.Errorf("probing %s: %w", p, err))
-				continue
-			}
+		var err error
+		switch {
+		case t == nil || !t.peer.sameGateway(p):
+			t, err = newTarget(e.cfg, p)
+		case t.peer != p:
+			t, err = t.rekeyed(e.cfg, p)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("probing %s: %w", p, err))
+			continue
 		}
 		want[p.Address] = t
 	}
 	for address, t := range e.targets {
-		if want[address] != t {
+		if next := want[address]; next == nil || !next.peer.sameGateway(t.peer) {
 			e.cfg.Metrics.forget(t.peer)
 		}
 	}
@@ -289,7 +301,7 @@ func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Ti
 	}
 	if current && t.requests.admit(in.Sequence) && in.Sequence == t.requests.top {
 		t.pulse.requested(in, now)
-		t.away = in.Away
+		t.away, t.accepts = in.Away, in.Asker
 	}
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.received, t.peer, in.Kind)
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.sent, t.peer, ProbeAnswer)
@@ -362,7 +374,7 @@ func (e *Echo) request(t *target, server health.Verdict) []byte {
 	e.cfg.Metrics.addProbe(e.cfg.Metrics.sent, t.peer, ProbeRequest)
 	return EncodeProbe(t.keys.Send, Probe{
 		Kind: ProbeRequest, APIServer: server, Hears: t.pulse.hears(), Away: !e.serves(t.sender, now), Sender: e.own, Run: t.run,
-		Sequence: sequence, Time: now.Sub(e.begun), Size: ProbeSize,
+		Asker: KeyHash(t.peer.Next), Sequence: sequence, Time: now.Sub(e.begun), Size: ProbeSize,
 	})
 }
 

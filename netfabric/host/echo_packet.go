@@ -81,10 +81,19 @@ type Probe struct {
 	Away      bool           // the receiver is to use another gateway of the sender's cluster, if it can
 	Sender    ClusterHash
 	Run       uint64        // random number under which the sender counts its requests
-	Asker     uint64        // in an answer: Run of the request
+	Asker     uint64        // in an answer: Run of the request. In a request: the KeyHash of the receiver's next key, which the sender accepts; 0: none
 	Sequence  uint64        // of the request, counted from 1; an answer repeats it
 	Time      time.Duration // from the start of the asking process to the request; an answer repeats it
 	Size      int           // of the packet, in bytes, from ProbeSize to MaxProbeSize
+}
+
+// KeyHash stands for a WireGuard public key; 0 for none.
+func KeyHash(key string) uint64 {
+	if key == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(key))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // ProbeKey authenticates probes in one direction. Printing it does not reveal it.

@@ -36,7 +36,8 @@ type target struct {
 	requests window // of that run
 	known    *rate.Limiter
 	unknown  *rate.Limiter
-	away     bool // by its last probe
+	away     bool   // by its last probe
+	accepts  uint64 // by its last request
 
 	refused    error        // by the kernel, of the last request
 	dropped    ProbeGarbage // why the last packet was dropped; empty: it was not
@@ -61,6 +62,18 @@ func newTarget(cfg EchoConfig, p EchoPeer) (*target, error) {
 	}
 	t.reported, t.reportedAt = t.state(now), now
 	return t, nil
+}
+
+// rekeyed returns t, which goes on with other keys of the two gateways.
+func (t *target) rekeyed(cfg EchoConfig, p EchoPeer) (*target, error) {
+	next := *t
+	next.peer = p
+	if p.Key == t.peer.Key && p.Own == t.peer.Own {
+		return &next, nil
+	}
+	var err error
+	next.keys, err = cfg.Keys(p.Key)
+	return &next, err
 }
 
 // read decodes a packet that came from the address of t.
@@ -93,7 +106,7 @@ func (t *target) changed(s EchoState, now time.Time) bool {
 func (t *target) state(now time.Time) EchoState {
 	p := t.pulse
 	p.resume(now)
-	s := EchoState{Verdict: p.verdict, Since: p.since, APIServer: p.peerServer(), Away: t.away, Reason: p.reason}
+	s := EchoState{Verdict: p.verdict, Since: p.since, APIServer: p.peerServer(), Away: t.away, Accepts: t.accepts, Reason: p.reason}
 	switch {
 	case p.verdict == health.Up:
 		s.RTT = p.rtt

@@ -13,6 +13,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -37,6 +38,7 @@ type echoes struct {
 
 	mu    sync.Mutex
 	echo  *Echo               // nil: no address, or the socket has failed
+	idle  bool                // there is no address, and so nothing to probe
 	byKey map[string]EchoPeer // by public key
 	told  map[string]judgement
 }
@@ -73,10 +75,11 @@ func (e *echoes) probed(key string) (EchoPeer, bool) {
 
 // follow probes the gateways of all peers of in, which is applied. ctx is that of the
 // process: the probes go on.
-func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*networkingv1beta1.Connection) error {
-	address, peers := echoPeers(in, connections)
+func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*networkingv1beta1.Connection, keys deviceKeys) error {
+	address, peers := echoPeers(in, connections, keys)
 	e.mu.Lock()
 	broken := e.echo == nil
+	e.idle = !address.IsValid()
 	e.mu.Unlock()
 	if address != e.address || broken {
 		e.stop()
@@ -92,12 +95,38 @@ func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*netwo
 	e.byKey = map[string]EchoPeer{}
 	for _, p := range peers {
 		e.byKey[p.Key] = p
+		if p.Next != "" {
+			e.byKey[p.Next] = p
+		}
 	}
 	maps.DeleteFunc(e.told, func(key string, _ judgement) bool { _, ok := e.byKey[key]; return !ok })
 	if e.echo == nil {
 		return nil // it has just failed, and the loop is awake
 	}
 	return e.echo.Set(peers)
+}
+
+// waiting returns the gateways of peers that would lose this one by its next public key: those
+// that are not down, and have not accepted it. Of two gateways that change their keys at the same
+// time, neither would find the other: the one of the cluster with the smaller id is first. known
+// is false while nothing is probed yet.
+func (e *echoes) waiting(next string) (names []string, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.echo == nil {
+		return nil, e.idle
+	}
+	for key, p := range e.byKey {
+		s, ok := e.echo.StateOf(p)
+		if !ok || key != p.Key || s.Verdict == health.Down {
+			continue
+		}
+		if s.Accepts != KeyHash(next) || p.Next != "" && e.cfg.ClusterID > p.Cluster {
+			names = append(names, p.String())
+		}
+	}
+	slices.Sort(names)
+	return names, true
 }
 
 func (e *echoes) start(ctx context.Context, address netip.Addr) error {
@@ -163,9 +192,15 @@ func (e *echoes) judged(p EchoPeer, s EchoState) bool {
 	return true
 }
 
+// deviceKeys are the own public key, and those that the tunnel device accepts.
+type deviceKeys struct {
+	own      string
+	accepted []kernel.Peer
+}
+
 // echoPeers are the own address for probes and the gateways to probe, of IPv4 if the cluster
 // has an external range of it.
-func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection) (own netip.Addr, peers []EchoPeer) {
+func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection, keys deviceKeys) (own netip.Addr, peers []EchoPeer) {
 	external, ok := oneFamily(in.External)
 	i := slices.IndexFunc(in.Gateways, func(r plan.Replica) bool { return r.Name == in.Self })
 	if !ok || i < 0 {
@@ -177,7 +212,11 @@ func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection) (own 
 			continue
 		}
 		for _, r := range p.Gateways {
-			peers = append(peers, EchoPeer{Cluster: p.ID, Gateway: gatewayName(connections, p.ID, r), Address: plan.ReplicaAddr(p.Theirs.External[j], r.Number), Key: r.Key})
+			one := EchoPeer{Cluster: p.ID, Gateway: gatewayName(connections, p.ID, r), Address: plan.ReplicaAddr(p.Theirs.External[j], r.Number), Key: r.Key, Own: keys.own}
+			if slices.ContainsFunc(keys.accepted, func(have kernel.Peer) bool { return have.Key == r.Next }) {
+				one.Next = r.Next
+			}
+			peers = append(peers, one)
 		}
 	}
 	return plan.ReplicaAddr(external, in.Gateways[i].Number), peers
@@ -198,7 +237,7 @@ func oneFamily(ranges []netip.Prefix) (netip.Prefix, bool) {
 func gatewayName(connections []*networkingv1beta1.Connection, id string, r plan.Remote) string {
 	for _, c := range connections {
 		for _, g := range c.Spec.Gateways {
-			if c.Spec.ClusterID == id && g.PublicKey == r.Key {
+			if c.Spec.ClusterID == id && int(g.Number) == r.Number {
 				return g.Name
 			}
 		}

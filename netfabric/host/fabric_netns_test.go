@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 // site is a cluster as its gateway is told of it.
 type site struct {
 	ClusterID string
-	Private   string
+	Keys      string // the folder of its keys
 	Address   string // of the gateway, for the nodes
 	Endpoint  string // of the gateway, for its peer; empty: it dials
 	Nodes     []corev1.Node
@@ -147,10 +147,6 @@ func runGateway(text string) error {
 }
 
 func (s site) gateway(a *apis) (*GatewayHost, error) {
-	key, err := kernel.ParseKey(s.Private)
-	if err != nil {
-		return nil, err
-	}
 	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
 	if err != nil {
 		return nil, err
@@ -175,7 +171,7 @@ func (s site) gateway(a *apis) (*GatewayHost, error) {
 	}
 	return NewGateway(GatewayConfig{
 		ClusterID: s.ClusterID, Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil }, Endpoints: list,
+		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Keys: fileKeys(s.Keys), Endpoints: list,
 		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
 		Announcer: announcer,
 		Lookup:    func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
@@ -190,6 +186,9 @@ func (s site) gateway(a *apis) (*GatewayHost, error) {
 func (a *apis) obey(ctx context.Context, line []byte, g *GatewayHost) error {
 	if len(line) <= 1 {
 		return a.tell(ctx, g)
+	}
+	if string(line) == rotateOrder+"\n" {
+		return a.rotate(ctx, g)
 	}
 	var c networkingv1beta1.Connection
 	if err := json.Unmarshal(line, &c); err != nil {
@@ -210,7 +209,7 @@ func (a *apis) connect(ctx context.Context, c *networkingv1beta1.Connection) err
 
 func (a *apis) tell(ctx context.Context, g *GatewayHost) error {
 	var out told
-	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(ctx, leaseName(1), metav1.GetOptions{})
+	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(ctx, LeaseName(1), metav1.GetOptions{})
 	if err == nil {
 		out.Lease = lease
 	}
@@ -318,10 +317,8 @@ const (
 
 func newTown(t *testing.T, id, public string, internet *netspace) *town {
 	t.Helper()
-	key, err := kernel.GenerateKey()
-	require.NoError(t, err)
 	w := &town{gateway: newNetspace(t), node: newNetspace(t), pod: newNetspace(t)}
-	w.site = site{ClusterID: id, Private: key.Private(), Address: "192.168.0.13", Nodes: []corev1.Node{{
+	w.site = site{ClusterID: id, Keys: t.TempDir(), Address: "192.168.0.13", Nodes: []corev1.Node{{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress}}},
 	}}}
@@ -336,6 +333,7 @@ func newTown(t *testing.T, id, public string, internet *netspace) *town {
 	w.node.sh(t, `ip addr add 192.168.0.11/24 dev eth0; ip addr add 10.244.1.1/24 dev pod
 echo 1 > /proc/sys/net/ipv4/ip_forward
 nft 'table ip cni { chain post { type nat hook postrouting priority 100; ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade; }; }'`)
+	var err error
 	w.api, err = newAPIs(w.Nodes)
 	require.NoError(t, err)
 	return w

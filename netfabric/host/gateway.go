@@ -52,8 +52,10 @@ type GatewayConfig struct {
 	MTU       int                 // of the underlay
 	Addresses []netip.Addr        // of the underlay, at most one of each family
 	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
-	// Key returns the private key. It is called until it returns no error.
-	Key func(context.Context) (kernel.Key, error)
+	// Keys has the private key. It is read until it returns no error.
+	Keys KeyStore
+	// KeyAge is the age from which on the key is replaced; 0: it never is.
+	KeyAge time.Duration
 
 	// Endpoints are where peers reach this gateway. Without any, those of a Service are taken:
 	// the only object that Services sees, which may be nil.
@@ -99,13 +101,15 @@ type GatewayHost struct {
 	resolver  *Resolver
 	echoes    *echoes
 	nodes     *NodeAnswers
-	key       kernel.Key // set before the loops begin
 
 	// Of the loop of the host alone.
+	key       kernel.Key
 	use       map[string]int       // by id of the peer
 	dialled   map[string]time.Time // by public key: when the next attempt is due
 	said      *Announcement
 	activated bool
+
+	rotation rotation
 
 	mu   sync.Mutex
 	view view
@@ -136,6 +140,7 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
 	g.announcer.onActive = g.wake
+	g.rotation.begin = make(chan struct{}, 1)
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
 	g.echoes = newEchoes(EchoConfig{
 		ClusterID: cfg.ClusterID, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer, Metrics: cfg.Metrics, Clock: cfg.Clock,
@@ -186,6 +191,8 @@ func (g *GatewayHost) Run(ctx context.Context) error {
 		end() // another gateway has the number
 	})
 	wg.Go(func() { errs[1] = g.resolver.Run(working) })
+	wg.Go(func() { g.rotate(working) })
+	wg.Go(func() { g.followKeys(working) })
 	if g.cfg.Behind != nil {
 		wg.Go(func() { g.cfg.Behind.run(working) })
 	}
@@ -242,13 +249,12 @@ const (
 // kernel, from an earlier process, goes on meanwhile.
 func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 	for said := ""; ; {
-		key, err := g.readKey(ctx)
+		err := g.readKeys(ctx)
 		g.mu.Lock()
 		g.keyless = err
 		g.mu.Unlock()
 		if err == nil {
-			g.key, g.announcer.cfg.PublicKey = key, key.Public() // nothing else runs yet
-			g.cfg.Host.SetKey(key)
+			g.announcer.cfg.PublicKey = g.rotation.read().Key.Public() // nothing else runs yet
 			return true
 		}
 		if text := err.Error(); text != said && ctx.Err() == nil {
@@ -263,16 +269,11 @@ func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 	}
 }
 
-func (g *GatewayHost) readKey(ctx context.Context) (kernel.Key, error) {
-	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
-	defer cancel()
-	return g.cfg.Key(ctx)
-}
-
 func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	if !g.announcer.Active() {
 		return nil // the announcer wakes this loop. The host stays as it is, from an earlier process
 	}
+	keys := g.takeKey()
 	objects, behind, err := g.objects(ctx)
 	if err != nil {
 		return g.ended(err)
@@ -288,6 +289,7 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		return g.ended(err)
 	}
 	g.keepOwners(in.Peers)
+	g.rotation.watch(in.Peers)
 	state, err := plan.Gateway(in)
 	if err != nil {
 		return g.ended(err)
@@ -298,11 +300,11 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 		errTunnel = nil // errApply is the reason
 	}
 	if errTunnel == nil && mode != "" {
-		g.announceSelf(mode, objects.Nodes)
+		g.announceSelf(mode, objects.Nodes, keys)
 	}
 	errActive := g.activate(ctx, mode)
 	g.nodes.follow(in.Nodes)
-	errEcho := g.echoes.follow(ctx, in, objects.Connections)
+	errEcho := g.echoes.follow(ctx, in, objects.Connections, deviceKeys{g.key.Public(), peers})
 	var errRelay error
 	if g.cfg.Relay != nil {
 		errRelay = g.cfg.Relay.Follow(relayedBy(in))
@@ -351,7 +353,7 @@ func (g *GatewayHost) addBehind(objects *Objects) (wait bool, err error) {
 func (g *GatewayHost) settings() Settings {
 	set := Settings{
 		ClusterID: g.cfg.ClusterID, Self: g.announcer.cfg.Name, Ports: g.cfg.Ports, AnySender: g.cfg.AnySender, MTU: g.cfg.MTU,
-		Use: g.use, Endpoint: g.resolver.Endpoint,
+		Use: g.use, Handshake: g.handshakes(), Endpoint: g.resolver.Endpoint,
 	}
 	if g.cfg.Closed != nil {
 		set.Closed = g.cfg.Closed()
@@ -403,9 +405,13 @@ func (g *GatewayHost) activate(ctx context.Context, mode kernel.Mode) error {
 }
 
 // announceSelf announces this gateway when its Announcement changes.
-func (g *GatewayHost) announceSelf(mode kernel.Mode, nodes []*corev1.Node) {
+func (g *GatewayHost) announceSelf(mode kernel.Mode, nodes []*corev1.Node, keys Keys) {
 	say := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
+	if keys.Next != (kernel.Key{}) {
+		say.NextPublicKey = keys.Next.Public()
+		say.Waits, _ = g.echoes.waiting(say.NextPublicKey)
+	}
 	for _, a := range g.cfg.Addresses {
 		say.Addresses = append(say.Addresses, a.String())
 	}

@@ -42,7 +42,7 @@ func newShared(t *testing.T, a *apis, key kernel.Key, name, address string, repl
 	require.NoError(t, err)
 	s.GatewayHost, err = NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil },
+		Addresses: []netip.Addr{netip.MustParseAddr(address)}, Keys: &memoryKeys{keys: Keys{Key: key}},
 		Host: s.host, Sources: a.sources, Client: a.liqo,
 		Announcer: announcer, Replaced: true,
 		Activate: func(context.Context) error {
@@ -96,7 +96,7 @@ func TestSharedGateways(t *testing.T) {
 		require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 	}
 	lease := func(number int) (holder string, say Announcement) {
-		l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(number), metav1.GetOptions{})
+		l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(number), metav1.GetOptions{})
 		require.NoError(t, err)
 		if l.Spec.HolderIdentity != nil {
 			holder = *l.Spec.HolderIdentity
@@ -130,7 +130,7 @@ func TestSharedGateways(t *testing.T) {
 	require.Equal(t, 1, again.announcer.Number())
 
 	// Its Lease is taken from it, as after a time in which it did not run.
-	l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(2), metav1.GetOptions{})
+	l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(2), metav1.GetOptions{})
 	require.NoError(t, err)
 	other, now := "gw-d", metav1.NowMicro()
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &other, &now

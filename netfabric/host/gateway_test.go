@@ -113,13 +113,13 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	metrics, err := NewProbeMetrics(registry)
 	require.NoError(t, err)
 	host, asked := &fakeHost{}, make(chan struct{}, 10)
-	keys := func(context.Context) (kernel.Key, error) {
+	keys := &memoryKeys{keys: Keys{Key: key}, before: func(string) error {
 		asked <- struct{}{}
 		if len(asked) == 1 {
-			return kernel.Key{}, errors.New("the API server is away")
+			return errors.New("the API server is away")
 		}
-		return key, nil
-	}
+		return nil
+	}}
 	announcer, err := NewAnnouncer(AnnounceConfig{
 		Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Number: 1, Duration: 15 * time.Second, RetryPeriod: 100 * time.Millisecond,
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
@@ -127,7 +127,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	require.NoError(t, err)
 	g, err := NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Key: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Keys: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
 		Host: host, Sources: a.sources, Client: a.liqo,
 		Announcer: announcer,
 		Lookup:    func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
@@ -145,7 +145,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	go func() { done <- g.Run(ctx) }()
 
 	announcement := func() (out Announcement) {
-		lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(1), metav1.GetOptions{})
+		lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(1), metav1.GetOptions{})
 		if err == nil {
 			out, _ = readAnnouncement(lease)
 		}
@@ -218,7 +218,7 @@ liqod_guard_refused_packets_total{peer="milan"} 5
 	cancel()
 	require.NoError(t, <-done)
 	require.Equal(t, networkingv1beta1.ReasonGatewayStopped, status("milan").Conditions[0].Reason)
-	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(1), metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, lease.Spec.HolderIdentity)
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -54,6 +55,9 @@ type Settings struct {
 	Via func(peer string) string
 	// Use is the number of the gateway in use, by the id of the peer.
 	Use map[string]int
+	// Handshake returns the time of the latest handshake with a public key; zero: none. It may be
+	// nil: no handshake is known.
+	Handshake func(key string) time.Time
 	// Endpoint returns the address to send to of a peer's gateway, among those that accept
 	// allows. It may be nil: no gateway of a peer has an address.
 	Endpoint func(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
@@ -155,7 +159,9 @@ func (b *builder) addGateways(list []Announcement) {
 		for _, addr := range r.Addrs {
 			taken[addr] = true
 		}
-		b.keys[a.PublicKey] = "gateway " + a.Name + " of this cluster"
+		for _, key := range a.Keys() {
+			b.keys[key] = "gateway " + a.Name + " of this cluster"
+		}
 		b.replicas = append(b.replicas, r)
 	}
 }
@@ -330,10 +336,16 @@ func readMapping(side string, m networkingv1beta1.Mapping) (plan.Map, error) {
 func (b *builder) remotes(c *candidate) error {
 	s := check.Surroundings{ClusterID: b.set.ClusterID, Keys: b.keys}
 	for _, g := range c.from.Spec.Gateways {
-		if err := s.CheckKey(g.PublicKey); err != nil {
-			return fmt.Errorf("spec.gateways: gateway %.64q: publicKey: %w", g.Name, err)
+		for _, key := range g.Keys() {
+			if err := s.CheckKey(key); err != nil {
+				return fmt.Errorf("spec.gateways: gateway %.64q: a key: %w", g.Name, err)
+			}
 		}
-		c.peer.Gateways = append(c.peer.Gateways, plan.Remote{Number: int(g.Number), Key: g.PublicKey})
+		r := plan.Remote{Number: int(g.Number), Key: g.PublicKey, Next: g.NextPublicKey}
+		if b.set.Handshake != nil && r.Next != "" && b.set.Handshake(r.Next).After(b.set.Handshake(r.Key)) {
+			r.Key, r.Next = r.Next, r.Key
+		}
+		c.peer.Gateways = append(c.peer.Gateways, r)
 	}
 	slices.SortFunc(c.peer.Gateways, func(x, y plan.Remote) int { return cmp.Compare(x.Number, y.Number) })
 	use := b.set.Use[c.peer.ID]
@@ -553,7 +565,7 @@ func (b *builder) located(c candidate, around check.Surroundings) []plan.Remote 
 	out := slices.Clone(c.peer.Gateways)
 	for i, r := range out {
 		for _, g := range c.from.Spec.Gateways {
-			if g.PublicKey == r.Key {
+			if int(g.Number) == r.Number {
 				out[i].Endpoint = b.set.Endpoint(c.peer.ID, g, around.CheckEndpointAddr)
 			}
 		}

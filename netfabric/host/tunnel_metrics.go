@@ -82,11 +82,20 @@ func (m *tunnelMetrics) Collect(out chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
+	sums := map[EchoPeer]kernel.Peer{} // a gateway that replaces its key has two tunnels
 	for _, p := range peers {
 		who, ok := m.who(p.Key)
 		if !ok {
 			continue
 		}
+		sum := sums[who]
+		sum.Received, sum.Sent = sum.Received+p.Received, sum.Sent+p.Sent
+		if p.Handshake.After(sum.Handshake) {
+			sum.Handshake = p.Handshake
+		}
+		sums[who] = sum
+	}
+	for who, p := range sums {
 		out <- prometheus.MustNewConstMetric(m.received, prometheus.CounterValue, float64(p.Received), who.Cluster, who.Gateway)
 		out <- prometheus.MustNewConstMetric(m.sent, prometheus.CounterValue, float64(p.Sent), who.Cluster, who.Gateway)
 		if !p.Handshake.IsZero() {

@@ -177,6 +177,9 @@ func (c *checker) peer(p Peer) {
 	for _, g := range p.Gateways {
 		c.number(at("gateways"), g.Number, g.Key, numbers)
 		c.check(at("gateways.key"), checkKey(g.Key))
+		if g.Next != "" {
+			c.check(at("gateways.next"), checkKey(g.Next))
+		}
 		if g.Endpoint != (netip.AddrPort{}) {
 			c.check(at("gateways.endpoint"), checkAddr(g.Endpoint.Addr()))
 			if g.Endpoint.Port() == 0 {
@@ -252,10 +255,12 @@ func (c *checker) names() {
 			c.fail(place{peer: p.ID, field: "peers.via"}, "there is no gateway %q", p.Via)
 		}
 		for _, g := range p.Gateways {
-			if other, ok := keys[g.Key]; ok {
-				c.fail(place{peer: p.ID, field: "peers.gateways.key"}, "%q is a key of peer %q", g.Key, other)
+			for field, key := range map[string]string{"peers.gateways.key": g.Key, "peers.gateways.next": g.Next} {
+				if other, ok := keys[key]; ok && key != "" {
+					c.fail(place{peer: p.ID, field: field}, "%q is a key of peer %q", key, other)
+				}
+				keys[key] = p.ID
 			}
-			keys[g.Key] = p.ID
 		}
 	}
 }

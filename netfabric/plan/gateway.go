@@ -72,12 +72,16 @@ func (g gateway) locals(external netip.Prefix) []netip.Addr {
 }
 
 // device has every gateway of every peer, so that sessions are warm. The one in use has all
-// ranges of its peer, each has its own address for probes.
+// ranges of its peer, each has its own address for probes. Another key of a gateway has none: a
+// handshake with it is all that shows its use.
 func (g gateway) device() Device {
 	d := Device{Name: TunnelDevice, Port: g.in.Ports.Tunnel, Mark: TunnelMark}
 	for _, p := range g.in.Peers {
 		for _, r := range p.Gateways {
 			d.Peers = append(d.Peers, Tunnel{Key: r.Key, Endpoint: r.Endpoint, Keepalive: TunnelKeepalive})
+			if r.Next != "" {
+				d.Peers = append(d.Peers, Tunnel{Key: r.Next, Endpoint: r.Endpoint, Keepalive: TunnelKeepalive})
+			}
 			for _, e := range p.Theirs.External {
 				d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: single(ReplicaAddr(e, r.Number))})
 			}

@@ -74,6 +74,7 @@ type Remote struct {
 	Number   int            // as in Replica
 	Key      string         // WireGuard public key, base64
 	Endpoint netip.AddrPort // not valid: it dials
+	Next     string         // another key of the same gateway, which has no packets; empty: none
 }
 
 // IP gives an address outside the own pod ranges an address of the external range, under

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +16,9 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/roles/cmd/rotate"
 )
 
 const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
@@ -27,7 +30,44 @@ objects of this cluster. Run it in the peer for the path there.
 The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
 
 func (c *commands) network() *cobra.Command {
-	return parent("network", "Look at the network between clusters", c.explainAddress())
+	return parent("network", "Look at the network between clusters, and replace its keys", c.explainAddress(), c.rotateKeys())
+}
+
+const rotateAbout = `Rotate-keys has gateways of this cluster replace their WireGuard keys, and waits until they have. Each
+gateway announces its next key, and uses it as soon as the gateways of all peers have accepted it, or
+are down. Packets go on meanwhile. A gateway waits for an hour at most: a peer that has not accepted
+the key by then is reached again when it has got the key from its API server.
+
+The command may be interrupted, and run again. It needs the right to patch Leases in the namespace of liqod.`
+
+func (c *commands) rotateKeys() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rotate-keys [NUMBER...]", Short: "Replace the WireGuard keys of gateways", Long: rotateAbout,
+		Example: c.example("  %[1]s network rotate-keys\n  %[1]s network rotate-keys 2   # of gateway 2 alone"),
+	}
+	cfg, timeout := rotate.Config{}, time.Duration(0)
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait; 0 is without end")
+	conn := c.connection(cmd.Flags())
+	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
+		for _, arg := range args {
+			number, err := strconv.ParseInt(arg, 10, 32)
+			if err != nil || number < 1 || number > plan.MaxReplicas {
+				return Usagef("%q is not the number of a gateway: 1 to %d are accepted", arg, plan.MaxReplicas)
+			}
+			cfg.Numbers = append(cfg.Numbers, int32(number))
+		}
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		_, namespace, err := manual.Installed(cmd.Context(), to.kube)
+		if err != nil {
+			return explain(err)
+		}
+		cfg.Leases, cfg.Every, cfg.Out = to.kube.CoordinationV1().Leases(namespace), c.every, cmd.OutOrStdout()
+		return explain(rotate.Run(cmd.Context(), cfg))
+	}))
+	return cmd
 }
 
 // explaining has the flags of network explain.

@@ -45,7 +45,7 @@ var others = map[string]string{
 	"networking.enabled": "true", "networking.podCIDRs": "10.1.0.0/16", "networking.serviceCIDRs": "10.2.0.0/16", "networking.nodeCIDRs": "10.3.0.0/16",
 	"networking.reservedSubnets": "10.4.0.0/16", "networking.reach": "All", "networking.externalCIDRs": "10.5.0.0/16",
 	"ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
-	"gateway.keySecret": "gw-key", "gateway.number": "2", "gateway.replicas": "2",
+	"gateway.keySecret": "gw-key", "gateway.keyAge": "720h", "gateway.number": "2", "gateway.replicas": "2",
 	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.anyOverlaySender": "true", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",
 	"gateway.service": "gw", "gateway.nodeName": "n", "gateway.podAddresses": "true", "gateway.mtu": "1450",
 	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",

@@ -276,6 +276,8 @@ type Gateway struct {
 	// KeySecret, or else a file in StateDir, has the private key of the gateway.
 	KeySecret string `mapstructure:"keySecret"`
 	StateDir  string `mapstructure:"stateDir"`
+	// KeyAge is the age from which on the key is replaced; 0: it never is.
+	KeyAge time.Duration `mapstructure:"keyAge"`
 	// Number identifies the gateway among those of its cluster.
 	Number int `mapstructure:"number"`
 	// Replicas lets so many gateways share the numbers 1 to Replicas; 0: Number.

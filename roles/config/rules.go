@@ -176,6 +176,7 @@ var rules = map[string]kind{
 
 	"gateway.keySecret":        objectName().orEmpty(),
 	"gateway.stateDir":         directory(),
+	"gateway.keyAge":           duration(0, 10*365*24*time.Hour),
 	"gateway.number":           integer(1, 14),
 	"gateway.replicas":         integer(0, 14),
 	"gateway.tunnelPort":       integer(1, math.MaxUint16),
@@ -224,6 +225,10 @@ var neededWithNetworking = map[string][]string{
 // shortestHeartbeat is the least time between two renewals of a Lease: each is a write.
 const shortestHeartbeat = 500 * time.Millisecond
 
+// youngestKey is the least age at which a gateway replaces its key: each peer has to accept the
+// next one.
+const youngestKey = time.Hour
+
 // together checks settings that depend on each other.
 func (c *Config) together() error {
 	var errs []error
@@ -248,6 +253,9 @@ func (c *Config) together() error {
 	}
 	if n := c.Gateway.Replicas; n > 0 && c.Gateway.KeySecret == "" {
 		errs = append(errs, fmt.Errorf("gateway.replicas: %d is not accepted: gateway.keySecret is empty, and the next gateway with a number needs its key", n))
+	}
+	if a := c.Gateway.KeyAge; a > 0 && a < youngestKey {
+		errs = append(errs, fmt.Errorf("gateway.keyAge: %s is not accepted: 0s, or at least %s", short(a), short(youngestKey)))
 	}
 	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
 		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))

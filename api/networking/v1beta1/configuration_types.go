@@ -160,6 +160,12 @@ type Gateway struct {
 	// +kubebuilder:validation:MaxLength=44
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
 	PublicKey string `json:"publicKey"`
+	// NextPublicKey is the key that will replace PublicKey, in base64. The peer accepts both, and
+	// sends to the one that the gateway has used last. Empty: the key stays.
+	// +optional
+	// +kubebuilder:validation:MaxLength=44
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
+	NextPublicKey string `json:"nextPublicKey,omitempty"`
 	// Endpoints are where it may be reached, the best first. Empty: it can only dial.
 	// +optional
 	// +listType=atomic
@@ -168,6 +174,15 @@ type Gateway struct {
 	// WireGuard says where WireGuard runs in it.
 	// +optional
 	WireGuard WireGuard `json:"wireGuard,omitempty"`
+}
+
+// Keys returns the WireGuard public keys of the gateway: the one in use, and the next one if it
+// has one.
+func (g Gateway) Keys() []string {
+	if g.NextPublicKey == "" {
+		return []string{g.PublicKey}
+	}
+	return []string{g.PublicKey, g.NextPublicKey}
 }
 
 // Endpoint is a UDP address.

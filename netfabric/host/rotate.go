@@ -1,0 +1,235 @@
+package host
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/netfabric/kernel"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// A gateway replaces its key without a hole. It makes the next key, and announces its public
+// part. Each gateway of a peer adds a second tunnel with this key, and reports that by its
+// probes. Then the next key becomes the key: the device has it, sessions that it has received
+// by go on, and its next packet begins a handshake. A gateway of a peer has the packets of the
+// tunnel with the latest handshake, so it follows at once, without an API server.
+const (
+	rotateEvery = time.Second // between two steps, and two looks at the age of the key
+	// rotatePatience is how long a gateway waits for peers that are not down, and have not
+	// accepted the next key: their API server may be away, or they are of an earlier version.
+	rotatePatience = time.Hour
+	// followEvery is the time between two looks at handshakes while a gateway of a peer has two
+	// keys. A look takes at most a part of the time, one in followShare.
+	followEvery = 20 * time.Millisecond
+	followShare = 20
+)
+
+// Keys are the private keys of a gateway.
+type Keys struct {
+	Key      kernel.Key
+	Made     time.Time
+	Next     kernel.Key // zero: none
+	NextMade time.Time
+}
+
+// KeyStore keeps the private keys of one gateway, and outlives it. A method that fails may have
+// done its work, or a part of it: Read ends what Promote began.
+type KeyStore interface {
+	// Read returns the keys. It makes the first one.
+	Read(ctx context.Context) (Keys, error)
+	// Prepare makes the next key, if there is none.
+	Prepare(ctx context.Context) error
+	// Promote makes the next key the key, and deletes the one before.
+	Promote(ctx context.Context) error
+}
+
+// rotation is the state of the keys. The zero value has none, and no channel.
+type rotation struct {
+	begin  chan struct{} // there are gateways of peers with two keys
+	unsure bool          // of rotate alone: an attempt to change the store has begun
+	waits  []string      // of rotate alone: as they were announced
+
+	mu    sync.Mutex
+	keys  Keys
+	pairs []plan.Remote // of peers, with two keys
+}
+
+func (r *rotation) read() Keys {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.keys
+}
+
+// watch replaces the gateways whose use of their two keys is followed.
+func (r *rotation) watch(peers []plan.Peer) {
+	var pairs []plan.Remote
+	for _, p := range peers {
+		for _, g := range p.Gateways {
+			if g.Next != "" {
+				pairs = append(pairs, g)
+			}
+		}
+	}
+	r.mu.Lock()
+	r.pairs = pairs
+	r.mu.Unlock()
+	if len(pairs) == 0 {
+		return
+	}
+	select {
+	case r.begin <- struct{}{}:
+	default: // followKeys has not taken the last one yet
+	}
+}
+
+// two are the gateways of peers with two keys.
+func (r *rotation) two() []plan.Remote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pairs
+}
+
+// readKeys reads the keys from the store.
+func (g *GatewayHost) readKeys(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	keys, err := g.cfg.Keys.Read(ctx)
+	if err != nil {
+		return err
+	}
+	g.rotation.mu.Lock()
+	g.rotation.keys = keys
+	g.rotation.mu.Unlock()
+	return nil
+}
+
+// takeKey has the device use the key that was read last, from the next Apply on.
+func (g *GatewayHost) takeKey() Keys {
+	keys := g.rotation.read()
+	if g.key != keys.Key {
+		if g.key != (kernel.Key{}) {
+			g.log.Info("the key of this gateway is replaced", zap.String("publicKey", keys.Key.Public()))
+		}
+		g.key = keys.Key
+		g.cfg.Host.SetKey(g.key)
+	}
+	return keys
+}
+
+// rotate replaces the key, when it is too old or people ask for it, until ctx is done.
+func (g *GatewayHost) rotate(ctx context.Context) {
+	ticker := g.clk.NewTicker(rotateEvery)
+	defer ticker.Stop()
+	for failed := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		err := g.rotateStep(ctx)
+		if err != nil && !failed && ctx.Err() == nil {
+			g.log.Warn("replacing the key of this gateway failed; will retry", zap.Error(err))
+		}
+		failed = err != nil
+	}
+}
+
+// rotateStep does what is next, if anything. Each step follows from the store alone, so another
+// process goes on where this one ended.
+func (g *GatewayHost) rotateStep(ctx context.Context) error {
+	keys := g.rotation.read()
+	none := keys.Next == (kernel.Key{})
+	if !g.announcer.Active() || none && !g.rotation.unsure && !g.outdated(keys) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	var err error
+	switch {
+	case g.rotation.unsure:
+	case none:
+		g.rotation.unsure = true
+		err = g.cfg.Keys.Prepare(ctx)
+	case g.accepted(keys):
+		g.rotation.unsure = true
+		err = g.cfg.Keys.Promote(ctx)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := g.readKeys(ctx); err != nil {
+		return err
+	}
+	g.rotation.unsure = false
+	g.wake()
+	return nil
+}
+
+// outdated reports whether the key is to be replaced.
+func (g *GatewayHost) outdated(keys Keys) bool {
+	return g.announcer.Rotate() == keys.Key.Public() || g.cfg.KeyAge > 0 && g.clk.Since(keys.Made) >= g.cfg.KeyAge
+}
+
+// accepted reports whether no gateway of a peer would be lost by the next key, or has had long
+// enough to accept it.
+func (g *GatewayHost) accepted(keys Keys) bool {
+	waits, known := g.echoes.waiting(keys.Next.Public())
+	if !known {
+		return false
+	}
+	if !slices.Equal(waits, g.rotation.waits) {
+		g.rotation.waits = waits
+		g.wake() // it is announced
+	}
+	if len(waits) > 0 && g.clk.Since(keys.NextMade) >= rotatePatience {
+		g.log.Warn("the key of this gateway is replaced, though peers have not accepted the next one; they get it from their API servers", zap.Strings("gateways", waits))
+		return true
+	}
+	return len(waits) == 0
+}
+
+// followKeys wakes the loop of the host when a gateway of a peer has begun to use another key.
+func (g *GatewayHost) followKeys(ctx context.Context) {
+	for {
+		pairs, pause := g.rotation.two(), followEvery
+		if len(pairs) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-g.rotation.begin:
+			}
+			continue
+		}
+		began := g.clk.Now()
+		latest := g.handshakes()
+		if slices.ContainsFunc(pairs, func(r plan.Remote) bool { return latest(r.Next).After(latest(r.Key)) }) {
+			g.wake()
+		}
+		pause = max(pause, followShare*g.clk.Since(began))
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.clk.After(pause):
+		}
+	}
+}
+
+// handshakes returns the time of the latest handshake with a public key. The device is read at
+// the first call.
+func (g *GatewayHost) handshakes() func(key string) time.Time {
+	latest := sync.OnceValue(func() map[string]time.Time {
+		_, peers, _ := g.cfg.Host.Tunnel() // without a device there was no handshake
+		out := map[string]time.Time{}
+		for _, p := range peers {
+			out[p.Key] = p.Handshake
+		}
+		return out
+	})
+	return func(key string) time.Time { return latest()[key] }
+}
