@@ -51,6 +51,9 @@ var allowed = map[string][]string{
 	"roles/cmd/move":     {"roles/cmd/transfer", "api"},
 	"roles/cmd/transfer": {"kube/serve"},
 
+	// The pods of the check send the packets of nodes, to the addresses of gateways.
+	"roles/cmd/network": {"netfabric/host", "netfabric/plan", "peering/manual", "kube", "api"},
+
 	// The page shows what report judges, and is told how to read the cluster.
 	"roles/cmd/dashboard": {"roles/cmd/report", "kube/serve", "api"},
 

@@ -52,6 +52,7 @@ func scenarios() []scenario {
 		{s, "TestNetworkFlannelNFTables", false, ""},
 		{s, "TestNetworkKubeRouterIPTables", false, ""},
 		{s, "TestNetworkKubeRouterNFTables", false, ""},
+		{s, "TestNetworkCheck", false, "roles/cmd/network netfabric"},
 		{s, "TestOfferCapacity", false, "peering/offer"},
 		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
 		{s, "TestPods", true, pods + " health"},

@@ -41,6 +41,18 @@ func isNodeProbe(packet []byte) bool {
 	return len(packet) >= nodeHeader && string(packet[:len(nodeMagic)]) == nodeMagic
 }
 
+// NodeProbe returns a probe as nodes send it to plan.ReplicaAddr of a gateway of their own cluster, on
+// plan.ProbePort, padded to size bytes.
+func NodeProbe(nonce uint64, size int) []byte {
+	packet := nodePacket(nodeRequest, nonce)
+	return append(packet, make([]byte, max(0, size-len(packet)))...)
+}
+
+// IsNodeAnswer reports whether a packet is a gateway's answer to the probe with nonce.
+func IsNodeAnswer(packet []byte, nonce uint64) bool {
+	return len(packet) >= nodeHeader+3 && string(packet[:nodeHeader]) == string(nodePacket(nodeAnswer, nonce))
+}
+
 func nodePacket(kind byte, nonce uint64) []byte {
 	return binary.BigEndian.AppendUint64(append([]byte(nodeMagic), kind), nonce)
 }

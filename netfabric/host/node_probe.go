@@ -159,7 +159,7 @@ func (p *NodeProbes) read(conn ProbeSocket) error {
 
 // take takes an answer.
 func (p *NodeProbes) take(packet []byte, from netip.AddrPort) {
-	if from.Port() != plan.ProbePort || len(packet) < nodeHeader+3 || string(packet[:nodeHeader]) != string(nodePacket(nodeAnswer, p.nonce)) {
+	if from.Port() != plan.ProbePort || !IsNodeAnswer(packet, p.nonce) {
 		return
 	}
 	rest := packet[nodeHeader:]

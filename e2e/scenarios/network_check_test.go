@@ -1,0 +1,275 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// statusTurns is how soon the condition NetworkStatus follows from packets that are lost.
+const statusTurns = 3 * time.Second
+
+// networkFault is one that the lab can inject.
+type networkFault struct {
+	name string
+	// stops says that no packet passes between the clusters, so that NetworkStatus turns.
+	stops        bool
+	inject, mend func(*testing.T, networkWorld)
+	args         []string
+	says         []string
+}
+
+// TestNetworkCheck: `liqod network check` finds nothing where all is well, names the hop of each fault,
+// and leaves nothing behind.
+func TestNetworkCheck(t *testing.T) {
+	w := newNetworkWorldOf(t, site.World{
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 1}, Fabric: site.FabricProcesses,
+		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
+	})
+	w.peer(t)
+	within(t, longest, "the tunnel is up", w.networkIs(metav1.ConditionTrue))
+	t.Run("nothing is broken", func(t *testing.T) { networkCheckWell(t, w) })
+	t.Run("interrupted", func(t *testing.T) { networkCheckInterrupted(t, w) })
+	for _, f := range networkFaults() {
+		t.Run(f.name, func(t *testing.T) { f.run(t, w) })
+	}
+}
+
+// networkIs returns a condition: rome's NetworkStatus of milan has a status.
+func (w networkWorld) networkIs(want metav1.ConditionStatus) func(context.Context) error {
+	return func(ctx context.Context) error {
+		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return stands(fc.Status.Conditions, corev1beta1.ConditionNetwork, want)
+	}
+}
+
+// cleared requires that no namespace of a check is left, in either cluster.
+func (w networkWorld) cleared(t *testing.T) {
+	t.Helper()
+	within(t, longest, "nothing of the check is left", func(ctx context.Context) error {
+		for _, s := range []*site.Site{w.rome, w.milan} {
+			list, err := s.Client().CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				if name := list.Items[i].Name; strings.HasPrefix(name, "network-check-") {
+					return fmt.Errorf("%s has namespace %s", s.Name, name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func networkCheckWell(t *testing.T, w networkWorld) {
+	out, code, err := w.command(t.Context(), w.rome, "network", "check")
+	t.Log(out)
+	require.NoError(t, err)
+	require.Zero(t, code)
+	for _, hop := range []string{
+		"node rome-1 > gateway: ", "pod > node rome-2 > gateway: ", "gateway > gateway of milan: ", "in milan, pod > node > gateway: ", "in milan, pod > gateway of rome: ",
+		"pod on rome-1 > pod in milan: ", "pod on rome-2 > pod in milan: ", "pod in milan > pod here: ", "name service, pod on rome-2: ", "name service, pod in milan: ",
+	} {
+		require.Contains(t, out, "✔ "+hop)
+	}
+	require.Contains(t, out, "Packets pass on every hop that was checked.")
+	w.cleared(t)
+	// milan runs no pods in rome: it sees rome's gateway.
+	out, code, err = w.command(t.Context(), w.milan, "network", "check", "rome")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "✔ gateway > gateway of rome: ")
+	require.Contains(t, out, "? gateway of rome > node > pod: this cluster runs no pods in it")
+	w.cleared(t)
+}
+
+// networkCheckInterrupted: a signal at any time ends the command with nothing left.
+func networkCheckInterrupted(t *testing.T, w networkWorld) {
+	for _, after := range []time.Duration{time.Second, 4 * time.Second} {
+		cmd := w.sites.Command(t.Context(), "network", "check", "--kubeconfig", w.rome.Kubeconfig)
+		require.NoError(t, cmd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case err := <-ended:
+			require.NoError(t, err, "it ended by itself")
+		case <-time.After(after):
+			require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+			if err := <-ended; err != nil { // else the signal came while it removed what it had made
+				require.Equal(t, 130, cmd.ProcessState.ExitCode(), err)
+			}
+		}
+		w.cleared(t)
+	}
+}
+
+// run injects the fault, and requires the verdict on it.
+func (f networkFault) run(t *testing.T, w networkWorld) {
+	defer func() {
+		f.mend(t, w)
+		within(t, longest, "the tunnel is up again", w.networkIs(metav1.ConditionTrue))
+		w.cleared(t)
+	}()
+	f.inject(t, w)
+	begin := time.Now()
+	if f.stops {
+		within(t, longest, "NetworkStatus turns", w.networkIs(metav1.ConditionFalse))
+		require.Less(t, time.Since(begin), statusTurns, "NetworkStatus turns")
+	}
+	out, code, err := w.command(t.Context(), w.rome, append([]string{"network", "check"}, f.args...)...)
+	t.Log(out)
+	require.NoError(t, err)
+	require.Equal(t, 1, code)
+	for _, text := range f.says {
+		require.Contains(t, out, text)
+	}
+}
+
+// onHost runs a command on a host of the fabric.
+func onHost(t *testing.T, m *lab.Machine, command ...string) {
+	t.Helper()
+	out, err := m.Command(t.Context(), command[0], command[1:]...)
+	require.NoError(t, err, out)
+}
+
+// filtered is a fault of packets that a host drops: rules are those of a chain at its input or output.
+func filtered(name, says string, stops bool, host func(networkWorld) *lab.Machine, rules func(networkWorld) []string) networkFault {
+	return networkFault{
+		name: name, stops: stops, says: []string{says},
+		inject: func(t *testing.T, w networkWorld) {
+			ruleset := "add table inet fault; add chain inet fault in { type filter hook prerouting priority -400; }; add chain inet fault out { type filter hook output priority -400; }"
+			for _, rule := range rules(w) {
+				ruleset += "; add rule inet fault " + rule
+			}
+			onHost(t, host(w), "nft", ruleset)
+		},
+		mend: func(t *testing.T, w networkWorld) { onHost(t, host(w), "nft", "delete table inet fault") },
+	}
+}
+
+func gatewayOf(s func(networkWorld) *site.Site) func(networkWorld) *lab.Machine {
+	return func(w networkWorld) *lab.Machine { return s(w).Fabric.Machine }
+}
+
+func constantly(rules ...string) func(networkWorld) []string {
+	return func(networkWorld) []string { return rules }
+}
+
+// networkFaults are the faults of issue 33 that the lab can inject. The others (a second gateway, a transit leg,
+// connection tracking, which all hosts of the lab share) are in the table of roles/cmd/network.
+func networkFaults() []networkFault {
+	rome, milan := gatewayOf(func(w networkWorld) *site.Site { return w.rome }), gatewayOf(func(w networkWorld) *site.Site { return w.milan })
+	node := func(w networkWorld) *lab.Machine { return w.full.Node(w.rome.Cluster, "rome-2").Machine }
+	return []networkFault{
+		filtered("the peer dropped, there", "The first hop that breaks: peer milan, gateway > gateway of milan, there", true, milan, func(w networkWorld) []string {
+			return []string{"in ip saddr " + w.rome.Fabric.Machine.Address + " udp dport 51840 drop"}
+		}),
+		filtered("the peer dropped, back", "The first hop that breaks: peer milan, gateway > gateway of milan\n", true, rome, func(w networkWorld) []string {
+			return []string{"in ip saddr " + w.milan.Fabric.Machine.Address + " udp dport 51840 drop"}
+		}),
+		filtered("port closed", "The first hop that breaks: peer milan, gateway > gateway of milan\n", true, milan, constantly("in udp dport 51840 drop", "out udp sport 51840 drop")),
+		filtered("MTU too small", "The first hop that breaks: peer milan, gateway > gateway of milan\n", false, milan, constantly("in udp dport 51840 meta length > 1300 drop")),
+		filtered("overlay filtered", "The first hop that breaks: this cluster, rome, node rome-2 > gateway\n", false, node, constantly("in udp dport 6091 drop", "out udp dport 6091 drop")),
+		wrongKey(), routeDeleted(), tableFlushed(), noNames(),
+	}
+}
+
+// wrongKey: the Connection has another key than the peer announces. The controller would correct it.
+func wrongKey() networkFault {
+	return networkFault{
+		name: "wrong key",
+		inject: func(t *testing.T, w networkWorld) {
+			w.scale(t, site.Namespace, "liqod-controller", 0)
+			connections := w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan)
+			c, err := connections.Get(t.Context(), "milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			gateways := c.Spec.Gateways
+			gateways[0].PublicKey = "AAAA" + gateways[0].PublicKey[4:]
+			body, err := json.Marshal(map[string]any{"spec": map[string]any{"gateways": gateways}})
+			require.NoError(t, err)
+			_, err = connections.Patch(t.Context(), "milan", types.MergePatchType, body, metav1.PatchOptions{})
+			require.NoError(t, err)
+			begin := time.Now()
+			within(t, longest, "the Connection is not Ready", func(ctx context.Context) error {
+				c, err := connections.Get(ctx, "milan", metav1.GetOptions{})
+				if err == nil && meta.IsStatusConditionTrue(c.Status.Conditions, networkingv1beta1.ConditionReady) {
+					err = errors.New("it is")
+				}
+				return err
+			})
+			require.Less(t, time.Since(begin), statusTurns)
+		},
+		says: []string{"The first hop that breaks: peer milan, gateway > gateway of milan\n", "has another WireGuard key for gateway "},
+		mend: func(t *testing.T, w networkWorld) { w.scale(t, site.Namespace, "liqod-controller", 1) },
+	}
+}
+
+// routeDeleted: a node has lost its routes, and nobody repairs them.
+func routeDeleted() networkFault {
+	return networkFault{
+		name: "route deleted, and the node's agent dead",
+		inject: func(t *testing.T, w networkWorld) {
+			w.rome.Fabric.Route("rome-2").Kill()
+			onHost(t, w.full.Node(w.rome.Cluster, "rome-2").Machine, "ip", "route", "flush", "table", "6171")
+		},
+		says: []string{"The first hop that breaks: this cluster, rome, node rome-2 > gateway\n", "no route by liqod-vx to "},
+		mend: func(t *testing.T, w networkWorld) { require.NoError(t, w.rome.Fabric.RestartRoute("rome-2")) },
+	}
+}
+
+// tableFlushed: a node has lost its table, and nobody repairs it: its pods lose their addresses.
+func tableFlushed() networkFault {
+	return networkFault{
+		name: "table flushed, and the node's agent dead",
+		inject: func(t *testing.T, w networkWorld) {
+			w.rome.Fabric.Route("rome-2").Kill()
+			onHost(t, w.full.Node(w.rome.Cluster, "rome-2").Machine, "nft", "delete", "table", "inet", "liqod")
+		},
+		says: []string{"peer milan, translation on node rome-2\n"},
+		mend: func(t *testing.T, w networkWorld) { require.NoError(t, w.rome.Fabric.RestartRoute("rome-2")) },
+	}
+}
+
+// noNames: the name service of rome does not run.
+func noNames() networkFault {
+	return networkFault{
+		name:   "DNS",
+		inject: func(t *testing.T, w networkWorld) { w.scale(t, metav1.NamespaceSystem, "coredns", 0) },
+		says:   []string{"The first hop that breaks: this cluster, rome, name service, pod on rome-1\n"},
+		mend:   func(t *testing.T, w networkWorld) { w.scale(t, metav1.NamespaceSystem, "coredns", 1) },
+	}
+}
+
+// scale sets the replicas of a Deployment of rome, and waits for them.
+func (w networkWorld) scale(t *testing.T, namespace, name string, replicas int32) {
+	t.Helper()
+	deployments := w.rome.Client().AppsV1().Deployments(namespace)
+	_, err := deployments.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, longest, fmt.Sprintf("%s has %d pods", name, replicas), func(ctx context.Context) error {
+		d, err := deployments.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && (d.Status.ObservedGeneration < d.Generation || d.Status.Replicas != replicas || d.Status.AvailableReplicas != replicas) {
+			err = fmt.Errorf("it has %d, %d of them available", d.Status.Replicas, d.Status.AvailableReplicas)
+		}
+		return err
+	})
+}

@@ -1,0 +1,359 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+const (
+	fieldManager = "liqod-network-check"
+	// checkLabel marks the namespaces of checks.
+	checkLabel = "networking.liqo.io/check"
+	// longestCheck ends the pods of a check that was killed. A later check deletes its namespace.
+	longestCheck = 10 * time.Minute
+	// clearing is how long the removal may take.
+	clearing = time.Minute
+	// resolved is a name that exists in every cluster.
+	resolved = "kubernetes.default.svc"
+)
+
+// prepare makes the namespace of the pods, which is offloaded to the peers that run pods.
+func (c *checker) prepare(ctx context.Context) error {
+	namespaces := c.Kube.CoreV1().Namespaces()
+	list, err := namespaces.List(ctx, metav1.ListOptions{LabelSelector: checkLabel + "=true"})
+	if err != nil {
+		return fmt.Errorf("listing namespaces of earlier checks: %w", err)
+	}
+	for i := range list.Items {
+		if ns := &list.Items[i]; ns.DeletionTimestamp == nil && c.Now().Sub(ns.CreationTimestamp.Time) > longestCheck {
+			if err := namespaces.Delete(ctx, ns.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting namespace %s of an earlier check: %w", ns.Name, err)
+			}
+		}
+	}
+	// Names that begin with liqo are reserved in peers. Pods in the network of a node are privileged by the levels of pod security.
+	ns, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "network-check-", Labels: map[string]string{checkLabel: "true", "pod-security.kubernetes.io/enforce": "privileged"},
+	}}, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return fmt.Errorf("creating a namespace for the pods of the check: %w", err)
+	}
+	c.namespace = ns.Name
+	var providers []string
+	for _, p := range c.peers {
+		if p.virtual != "" && p.connected() {
+			providers = append(providers, p.ID)
+		}
+	}
+	if len(providers) == 0 {
+		return nil
+	}
+	o := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: offloadingv1beta1.NamespaceOffloadingName}}
+	o.Spec.PodOffloadingStrategy = offloadingv1beta1.PodsLocalAndRemote
+	o.Spec.ClusterSelector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: corev1beta1.RemoteClusterIDLabel, Operator: corev1.NodeSelectorOpIn, Values: providers},
+	}}}
+	if _, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(c.namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("offloading the namespace of the check: %w", err)
+	}
+	return nil
+}
+
+// forge returns a pod of the check, without any privilege.
+func (c *checker) forge(name, node string, serves bool, resolve string, targets ...Target) *corev1.Pod {
+	args := []string{"network", "probe"}
+	if serves {
+		args = append(args, "--serve")
+	}
+	if resolve != "" {
+		args = append(args, "--resolve", resolve)
+	}
+	for _, t := range targets {
+		args = append(args, "--to", t.String())
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name, Labels: map[string]string{checkLabel: "true"}},
+		Spec: corev1.PodSpec{
+			NodeName: node, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: ptr.To[int64](1), ActiveDeadlineSeconds: ptr.To(int64(longestCheck / time.Second)),
+			AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false), Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), RunAsGroup: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ping_group_range", Value: "0 2147483647"}}, // ICMP without a capability
+			},
+			Containers: []corev1.Container{{
+				Name: "probe", Image: c.Image, Args: args,
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+				},
+			}},
+		},
+	}
+}
+
+// hostPod returns the pod that sends probes as a node does. It is in the network of the node.
+func (c *checker) hostPod(i int, node *corev1.Node) *corev1.Pod {
+	var targets []Target
+	for _, g := range c.seen.Gateways {
+		targets = append(targets, Target{kindGateway, "gateway " + g.Name, plan.ReplicaAddr(c.external, g.Number)})
+	}
+	for _, p := range c.peers {
+		if p.address.IsValid() {
+			targets = append(targets, Target{kindRoute, p.ID, p.address})
+		}
+	}
+	pod := c.forge(fmt.Sprintf("node-%d", i), node.Name, false, "", targets...)
+	pod.Spec.HostNetwork, pod.Spec.SecurityContext.Sysctls = true, nil
+	pod.Spec.Containers[0].Args = append(pod.Spec.Containers[0].Args, "--node")
+	return pod
+}
+
+// herePod returns the pod that sends to the gateway, to the gateways of the peers, and to their pods.
+func (c *checker) herePod(i int, node *corev1.Node) *corev1.Pod {
+	targets := []Target{{kindPing, toGateway, plan.GatewayAddr(c.external)}}
+	for _, p := range c.peers {
+		if p.address.IsValid() {
+			targets = append(targets, Target{kindPing, toGatewayOf(p.ID), p.address})
+		}
+		if a := addressOf(p.there); a.IsValid() {
+			targets = append(targets, Target{kindPod, toPodIn(p.ID), a})
+			p.ThereIP = a.String()
+		}
+	}
+	for _, g := range c.pods {
+		if g.cluster != "" {
+			targets = append(targets, Target{kindPing, toPod(g.name), g.address})
+		}
+	}
+	return c.forge(fmt.Sprintf("here-%d", i), node.Name, false, resolved, targets...)
+}
+
+// createThere makes the pods in the peers, and waits until they have addresses, or for a while.
+func (c *checker) createThere(ctx context.Context) error {
+	var names []string
+	for i, p := range c.peers {
+		switch {
+		case !p.connected():
+			p.Why = "the tunnel does not carry packets"
+			continue
+		case p.virtual == "":
+			p.Why = "this cluster runs no pods in it, so nothing sends packets from there"
+			continue
+		}
+		if p.Why = c.offloaded(ctx, p.ID); p.Why != "" {
+			continue
+		}
+		targets := []Target{{kindPing, toOwnGateway, p.own}, {kindPing, toGateway, p.ours}}
+		if a := p.view(addressOf(c.here)); a.IsValid() {
+			targets = append(targets, Target{kindPod, toPodHere, a})
+		}
+		for _, g := range c.pods {
+			if a := p.view(g.address); g.cluster != p.ID && a.IsValid() {
+				targets = append(targets, Target{kindPing, toPod(g.name), a})
+			}
+		}
+		name := fmt.Sprintf("there-%d", i)
+		if err := c.create(ctx, c.forge(name, p.virtual, true, resolved, targets...)); err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	if err := c.started(ctx, names...); err != nil {
+		return err
+	}
+	for i, p := range c.peers {
+		p.there = c.pod(fmt.Sprintf("there-%d", i))
+		if p.there != nil && !addressOf(p.there).IsValid() {
+			p.Why = waits(p.there)
+		}
+	}
+	return nil
+}
+
+// offloaded waits for a while until a peer has the twin of the namespace, and returns why it has not.
+func (c *checker) offloaded(ctx context.Context, peer string) (why string) {
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	_ = wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
+		o, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(c.namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		if err != nil {
+			why = err.Error()
+			return false, nil
+		}
+		why = "the namespace of the check has no twin there yet: " + string(o.Status.OffloadingPhase)
+		if twin := meta.FindStatusCondition(o.Status.RemoteNamespacesConditions[peer], offloadingv1beta1.RemoteNamespaceReady); twin != nil {
+			why = "the namespace of the check has no twin there: " + twin.Message
+			if twin.Status == metav1.ConditionTrue {
+				why = ""
+			}
+		}
+		return why == "", nil
+	})
+	return why
+}
+
+func (c *checker) create(ctx context.Context, pod *corev1.Pod) error {
+	if _, err := c.Kube.CoreV1().Pods(c.namespace).Create(ctx, pod, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("creating pod %s of the check: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// until polls the pods of the check until done is true for all of them, or for Wait.
+func (c *checker) until(ctx context.Context, done func(pods map[string]*corev1.Pod) bool) error {
+	limited, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	err := wait.PollUntilContextCancel(limited, c.Every, true, func(ctx context.Context) (bool, error) {
+		list, err := c.Kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+		if apierrors.IsForbidden(err) {
+			return false, fmt.Errorf("listing the pods of the check: %w", err)
+		}
+		if err != nil {
+			return false, nil // an API server that does not answer for a moment is no verdict on the network
+		}
+		c.running = map[string]*corev1.Pod{}
+		for i := range list.Items {
+			c.running[list.Items[i].Name] = &list.Items[i]
+		}
+		return done(c.running), nil
+	})
+	if ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
+		return nil // the verdict says which did not report
+	}
+	return err
+}
+
+// started waits until pods have addresses.
+func (c *checker) started(ctx context.Context, names ...string) error {
+	return c.until(ctx, func(pods map[string]*corev1.Pod) bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			return pods[name] == nil || pods[name].Status.Phase == corev1.PodPending || !addressOf(pods[name]).IsValid()
+		})
+	})
+}
+
+func (c *checker) pod(name string) *corev1.Pod { return c.running[name] }
+
+func addressOf(pod *corev1.Pod) netip.Addr {
+	if pod == nil {
+		return netip.Addr{}
+	}
+	a, _ := netip.ParseAddr(pod.Status.PodIP)
+	return a
+}
+
+// collect waits for the reports of all pods.
+func (c *checker) collect(ctx context.Context) error {
+	reports := map[string]*Report{"echo": {}}
+	err := c.until(ctx, func(pods map[string]*corev1.Pod) bool {
+		for name, pod := range pods {
+			if reports[name] == nil && pod.Status.Phase != corev1.PodPending {
+				reports[name] = c.report(ctx, pod)
+			}
+		}
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(pods)), func(name string) bool { return reports[name] == nil && pods[name].Status.Phase != corev1.PodFailed })
+	})
+	if err != nil {
+		return err
+	}
+	for i, n := range c.seen.Nodes {
+		host, here := fmt.Sprintf("node-%d", i), fmt.Sprintf("here-%d", i)
+		n.Host, n.Pod = reports[host], reports[here]
+		for name, report := range map[string]*Report{host: n.Host, here: n.Pod} {
+			if report == nil && c.pod(name) != nil {
+				n.Why = waits(c.pod(name))
+			}
+		}
+		for _, p := range c.peers {
+			if a := p.view(addressOf(c.pod(here))); a.IsValid() {
+				n.Views[p.ID] = a.String()
+			}
+		}
+	}
+	for i, p := range c.peers {
+		name := fmt.Sprintf("there-%d", i)
+		if p.There = reports[name]; p.There == nil && p.Why == "" {
+			p.Why = waits(c.pod(name))
+		}
+	}
+	return nil
+}
+
+// report reads the report in the log of a pod; nil: there is none yet.
+func (c *checker) report(ctx context.Context, pod *corev1.Pod) *Report {
+	text, err := c.Logs(ctx, pod)
+	line, _, whole := bytes.Cut(text, []byte("\n"))
+	var out Report
+	if err != nil || !whole || json.Unmarshal(line, &out) != nil {
+		return nil
+	}
+	return &out
+}
+
+// waits returns why a pod has not reported.
+func waits(pod *corev1.Pod) string {
+	if pod == nil {
+		return "there is no pod"
+	}
+	why := pod.Status.Message
+	for _, condition := range pod.Status.Conditions {
+		if condition.Status == corev1.ConditionFalse && condition.Message != "" && why == "" {
+			why = condition.Message
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil && w.Reason != "" {
+			why = strings.TrimSpace(w.Reason + " " + w.Message)
+		}
+	}
+	return strings.TrimSpace(fmt.Sprintf("pod %s of the check has not reported (phase %s) %s", pod.Name, pod.Status.Phase, why))
+}
+
+// clear deletes the namespace with the pods, and waits until it is gone. ctx may have ended.
+func (c *checker) clear(ctx context.Context) error {
+	if c.namespace == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearing)
+	defer cancel()
+	namespaces := c.Kube.CoreV1().Namespaces()
+	err := wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
+		ns, err := namespaces.Get(ctx, c.namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		if err == nil && ns.DeletionTimestamp == nil {
+			err = namespaces.Delete(ctx, c.namespace, metav1.DeleteOptions{})
+		}
+		if err != nil {
+			return false, c.Say("deleting namespace " + c.namespace + ": " + err.Error())
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("namespace %s of the check is not gone yet; `kubectl get namespace %s -o yaml` says what it waits for: %w", c.namespace, c.namespace, err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package network
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/netfabric/host"
+)
+
+func passed(to string) Way {
+	return Way{To: to, Sent: tries, Answered: tries, RTT: time.Millisecond, Fits: 1420, Says: 1420}
+}
+
+func lost(to string) Way {
+	return Way{To: to, Sent: tries, Error: "waiting for the answer: i/o timeout"}
+}
+
+// healthy is what a check sees of rome, with two gateways and two nodes, and of its peers milan and paris.
+func healthy() *Seen {
+	s := &Seen{Cluster: "rome", Gateways: []Gateway{{"gw", 1, true}, {"gw-2", 2, true}}}
+	for _, name := range []string{"rome-1", "rome-2"} {
+		s.Nodes = append(s.Nodes, &Node{
+			Name: name, Agent: Good, Views: map[string]string{"milan": "10.80.0.5", "paris": "10.82.0.5"},
+			Host: &Report{Host: &Host{Rule: true, Tracked: 100, Most: 1000}, Ways: []Way{passed("gateway gw"), passed("gateway gw-2")}},
+			Pod:  &Report{Name: resolved, Ways: []Way{passed(toGateway), passed(toGatewayOf("milan")), passed(toGatewayOf("paris")), seenAs(toPodIn("milan"), "10.80.0.5"), seenAs(toPodIn("paris"), "10.82.0.5")}},
+		})
+	}
+	for _, id := range []string{"milan", "paris"} {
+		s.Peers = append(s.Peers, &Peer{
+			ID: id, Status: metav1.Condition{Status: metav1.ConditionTrue, Reason: host.ReasonAnswered}, Endpoint: "192.0.2.7:51840", ThereIP: "10.81.0.9",
+			There: &Report{Name: resolved, Ways: []Way{passed(toOwnGateway), passed(toGateway), seenAs(toPodHere, "10.81.0.9"), passed(toPod("shop/db"))}},
+		})
+	}
+	return s
+}
+
+func seenAs(to, source string) Way {
+	w := passed(to)
+	w.Source = source
+	return w
+}
+
+// set replaces ways of a report.
+func (r *Report) set(ways ...Way) {
+	for _, w := range ways {
+		for i := range r.Ways {
+			if r.Ways[i].To == w.To {
+				r.Ways[i] = w
+			}
+		}
+	}
+}
+
+func narrow(to string) Way {
+	w := passed(to)
+	w.Fits = 1300
+	return w
+}
+
+func down(p *Peer, reason, message string) {
+	p.Status = metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// TestTwelveFaults: each fault is named with its hop, and with what to do.
+func TestTwelveFaults(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault             func(*Seen)
+		part, hop, advice string
+		state             State
+	}{
+		"peer dropped one way": {func(s *Seen) { down(s.Peers[0], host.ReasonNotHeard, "hears nothing") },
+			"peer milan", "gateway > gateway of milan, there", "ours do not arrive there: let UDP to its endpoint (192.0.2.7:51840) pass", Broken},
+		"wrong key": {func(s *Seen) { down(s.Peers[0], host.ReasonSilent, "nothing"); s.Peers[0].Key = "other key" },
+			"peer milan", "gateway > gateway of milan", "The keys differ", Broken},
+		"MTU too small": {func(s *Seen) {
+			for _, n := range s.Nodes {
+				n.Pod.set(narrow(toGatewayOf("milan")), narrow(toPodIn("milan")))
+			}
+		}, "peer milan", "gateway > gateway of milan", "gateway.mtu", Broken},
+		"port closed": {func(s *Seen) { down(s.Peers[0], host.ReasonSilent, "nothing has come") },
+			"peer milan", "gateway > gateway of milan", "let UDP to its endpoint (192.0.2.7:51840) pass in both directions", Broken},
+		"one node's agent dead": {func(s *Seen) { s.Nodes[1].Agent = Broken },
+			"this cluster, rome", "role route on node rome-2", "component=route", Impaired},
+		"table flushed": {func(s *Seen) { s.Nodes[1].Pod.set(seenAs(toPodIn("milan"), "10.80.9.1")) },
+			"peer milan", "translation on node rome-2", "Role route repairs this", Impaired},
+		"route deleted": {func(s *Seen) { s.Nodes[1].Host.Host.Lost = []string{"10.81.0.1"} },
+			"this cluster, rome", "node rome-2 > gateway", "Role route repairs this", Broken},
+		"second gateway down": {func(s *Seen) { s.Gateways[1].Alive = false; s.Nodes[0].Host.set(lost("gateway gw-2")) },
+			"this cluster, rome", "gateway gw-2", "component=gateway", Impaired},
+		"transit leg down": {func(s *Seen) {
+			down(s.Peers[1], host.ReasonSilent, "nothing has come")
+			s.Peers[0].There.set(lost(toPod("shop/db")))
+		}, "peer milan", "pod in milan > pod shop/db", "the tunnels of both", Broken},
+		"overlay filtered": {func(s *Seen) {
+			s.Nodes[1].Host.set(lost("gateway gw"), lost("gateway gw-2"))
+			s.Nodes[1].Pod.set(lost(toGateway), lost(toGatewayOf("milan")), lost(toPodIn("milan")))
+		}, "this cluster, rome", "node rome-2 > gateway", "UDP 6091 (VXLAN)", Broken},
+		"conntrack full": {func(s *Seen) { s.Nodes[0].Host.Host.Tracked = 1000 },
+			"this cluster, rome", "node rome-1 > gateway", "nf_conntrack_max", Broken},
+		"DNS": {func(s *Seen) { s.Nodes[0].Pod.NameError = "no such host" },
+			"this cluster, rome", "name service, pod on rome-1", "k8s-app=kube-dns", Broken},
+
+		// Beside the twelve.
+		"the peer's overlay": {func(s *Seen) { s.Peers[0].There.set(lost(toOwnGateway), lost(toGateway), lost(toPodHere)) },
+			"peer milan", "in milan, pod > node > gateway", "In the peer, run the same command", Broken},
+		"a pod of the peer is not reached": {func(s *Seen) { s.Nodes[0].Pod.set(lost(toPodIn("milan"))) },
+			"peer milan", "pod on rome-1 > pod in milan", "NetworkPolicy", Broken},
+		"the way back": {func(s *Seen) { s.Peers[0].There.set(lost(toPodHere)) },
+			"peer milan", "pod in milan > pod here", "network explain", Broken},
+		"pods of a node": {func(s *Seen) { s.Nodes[0].Pod.set(lost(toGateway)) },
+			"this cluster, rome", "pod > node rome-1 > gateway", "network plugin", Broken},
+		"no gateway": {func(s *Seen) { s.Gateways = nil }, "this cluster, rome", "gateway", "component=gateway", Broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			test.fault(s)
+			v := Judge(s)
+			first, broken := v.First()
+			require.True(t, broken, v.Text())
+			require.Equal(t, []string{test.part, test.hop, string(test.state)}, []string{first.Part, first.Hop, string(first.State)}, v.Text())
+			require.Contains(t, first.Advice, test.advice)
+			require.Contains(t, v.Text(), first.Part+", "+first.Hop+"\n")
+		})
+	}
+}
+
+func TestNothingIsBroken(t *testing.T) {
+	v := Judge(healthy())
+	_, broken := v.First()
+	require.False(t, broken, v.Text())
+	require.Contains(t, v.Text(), "Packets pass on every hop that was checked.")
+	require.NotContains(t, v.Text(), "?")
+	// What was not seen is neither well nor broken.
+	s := healthy()
+	s.Nodes[0].Host, s.Nodes[0].Pod, s.Nodes[0].Why, s.Left = nil, nil, "the image cannot be pulled", 3
+	s.Peers[0].There, s.Peers[0].Why = nil, "no pods in it"
+	v = Judge(s)
+	_, broken = v.First()
+	require.False(t, broken)
+	require.Equal(t, 3, strings.Count(v.Text(), "? "), v.Text())
+}

@@ -1,0 +1,287 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/netfabric/plan"
+	"github.com/liqod/liqod/peering/manual"
+)
+
+// peering is a peer with what is needed to send packets to it.
+type peering struct {
+	Peer
+	// virtual is the node through which pods run in the peer; empty: there is none.
+	virtual string
+	local   []networkingv1beta1.Mapping
+	// address is that of the peer's gateways, own as the peer itself sees it, and ours as the peer sees
+	// the gateways of this cluster.
+	address, own, ours netip.Addr
+	there              *corev1.Pod
+}
+
+// connected reports whether packets may reach the peer at all.
+func (p *peering) connected() bool {
+	return p.address.IsValid() && p.ours.IsValid() && p.Status.Status == metav1.ConditionTrue
+}
+
+// given is a pod that the command line names.
+type given struct {
+	name, node, cluster string // cluster is empty for this one
+	address             netip.Addr
+}
+
+// read reads the objects.
+func (c *checker) read(ctx context.Context) error {
+	var err error
+	if c.seen.Cluster, c.liqod, err = manual.Installed(ctx, c.Kube); err != nil {
+		return err
+	}
+	nodes, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	if err := c.readGiven(ctx, nodes.Items); err != nil {
+		return err
+	}
+	if err := c.readPeers(ctx, nodes.Items); err != nil {
+		return err
+	}
+	if err := c.readGateways(ctx); err != nil {
+		return err
+	}
+	return c.readNodes(ctx, nodes.Items)
+}
+
+// readGiven reads the pods of the command line, and restricts the check to their nodes and peers.
+func (c *checker) readGiven(ctx context.Context, nodes []corev1.Node) error {
+	for _, name := range c.Pods {
+		namespace, short, _ := strings.Cut(name, "/")
+		pod, err := c.Kube.CoreV1().Pods(namespace).Get(ctx, short, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("reading pod %s: %w", name, err)
+		}
+		g := given{name: name, node: pod.Spec.NodeName}
+		if g.address, err = netip.ParseAddr(pod.Status.PodIP); err != nil {
+			return fmt.Errorf("pod %s has no address yet (phase %s)", name, pod.Status.Phase)
+		}
+		if pod.Spec.HostNetwork {
+			return fmt.Errorf("pod %s is in the network of its node, which has no address in other clusters: name a pod without hostNetwork", name)
+		}
+		for i := range nodes {
+			if n := &nodes[i]; n.Name == g.node && offloadingv1beta1.IsVirtual(n) {
+				g.cluster = n.Labels[corev1beta1.RemoteClusterIDLabel]
+			}
+		}
+		if g.cluster != "" {
+			c.Peers = append(c.Peers, g.cluster)
+		} else {
+			c.Nodes = append(c.Nodes, g.node)
+		}
+		c.pods = append(c.pods, g)
+	}
+	if len(c.pods) == 2 && c.pods[0].cluster == c.pods[1].cluster {
+		return fmt.Errorf("pods %s and %s run in one cluster: packets between them do not pass the network between clusters", c.pods[0].name, c.pods[1].name)
+	}
+	return nil
+}
+
+// readPeers reads the state of each peer.
+func (c *checker) readPeers(ctx context.Context, nodes []corev1.Node) error {
+	clusters, err := c.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	for i := range clusters.Items {
+		fc := &clusters.Items[i]
+		id := fc.Spec.ClusterID
+		if len(c.Peers) > 0 && !slices.Contains(c.Peers, id) && !slices.Contains(c.Peers, fc.Name) {
+			continue
+		}
+		p := &peering{Peer: Peer{ID: id}}
+		connection, err := c.Liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(id)).Get(ctx, id, metav1.GetOptions{})
+		status := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork)
+		switch {
+		case apierrors.IsNotFound(err) && status == nil && len(c.Peers) == 0:
+			continue // it has no network
+		case apierrors.IsNotFound(err) && status == nil:
+			return fmt.Errorf("cluster %s and this one have no network with each other: see `%s status`", id, c.Program)
+		case apierrors.IsNotFound(err):
+			p.Status = *status
+		case err != nil:
+			return fmt.Errorf("reading Connection %s: %w", id, err)
+		default:
+			if err := c.connected(ctx, p, connection); err != nil {
+				return err
+			}
+		}
+		for i := range nodes {
+			if n := &nodes[i]; offloadingv1beta1.IsVirtual(n) && n.Labels[corev1beta1.RemoteClusterIDLabel] == id && (p.virtual == "" || ready(n)) {
+				p.virtual = n.Name
+			}
+		}
+		c.peers = append(c.peers, p)
+	}
+	for _, name := range c.Peers {
+		if !slices.ContainsFunc(clusters.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == name || fc.Name == name }) {
+			return fmt.Errorf("there is no peer %s: `kubectl get foreignclusters` lists them", name)
+		}
+	}
+	for _, p := range c.peers {
+		c.seen.Peers = append(c.seen.Peers, &p.Peer)
+	}
+	return nil
+}
+
+// connected reads what a Connection says.
+func (c *checker) connected(ctx context.Context, p *peering, connection *networkingv1beta1.Connection) error {
+	p.Status = metav1.Condition{Status: metav1.ConditionUnknown, Message: "the gateways have not reported on the Connection yet"}
+	if status := meta.FindStatusCondition(connection.Status.Conditions, networkingv1beta1.ConditionReady); status != nil {
+		p.Status = *status
+	}
+	p.local = connection.Spec.Local
+	var gateways []string
+	for _, g := range connection.Status.Gateways {
+		gateways = append(gateways, g.Endpoint)
+	}
+	p.Endpoint = strings.Join(slices.Compact(slices.DeleteFunc(gateways, func(e string) bool { return e == "" })), ", ")
+	for _, m := range connection.Spec.Local {
+		if own, view := prefix(m.Own), prefix(m.View); m.Use == networkingv1beta1.RangeExternal && !p.ours.IsValid() && own.IsValid() && view.IsValid() {
+			if !c.external.IsValid() {
+				c.external = own
+			}
+			if own.Addr().Is4() == c.external.Addr().Is4() {
+				p.ours = plan.GatewayAddr(view)
+			}
+		}
+	}
+	for _, m := range connection.Spec.Remote {
+		if own, view := prefix(m.Own), prefix(m.View); m.Use == networkingv1beta1.RangeExternal && view.IsValid() && own.IsValid() && !p.address.IsValid() && view.Addr().Is4() == c.external.Addr().Is4() {
+			p.own, p.address = plan.GatewayAddr(own), plan.GatewayAddr(view)
+		}
+	}
+	for _, reader := range []string{p.ID, c.seen.Cluster} { // a Configuration has the name of the cluster that it is for
+		conf, err := c.Liqo.NetworkingV1beta1().Configurations(connection.Namespace).Get(ctx, reader, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading Configuration %s/%s: %w", connection.Namespace, reader, err)
+		}
+		if reader == p.ID {
+			p.announced = conf.Spec.Gateways
+		} else if other := differs(connection.Spec.Gateways, conf.Spec.Gateways); other != "" {
+			p.Key = fmt.Sprintf("Connection %s/%s has another WireGuard key for gateway %s than cluster %s announces in its Configuration", connection.Namespace, connection.Name, other, p.ID)
+		}
+	}
+	return nil
+}
+
+// differs returns the name of a gateway whose key is another one in want.
+func differs(have, want []networkingv1beta1.Gateway) string {
+	for _, g := range have {
+		for _, w := range want {
+			if g.Name == w.Name && g.PublicKey != w.PublicKey {
+				return g.Name
+			}
+		}
+	}
+	return ""
+}
+
+func prefix(text networkingv1beta1.CIDR) netip.Prefix {
+	p, _ := netip.ParsePrefix(string(text)) // the API server accepts no other text
+	return p
+}
+
+// view returns the address under which a peer sees one of this cluster, or of a cluster behind it.
+func (p *peering) view(of netip.Addr) netip.Addr {
+	for _, m := range p.local {
+		if out, ok := (plan.Map{Own: prefix(m.Own), View: prefix(m.View)}).Out(of); ok {
+			return out
+		}
+	}
+	return netip.Addr{}
+}
+
+// readGateways reads the announcements of this cluster's gateways.
+func (c *checker) readGateways(ctx context.Context) error {
+	leases, err := c.Kube.CoordinationV1().Leases(c.liqod).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
+	if err != nil {
+		return fmt.Errorf("listing the Leases of gateways: %w", err)
+	}
+	announced, _ := host.ReadGateways(leases.Items, c.Now())
+	var own []networkingv1beta1.Gateway
+	for _, a := range announced {
+		c.seen.Gateways = append(c.seen.Gateways, Gateway{Name: a.Name, Number: int(a.Number), Alive: a.Alive})
+		if a.Alive {
+			own = append(own, a.Gateway)
+		}
+	}
+	for _, p := range c.peers {
+		if other := differs(own, p.announced); other != "" && p.Key == "" {
+			p.Key = fmt.Sprintf("gateway %s of this cluster has another WireGuard key than the Configuration that cluster %s reads", other, p.ID)
+		}
+	}
+	return nil
+}
+
+// readNodes chooses the nodes, and looks whether role route runs on them.
+func (c *checker) readNodes(ctx context.Context, nodes []corev1.Node) error {
+	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	agents, err := c.Kube.CoreV1().Pods(c.liqod).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=route"})
+	if err != nil {
+		return fmt.Errorf("listing the pods of role route: %w", err)
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		named := slices.Contains(c.Nodes, n.Name)
+		switch {
+		case offloadingv1beta1.IsVirtual(n), len(c.Nodes) > 0 && !named, !named && !ready(n):
+			continue
+		case !named && len(c.nodes) == MostNodes:
+			c.seen.Left++
+			continue
+		}
+		c.nodes = append(c.nodes, n)
+		node := &Node{Name: n.Name, Agent: Unknown, Views: map[string]string{}}
+		if len(agents.Items) > 0 {
+			node.Agent = Broken
+		}
+		for j := range agents.Items {
+			if pod := &agents.Items[j]; pod.Spec.NodeName == n.Name && podReady(pod) {
+				node.Agent = Good
+			}
+		}
+		c.seen.Nodes = append(c.seen.Nodes, node)
+	}
+	if len(c.Nodes) > len(c.nodes) && len(c.Pods) == 0 {
+		return fmt.Errorf("not every node of %s is a node of this cluster itself: `kubectl get nodes` lists them", strings.Join(c.Nodes, ", "))
+	}
+	return nil
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}

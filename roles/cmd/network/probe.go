@@ -1,0 +1,255 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Way is how packets fared that a pod of the check sent to one target.
+type Way struct {
+	To       string        `json:"to"`
+	Sent     int           `json:"sent"`
+	Answered int           `json:"answered"`
+	RTT      time.Duration `json:"rtt,omitempty"` // the median
+	// Fits is the size in bytes of the largest packet that was answered. Says is the size that the hosts
+	// of the way announce. Both are 0 if no packet was answered.
+	Fits int `json:"fits,omitempty"`
+	Says int `json:"says,omitempty"`
+	// Source is the address that the target has seen, if the target is a pod of the check.
+	Source string `json:"source,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Host is the state of a node's network, as every process there may read it.
+type Host struct {
+	// Rule is whether the rule exists that leads to the routes of peers.
+	Rule bool `json:"rule"`
+	// Lost has the addresses that no route of peers leads to.
+	Lost []string `json:"lost,omitempty"`
+	// Tracked is the number of connections that the kernel tracks, Most its limit; 0: not read.
+	Tracked int `json:"tracked,omitempty"`
+	Most    int `json:"most,omitempty"`
+}
+
+// Report is what a pod of the check prints, in one line.
+type Report struct {
+	Ways []Way `json:"ways,omitempty"`
+	Host *Host `json:"host,omitempty"`
+	// Name is the name that the pod has resolved. NameError is why that failed.
+	Name      string `json:"name,omitempty"`
+	NameError string `json:"nameError,omitempty"`
+}
+
+// way returns the way to a target.
+func (r *Report) way(to string) (Way, bool) {
+	if r == nil {
+		return Way{}, false
+	}
+	i := slices.IndexFunc(r.Ways, func(w Way) bool { return w.To == to })
+	if i < 0 {
+		return Way{}, false
+	}
+	return r.Ways[i], true
+}
+
+// Kinds of targets.
+const (
+	kindPing    = "ping"    // ICMP echo
+	kindPod     = "pod"     // UDP, to a pod of the check
+	kindGateway = "gateway" // the probe of a node, over the overlay
+	kindRoute   = "route"   // no packets: is there a route?
+)
+
+// Target is one that a pod of the check sends packets to, as an argument KIND,NAME,ADDRESS.
+type Target struct {
+	Kind, Name string
+	Address    netip.Addr
+}
+
+// String returns the argument.
+func (t Target) String() string { return t.Kind + "," + t.Name + "," + t.Address.String() }
+
+// ParseTarget reads the argument of a target.
+func ParseTarget(text string) (Target, error) {
+	parts := strings.Split(text, ",")
+	if len(parts) != 3 || !slices.Contains([]string{kindPing, kindPod, kindGateway, kindRoute}, parts[0]) {
+		return Target{}, fmt.Errorf("target %q is not KIND,NAME,ADDRESS", text)
+	}
+	address, err := netip.ParseAddr(parts[2])
+	if err != nil {
+		return Target{}, fmt.Errorf("target %q: %w", text, err)
+	}
+	return Target{parts[0], parts[1], address.Unmap()}, nil
+}
+
+// ProbeOptions configure the program of a pod of the check.
+type ProbeOptions struct {
+	// Serve keeps it answering the packets of other pods, until ctx is done.
+	Serve   bool
+	Targets []Target
+	// Resolve is a name; empty: none.
+	Resolve string
+	// Node reads the network of the host, for the addresses of the targets.
+	Node bool
+	Out  io.Writer
+}
+
+const (
+	echoPort  = 5474
+	tries     = 5
+	patience  = 700 * time.Millisecond // for one answer
+	naming    = 12 * time.Second       // to resolve a name: a resolver repeats its question after 5 s
+	smallest  = 548                    // bytes of a packet that every link carries
+	probeSize = 100
+)
+
+// Probe sends packets to all targets, prints a Report, and answers packets if Serve is set.
+func Probe(ctx context.Context, o ProbeOptions) error {
+	served := make(chan error, 1)
+	if o.Serve {
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
+		if err != nil {
+			return fmt.Errorf("listening for packets: %w", err)
+		}
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
+		defer stop()
+		go func() { served <- serve(conn) }()
+	}
+	sends := slices.DeleteFunc(slices.Clone(o.Targets), func(t Target) bool { return t.Kind == kindRoute })
+	report := Report{Ways: make([]Way, len(sends))}
+	var all sync.WaitGroup
+	for i, t := range sends {
+		all.Go(func() { report.Ways[i] = measure(ctx, t) })
+	}
+	if o.Resolve != "" {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, naming)
+			defer cancel()
+			report.Name = o.Resolve
+			if _, err := net.DefaultResolver.LookupHost(ctx, o.Resolve); err != nil {
+				report.NameError = err.Error()
+			}
+		})
+	}
+	if o.Node {
+		report.Host = readHost(o.Targets)
+	}
+	all.Wait()
+	text, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
+	}
+	if _, err := fmt.Fprintf(o.Out, "%s\n", text); err != nil || !o.Serve {
+		return err
+	}
+	if err := <-served; ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// serve answers each packet with one of the same size that begins with the sender's address.
+func serve(conn *net.UDPConn) error {
+	packet := make([]byte, 1<<16)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(packet)
+		if err != nil {
+			return fmt.Errorf("reading packets: %w", err)
+		}
+		if n < probeSize/2 {
+			continue
+		}
+		clear(packet[8:n]) // the first 8 bytes are the number of the packet
+		copy(packet[8:n], from.Addr().Unmap().String())
+		_, _ = conn.WriteToUDPAddrPort(packet[:n], from)
+	}
+}
+
+// asker sends packets to one target.
+type asker interface {
+	// ask sends a packet of size bytes, IP header included, and waits for its answer. tooLarge: a host of
+	// the way has announced a smaller size.
+	ask(size int) (rtt time.Duration, tooLarge bool, err error)
+	// limit returns the size that the kernel knows of the way.
+	limit() int
+	// source returns the own address in the last answer, if the target sends it.
+	source() string
+	close()
+}
+
+// measure finds out how packets to a target fare.
+func measure(ctx context.Context, t Target) (w Way) {
+	w.To = t.Name
+	a, err := newAsker(t)
+	if err != nil {
+		w.Error = err.Error()
+		return w
+	}
+	defer a.close()
+	var times []time.Duration
+	for range tries {
+		if ctx.Err() != nil {
+			break
+		}
+		w.Sent++
+		rtt, _, err := a.ask(probeSize)
+		if err != nil {
+			w.Error = err.Error()
+			continue
+		}
+		w.Answered++
+		times = append(times, rtt)
+	}
+	if w.Answered == 0 {
+		return w
+	}
+	slices.Sort(times)
+	w.RTT, w.Source, w.Error = times[len(times)/2], a.source(), ""
+	w.Fits, w.Says = largest(a)
+	return w
+}
+
+// largest returns the size of the largest packet that passes, and the size that the way announces. In
+// a way that works they are equal. The first large packets only bring the announcements of the hosts.
+func largest(a asker) (fits, says int) {
+	for range 2 * tries {
+		says = a.limit()
+		if _, tooLarge, err := a.ask(says); err == nil {
+			return says, says
+		} else if !tooLarge && a.limit() == says && !passes(a, says) {
+			break
+		}
+	}
+	says = a.limit()
+	low, high := 0, says
+	if passes(a, smallest) {
+		low = smallest
+	}
+	for low > 0 && high-low > 1 {
+		middle := (low + high) / 2
+		if passes(a, middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low, says
+}
+
+// passes reports whether one of two packets of a size is answered.
+func passes(a asker, size int) bool {
+	for range 2 {
+		if _, _, err := a.ask(size); err == nil {
+			return true
+		}
+	}
+	return false
+}
