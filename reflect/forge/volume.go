@@ -132,11 +132,15 @@ func VolumeNameFor(claim types.UID) string { return "pvc-" + string(claim) }
 // least the requested size. The caller adds the reclaim policy.
 func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationClusterID string) *corev1.PersistentVolume {
 	spec := local.DeepCopy().Spec
+	annotations := map[string]string{ProvisionedBy: offloadingv1beta1.StorageProvisioner}
+	if remote != nil && remote.Spec.VolumeName == "" {
+		annotations[offloadingv1beta1.NoVolumeAnnotation] = "true"
+	}
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        VolumeName(local),
 			Labels:      map[string]string{corev1beta1.RemoteClusterIDLabel: destinationClusterID},
-			Annotations: map[string]string{ProvisionedBy: offloadingv1beta1.StorageProvisioner},
+			Annotations: annotations,
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:    corev1.ResourceList{corev1.ResourceStorage: capacity(local, remote)},

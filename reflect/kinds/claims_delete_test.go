@@ -26,6 +26,42 @@ func ofAnotherNamespace(v *corev1.PersistentVolume) {
 	v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = "ns-0"
 }
 
+// TestVolumeThatIsNotMadeYet: the PersistentVolume says that the provider has no volume, until it has one.
+func TestVolumeThatIsNotMadeYet(t *testing.T) {
+	pending := func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeName, c.Status = "", corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+	}
+	marked := func(s *site) func() bool {
+		return func() bool {
+			v := s.volume(t, "claim-1")
+			return v != nil && v.Annotations[offloadingv1beta1.NoVolumeAnnotation] == "true"
+		}
+	}
+	for name, gone := range map[string]bool{"its claim is there": false, "its claim is gone": true} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			claim := claimAt("milan")
+			s.add(s.remote.Tracker(), remoteClaim(t, claim, pending))
+			s.add(s.home.Tracker(), claim)
+			stop := s.startClaims(t)
+			eventually(t, marked(s), "the volume comes with the mark")
+			stop()
+			if gone { // and Retain, while the vkubelet was away
+				require.NoError(t, s.home.CoreV1().PersistentVolumeClaims("shop").Delete(t.Context(), "data", metav1.DeleteOptions{}))
+				v := s.volume(t, "claim-1")
+				retained(v)
+				v.Status.Phase = corev1.VolumeReleased
+				require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumes"), v, ""))
+			}
+			require.NoError(t, s.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), remoteClaim(t, claim), "shop-rome"))
+			s.startClaims(t)
+			eventually(t, func() bool { return !marked(s)() }, "the mark goes")
+			require.NotNil(t, s.volume(t, "claim-1"))
+			require.NotNil(t, s.claimThere(t))
+		})
+	}
+}
+
 // TestDataIsDeletedOnlyByName requires that data is deleted only if the claim itself was
 // deleted, its namespace still exists, and the reclaim policy is Delete.
 func TestDataIsDeletedOnlyByName(t *testing.T) {

@@ -280,6 +280,10 @@ func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	if v.volume.DeletionTimestamp != nil {
 		return nil
 	}
+	var err error
+	if v.volume, err = c.filled(ctx, v.volume, v.remote); err != nil {
+		return err
+	}
 	size, asked := v.remote.Status.Capacity[corev1.ResourceStorage], v.local.Spec.Resources.Requests[corev1.ResourceStorage]
 	if asked.Cmp(v.volume.Spec.Capacity[corev1.ResourceStorage]) > 0 && size.Cmp(asked) >= 0 {
 		written, err := c.grow(ctx, v.volume, size.String())

@@ -19,6 +19,11 @@ import (
 func (c *Claims) release(ctx context.Context, v claimView) (done bool, err error) {
 	for _, volume := range v.released {
 		if !deletable(volume) {
+			if v.remote != nil && localClaimUID(v.remote) == string(volume.Spec.ClaimRef.UID) && volume.DeletionTimestamp == nil {
+				if _, err := c.filled(ctx, volume, v.remote); err != nil {
+					return false, err
+				}
+			}
 			continue
 		}
 		if volume.Status.Phase == corev1.VolumeBound {

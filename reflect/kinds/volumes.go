@@ -205,6 +205,26 @@ func (h *homeVolumes) keep(ctx context.Context, volume *corev1.PersistentVolume,
 	return nil
 }
 
+// filled removes the annotation of a volume whose claim in the provider had no volume, once that has
+// one. It returns the volume.
+func (h *homeVolumes) filled(ctx context.Context, volume *corev1.PersistentVolume, remote *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if volume.Annotations[offloadingv1beta1.NoVolumeAnnotation] == "" || remote == nil || remote.Spec.VolumeName == "" {
+		return volume, nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": volume.UID, "annotations": map[string]any{offloadingv1beta1.NoVolumeAnnotation: nil},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of a PersistentVolume: %w", err)
+	}
+	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("recording that the provider has a volume: %w", err)
+	}
+	h.volumes.Wrote(written)
+	return written, nil
+}
+
 // deletable reports whether the data of a volume is deleted with its claim.
 func deletable(volume *corev1.PersistentVolume) bool {
 	_, kept := volume.Annotations[offloadingv1beta1.DataKeptAnnotation]

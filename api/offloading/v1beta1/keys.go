@@ -108,6 +108,9 @@ const (
 	// DataKeptAnnotation says why data is kept: on a twin namespace that is no longer asked for,
 	// and on the consumer's PersistentVolume whose claim is no more.
 	DataKeptAnnotation = "offloading.liqo.io/data-kept"
+	// NoVolumeAnnotation, "true" on a consumer's PersistentVolume, says that the provider's claim has
+	// no volume yet, as far as this cluster has seen.
+	NoVolumeAnnotation = "offloading.liqo.io/no-volume-yet"
 	// NamespaceUIDAnnotation on a consumer's PersistentVolume is the UID of its claim's
 	// namespace: it tells the deletion of a claim from that of the whole namespace.
 	NamespaceUIDAnnotation = "offloading.liqo.io/namespace-uid"

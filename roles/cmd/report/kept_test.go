@@ -30,10 +30,11 @@ func TestKept(t *testing.T) {
 		maps    []offloadingv1beta1.NamespaceMap
 		want    string
 	}{
-		"nothing":        {},
-		"to be deleted":  {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan")}},
-		"kept":           {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan", keptFor)}, want: "of 1 volume whose claim is gone" + list},
-		"retained twice": {volumes: []corev1.PersistentVolume{volumeFor("u1", "", retaining), volumeFor("u2", "milan", retaining)}, want: "of 2 volumes whose claim is gone" + list},
+		"nothing":                  {},
+		"to be deleted":            {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan")}},
+		"kept":                     {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan", keptFor)}, want: "of 1 volume whose claim is gone" + list},
+		"retained twice":           {volumes: []corev1.PersistentVolume{volumeFor("u1", "", retaining), volumeFor("u2", "milan", retaining)}, want: "of 2 volumes whose claim is gone" + list},
+		"retained, and never made": {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan", retaining, notMade)}},
 		"bound": {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan", retaining, func(v *corev1.PersistentVolume) {
 			v.Status.Phase = corev1.VolumeBound
 		})}},

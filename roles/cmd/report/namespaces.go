@@ -268,8 +268,7 @@ func (s *Snapshot) kept() string {
 func (s *Snapshot) keptVolumes() (n int) {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
-		stays := v.Annotations[offloadingv1beta1.DataKeptAnnotation] != "" || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete
-		if v.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner && v.Status.Phase == corev1.VolumeReleased && stays {
+		if v.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner && v.Status.Phase == corev1.VolumeReleased && stays(v) && !isEmpty(v) {
 			n++
 		}
 	}

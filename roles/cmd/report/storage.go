@@ -53,6 +53,7 @@ const (
 	VolumeLost     = "lost"
 	VolumeDeleting = "deleting"
 	VolumeMoving   = "moving"
+	VolumeEmpty    = "empty"
 )
 
 // provisionedBy is the annotation with the name of the provisioner of a volume.
@@ -196,6 +197,9 @@ func (l *storing) ownClaim(claim *corev1.PersistentVolumeClaim) {
 	v.Where = "-"
 	if volume := l.volumes[claim.Spec.VolumeName]; volume != nil {
 		v.Where = l.dataIn(volume)
+		if v.Phase == VolumeBound && isEmpty(volume) {
+			v.Phase, v.Why = VolumeWaiting, "for its volume in cluster "+volume.Labels[corev1beta1.RemoteClusterIDLabel]
+		}
 	} else if claim.Spec.VolumeName != "" {
 		v.Where = "unknown"
 	}
@@ -295,11 +299,14 @@ func (l *storing) unclaimed(volume *corev1.PersistentVolume) {
 	switch {
 	case unsure && volume.Status.Phase != corev1.VolumeReleased:
 		v.Phase = VolumeBound
+	case isEmpty(volume) && stays(volume):
+		v.Phase, v.Why = VolumeEmpty, fmt.Sprintf("its claim is gone, and cluster %s had made no volume for it when this cluster last saw it", peer)
+		v.Delete = fmt.Sprintf("In cluster %s, this shows if it has made one since:\n%s storage list\nThen here, where this PersistentVolume contains no data:\nkubectl delete pv %s", peer, l.Program, volume.Name)
 	case kept:
 		v.Why = why
 	case volume.Status.Phase == corev1.VolumeAvailable:
 		v.Why = fmt.Sprintf("PersistentVolume %s waits for a claim", volume.Name)
-	case volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
+	case stays(volume):
 		v.Why = fmt.Sprintf("its claim is gone, and the reclaim policy of PersistentVolume %s is %s", volume.Name, volume.Spec.PersistentVolumeReclaimPolicy)
 	case peer != "":
 		v.Phase, v.Why = VolumeDeleting, fmt.Sprintf("its claim is gone: it is deleted once namespace %s is offloaded and cluster %s reachable, or kept if the namespace is gone", ref.Namespace, peer)

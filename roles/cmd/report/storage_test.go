@@ -64,6 +64,10 @@ func keptFor(v *corev1.PersistentVolume) {
 	v.Annotations[offloadingv1beta1.DataKeptAnnotation] = "namespace shop was deleted"
 }
 
+func notMade(v *corev1.PersistentVolume) {
+	v.Annotations[offloadingv1beta1.NoVolumeAnnotation] = "true"
+}
+
 func retaining(v *corev1.PersistentVolume) {
 	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 }
@@ -117,6 +121,11 @@ func TestListStorage(t *testing.T) {
 		"retained there, no longer offloaded": {Stored{Volumes: volumes{volumeFor("u1", "milan", retaining)}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "kept", Why: "its claim is gone, and the reclaim policy of PersistentVolume pvc-u1 is Retain", Get: adopt,
 				Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
+		"not made there yet": {Stored{Claims: claims{claimOf("shop", "data", "u1")}, Volumes: volumes{volumeFor("u1", "milan", notMade)}},
+			[]StoredVolume{{Where: "cluster milan", Phase: "waiting", Why: "for its volume in cluster milan"}}},
+		"never made there": {Stored{Volumes: volumes{volumeFor("u1", "milan", retaining, notMade)}},
+			[]StoredVolume{{Where: "cluster milan", Phase: "empty", Why: "its claim is gone, and cluster milan had made no volume for it when this cluster last saw it",
+				Delete: "In cluster milan, this shows if it has made one since:\nliqod storage list\nThen here, where this PersistentVolume contains no data:\nkubectl delete pv pvc-u1"}}},
 		"a later claim has the data, or its own there": {Stored{Claims: claims{claimOf("shop", "data", "u2")}, Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "milan")}, Maps: twinCalled("shop-rome")},
 			[]StoredVolume{{Where: "cluster milan, namespace shop-rome", Phase: "bound"},
 				{Where: "cluster milan, namespace shop-rome", Phase: "kept", Why: "namespace shop was deleted", Get: taken + "\nIf it was given this data, nothing else is kept.",
