@@ -23,7 +23,7 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 	if class != nil && *class == offloadingv1beta1.RuntimeClassName {
 		strategy = offloadingv1beta1.PodsRemote
 	}
-	claims, err := r.claims(ctx, namespace, pod)
+	claims, later, err := r.claims(ctx, namespace, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +43,15 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 		return rules.KeepHome(pod)
 	}
 	out, err := rules.Offload(pod, strategy, spec.ClusterSelector)
-	if err != nil || !need.storage {
-		return out, err
+	switch {
+	case err != nil:
+		return nil, err
+	case need.storage:
+		return rules.WithStorage(out, !r.NoOwnVolumes)
+	case later && strategy != offloadingv1beta1.PodsLocal:
+		return rules.WithStorage(out, true) // its class is not known; no class has a volume on those nodes
 	}
-	return rules.WithStorage(out, !r.NoOwnVolumes)
+	return out, nil
 }
 
 // needs are what the claims of a pod require of its node.
@@ -56,21 +61,21 @@ type needs struct {
 	ownNode, storage bool
 }
 
-// claims returns the claims of a pod that exist, and those that Kubernetes makes for it. A claim that
-// does not exist yet says nothing; the StatefulSet controller creates those of a pod before the pod.
-// Claims are read live: a cache may lack one that has just been created.
-func (r PodRule) claims(ctx context.Context, namespace string, pod *corev1.Pod) ([]*corev1.PersistentVolumeClaim, error) {
-	var out []*corev1.PersistentVolumeClaim
+// claims returns the claims of a pod that exist, and those that Kubernetes makes for it. later says that
+// others do not exist yet; the StatefulSet controller creates those of a pod before the pod. Claims are
+// read live: a cache may lack one that has just been created.
+func (r PodRule) claims(ctx context.Context, namespace string, pod *corev1.Pod) (out []*corev1.PersistentVolumeClaim, later bool, err error) {
 	for i := range pod.Spec.Volumes {
 		claim, err := r.claimOf(ctx, namespace, &pod.Spec.Volumes[i])
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if claim != nil {
 			out = append(out, claim)
 		}
+		later = later || claim == nil && pod.Spec.Volumes[i].PersistentVolumeClaim != nil
 	}
-	return out, nil
+	return out, later, nil
 }
 
 // needs returns what the claims of a pod require.

@@ -97,7 +97,8 @@ func TestPodsRunWhereTheirClaimsAre(t *testing.T) {
 		"of the virtual class, bound":     {volumes: []corev1.Volume{mounts("filled")}, want: either, reads: 1},
 		"of a volume that people made":    {volumes: []corev1.Volume{mounts("manual")}, want: own, reads: 2},
 		"of a volume that is gone":        {volumes: []corev1.Volume{mounts("lost")}, want: either, reads: 2},
-		"not there yet":                   {volumes: []corev1.Volume{mounts("later")}, want: either, reads: 1},
+		"not there yet":                   {volumes: []corev1.Volume{mounts("later")}, want: either, storage: true, reads: 1},
+		"Local, not there yet":            {strategy: offloadingv1beta1.PodsLocal, volumes: []corev1.Volume{mounts("later")}, reads: 1},
 		"ephemeral":                       {volumes: []corev1.Volume{ephemeral(nil)}, want: own},
 		"ephemeral, of the virtual class": {volumes: []corev1.Volume{ephemeral(&class)}, want: either, storage: true},
 		"Remote":                          {strategy: offloadingv1beta1.PodsRemote, volumes: []corev1.Volume{mounts("own")}, want: virtual, reads: 1},
@@ -137,7 +138,7 @@ func TestNoVolumesOnOwnNodes(t *testing.T) {
 	t.Parallel()
 	r, _ := claimRule(t, offloadingv1beta1.PodsLocalAndRemote)
 	r.NoOwnVolumes = true
-	for claim, restricted := range map[string]bool{"lent": true, "filled": false, "own": false} {
+	for claim, restricted := range map[string]bool{"lent": true, "filled": false, "own": false, "later": false} {
 		text, err := json.Marshal(created(t, r, corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts(claim)}}}).Patch)
 		require.NoError(t, err)
 		require.Equal(t, restricted, strings.Contains(string(text), `"key":"liqo.io/type","operator":"In"`), "%s: %s", claim, text)
