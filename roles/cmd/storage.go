@@ -116,12 +116,14 @@ func readStored(ctx context.Context, to *clients) (*report.Stored, error) {
 	return s, nil
 }
 
-const storageMoveAbout = `Move copies the data of a claim of the class liqo from a provider to a node of this cluster, or the
-other way, and gives the copy to the claim. The claim stays as it is: name, UID and what it asks for.
+const storageMoveAbout = `Move copies the data of a claim of the class liqo from a provider to a node of this cluster, the other
+way, or to another provider, and gives the copy to the claim. The claim stays as it is: name, UID and
+what it asks for.
 
 No pod may use the claim; the command names those that do. New ones are refused until the end.
 Two pods copy the files over the fabric, and read them all again: the claim gets the copy only if
-both checksums are equal. Then the volume that it had is deleted.
+both checksums are equal. Then the volume that it had is deleted. Between two providers, a third pod
+in this cluster passes on what the two send.
 
 If the command or one of the pods is interrupted anywhere, the claim has one volume with all data.
 Run the command again to go on: files that have arrived are not sent again. --undo ends the move
@@ -189,25 +191,30 @@ func ownImage(ctx context.Context, to *clients) (string, error) {
 // storageCopy is what the pods of a move run.
 func (c *commands) storageCopy() *cobra.Command {
 	o := transfer.Options{Every: time.Second}
-	var read, write, listen, dial, keys string
+	var read, write, listen, keys string
+	var dial []string
 	cmd := &cobra.Command{Use: "copy", Hidden: true, Short: "Copy files to or from another pod", Args: noArguments}
 	flags := cmd.Flags()
 	flags.StringVar(&read, "read", "", "`folder` to send")
 	flags.StringVar(&write, "write", "", "`folder` to fill")
 	flags.StringVar(&listen, "listen", "", "`address` to listen on")
-	flags.StringVar(&dial, "connect", "", "`address` to connect to")
+	flags.StringSliceVar(&dial, "connect", nil, "`address` to connect to; of two, each gets what the other one sends")
 	flags.StringVar(&keys, "key", "", "`folder` with tls.crt and tls.key, the same for both ends")
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		if (read == "") == (write == "") || (listen == "") == (dial == "") {
-			return Usagef("give --read or --write, and --listen or --connect")
+		relay := len(dial) == 2 && read+write+listen == ""
+		if !relay && ((read == "") == (write == "") || len(dial) > 1 || (listen == "") == (len(dial) == 0)) {
+			return Usagef("give --read or --write, and --listen or --connect; or --connect twice")
 		}
-		o.Folder, o.Send, o.Address, o.Listen, o.Out = read+write, read != "", listen+dial, listen != "", cmd.OutOrStdout()
+		o.Folder, o.Send, o.Address, o.Listen, o.Out = read+write, read != "", append(dial, listen)[0], listen != "", cmd.OutOrStdout()
 		var err error
 		if o.Certificate, err = os.ReadFile(filepath.Join(keys, "tls.crt")); err != nil {
 			return fmt.Errorf("reading the certificate: %w", err)
 		}
 		if o.Key, err = os.ReadFile(filepath.Join(keys, "tls.key")); err != nil {
 			return fmt.Errorf("reading the key: %w", err)
+		}
+		if relay {
+			return transfer.Relay(cmd.Context(), o, [2]string(dial))
 		}
 		return transfer.Run(cmd.Context(), o)
 	})

@@ -90,8 +90,30 @@ func (m *mover) look(ctx context.Context) error {
 	if volume.Annotations[provisionedBy] != offloadingv1beta1.StorageProvisioner {
 		return fmt.Errorf("PersistentVolume %s of PersistentVolumeClaim %s was not made by liqod: only claims of the class liqo can be moved", volume.Name, m.Claim)
 	}
-	m.from, err = m.placeOfVolume(ctx, volume)
+	if m.from, err = m.placeOfVolume(ctx, volume); err == nil && m.relays() {
+		m.relay, err = m.nodeHere(ctx)
+	}
 	return err
+}
+
+// nodeHere returns a node of this cluster that runs pods.
+func (m *mover) nodeHere(ctx context.Context) (string, error) {
+	nodes, err := m.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; placeOf(node).cluster == "" && isReady(node) && !node.Spec.Unschedulable {
+			return node.Name, nil
+		}
+	}
+	return "", errors.New("no node of this cluster is Ready: the data goes through a pod there")
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // volume returns the claim's PersistentVolume, or nil.
@@ -144,10 +166,7 @@ func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolu
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-		if placeOf(node).cluster == out.cluster && ready && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[selectedNode]) {
+		if placeOf(node).cluster == out.cluster && isReady(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[selectedNode]) {
 			out.node = node.Name
 		}
 	}
@@ -162,8 +181,6 @@ func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolu
 func (m *mover) movable(ctx context.Context) error {
 	spec := m.claim.Spec
 	switch {
-	case m.from.cluster != "" && m.to.cluster != "":
-		return fmt.Errorf("the data is in %s: move it to a node of this cluster first, and from there to node %s", m.from, m.Node)
 	case ptr.Deref(spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeFilesystem:
 		return fmt.Errorf("PersistentVolumeClaim %s has volumeMode %s: only Filesystem can be moved", m.Claim, *spec.VolumeMode)
 	case spec.VolumeName != "pvc-"+string(m.claim.UID):

@@ -48,40 +48,64 @@ func (m *mover) tell(line string) error {
 	return m.Say(line)
 }
 
-// copy lets two pods copy the data, and waits until both have read the same from their disks. The one
-// in the provider listens, the one in this cluster connects to it: this cluster reaches the pods that
-// run for it, whatever else the provider shares.
+// copy lets pods copy the data, and waits until both sides have read the same from their disks: then
+// one of the pods succeeds. Those in providers listen, the one in this cluster connects to them: this
+// cluster reaches the pods that run for it, whatever else a provider shares.
 func (m *mover) copy(ctx context.Context) error {
 	begun := m.Now()
 	return m.until(ctx, func(ctx context.Context) (string, bool, error) {
 		if err := m.keys(ctx); err != nil {
 			return "", false, err
 		}
-		there, err := m.pod(ctx, m.there())
+		here, err := m.pod(ctx, m.here())
 		if err != nil {
 			return "", false, err
 		}
-		here, err := m.pod(ctx, m.here(""))
-		switch {
-		case err != nil:
-			return "", false, err
-		case here != nil && here.Status.Phase == corev1.PodSucceeded:
-			return "", true, m.summary(ctx, here, begun)
-		case there == nil:
-			return "starting a pod in cluster " + m.remote().cluster, false, m.create(ctx, m.there())
-		case ended(there):
-			return "", false, m.remove(ctx, there)
-		case there.Status.PodIP == "" || there.Status.Phase != corev1.PodRunning:
-			return waits(there), false, failure(there)
-		case here == nil:
-			return "starting a pod in this cluster", false, m.create(ctx, m.here(there.Status.PodIP))
-		case here.Annotations[addressAnnotation] != there.Status.PodIP || ended(here):
-			return "", false, m.remove(ctx, here)
-		case here.Status.Phase != corev1.PodRunning:
-			return waits(here), false, failure(here)
+		pods, addresses := []*corev1.Pod{here}, []string{}
+		for _, want := range m.there() {
+			pod, err := m.pod(ctx, want.Pod)
+			if err != nil {
+				return "", false, err
+			}
+			pods = append(pods, pod)
 		}
-		return progress(ctx, m.Kube, here), false, failure(here)
+		if i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == corev1.PodSucceeded }); i >= 0 {
+			return "", true, m.summary(ctx, pods[i], begun)
+		}
+		for i, want := range m.there() {
+			switch pod := pods[i+1]; {
+			case pod == nil:
+				return "starting a pod in cluster " + want.cluster, false, m.create(ctx, want.Pod)
+			case ended(pod):
+				return "", false, m.remove(ctx, pod)
+			case pod.Status.PodIP == "" || pod.Status.Phase != corev1.PodRunning:
+				return waits(pod), false, failure(pod)
+			default:
+				addresses = append(addresses, pod.Status.PodIP)
+			}
+		}
+		return m.copyHere(ctx, pods, addresses)
 	})
+}
+
+// copyHere looks at the pod in this cluster, the first one, while the others listen.
+func (m *mover) copyHere(ctx context.Context, pods []*corev1.Pod, addresses []string) (line string, done bool, err error) {
+	here, shows := pods[0], pods[0]
+	want := m.here(addresses...)
+	switch {
+	case here == nil:
+		return "starting a pod in this cluster", false, m.create(ctx, want)
+	case here.Annotations[addressAnnotation] != want.Annotations[addressAnnotation] || ended(here):
+		return "", false, m.remove(ctx, here)
+	case here.Status.Phase != corev1.PodRunning:
+		return waits(here), false, failure(here)
+	case m.relays():
+		shows = pods[1]
+	}
+	for _, pod := range pods {
+		err = errors.Join(err, failure(pod))
+	}
+	return progress(ctx, m.Kube, shows), false, err
 }
 
 // summary prints the end of a copy.

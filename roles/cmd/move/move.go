@@ -1,5 +1,5 @@
 // Package move moves the data of a PersistentVolumeClaim of the class liqo between this cluster and
-// a provider. Each step is recorded in the annotations of the claim, or in the pods that copy, so
+// a provider, or between two providers. Each step is recorded in the annotations of the claim, or in the pods that copy, so
 // that a command that was interrupted anywhere goes on where it was.
 package move
 
@@ -41,6 +41,8 @@ type mover struct {
 	claim *corev1.PersistentVolumeClaim
 	// from and to are where the data is and where it moves to.
 	from, to place
+	// relay is the node of the pod that passes on what two providers send. It is empty otherwise.
+	relay string
 	// locked is the time of the lock, if this call has locked the claim.
 	locked time.Time
 	// said is the last line of a wait.

@@ -29,7 +29,7 @@ import (
 // errKilled is the answer to the write at which a command is interrupted.
 var errKilled = errors.New("killed")
 
-// world is a cluster with the nodes worker and milan, a virtual one, and a claim. At each read it does
+// world is a cluster with the nodes worker, milan and turin, the latter two virtual ones, and a claim. At each read it does
 // what Kubernetes, liqod and the pods of the move do. It knows what is in the volumes.
 type world struct {
 	t    *testing.T
@@ -59,10 +59,14 @@ func newWorld(t *testing.T, at string, change ...func(*corev1.PersistentVolumeCl
 	for _, f := range change {
 		f(claim)
 	}
-	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
-	vn.Spec.StorageClasses = []offloadingv1beta1.ClassOffer{{StorageClassName: "fast"}}
-	w := &world{t: t, clock: time.Unix(1e9, 0), data: map[string]string{at: "whole"}, liqo: liqodfake.NewSimpleClientset(vn), core: fake.NewClientset(
+	virtual := func(name string) *offloadingv1beta1.VirtualNode {
+		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(name), Name: name}}
+		vn.Spec.StorageClasses = []offloadingv1beta1.ClassOffer{{StorageClassName: "fast"}}
+		return vn
+	}
+	w := &world{t: t, clock: time.Unix(1e9, 0), data: map[string]string{at: "whole"}, liqo: liqodfake.NewSimpleClientset(virtual("milan"), virtual("turin")), core: fake.NewClientset(
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: here}, Status: ready},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "turin", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "turin"}}, Status: ready},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}, Status: ready},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "true"}}},
 		claim, volumeIn(at),
@@ -133,6 +137,7 @@ func (w *world) play() {
 		w.data[to] = "part"
 	}
 	there, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-there")
+	target, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-target")
 	own, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-here")
 	if own == nil {
 		own, _ = get[*corev1.Pod](w, "pods", "liqo-storage", "liqod-move-uid-here")
@@ -141,10 +146,19 @@ func (w *world) play() {
 	case there != nil && there.Status.Phase == "":
 		there.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}
 		w.update("pods", there)
+	case target != nil && target.Status.Phase == "":
+		target.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.2"}
+		w.update("pods", target)
 	case own != nil && own.Status.Phase == "":
 		own.Status.Phase = corev1.PodRunning
 		w.update("pods", own)
-	case own != nil && there != nil && own.Status.Phase == corev1.PodRunning:
+	case own != nil && there != nil && target != nil && target.Status.Phase == corev1.PodRunning:
+		require.Equal(w.t, []string{"storage", "copy", "--key", keyFolder, "--connect", "10.0.0.1:5473", "--connect", "10.0.0.2:5473"}, own.Spec.Containers[0].Args)
+		require.Len(w.t, own.Spec.Volumes, 1)
+		target.Status.Phase = corev1.PodSucceeded
+		w.update("pods", target)
+		w.data[to] = "whole"
+	case own != nil && there != nil && target == nil && own.Status.Phase == corev1.PodRunning && len(own.Spec.Volumes) == 2:
 		require.Contains(w.t, own.Spec.Containers[0].Args, "10.0.0.1:5473")
 		own.Status.Phase = corev1.PodSucceeded
 		w.update("pods", own)
@@ -167,6 +181,7 @@ func (w *world) play() {
 	}
 	if found && gone != "" && gone != at {
 		require.Nil(w.t, own, "a volume in use")
+		require.Nil(w.t, target, "a volume in use")
 		delete(w.data, gone)
 		delete(claim.Annotations, offloadingv1beta1.DiscardCopyAnnotation)
 		w.update("persistentvolumeclaims", claim)
@@ -206,10 +221,10 @@ func (w *world) left(at string) {
 	require.Empty(w.t, secrets.Items)
 }
 
-// eachInterruption calls test with an interruption of each write, before it and after it, in both
+// eachInterruption calls test with an interruption of each write, before it and after it, in all
 // directions.
 func eachInterruption(t *testing.T, test func(t *testing.T, w *world, from, to string, first error)) {
-	for _, way := range [][2]string{{"milan", here}, {here, "milan"}} {
+	for _, way := range [][2]string{{"milan", here}, {here, "milan"}, {"milan", "turin"}} {
 		for _, lost := range []bool{false, true} {
 			ended := false
 			for k := 1; !ended; k++ {
@@ -288,7 +303,7 @@ func TestNotMoved(t *testing.T) {
 		to    string
 		want  string
 	}{
-		"no such node":   {to: "turin", want: "node turin does not exist"},
+		"no such node":   {to: "genoa", want: "node genoa does not exist"},
 		"there already":  {to: "milan"},
 		"in use":         {want: "is in use: scale its workload down, or delete the pods, and run the command again; pods: web-0", world: func(w *world) { w.pod("web-0", corev1.PodRunning) }},
 		"an ended pod":   {want: errKilled.Error(), world: func(w *world) { w.pod("job", corev1.PodSucceeded); w.killAt = 1 }},
@@ -309,11 +324,6 @@ func TestNotMoved(t *testing.T) {
 		}},
 		"not offloaded": {want: "namespace shop is not offloaded", world: func(w *world) {
 			w.update("namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
-		}},
-		"between providers": {to: "genoa", want: "move it to a node of this cluster first", world: func(w *world) {
-			node, _ := get[*corev1.Node](w, "nodes", "", "milan")
-			node.Name, node.Labels[corev1beta1.RemoteClusterIDLabel] = "genoa", "genoa"
-			require.NoError(w.t, w.core.Tracker().Add(node))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +22,7 @@ const (
 	fieldManager = offloadingv1beta1.MoveFieldManager
 	// moveLabel has the UID of the claim, on the pods and Secrets of its move.
 	moveLabel = "offloading.liqo.io/move"
-	// addressAnnotation is the address that the pod in this cluster connects to.
+	// addressAnnotation has the addresses that the pod in this cluster connects to.
 	addressAnnotation = "offloading.liqo.io/move-address"
 	port              = "5473"
 	// Folders in the pods.
@@ -31,31 +33,52 @@ const (
 // name returns the name of the objects of the move.
 func (m *mover) name(suffix string) string { return "liqod-move-" + string(m.claim.UID) + suffix }
 
-// remote returns the place that is in a provider.
-func (m *mover) remote() place {
+// relays reports whether the data moves between two providers. A pod in this cluster then passes on
+// what the two others send: a provider need not reach the other one.
+func (m *mover) relays() bool { return m.from.cluster != "" && m.to.cluster != "" && m.from != m.to }
+
+// end is a pod that listens in a provider.
+type end struct {
+	*corev1.Pod
+	cluster string
+}
+
+// there returns the pods in providers. Their claim has the name of the user's there, too.
+func (m *mover) there() (out []end) {
+	listen := []string{"--listen", net.JoinHostPort("", port)}
 	if m.from.cluster != "" {
-		return m.from
+		out = append(out, end{m.forge(m.Namespace, "-there", m.from.node, m.Claim, true, listen...), m.from.cluster})
 	}
-	return m.to
+	suffix := "-there"
+	if m.relays() {
+		suffix = "-target"
+	}
+	if m.to.cluster != "" {
+		out = append(out, end{m.forge(m.Namespace, suffix, m.to.node, m.Claim, false, listen...), m.to.cluster})
+	}
+	return out
 }
 
-// there returns the pod in the provider. Its claim has the name of the user's there, too.
-func (m *mover) there() *corev1.Pod {
-	sends := m.from.cluster != ""
-	return m.forge(m.Namespace, "-there", m.remote().node, m.Claim, sends, "--listen", net.JoinHostPort("", port))
-}
-
-// here returns the pod in this cluster. It uses the user's claim if the data is here. Else the claim
-// that gets the data is the real one.
-func (m *mover) here(address string) *corev1.Pod {
+// here returns the pod in this cluster, which connects to those in providers. It uses the user's claim
+// if the data is here, and the real one if the data moves here.
+func (m *mover) here(addresses ...string) *corev1.Pod {
+	var dial []string
+	for _, a := range addresses {
+		dial = append(dial, "--connect", net.JoinHostPort(a, port))
+	}
 	var pod *corev1.Pod
-	dial := []string{"--connect", net.JoinHostPort(address, port)}
-	if m.from.cluster == "" {
+	switch {
+	case m.relays():
+		pod = m.forge(m.Namespace, "-here", m.relay, "", false, dial...)
+		c := &pod.Spec.Containers[0]
+		c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return a == "--write" || a == dataFolder })
+		c.VolumeMounts, pod.Spec.Volumes = c.VolumeMounts[1:], pod.Spec.Volumes[1:]
+	case m.from.cluster == "":
 		pod = m.forge(m.Namespace, "-here", m.from.node, m.Claim, true, dial...)
-	} else {
+	default:
 		pod = m.forge(m.StorageNamespace, "-here", m.to.node, string(m.claim.UID), false, dial...)
 	}
-	pod.Annotations = map[string]string{addressAnnotation: address}
+	pod.Annotations = map[string]string{addressAnnotation: strings.Join(addresses, ",")}
 	return pod
 }
 
@@ -100,10 +123,10 @@ func (m *mover) forge(namespace, suffix, node, claim string, sends bool, args ..
 	}
 }
 
-// keys makes the key of the move, the same for both pods.
+// keys makes the key of the move, the same for all pods.
 func (m *mover) keys(ctx context.Context) error {
 	var data map[string][]byte
-	for _, namespace := range []string{m.Namespace, m.here("").Namespace} {
+	for _, namespace := range []string{m.Namespace, m.here().Namespace} {
 		secrets := m.Kube.CoreV1().Secrets(namespace)
 		have, err := secrets.Get(ctx, m.name(""), metav1.GetOptions{})
 		switch {

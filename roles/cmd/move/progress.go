@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,13 +42,14 @@ func Copies(ctx context.Context, kube kubernetes.Interface, namespace string) (m
 		pod := &pods.Items[i]
 		uid := types.UID(pod.Labels[moveLabel])
 		have, found := out[uid]
+		relays := pod.Annotations[addressAnnotation] != "" && !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
 		switch {
 		case !have.Whole.IsZero():
 		case pod.Status.Phase == corev1.PodSucceeded:
 			out[uid] = Copy{Progress: "copied and verified", Whole: endOf(pod)}
 		case failure(pod) != nil:
 			out[uid] = Copy{Progress: failure(pod).Error(), Failed: true}
-		case found:
+		case found, relays && pod.Status.Phase == corev1.PodRunning: // one of the others says how far it is
 		case pod.Status.Phase != corev1.PodRunning:
 			out[uid] = Copy{Progress: waits(pod)}
 		default:

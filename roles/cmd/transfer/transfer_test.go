@@ -386,3 +386,40 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+// TestRelay: both ends listen, and what connects them is killed again and again. One of them at least
+// ends, and then the files are whole.
+func TestRelay(t *testing.T) {
+	t.Parallel()
+	from, to := volume(t), t.TempDir()
+	certificate, key, err := NewKey(time.Now())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var addresses [2]string
+	results := make(chan error, 2)
+	for i, folder := range []string{from, to} {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		addresses[i] = free.Addr().String()
+		require.NoError(t, free.Close())
+		go func() {
+			results <- Run(ctx, Options{Folder: folder, Send: i == 0, Address: addresses[i], Listen: true, Certificate: certificate, Key: key, Out: &lines{}, Every: time.Millisecond})
+		}()
+	}
+	relay := Options{Certificate: certificate, Key: key, Out: &lines{}, Every: time.Millisecond}
+	for patience := time.Millisecond; ; patience += time.Millisecond {
+		short, stop := context.WithTimeout(ctx, patience)
+		require.ErrorIs(t, Relay(short, relay, addresses), context.DeadlineExceeded)
+		stop()
+		select {
+		case err := <-results:
+			require.NoError(t, err)
+			require.Equal(t, digestOf(t, from), digestOf(t, to))
+			cancel()
+			<-results
+			return
+		default:
+		}
+	}
+}
