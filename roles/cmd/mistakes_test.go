@@ -57,7 +57,7 @@ func TestUnpeerCompletes(t *testing.T) {
 			require.NoError(t, left(rome, milan))
 			said, err := both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
 			require.NoError(t, err)
-			require.Contains(t, said, "is being removed\nnothing of the peering of rome and milan is left\n")
+			require.Contains(t, said, "is being removed\nnothing of the peering of rome and milan is left, but data in volumes is kept: liqod storage list\n")
 		})
 	}
 }

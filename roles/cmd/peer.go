@@ -432,9 +432,10 @@ func (c *commands) part(ctx context.Context, p parting, out io.Writer) error {
 	case err != nil:
 		return err
 	case there == nil:
-		return say(out, "%s: nothing of cluster %s is left; in that cluster, its people end the other half: %s unpeer %s", here.ID, peer, c.program, here.ID)
+		return say(out, "%s: nothing of the peering with cluster %s is left, but data in volumes is kept (%s storage list); in that cluster, its people end the other half: %s unpeer %s",
+			here.ID, peer, c.program, c.program, here.ID)
 	}
-	return say(out, "nothing of the peering of %s and %s is left", here.ID, peer)
+	return say(out, "nothing of the peering of %s and %s is left, but data in volumes is kept: %s storage list", here.ID, peer, c.program)
 }
 
 // leaving returns the lines about the objects that are left in a cluster. Some of the

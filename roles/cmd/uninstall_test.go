@@ -37,7 +37,7 @@ func TestUninstall(t *testing.T) {
 	out, err := c.run(t, "uninstall", "--end-all")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "namespace shop: its offloading is deleted\n")
-	require.Contains(t, out, "rome: nothing of cluster milan is left; in that cluster, its people end the other half: liqod unpeer rome\n")
+	require.Contains(t, out, "rome: nothing of the peering with cluster milan is left, but data in volumes is kept (liqod storage list); in that cluster, its people end the other half: liqod unpeer rome\n")
 	require.Contains(t, out, "Nothing of a peering is left. Remove the rest in this order:\n\nThe release:\n  helm uninstall liqod -n liqod\n")
 	require.Nil(t, c.offloading(t))
 }

@@ -111,7 +111,20 @@ func TestCheck(t *testing.T) {
 		"rollout of route fails": {func(s *Snapshot) {
 			s.DaemonSets[0].Status.NumberReady, s.DaemonSets[0].Status.UpdatedNumberScheduled = 2, 1
 			crashes(s, "route")
-		}, []says{{Problem, "role route", "2 of 3 replicas are ready, but the rollout of liqod:1 fails: pod route-new has", "logs daemonset/liqod-route"}}},
+		}, []says{{Problem, "role route", "2 of 3 replicas are ready, but the rollout of liqod:1 fails: pod route-new has",
+			"logs daemonset/liqod-route\nshows why.\nkubectl -n liqod rollout undo daemonset/liqod-route\n"}}},
+		"image of route that does not exist": {func(s *Snapshot) {
+			s.DaemonSets[0].Status.NumberReady = 0
+			crashes(s, "route")
+			s.RolePods[len(s.RolePods)-1].Status.ContainerStatuses[0].State.Waiting.Reason = "ImagePullBackOff"
+		}, []says{{Problem, "role route", "0 of 3 replicas are ready: pod route-new has ImagePullBackOff",
+			"kubectl -n liqod rollout undo daemonset/liqod-route\ngoes back to the template before, if there was one. Else correct image.repository"}}},
+		"node of the controller that does not answer": {func(s *Snapshot) {
+			s.Roles[0].Status.ReadyReplicas = 1
+			s.RolePods = append(s.RolePods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "controller-a", Labels: ofRole(Controller)},
+				Spec: corev1.PodSpec{NodeName: "rome-2"}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+					{Type: corev1.PodReady, Status: corev1.ConditionFalse}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}}})
+		}, []says{{Warning, "role controller", "1 of 2 replicas are ready: pod controller-a is on node rome-2, which is not Ready", "kubectl get nodes; kubectl describe nodes\n"}}},
 		"rollout of webhook fails": {func(s *Snapshot) {
 			s.Roles[1].Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 1, ReadyReplicas: 2}
 			crashes(s, "webhook")

@@ -141,7 +141,8 @@ func (s *Snapshot) leftover(pod *corev1.Pod, strategy offloadingv1beta1.PodOfflo
 	}
 	want, err := rules.Offload(pod, strategy, selector)
 	changed := err == nil && !equality.Semantic.DeepEqual(required(pod), required(want))
-	fresh, err := rules.Offload(&corev1.Pod{}, strategy, selector)
+	again := corev1.PodSpec{RuntimeClassName: pod.Spec.RuntimeClassName, NodeSelector: pod.Spec.NodeSelector}
+	fresh, err := rules.Offload(&corev1.Pod{Spec: again}, strategy, selector)
 	return changed || (err == nil && !equality.Semantic.DeepEqual(required(pod), required(fresh)) && s.fitsSome(fresh))
 }
 

@@ -180,6 +180,10 @@ func TestFaults(t *testing.T) {
 			broken(s, "web-3", "milan", unreadyFor(reasonRemotePodTerminating, "the provider is removing the pod"))
 		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked; Unknown for ", "liqod unpeer milan",
 			"Therefore: milan, virtual node milan; milan, API server; milan, pods of namespace shop"},
+		"rights withdrawn by the peer, and pods that have ended there": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan has revoked the rights of this cluster")
+			broken(s, "web-3", "milan", unreadyFor("PodCompleted", "")).Status.ContainerStatuses = []corev1.ContainerStatus{exited("app", "Error", 1)}
+		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster", "liqod unpeer milan", "Therefore: milan, pods of namespace shop"},
 		"the provider's controller does not run": {func(_ *testing.T, s *Snapshot) {
 			s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.ReasonControllerSilent,
 				Status: corev1.ConditionTrue, Reason: offloadingv1beta1.ReasonControllerSilent, Message: "no controller of the provider has renewed its Lease"})
@@ -252,6 +256,10 @@ func TestFaults(t *testing.T) {
 		"container ends": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", crashed(2, "Error"))
 		}, Problem, "(CrashLoopBackOff); the first, web-3: container app: it ended with exit code 2 (Error); it was started 4 times", "kubectl -n shop logs web-3 -c app --previous\n", ""},
+		"no image for another start": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", crashed(0, "Completed")).Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: "Back-off pulling image \"nginx:typo\""}
+		}, Problem, "is not ready (ImagePullBackOff); the first, web-3: container app: Back-off pulling image", "kubectl -n shop edit deployment web", ""},
 		"out of memory": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", crashed(137, "OOMKilled"))
 		}, Problem, "it ended with exit code 137 (OOMKilled)", "logs web-3", ""},
@@ -304,6 +312,11 @@ func TestFaults(t *testing.T) {
 			}
 			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {}}
 		}, Problem, "pods of namespace shop: 2 pods (web-3, …) wait for a node, with the affinity of an earlier NamespaceOffloading", "kubectl -n shop delete pod web-3 web-4", ""},
+		"own node selector, and the runtime class": {func(t *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "", unplaced("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."))
+			p.OwnerReferences, p.Spec.RuntimeClassName, p.Spec.NodeSelector = nil, ptr.To(offloadingv1beta1.RuntimeClassName), map[string]string{"disktype": "ssd"}
+			offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/2 nodes are available", "kubectl -n shop replace --force -f web-3.yaml", ""},
 		"no room at home": {func(_ *testing.T, s *Snapshot) {
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
 			p.Spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
@@ -340,6 +353,10 @@ func TestFaults(t *testing.T) {
 		"heartbeats missed": {func(_ *testing.T, s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "milan has not renewed its Lease for 40s")
 		}, Problem, "milan, API server: milan has not renewed its Lease", "In cluster milan:\n           liqod check\n", ""},
+		"tunnel down, and with it what the peer reports": {func(_ *testing.T, s *Snapshot) {
+			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes through the tunnel")
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
+		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get configurations.networking.liqo.io -o custom-columns=", "Therefore: milan, API server"},
 		"tunnel down": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
 			for i := range s.Pods[:2] {

@@ -98,7 +98,7 @@ func (c *checker) peering(id string) {
 
 // revoked makes all that is wrong with a peer a consequence of the rights that it has taken back.
 func (c *checker) revoked() {
-	cause := c.find(func(f Finding) bool { return f.Peer == c.peer && f.Reason == corev1beta1.ReasonRightsRevoked })
+	cause := c.revokedBy(c.peer)
 	if cause == "" {
 		return
 	}
@@ -166,6 +166,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 			}
 		}
 	}
+	c.withoutTunnel()
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
 	switch {
 	case ready == nil:
@@ -186,6 +187,18 @@ func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string)
 	outgoing.Because = c.find(func(f Finding) bool {
 		return f.ID == idIdentity && f.Peer == c.peer && (notAsked && f.Level != OK || refused && f.Level == Problem)
 	})
+}
+
+// withoutTunnel makes what a peer does not report for lack of a tunnel a consequence of its network.
+func (c *checker) withoutTunnel() {
+	network := c.find(func(f Finding) bool { return f.Peer == c.peer && f.ID == idNetwork && f.Level != OK })
+	for i := range c.findings {
+		f := &c.findings[i]
+		silent := f.Reason == networkingv1beta1.ReasonTunnelDown || f.Reason == networkingv1beta1.ReasonGatewayStopped || f.Reason == corev1beta1.ReasonNoGateway
+		if f.Peer == c.peer && f.ID == idAPIServer && silent && f.Because == "" && network != "" {
+			f.Because, f.Fix = network, ""
+		}
+	}
 }
 
 // condition tells what a condition that the controller keeps says now. What was said by a

@@ -47,15 +47,15 @@ func (c *checker) podFix(pod placedPod) string {
 		return fmt.Sprintf("%s get %s %s\nIf it is missing in this cluster, create it:\n%s create %s %s --from-literal=KEY=VALUE\nIf it exists, its annotations or offloading.reflection exclude it from reflection (docs/reflection.md).",
 			kubectl, kind, m[2], kubectl, creates(kind), m[2])
 	}
-	switch pod.verdict.reason {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+	switch reason := pod.verdict.reason; {
+	case lacksImage(reason):
 		// The image is among the few fields that a pod may change.
 		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", imageEdited(pod.Pod), pod.at.peer)
-	case "CrashLoopBackOff", "Error", "OOMKilled", "StartError", "ContainerCannotRun", "RunContainerError":
+	case slices.Contains([]string{reasonCrashLoop, "Error", reasonOutOfMemory, "StartError", "ContainerCannotRun", "RunContainerError"}, reason):
 		if fix := endedFix(pod.Pod, edit); fix != "" {
 			return fix
 		}
-	case reasonTerminating:
+	case reason == reasonTerminating:
 		return fmt.Sprintf("%s get pod %s -o yaml\nshows the finalizers of the pod; see also the checks of the peering with %s.", kubectl, pod.Name, pod.at.peer)
 	}
 	return describe + "\nshows the events of both clusters."
@@ -104,6 +104,9 @@ func endedFix(pod *corev1.Pod, edit string) string {
 	logs := fmt.Sprintf("kubectl -n %s logs %s -c %s", pod.Namespace, pod.Name, c.Name)
 	if c.State.Terminated == nil {
 		logs += " --previous"
+	}
+	if last.Reason == reasonOutOfMemory {
+		return fmt.Sprintf("%s\nRaise the memory limit of container %s. Its log may show what takes the memory:\n%s", edit, c.Name, logs)
 	}
 	return logs
 }

@@ -25,16 +25,18 @@ func again(name, reason, last string) corev1.ContainerStatus {
 // TestFixesOfContainers: the log that a fix reads exists, and is that of the container that fails.
 func TestFixesOfContainers(t *testing.T) {
 	t.Parallel()
-	const edit, never = "kubectl -n shop edit deployment web\nCorrect its command, or what the message names: container ", " did not start, and has no log."
+	const edit, never, memory = "kubectl -n shop edit deployment web\nCorrect its command, or what the message names: container ", " did not start, and has no log.",
+		"kubectl -n shop edit deployment web\nRaise the memory limit of container app. Its log may show what takes the memory:\n"
 	for name, tc := range map[string]struct {
 		init, containers []corev1.ContainerStatus
 		owner            string
 		fix              string
 	}{
-		"ends again and again":        {containers: []corev1.ContainerStatus{again("app", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop logs web-3 -c app --previous"},
-		"has ended, before its pause": {containers: []corev1.ContainerStatus{exited("app", "OOMKilled", 137)}, fix: "kubectl -n shop logs web-3 -c app"},
-		"one of two":                  {containers: []corev1.ContainerStatus{{Name: "proxy"}, again("app", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop logs web-3 -c app --previous"},
-		"of a Job that has others":    {containers: []corev1.ContainerStatus{exited("app", "Error", 1), {Name: "proxy"}}, owner: "Job", fix: "kubectl -n shop logs web-3 -c app"},
+		"ends again and again":          {containers: []corev1.ContainerStatus{again("app", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop logs web-3 -c app --previous"},
+		"has ended, before its pause":   {containers: []corev1.ContainerStatus{exited("app", "OOMKilled", 137)}, fix: memory + "kubectl -n shop logs web-3 -c app"},
+		"out of memory again and again": {containers: []corev1.ContainerStatus{again("app", "CrashLoopBackOff", "OOMKilled")}, fix: memory + "kubectl -n shop logs web-3 -c app --previous"},
+		"one of two":                    {containers: []corev1.ContainerStatus{{Name: "proxy"}, again("app", "CrashLoopBackOff", "Error")}, fix: "kubectl -n shop logs web-3 -c app --previous"},
+		"of a Job that has others":      {containers: []corev1.ContainerStatus{exited("app", "Error", 1), {Name: "proxy"}}, owner: "Job", fix: "kubectl -n shop logs web-3 -c app"},
 		"init container": {init: []corev1.ContainerStatus{exited("first", "Completed", 0), again("migrate", "CrashLoopBackOff", "Error")},
 			containers: []corev1.ContainerStatus{again("app", "PodInitializing", "")}, fix: "kubectl -n shop logs web-3 -c migrate --previous"},
 		"init container that is not started again": {init: []corev1.ContainerStatus{exited("migrate", "Error", 1)}, fix: "kubectl -n shop logs web-3 -c migrate"},

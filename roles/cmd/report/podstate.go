@@ -38,6 +38,8 @@ const (
 	reasonStarting     = "NotReady"
 	reasonTerminating  = "Terminating"
 	reasonCompleted    = "Completed"
+	reasonCrashLoop    = "CrashLoopBackOff"
+	reasonOutOfMemory  = "OOMKilled"
 	reasonFailed       = "Failed"
 )
 
@@ -254,12 +256,10 @@ func failure(c *corev1.ContainerStatus) (reason, message string) {
 		case "", "ContainerCreating", "PodInitializing", reasonRemotePodTerminating, reasonRemotePodMissing:
 			return "", ""
 		}
-		message = w.Message
-		if t := c.LastTerminationState.Terminated; t != nil {
+		message = cmp.Or(w.Message, w.Reason)
+		// Only a back-off is about the container before.
+		if t := c.LastTerminationState.Terminated; t != nil && w.Reason == reasonCrashLoop {
 			message = fmt.Sprintf("%s; it was started %s", ending(t), times(int(c.RestartCount)+1))
-		}
-		if message == "" {
-			message = w.Reason
 		}
 		return w.Reason, message
 	}
@@ -271,6 +271,11 @@ func failure(c *corev1.ContainerStatus) (reason, message string) {
 		return reason, ending(t)
 	}
 	return "", ""
+}
+
+// lacksImage reports whether a reason is that of a container whose image a node cannot get.
+func lacksImage(reason string) bool {
+	return slices.Contains([]string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, reason)
 }
 
 func ending(t *corev1.ContainerStateTerminated) string {

@@ -98,14 +98,14 @@ func (s *Snapshot) allRoles() []Role {
 func (s *Snapshot) judgeRole(w *workload) Role {
 	out := Role{Name: w.role, Object: w.Namespace + "/" + w.Name, Level: Problem, Ready: w.ready, Want: w.want,
 		Version: w.Labels["app.kubernetes.io/version"], Image: image(w.template)}
-	trouble, failed := "", ""
+	trouble := ""
 	if (w.role == Controller || w.role == Webhook) && s.Unread[ReadLeases] == nil {
 		out.Leader, trouble = s.leading(w.role)
 	}
-	out.Restarts, failed = s.podsOfRole(w)
-	failed = cmp.Or(failed, w.failing)
+	restarts, reason, failed := s.podsOfRole(w)
+	failed, out.Restarts = cmp.Or(failed, w.failing), restarts
 	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs %s/%s", w.Namespace, w.Namespace, w.kind, w.Name)
-	out.Message, out.fix = fmt.Sprintf("%d of %s ready", w.ready, replicas(w.want)), logs
+	out.Message, out.fix = fmt.Sprintf("%d of %s ready", w.ready, replicas(w.want)), w.failureFix(reason, logs)
 	switch {
 	case w.want == 0 && w.kind == "daemonset":
 		out.Message, out.fix = "no node takes it", fmt.Sprintf("kubectl -n %s describe daemonset/%s\nshows which nodes it selects", w.Namespace, w.Name)
@@ -137,10 +137,27 @@ func causeOf(cause string) string {
 	return ": " + cause
 }
 
-// podsOfRole returns the restarts of the pods of a workload, and the failure of the first pod that has one.
-func (s *Snapshot) podsOfRole(w *workload) (restarts int32, failed string) {
+// failureFix is about pods of a role that do not start or run; logs is what helps with most of them. The
+// controller keeps the template of a vkubelet as it is.
+func (w *workload) failureFix(reason, logs string) string {
+	undo := fmt.Sprintf("kubectl -n %s rollout undo %s/%s\ngoes back to the template before", w.Namespace, w.kind, w.Name)
+	switch {
+	case reason == reasonNodeNotReady:
+		return "kubectl get nodes; kubectl describe nodes\nshow why. The pod runs again with its node; Kubernetes replaces the pods of Deployments on other nodes after some minutes."
+	case w.role == roleVKubelet:
+		return logs
+	case lacksImage(reason):
+		return undo + ", if there was one. Else correct image.repository, image.tag or image.digest in the values of the chart, and upgrade its release."
+	case w.rolling:
+		return logs + "\nshows why.\n" + undo + "."
+	}
+	return logs
+}
+
+// podsOfRole returns the restarts of the pods of a workload, and reason and words of the first failure.
+func (s *Snapshot) podsOfRole(w *workload) (restarts int32, reason, failed string) {
 	if w.selector == nil {
-		return 0, ""
+		return 0, "", ""
 	}
 	selector := labels.SelectorFromSet(w.selector.MatchLabels)
 	for i := range s.RolePods {
@@ -151,11 +168,21 @@ func (s *Snapshot) podsOfRole(w *workload) (restarts int32, failed string) {
 		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 			restarts += c.RestartCount
 		}
-		if reason, message := containerCause(pod); reason != "" && failed == "" {
-			failed = fmt.Sprintf("pod %s has %s (%s)", pod.Name, reason, message)
+		switch its, message := containerCause(pod); {
+		case failed != "":
+		case its != "":
+			reason, failed = its, fmt.Sprintf("pod %s has %s (%s)", pod.Name, its, message)
+		case cutOff(pod):
+			reason, failed = reasonNodeNotReady, fmt.Sprintf("pod %s is on node %s, which is not Ready", pod.Name, pod.Spec.NodeName)
 		}
 	}
-	return restarts, failed
+	return restarts, reason, failed
+}
+
+// cutOff reports whether Kubernetes counts a pod as not ready because its node is not, whatever its containers are.
+func cutOff(pod *corev1.Pod) bool {
+	ready, containers := PodCondition(pod, corev1.PodReady), PodCondition(pod, corev1.ContainersReady)
+	return ready != nil && ready.Status == corev1.ConditionFalse && containers != nil && containers.Status == corev1.ConditionTrue && len(pod.Spec.ReadinessGates) == 0
 }
 
 func replicas(n int32) string {

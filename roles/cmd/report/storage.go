@@ -279,7 +279,7 @@ func (l *storing) ofPeer(claim *corev1.PersistentVolumeClaim, ns *corev1.Namespa
 	case kept && claim.Spec.VolumeName != "":
 		v.Phase, v.Why = VolumeKept, why
 		if len(validation.IsDNS1123Label(v.Namespace)) == 0 { // the peer has chosen it
-			v.Get = fmt.Sprintf("Cluster %s has it again once it offloads its namespace %s again.\nIn cluster %s:\n%s offload namespace %s", v.Owner, v.Namespace, v.Owner, l.Program, v.Namespace)
+			v.Get = fmt.Sprintf("Cluster %s has it again once it uses this cluster, and offloads its namespace %s again.\nIn cluster %s:\n%s offload namespace %s", v.Owner, v.Namespace, v.Owner, l.Program, v.Namespace)
 		}
 		v.Delete = fmt.Sprintf("kubectl -n %s delete pvc %s\nOr all data of the namespace:\nkubectl annotate namespace %s %s=%s",
 			ns.Name, claim.Name, ns.Name, offloadingv1beta1.DeleteVolumesAnnotation, ns.Name)

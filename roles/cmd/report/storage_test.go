@@ -155,7 +155,7 @@ func TestListStorage(t *testing.T) {
 			[]StoredVolume{{Owner: "rome", Where: "this cluster, namespace shop-rome", Phase: "bound"}}},
 		"kept for a peer": {Stored{Claims: claims{claimOf("shop-rome", "data", "u1", reflected)}, Namespaces: twin("no longer asked for")},
 			[]StoredVolume{{Owner: "rome", Where: "this cluster, namespace shop-rome", Phase: "kept", Why: "no longer asked for",
-				Get:    "Cluster rome has it again once it offloads its namespace shop again.\nIn cluster rome:\nliqod offload namespace shop",
+				Get:    "Cluster rome has it again once it uses this cluster, and offloads its namespace shop again.\nIn cluster rome:\nliqod offload namespace shop",
 				Delete: "kubectl -n shop-rome delete pvc data\nOr all data of the namespace:\nkubectl annotate namespace shop-rome liqo.io/delete-volumes=shop-rome"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

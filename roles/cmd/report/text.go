@@ -142,11 +142,10 @@ func Fold(findings, all []Finding) (out []Folded) {
 		}
 		var names []string
 		for _, other := range all {
-			if other.Because == f.Name() && follows(other, all) {
-				names = append(names, other.Name())
+			if name := other.Name(); other.Because == f.Name() && follows(other, all) && !slices.Contains(names, name) {
+				names = append(names, name)
 			}
 		}
-		names = slices.Compact(names)
 		if len(names) > mostFollowing {
 			names = append(names[:mostFollowing], fmt.Sprintf("and %d more", len(names)-mostFollowing))
 		}

@@ -213,6 +213,9 @@ func (p podState) phrase(n int, peer string) string {
 
 // podsBecause names the finding that explains why a pod is not ready, if there is one.
 func (c *checker) podsBecause(pod placedPod) string {
+	if revoked := c.revokedBy(pod.at.peer); revoked != "" {
+		return revoked
+	}
 	switch pod.verdict.reason {
 	case reasonNodeNotReady, reasonNetworkUnavailable:
 		return c.rootOf(pod.at.peer, Problem, Unknown)
@@ -253,6 +256,11 @@ func (c *checker) find(is func(Finding) bool) string {
 		return cmp.Or(c.findings[i].Because, c.findings[i].Name())
 	}
 	return ""
+}
+
+// revokedBy names the finding about the rights that a peer has taken back, if it has.
+func (c *checker) revokedBy(peer string) string {
+	return c.find(func(f Finding) bool { return f.Peer == peer && f.Reason == corev1beta1.ReasonRightsRevoked })
 }
 
 // providerOf is the provider that a virtual node stands for; empty for other nodes.
