@@ -126,9 +126,9 @@ func (t *target) explainState(reason string, p pulse) (text string) {
 	case ReasonPaused:
 		text = fmt.Sprintf("this gateway stood still for %s, and has had no answer from %s since", p.paused.Round(time.Second), t.peer)
 	case ReasonSilent:
-		text = fmt.Sprintf("nothing has come from %s for %s", t.peer, p.timing.Silence)
+		text = fmt.Sprintf("nothing comes from %s", t.peer)
 	case ReasonNotHeard:
-		text = fmt.Sprintf("%s reports that it receives nothing from this gateway, and has not answered for %s", t.peer, p.timing.Silence)
+		text = fmt.Sprintf("%s reports that it receives nothing from this gateway, and does not answer", t.peer)
 	case ReasonNotSent:
 		text = fmt.Sprintf("sending a probe to %s: %v", t.peer, t.refused)
 	}

@@ -471,6 +471,14 @@ func TestAPauseThatAnAnswerFollows(t *testing.T) {
 	})
 }
 
+// TestWordsOfSilence: the words hold as long as the state does, and the condition has its time.
+func TestWordsOfSilence(t *testing.T) {
+	t.Parallel()
+	gw := target{peer: EchoPeer{Cluster: "milan", Gateway: "gw-a", Address: netip.MustParseAddr("10.71.0.2")}}
+	require.Equal(t, "nothing comes from gateway gw-a of milan (10.71.0.2)", gw.explainState(ReasonSilent, pulse{}))
+	require.Equal(t, "gateway gw-a of milan (10.71.0.2) reports that it receives nothing from this gateway, and does not answer", gw.explainState(ReasonNotHeard, pulse{}))
+}
+
 func TestSendingIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -181,6 +181,10 @@ func TestReadyOfAClosedPeer(t *testing.T) {
 	}{
 		"closed, a provider too":      {up, corev1beta1.PeeringNo, map[string]*metav1.Condition{outgoing: says("True", "b"), incoming: says("False", "NotAllowed")}, "True AllChecksPassed"},
 		"closed, and the other fails": {up, corev1beta1.PeeringNo, map[string]*metav1.Condition{outgoing: says("False", "Away"), incoming: says("False", "NotAllowed")}, "False Away"},
+		"rights taken back": {up, corev1beta1.PeeringAuto,
+			map[string]*metav1.Condition{corev1beta1.ConditionNetwork: says("False", "TunnelSilent"), outgoing: says("Unknown", "RightsRevoked"), incoming: says("True", "b")}, "False RightsRevoked"},
+		"rights taken back, and the other direction fails": {up, corev1beta1.PeeringAuto,
+			map[string]*metav1.Condition{outgoing: says("Unknown", "RightsRevoked"), incoming: says("False", "Withdrawn")}, "False Withdrawn"},
 		"closed, a consumer that is seen": {consumer, corev1beta1.PeeringNo,
 			map[string]*metav1.Condition{server: says("True", "HeartbeatSeen"), incoming: says("False", "NotAllowed")}, "True AllChecksPassed"},
 		"closed, nothing else": {consumer, corev1beta1.PeeringNo, map[string]*metav1.Condition{incoming: says("False", "NotAllowed")}, "Unknown NothingChecked"},

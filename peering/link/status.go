@@ -230,7 +230,8 @@ func stable(err error) string {
 }
 
 // ready sums up the checks. Its reason is that of the first failed check, or else of the
-// first unknown one. A request that is refused by the will of people is no failure.
+// first unknown one. A peer that has taken the rights back ends its tunnel with them. A request that
+// is refused by the will of people is no failure.
 func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	out := metav1.Condition{Type: corev1beta1.ConditionReady}
 	if p := f.trouble(); p.reason != "" {
@@ -250,7 +251,12 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	for _, verdict := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
 		i := slices.IndexFunc(applies, func(c metav1.Condition) bool { return c.Status == verdict })
 		if i >= 0 {
-			out.Status, out.Reason, out.Message = verdict, applies[i].Reason, applies[i].Type+": "+applies[i].Message
+			cause := applies[i]
+			revoked := slices.IndexFunc(applies, func(c metav1.Condition) bool { return c.Reason == corev1beta1.ReasonRightsRevoked })
+			if away := cause.Type == corev1beta1.ConditionAPIServer || cause.Type == corev1beta1.ConditionNetwork; away && revoked >= 0 {
+				cause = applies[revoked]
+			}
+			out.Status, out.Reason, out.Message = verdict, cause.Reason, cause.Type+": "+cause.Message
 			return out
 		}
 	}
