@@ -28,7 +28,7 @@ type hubWorld struct {
 }
 
 // TestThirdCluster: with the chart's defaults, pods of one Service in three clusters reach each other by
-// name and address; of the three one is the only peer of the others.
+// name and address; of the three one is the only peer of the others, until these become peers as well.
 func TestThirdCluster(t *testing.T) {
 	sites, list := site.World{
 		Clusters: []string{"rome", "milan", "turin"}, RealNodes: []int{1, 1, 1}, Fabric: site.FabricPods,
@@ -42,7 +42,7 @@ func TestThirdCluster(t *testing.T) {
 	require.NoError(t, prepared.Wait())
 	w := hubWorld{sites, list[0], list}
 	for _, provider := range w.list[1:] {
-		w.peer(t, provider)
+		w.peer(t, w.rome, provider)
 	}
 	w.offload(t, netNamespace, "milan", "turin")
 	w.offload(t, netApart, "turin")
@@ -56,14 +56,16 @@ func TestThirdCluster(t *testing.T) {
 	w.run(t, netApart, "turin")
 	t.Run("pods reach pods", func(t *testing.T) { w.reached(t) })
 	t.Run("only what is shared", func(t *testing.T) { w.shared(t) })
+	t.Run("a tunnel of the hub is down", func(t *testing.T) { w.legDown(t) })
+	t.Run("the spokes are peers", func(t *testing.T) { w.direct(t) })
 	t.Run("no longer shared", func(t *testing.T) { w.parted(t) })
 }
 
-// peer makes a cluster a provider of rome, as people do.
-func (w hubWorld) peer(t *testing.T, provider *site.Site) {
+// peer makes a cluster a provider of another, as people do.
+func (w hubWorld) peer(t *testing.T, consumer, provider *site.Site) {
 	t.Helper()
-	pair := &world{sites: w.sites, rome: w.rome, milan: provider}
-	out, code, err := pair.command(t.Context(), w.rome, "peer", "--token", pair.token(t), "--timeout=2m")
+	pair := &world{sites: w.sites, rome: consumer, milan: provider}
+	out, code, err := pair.command(t.Context(), consumer, "peer", "--token", pair.token(t), "--cpu=200m", "--memory=256Mi", "--pods=10", "--timeout=4m")
 	require.NoError(t, err)
 	require.Zero(t, code, out)
 }
