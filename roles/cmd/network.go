@@ -281,11 +281,11 @@ func (c *commands) networkCheck() *cobra.Command {
 			}
 		}
 		verdict, err := network.Run(cmd.Context(), cfg)
+		if len(verdict.Steps) > 0 {
+			err = errors.Join(err, printText(cmd.OutOrStdout(), verdict.Text()))
+		}
 		if err != nil {
 			return unknown(explain(err))
-		}
-		if err := printText(cmd.OutOrStdout(), verdict.Text()); err != nil {
-			return err
 		}
 		if _, broken := verdict.First(); broken {
 			return &Error{Code: ExitProblem}
