@@ -56,7 +56,9 @@ func TestRun(t *testing.T) {
 		case away:
 			return true, nil, errors.New("away")
 		case looks == 3:
-			announce(t, kube, 2, func(a *host.Announcement) { a.PublicKey, a.NextPublicKey, a.Waits = "old", "new", []string{"gw of milan"} })
+			announce(t, kube, 2, func(a *host.Announcement) {
+				a.PublicKey, a.NextPublicKey, a.Waits = "old", "new", []string{"gw of milan"}
+			})
 		case looks == 4:
 			return true, nil, errors.New("away")
 		case looks == 5:
