@@ -60,6 +60,6 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 				}
 			}
 		}
-		return fmt.Errorf("Service kubernetes does not have %s", at.Address)
+		return fmt.Errorf("the Service kubernetes does not have %s", at.Address)
 	})
 }

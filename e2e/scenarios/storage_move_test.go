@@ -271,6 +271,7 @@ func moveRefused(t *testing.T, w *moveWorld) {
 // begin starts a move and kills the command after a while. It reports whether the command had ended.
 func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended bool) {
 	t.Helper()
+	within(t, longest, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
 	cmd := w.sites.Command(t.Context(), append(w.arguments("--to", to), "--kubeconfig", w.rome.Kubeconfig)...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
