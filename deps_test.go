@@ -48,11 +48,14 @@ var allowed = map[string][]string{
 	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/host", "kube", "api"},
 
 	// The steps of a move, and the copy of files, of which no other command knows.
-	"roles/cmd/move":     {"roles/cmd/transfer", "api"},
+	"roles/cmd/move":     {"roles/cmd/helper", "roles/cmd/transfer", "api"},
 	"roles/cmd/transfer": {"kube/serve"},
 
 	// The pods of the check send the packets of nodes, to the addresses of gateways.
-	"roles/cmd/network": {"netfabric/host", "netfabric/plan", "peering/manual", "kube", "api"},
+	"roles/cmd/network": {"roles/cmd/helper", "netfabric/host", "netfabric/plan", "peering/manual", "kube", "api"},
+
+	// Pods of commands, of which it knows no purpose.
+	"roles/cmd/helper": {},
 
 	// The page shows what report judges, and is told how to read the cluster.
 	"roles/cmd/dashboard": {"roles/cmd/report", "kube/serve", "api"},

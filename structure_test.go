@@ -18,7 +18,7 @@ import (
 // the product smaller lowers them; one with a feature may raise them, and its commit says why.
 const (
 	mostLines    = 91_500 // room for the storage fabric (move, classes, gravity), topology, the figures of peers, transit between peers, the keys of gateways, and the check of the network
-	mostPackages = 46     // with those of api; one for each larger command
+	mostPackages = 47     // with those of api; one for each larger command, and one for the pods of several
 )
 
 // paths are the pages that list, file by file, what a reader opens to follow one thing; sections

@@ -46,8 +46,8 @@ type controller struct {
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
 	// selected has the EndpointSlices of pods that Services of peers select.
 	selected informers.SharedInformerFactory
-	// apiServer has the EndpointSlices of the API server, apiService its Service.
-	apiServer, apiService informers.SharedInformerFactory
+	// apiServer has the EndpointSlices of the API server.
+	apiServer informers.SharedInformerFactory
 	// heartbeats has the heartbeat Leases of peers.
 	heartbeats informers.SharedInformerFactory
 	// bounds has the ResourceQuotas and NetworkPolicies of twin namespaces.
@@ -97,7 +97,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.selected, c.requests, c.apiServer, c.apiService, c.heartbeats, c.bounds, c.volumes, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.selected, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -121,7 +121,6 @@ func (c *controller) makeFactories() {
 	c.selected = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(endpoints.TrimOwn),
 		labelled(discoveryv1.LabelManagedBy+"=endpointslice-controller.k8s.io,"+offloadingv1beta1.OriginLabel))
 	c.apiServer = apiServerSlices(core)
-	c.apiService = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithNamespace(metav1.NamespaceDefault), named(exchange.APIServerService))
 	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
 	c.bounds = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, named(offloadingv1beta1.TwinBounds))
 	c.volumes = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.LocalClaimUIDLabel))

@@ -55,7 +55,7 @@ func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
 func (c *controller) addAPIServer() error {
 	cfg := c.env.Config
 	addresses, err := exchange.NewAPIServer(exchange.APIServerConfig{
-		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, Services: c.apiService.Core().V1().Services(),
+		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",

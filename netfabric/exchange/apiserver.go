@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -30,20 +28,20 @@ import (
 // APIServerService is the name of the Service of the API server, in namespace default.
 const APIServerService = "kubernetes"
 
-// httpsPort is the name of the port of APIServerService, as kube-apiserver creates it.
-const httpsPort = "https"
+// homePort is the port of APIServerService in every cluster, whatever port its API servers listen on. Gateways
+// listen on it for pods of peers.
+const homePort = 443
 
 // APIServerIP returns the name of the IP for the API server that pods on a virtual node use.
 // It is in the VirtualNode's namespace.
 func APIServerIP(virtualNode string) string { return virtualNode + "-api-server" }
 
 // APIServerConfig configures an APIServer. The informers are of this cluster and of all
-// namespaces, but Services has at least APIServerService.
+// namespaces.
 type APIServerConfig struct {
-	// Kube reads APIServerService live. Liqo writes IPs.
+	// Kube reads APIServerService. Liqo writes IPs.
 	Kube            kubernetes.Interface
 	Liqo            versioned.Interface
-	Services        coreinformers.ServiceInformer
 	VirtualNodes    offloadinginformers.VirtualNodeInformer
 	IPs             ipaminformers.IPInformer
 	ForeignClusters liqoinformers.ForeignClusterInformer
@@ -59,10 +57,10 @@ type APIServerConfig struct {
 }
 
 // APIServer keeps an IP for this cluster's API server for each VirtualNode, so that pods in
-// the provider reach it through the network fabric. Behind the IP is the address of
-// APIServerService, as for pods of this cluster. So it stays the same when API servers come
-// and go, and its port is 443. The VirtualNode owns the IP: Kubernetes deletes both together. Keys are those of VirtualNodes. One replica runs at a time; what it
-// writes is harmless if done twice.
+// the provider reach it through the network fabric. Gateways lead connections to it on to an API
+// server, so it stays the same when API servers come and go. The VirtualNode owns the IP:
+// Kubernetes deletes both together. Keys are those of VirtualNodes. One replica runs at a time;
+// what it writes is harmless if done twice.
 type APIServer struct {
 	*loop.Loop
 	cfg APIServerConfig
@@ -78,7 +76,6 @@ func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
 	}{
 		{cfg.VirtualNodes.Informer(), loop.Self},
 		{cfg.IPs.Informer(), ownerKey},
-		{cfg.Services.Informer(), a.all},
 		{cfg.ForeignClusters.Informer(), a.ofCluster},
 	} {
 		if _, err := a.Watch(w.informer, w.keys); err != nil {
@@ -86,14 +83,6 @@ func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
 		}
 	}
 	return a, nil
-}
-
-// all returns the keys of all VirtualNodes.
-func (a *APIServer) all(any) (keys []loop.Key) {
-	for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
-		keys = append(keys, loop.Self(obj)...)
-	}
-	return keys
 }
 
 // ofCluster returns the keys of the VirtualNodes of a ForeignCluster's cluster.
@@ -152,11 +141,7 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	case !wanted:
 		return a.remove(ctx, have)
 	}
-	service, err := store.OrNil(a.cfg.Services.Lister().Services(metav1.NamespaceDefault).Get(APIServerService))
-	if err != nil {
-		return fmt.Errorf("reading Service %s: %w", APIServerService, err)
-	}
-	return a.keep(ctx, vn, have, serverAt(service))
+	return a.keep(ctx, vn, have)
 }
 
 // wanted reports whether pods in a peer's cluster are led to the API server through the
@@ -169,33 +154,28 @@ func (a *APIServer) wanted(peer string) (bool, error) {
 	return !a.cfg.Off && (fc == nil || !disabled(fc)), nil
 }
 
-// keep makes the IP as wanted. The zero want means that no address of the API server is
-// known: nothing changes.
-func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode, have *ipamv1alpha1.IP, want netip.AddrPort) error {
-	switch is := serverOf(have); {
-	case !want.IsValid() || is == want:
-		return nil
-	case have == nil:
-		return a.create(ctx, vn, want)
-	case is.Addr() == want.Addr():
-		next := have.DeepCopy()
-		next.Spec.Ports = serverPort(want)
-		if _, err := a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("updating the IP of the API server: %w", err)
-		}
+// keep makes the IP as wanted. One of before has another port.
+func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode, have *ipamv1alpha1.IP) error {
+	if have == nil {
+		return a.create(ctx, vn)
+	}
+	if portOf(have) == homePort {
 		return nil
 	}
-	live, err := store.OrNil(a.cfg.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, APIServerService, metav1.GetOptions{}))
-	if err != nil {
-		return fmt.Errorf("reading Service %s live: %w", APIServerService, err)
+	next := have.DeepCopy()
+	next.Spec.Ports = homePorts()
+	if _, err := a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("updating the IP of the API server: %w", err)
 	}
-	if serverAt(live) != want {
-		return loop.After(store.CatchUp) // the cache is behind
-	}
-	return a.remove(ctx, have) // its end is an event
+	return nil
 }
 
-func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode, want netip.AddrPort) error {
+// create creates the IP for the address of APIServerService.
+func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	service, err := a.cfg.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, APIServerService, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading Service %s: %w", APIServerService, err)
+	}
 	ip := &ipamv1alpha1.IP{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vn.Namespace, Name: APIServerIP(vn.Name),
@@ -205,9 +185,9 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 			OwnerReferences: []metav1.OwnerReference{store.ControllerReference(vn, offloadingv1beta1.SchemeGroupVersion.WithKind("VirtualNode"))},
 		},
 		// An API server outside of the nodes has no route back to peers.
-		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(want.Addr().String()), Masquerade: new(true), Ports: serverPort(want)},
+		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(service.Spec.ClusterIP), Masquerade: new(true), Ports: homePorts()},
 	}
-	_, err := a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
+	_, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(store.CatchUp) // the cache is behind
 	}
@@ -221,9 +201,9 @@ func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
 	return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
 }
 
-// serverPort is what peers reach of an API server: nothing else of its host.
-func serverPort(server netip.AddrPort) []ipamv1alpha1.IPPort {
-	return []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: int32(server.Port())}}
+// homePorts are what peers reach of an API server: nothing else of its host.
+func homePorts() []ipamv1alpha1.IPPort {
+	return []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: homePort}}
 }
 
 // lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.
@@ -241,34 +221,12 @@ func (a *APIServer) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
 	return nil
 }
 
-// serverOf returns the address and the port of the API server that an IP is for; the zero
-// value for none. The port is 0 unless it is the only one of the IP.
-func serverOf(ip *ipamv1alpha1.IP) netip.AddrPort {
-	if ip == nil {
-		return netip.AddrPort{}
-	}
-	addr, ok := ip.Spec.IP.Addr()
-	if !ok {
-		return netip.AddrPort{}
-	}
+// portOf returns the port of the API server that an IP is for. It is 0 unless it is the only one of the IP.
+func portOf(ip *ipamv1alpha1.IP) uint16 {
 	if p := ip.Spec.Ports; len(p) == 1 && p[0].Protocol == corev1.ProtocolTCP && p[0].Port > 0 && p[0].Port <= 65535 {
-		return netip.AddrPortFrom(addr, uint16(p[0].Port))
+		return uint16(p[0].Port)
 	}
-	return netip.AddrPortFrom(addr, 0)
-}
-
-// serverAt returns the address and the port of APIServerService, which may be nil. The zero value
-// means that there is none.
-func serverAt(service *corev1.Service) netip.AddrPort {
-	if service == nil {
-		return netip.AddrPort{}
-	}
-	addr, err := netip.ParseAddr(service.Spec.ClusterIP)
-	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == httpsPort })
-	if err != nil || i < 0 {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(addr.Unmap(), uint16(service.Spec.Ports[i].Port))
+	return 0
 }
 
 // HomeAPI finds the address at which pods on one virtual node reach this cluster's API
@@ -293,7 +251,7 @@ func (h HomeAPI) Address() (netip.AddrPort, error) {
 	}
 	external, ok := ip.Status.IP.Addr()
 	ready := meta.FindStatusCondition(ip.Status.Conditions, ipamv1alpha1.ConditionReady)
-	port := serverOf(ip).Port()
+	port := portOf(ip)
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
 		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server is not ready: %s", h.Namespace, name, ready.Message)

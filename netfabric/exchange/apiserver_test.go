@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -25,11 +24,8 @@ import (
 )
 
 // serverService is the Service of the API server.
-func serverService(port int32, address string) *corev1.Service {
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"},
-		Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Name: "metrics", Port: 9}, {Name: "https", Port: port}}},
-	}
+func serverService(address string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, Spec: corev1.ServiceSpec{ClusterIP: address}}
 }
 
 func milanNode() *offloadingv1beta1.VirtualNode {
@@ -38,47 +34,20 @@ func milanNode() *offloadingv1beta1.VirtualNode {
 	}
 }
 
-func TestServerAt(t *testing.T) {
-	t.Parallel()
-	unnamed := serverService(443, "10.96.0.1")
-	unnamed.Spec.Ports = unnamed.Spec.Ports[:1]
-	for name, tc := range map[string]struct {
-		service *corev1.Service
-		want    string
-	}{
-		"no Service":         {},
-		"IPv4":               {serverService(443, "10.96.0.1"), "10.96.0.1:443"},
-		"IPv6":               {serverService(6443, "fd00:96::1"), "[fd00:96::1]:6443"},
-		"without an address": {service: serverService(443, "None")},
-		"without its port":   {service: unnamed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var want netip.AddrPort
-			if tc.want != "" {
-				want = netip.MustParseAddrPort(tc.want)
-			}
-			require.Equal(t, want, serverAt(tc.service))
-		})
-	}
-}
-
-// TestAPIServer runs the loop: the IP comes with the VirtualNode, follows the API server, and
-// goes where there is no fabric.
+// TestAPIServer runs the loop: the IP comes with the VirtualNode, stays when the Service has
+// another address, and goes where there is no fabric.
 func TestAPIServer(t *testing.T) {
 	t.Parallel()
 	liqo, core := fake.NewSimpleClientset(milanCluster(nil), milanNode()), corefake.NewClientset()
 	kubetest.WatchFromList(liqo)
-	kubetest.WatchFromList(core)
-	own, kube := externalversions.NewSharedInformerFactory(liqo, 0), informers.NewSharedInformerFactory(core, 0)
+	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a, err := NewAPIServer(APIServerConfig{
-		Kube: core, Liqo: liqo, Services: kube.Core().V1().Services(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	require.Zero(t, len(liqo.Actions())+len(core.Actions()), "NewAPIServer starts nothing")
 	own.Start(t.Context().Done())
-	kube.Start(t.Context().Done())
 	done := make(chan error, 1)
 	go func() { done <- a.Run(t.Context(), 2) }()
 
@@ -103,19 +72,19 @@ func TestAPIServer(t *testing.T) {
 		return ip
 	}
 	services := core.CoreV1().Services(metav1.NamespaceDefault)
-	_, err = services.Create(ctx, serverService(6443, "192.0.2.1"), metav1.CreateOptions{})
+	_, err = services.Create(ctx, serverService("192.0.2.1"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	ip := becomes("192.0.2.1 [{TCP 6443}]")
+	ip := becomes("192.0.2.1 [{TCP 443}]")
 	require.True(t, metav1.IsControlledBy(ip, milanNode()))
 	require.True(t, *ip.Spec.Masquerade)
 	require.Equal(t, "milan", ip.Labels["liqo.io/remote-cluster-id"])
 
-	_, err = services.Update(ctx, serverService(443, "192.0.2.1"), metav1.UpdateOptions{})
+	_, err = services.Update(ctx, serverService("192.0.2.2"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	ip.Spec.Ports[0].Port = 6443 // one of before
+	_, err = ips.Update(ctx, ip, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	becomes("192.0.2.1 [{TCP 443}]")
-	_, err = services.Update(ctx, serverService(443, "192.0.2.2"), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	becomes("192.0.2.2 [{TCP 443}]")
 	_, err = liqo.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(false)), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	becomes("none")
@@ -127,9 +96,9 @@ func TestAPIServer(t *testing.T) {
 // apiServerRig is an APIServer with caches that the test fills.
 func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) *APIServer {
 	t.Helper()
-	own, kube := externalversions.NewSharedInformerFactory(liqo, 0), informers.NewSharedInformerFactory(core, 0)
+	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a, err := NewAPIServer(APIServerConfig{
-		Kube: core, Liqo: liqo, Services: kube.Core().V1().Services(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
@@ -137,11 +106,10 @@ func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) 
 	return a
 }
 
-// TestAPIServerStaleCaches: the IP stays while the cache alone lacks the API server's
-// address, and while no address is known; a second creation does no harm.
+// TestAPIServerStaleCaches: nothing is created while there is no Service, and a second creation does no harm.
 func TestAPIServerStaleCaches(t *testing.T) {
 	t.Parallel()
-	liqo, core := fake.NewSimpleClientset(), corefake.NewClientset(serverService(6443, "192.0.2.1"))
+	liqo, core := fake.NewSimpleClientset(), corefake.NewClientset()
 	a := apiServerRig(t, liqo, core)
 	key := loop.Key{Namespace: tenant, Name: "milan-2"}
 	sync := func() ([]string, error) {
@@ -150,10 +118,10 @@ func TestAPIServerStaleCaches(t *testing.T) {
 		return kubetest.TakeWrites(liqo), err
 	}
 	writes, err := sync()
+	require.ErrorContains(t, err, "reading Service kubernetes")
+	require.Empty(t, writes)
+	_, err = core.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), serverService("192.0.2.1"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Empty(t, writes, "no address is known")
-	services := a.cfg.Services.Informer().GetIndexer()
-	require.NoError(t, services.Add(serverService(6443, "192.0.2.1")))
 	writes, err = sync()
 	require.NoError(t, err)
 	require.Equal(t, []string{"create ips " + tenant + "/milan-2-api-server"}, writes)
@@ -174,15 +142,6 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"update ips " + tenant + "/milan-2-api-server"}, writes, "one of before gets its port")
 	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(have))
-
-	require.NoError(t, services.Replace([]any{serverService(6443, "192.0.2.9")}, ""))
-	writes, err = sync()
-	require.Equal(t, loop.After(store.CatchUp), err, "the live Service has the address")
-	require.Empty(t, writes)
-	require.NoError(t, services.Replace(nil, ""))
-	writes, err = sync()
-	require.NoError(t, err)
-	require.Empty(t, writes)
 
 	// Where the fabric is switched off, what is there from before goes.
 	a.cfg.Off = true

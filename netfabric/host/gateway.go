@@ -327,7 +327,7 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 func relayedBy(in plan.Input) (out []netip.AddrPort) {
 	for _, ip := range in.IPs {
 		for _, p := range ip.Ports {
-			if ip.Real == ip.External && p.Proto == "tcp" {
+			if ip.OnGateways() && p.Proto == "tcp" {
 				out = append(out, netip.AddrPortFrom(ip.External, p.Port))
 			}
 		}

@@ -282,7 +282,7 @@ func (c *checker) ips() {
 			c.fail(at, "%s is there twice", ip.External)
 		}
 		seen[ip.External] = true
-		if ip.onGateways() && len(ip.Ports) == 0 {
+		if ip.OnGateways() && len(ip.Ports) == 0 {
 			c.fail(at, "%s is an address of gateways, and has no port: at least one is accepted", ip.External)
 		}
 		for _, s := range ip.Ports {
@@ -417,7 +417,7 @@ func (c *checker) addresses() {
 		host(place{host: g.Name, field: "gateways"}, g.Addrs)
 	}
 	for _, ip := range c.in.IPs {
-		if ip.onGateways() {
+		if ip.OnGateways() {
 			continue
 		}
 		claims = append(claims, claim{single(ip.Real), place{field: "ips"}, true})

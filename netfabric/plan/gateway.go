@@ -59,7 +59,7 @@ func (g gateway) addrs() (out []Addr) {
 		}
 	}
 	for _, ip := range g.in.IPs {
-		if ip.onGateways() {
+		if ip.OnGateways() {
 			out = append(out, Addr{Link: TunnelDevice, Prefix: single(ip.External)})
 		}
 	}
@@ -289,7 +289,7 @@ func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
 	}
 	known := map[netip.Addr]bool{}
 	for _, ip := range g.in.exposedTo(p) {
-		if ip.onGateways() {
+		if ip.OnGateways() {
 			continue // its range is translated
 		}
 		a, _ := p.Ours.Out(ip.External)
@@ -334,11 +334,11 @@ func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, their
 	all := allPorts(ips)
 	for _, ip := range ips {
 		host := single(ip.Real)
-		if ip.onGateways() {
-			// no packet for it is forwarded
-		} else if !nodes[ip.Real] {
+		switch {
+		case ip.OnGateways(): // no packet for it is forwarded
+		case !nodes[ip.Real]:
 			e.pair("targets", theirs, host)
-		} else if all[ip.Real] && within(host, g.in.Pods) {
+		case all[ip.Real] && within(host, g.in.Pods):
 			e.pair("open", theirs, host)
 		}
 		if all[ip.Real] {

@@ -95,8 +95,8 @@ type Service struct {
 	Port  uint16
 }
 
-// onGateways reports whether gateways have the address themselves.
-func (ip IP) onGateways() bool { return ip.Real == ip.External }
+// OnGateways reports whether gateways have the address themselves.
+func (ip IP) OnGateways() bool { return ip.Real == ip.External }
 
 // For reports whether the peer with the ID id reaches Real by ip.
 func (ip IP) For(id string) bool { return ip.Peer == "" || ip.Peer == id }

@@ -172,7 +172,7 @@ func (n node) elements() []Element {
 		e.to("again", m.View, m.Own)
 	}
 	for _, ip := range n.in.IPs {
-		if ip.onGateways() {
+		if ip.OnGateways() {
 			continue
 		}
 		e.to("hosts", single(ip.External), single(ip.Real))

@@ -10,11 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
@@ -94,33 +94,19 @@ func (m *mover) forge(namespace, suffix, node, claim string, sends bool, args ..
 	if sends {
 		direction = "--read"
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: m.name(suffix), Labels: map[string]string{moveLabel: string(m.claim.UID)}},
-		Spec: corev1.PodSpec{
-			NodeName: node, RestartPolicy: corev1.RestartPolicyOnFailure, TerminationGracePeriodSeconds: ptr.To[int64](1),
-			AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers: []corev1.Container{{
-				Name: "copy", Image: m.Image, Args: append([]string{"storage", "copy", direction, dataFolder, "--key", keyFolder}, args...),
-				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				SecurityContext: &corev1.SecurityContext{
-					RunAsUser: ptr.To[int64](0), RunAsGroup: ptr.To[int64](0), RunAsNonRoot: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
-					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-					Capabilities: &corev1.Capabilities{
-						Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"},
-					},
-				},
-				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-				},
-				VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: dataFolder, ReadOnly: sends}, {Name: "key", MountPath: keyFolder, ReadOnly: true}},
-			}},
-			Volumes: []corev1.Volume{
-				{Name: "data", VolumeSource: m.source(claim, false)},
-				{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: m.name("")}}},
-			},
-		},
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: m.name(suffix), Labels: map[string]string{moveLabel: string(m.claim.UID)}}
+	pod := helper.New(meta, node, m.Image, append([]string{"storage", "copy", direction, dataFolder, "--key", keyFolder}, args...)...)
+	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "data", VolumeSource: m.source(claim, false)},
+		{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: m.name("")}}},
 	}
+	c := &pod.Spec.Containers[0]
+	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup, c.SecurityContext.RunAsNonRoot = ptr.To[int64](0), ptr.To[int64](0), ptr.To(false)
+	c.SecurityContext.Capabilities.Add = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: dataFolder, ReadOnly: sends}, {Name: "key", MountPath: keyFolder, ReadOnly: true}}
+	return pod
 }
 
 // keys makes the key of the move, the same for all pods.

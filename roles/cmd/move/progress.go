@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
@@ -76,21 +77,7 @@ func ended(pod *corev1.Pod) bool {
 
 // waits returns why a pod does not run.
 func waits(pod *corev1.Pod) string {
-	why := pod.Status.Message
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && c.Message != "" && why == "" {
-			why = c.Message
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Reason != "" {
-			why = strings.TrimSpace(w.Reason + " " + w.Message)
-		}
-	}
-	if why == "" {
-		why = string(pod.Status.Phase)
-	}
-	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, why)
+	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, cmp.Or(helper.Waits(pod), string(pod.Status.Phase)))
 }
 
 // failure returns the error of a pod that fails again and again.

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -23,6 +22,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/netfabric/plan"
+	"github.com/liqod/liqod/roles/cmd/helper"
 )
 
 const (
@@ -91,26 +91,12 @@ func (c *checker) forge(name, node string, serves bool, resolve string, targets 
 	for _, t := range targets {
 		args = append(args, "--to", t.String())
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name, Labels: map[string]string{checkLabel: "true"}},
-		Spec: corev1.PodSpec{
-			NodeName: node, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: ptr.To[int64](1), ActiveDeadlineSeconds: ptr.To(int64(longestCheck / time.Second)),
-			AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false), Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), RunAsGroup: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-				Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ping_group_range", Value: "0 2147483647"}}, // ICMP without a capability
-			},
-			Containers: []corev1.Container{{
-				Name: "probe", Image: c.Image, Args: args,
-				SecurityContext: &corev1.SecurityContext{
-					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-				},
-				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-				},
-			}},
-		},
-	}
+	pod := helper.New(metav1.ObjectMeta{Namespace: c.namespace, Name: name, Labels: map[string]string{checkLabel: "true"}}, node, c.Image, args...)
+	pod.Spec.RestartPolicy, pod.Spec.ActiveDeadlineSeconds = corev1.RestartPolicyNever, ptr.To(int64(longestCheck/time.Second))
+	security := pod.Spec.SecurityContext
+	security.RunAsNonRoot, security.RunAsUser, security.RunAsGroup = ptr.To(true), ptr.To[int64](65532), ptr.To[int64](65532)
+	security.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ping_group_range", Value: "0 2147483647"}} // ICMP without a capability
+	return pod
 }
 
 // hostPod returns the pod that sends probes as a node does. It is in the network of the node.
@@ -317,18 +303,7 @@ func waits(pod *corev1.Pod) string {
 	if pod == nil {
 		return "there is no pod"
 	}
-	why := pod.Status.Message
-	for _, condition := range pod.Status.Conditions {
-		if condition.Status == corev1.ConditionFalse && condition.Message != "" && why == "" {
-			why = condition.Message
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Reason != "" {
-			why = strings.TrimSpace(w.Reason + " " + w.Message)
-		}
-	}
-	return strings.TrimSpace(fmt.Sprintf("pod %s of the check has not reported (phase %s) %s", pod.Name, pod.Status.Phase, why))
+	return strings.TrimSpace(fmt.Sprintf("pod %s of the check has not reported (phase %s) %s", pod.Name, pod.Status.Phase, helper.Waits(pod)))
 }
 
 // clear deletes the namespace with the pods, and waits until it is gone. ctx may have ended.

@@ -117,7 +117,7 @@ func (v Verdict) Text() string {
 			part = s.Part
 			fmt.Fprintf(&b, "%s\n", part)
 		}
-		fmt.Fprintf(&b, "  %s %s: %s\n", marks[s.State], s.Hop, s.Text)
+		fmt.Fprintf(&b, "  %s %s: %s\n", s.State.mark(), s.Hop, s.Text)
 		if s.Advice != "" {
 			fmt.Fprintf(&b, "      %s\n", strings.ReplaceAll(s.Advice, "\n", "\n      "))
 		}
@@ -134,4 +134,15 @@ func (v Verdict) Text() string {
 	return b.String()
 }
 
-var marks = map[State]string{Good: "✔", Impaired: "‼", Unknown: "?", Broken: "✘"}
+// mark returns the sign of a state in texts.
+func (s State) mark() string {
+	switch s {
+	case Good:
+		return "✔"
+	case Impaired:
+		return "‼"
+	case Broken:
+		return "✘"
+	}
+	return "?"
+}

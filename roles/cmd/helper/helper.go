@@ -1,0 +1,53 @@
+// Package helper has what the pods have in common with which commands work inside of clusters: they
+// run liqod's own image on a node that the command chooses.
+package helper
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// New returns a pod with one container, on a node and without any privilege. It has no token of a
+// ServiceAccount, tolerates all taints, and ends within a second.
+func New(meta metav1.ObjectMeta, node, image string, args ...string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](1),
+			AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
+			Tolerations:     []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: "liqod", Image: image, Args: args,
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+				},
+			}},
+		},
+	}
+}
+
+// Waits returns what a pod waits for: the last container that cannot start, else the message of the pod,
+// else that of its first condition that is not met. It is empty if nothing says so.
+func Waits(pod *corev1.Pod) string {
+	why := pod.Status.Message
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Message != "" && why == "" {
+			why = c.Message
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil && w.Reason != "" {
+			why = strings.TrimSpace(w.Reason + " " + w.Message)
+		}
+	}
+	return why
+}
