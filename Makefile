@@ -82,7 +82,7 @@ image: ## Write the container image as an archive, without a container engine; w
 release: ## Write the files of a release into dist/ from the last commit: make release VERSION=0.1.0
 	go run ./hack release -version "$(VERSION)"
 
-demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
+demo: ## Show three real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
 	@echo "Compiling the demo: minutes with an empty build cache, else seconds."
 	@go build -buildvcs=false -o bin/demo ./e2e/demo # go run would turn Ctrl-C into an error

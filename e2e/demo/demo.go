@@ -32,12 +32,12 @@ type demo struct {
 	lab      *lab.Lab
 	full     *lab.Full
 	sites    *site.Sites
-	clusters struct{ rome, milan *lab.Cluster }
-	// rome and milan are the clusters with liqod on them.
-	rome, milan *site.Site
+	clusters struct{ rome, milan, turin *lab.Cluster }
+	// rome, milan and turin are the clusters with liqod on them.
+	rome, milan, turin *site.Site
 
-	// before is what ran when rome's control plane was killed, by name of the pod.
-	before struct{ rome, milan map[string]running }
+	// before is what ran when rome's control plane was killed, by name of the cluster and of the pod.
+	before map[string]map[string]running
 
 	begin   time.Time
 	pace    *pace
@@ -54,14 +54,15 @@ type step struct {
 }
 
 func (d *demo) banner() {
-	d.console.say(`liqod: two real Kubernetes clusters on this machine, working as one.
+	d.console.say(`liqod: three real Kubernetes clusters on this machine, working as one.
 
-  milan   offers itself: 2 nodes
-  rome    uses it:       1 node, and milan as one more
+  milan   offers itself:  2 nodes
+  turin   offers itself:  1 node
+  rome    uses them:      1 node, and milan and turin as two more
 
 Each has its own etcd, API server, scheduler and nodes (containerd, kubelet, kube-proxy).
-Both give their pods and Services the same addresses: between the clusters, packets reach
-the nodes and the gateways of liqod, and nothing else.
+All give their pods and Services the same addresses: between the clusters, packets reach
+the nodes and the gateways of liqod, and nothing else. milan and turin are no peers of each other.
 A machine that has not built Kubernetes before needs some minutes for that first.
 Ctrl-C ends the demo at any time, and removes everything.
 `)
@@ -73,13 +74,13 @@ func (d *demo) story(ctx context.Context) error {
 		title string
 		tell  func(context.Context) error
 	}{
-		{"Start two clusters, and build liqod and its image meanwhile", d.startClusters},
-		{"Install liqod by its chart in both", d.install},
-		{"Connect them: rome uses milan", d.connect},
+		{"Start three clusters, and build liqod and its image meanwhile", d.startClusters},
+		{"Install liqod by its chart in all", d.install},
+		{"Connect them: rome uses milan and turin", d.connect},
 		{"Offload the namespace shop", d.offload},
-		{"Deploy an application that spans both", d.deploy},
-		{"A pod in rome calls a Service whose pods are in both clusters", d.call},
-		{"A pod in milan calls back", d.callBack},
+		{"Deploy an application that spans all", d.deploy},
+		{"A pod in rome calls a Service whose pods are in all clusters", d.call},
+		{"A pod in milan calls back, and calls a pod in turin", d.callBack},
 		{"A volume in each cluster", d.volumes},
 		{"Kill milan's gateway", d.loseGateway},
 		{"Logs and exec across the border", d.logsAndExec},
@@ -141,6 +142,10 @@ func (d *demo) startClusters(ctx context.Context) (err error) {
 		d.clusters.rome, err = d.startCluster(starting, "rome", 1)
 		return err
 	})
+	group.Go(func() (err error) {
+		d.clusters.turin, err = d.startCluster(starting, "turin", 1)
+		return err
+	})
 	group.Go(func() error { return d.build(starting) })
 	group.Go(func() error { return d.addKubectl() })
 	return group.Wait()
@@ -182,6 +187,10 @@ func (d *demo) install(ctx context.Context) error {
 		d.rome, err = d.sites.Install(installing, d.clusters.rome)
 		return err
 	})
+	group.Go(func() (err error) {
+		d.turin, err = d.sites.Install(installing, d.clusters.turin)
+		return err
+	})
 	if err := group.Wait(); err != nil {
 		return err
 	}
@@ -198,12 +207,15 @@ func (d *demo) install(ctx context.Context) error {
 	return d.show(ctx, d.rome, get{namespace: site.Namespace, resource: "pods"})
 }
 
-// kubeconfig is one file with both clusters, as contexts rome and milan.
+// installed are the clusters with liqod on them, the user of the others last; nil for one that has none yet.
+func (d *demo) installed() []*site.Site { return []*site.Site{d.turin, d.milan, d.rome} }
+
+// kubeconfig is one file with all clusters, as contexts of their names.
 func (d *demo) kubeconfig() string { return filepath.Join(d.lab.Dir(), "kubeconfig") }
 
 func (d *demo) writeKubeconfig() error {
 	all := clientcmdapi.NewConfig()
-	for _, s := range []*site.Site{d.milan, d.rome} {
+	for _, s := range d.installed() {
 		one, err := clientcmd.LoadFromFile(s.Kubeconfig)
 		if err != nil {
 			return fmt.Errorf("reading the kubeconfig of %s: %w", s.Name, err)
@@ -214,7 +226,7 @@ func (d *demo) writeKubeconfig() error {
 		all.CurrentContext = s.Name
 	}
 	if err := clientcmd.WriteToFile(*all, d.kubeconfig()); err != nil {
-		return fmt.Errorf("writing the kubeconfig of both clusters: %w", err)
+		return fmt.Errorf("writing the kubeconfig of the clusters: %w", err)
 	}
 	return nil
 }
@@ -238,7 +250,7 @@ func (d *demo) showSettings() error {
 	for _, s := range settings {
 		rows = append(rows, []string{s.Name, s.Here, s.Default})
 	}
-	d.console.say("\nSettings that differ from the defaults, in rome (milan has the same, with its own id and addresses):")
+	d.console.say("\nSettings that differ from the defaults, in rome (milan and turin have the same, with their own ids and addresses):")
 	d.console.table(append(rows, []string{"kube-controller-manager --node-monitor-grace-period", d.rome.Options.NodeGrace.String(), nodeGraceDefault}))
 	d.console.say("The shorter times have a fault noticed within seconds. docs/continuity.md has the times of the defaults.")
 	return nil

@@ -1,5 +1,5 @@
-// Command demo shows on this machine what liqod does: two real clusters, one using the
-// other as a node, and what stays when a control plane dies. Every step prints the
+// Command demo shows on this machine what liqod does: three real clusters, one using the
+// others as nodes, and what stays when a control plane dies. Every step prints the
 // kubectl line that shows the same. With the argument lab it starts clusters and nothing
 // else.
 package main
@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/liqod/liqod/e2e/lab"
-	"github.com/liqod/liqod/e2e/site"
 )
 
 const (
@@ -44,8 +44,8 @@ func (s stopped) code() int {
 const usage = `usage: make demo, or go run ./e2e/demo [--keep]
        go run ./e2e/demo lab [flags]
 
-Starts two real clusters on this machine, milan and rome, lets rome use milan as a
-node, and shows what can be seen of it. It needs root, and removes everything at its end.
+Starts three real clusters on this machine, rome, milan and turin, lets rome use the others as
+nodes, and shows what can be seen of it. It needs root, and removes everything at its end.
 With lab, it starts the clusters that the flags name, with real or simulated nodes, and
 nothing in them; lab --help lists the flags.
 `
@@ -172,7 +172,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 func (d *demo) stay(ctx context.Context) {
 	d.console.heading("The clusters stay until you press Ctrl-C")
 	d.hints()
-	if d.rome != nil && d.milan != nil {
+	if !slices.Contains(d.installed(), nil) {
 		d.addMetrics(ctx)
 	}
 	d.console.say(`
@@ -188,11 +188,11 @@ Files and logs of the clusters are in %s.`, d.lab.Dir())
 	<-ctx.Done()
 }
 
-// addMetrics gives both clusters the metrics API, for kubectl top and autoscalers.
+// addMetrics gives the clusters the metrics API, for kubectl top and autoscalers.
 func (d *demo) addMetrics(ctx context.Context) {
-	d.console.note("adding metrics-server to both clusters")
+	d.console.note("adding metrics-server to the clusters")
 	group, adding := errgroup.WithContext(ctx)
-	for _, s := range []*site.Site{d.rome, d.milan} {
+	for _, s := range d.installed() {
 		group.Go(func() error { return d.full.ApplyMetricsServer(adding, s.Cluster) })
 	}
 	// The rest works without it.

@@ -13,9 +13,9 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// call asks the Service by name until pods of both clusters have answered.
+// call asks the Service by name until pods of all clusters have answered.
 func (d *demo) call(ctx context.Context) error {
-	d.console.say("Both clusters have the pod range %s and the Service range %s.", d.rome.Options.PodCIDR, d.rome.Options.ServiceCIDR)
+	d.console.say("All clusters have the pod range %s and the Service range %s.", d.rome.Options.PodCIDR, d.rome.Options.ServiceCIDR)
 	if err := d.show(ctx, d.rome, get{namespace: "liqo-tenant-milan", resource: "connections", wide: true}); err != nil {
 		return err
 	}
@@ -30,13 +30,13 @@ func (d *demo) call(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.answeredByBoth(ctx, d.rome, here, places); err != nil {
+	if err := d.answeredByAll(ctx, d.rome, here, places); err != nil {
 		return err
 	}
 	if _, err := d.liqod(ctx, "network", "explain", there.Status.PodIP, "--from", here.Status.PodIP, "--context", "rome"); err != nil {
 		return err
 	}
-	d.proven("a pod of rome calls a Service by its name, and pods in both clusters answer")
+	d.proven("a pod of rome calls a Service by its name, and pods in all clusters answer")
 	return nil
 }
 
@@ -69,15 +69,15 @@ func (d *demo) places(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range pods.Items {
 		out[p.Name] = "rome"
-		if p.Spec.NodeName == "milan" {
-			out[p.Name] = "milan"
+		if node := p.Spec.NodeName; node == "milan" || node == "turin" {
+			out[p.Name] = node
 		}
 	}
 	return out, nil
 }
 
-// answeredByBoth has a pod ask http://web:8080 until pods of both clusters have answered.
-func (d *demo) answeredByBoth(ctx context.Context, s *site.Site, from corev1.Pod, places map[string]string) error {
+// answeredByAll has a pod ask http://web:8080 until pods of all clusters have answered.
+func (d *demo) answeredByAll(ctx context.Context, s *site.Site, from corev1.Pod, places map[string]string) error {
 	address := fmt.Sprintf("http://web:%d/", port)
 	d.console.command(fmt.Sprintf("kubectl --context %s -n %s exec %s -- get %s      # some times", s.Name, from.Namespace, from.Name, address))
 	answered := map[string]bool{}
@@ -90,15 +90,15 @@ func (d *demo) answeredByBoth(ctx context.Context, s *site.Site, from corev1.Pod
 		if !answered[places[name]] {
 			d.console.say("%s      # runs in %s", name, places[name])
 		}
-		if answered[places[name]] = true; !answered["rome"] || !answered["milan"] {
+		if answered[places[name]] = true; !answered["rome"] || !answered["milan"] || !answered["turin"] {
 			return fmt.Errorf("only pods of %v have answered", answered)
 		}
 		return nil
 	})
 }
 
-// callBack asks from milan: the Service by name, and a pod of rome by the address that
-// milan shows.
+// callBack asks from milan: the Service by name, which has pods in turin too, and a pod of rome by the
+// address that milan shows.
 func (d *demo) callBack(ctx context.Context) error {
 	places, err := d.places(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (d *demo) callBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.answeredByBoth(ctx, d.milan, pods[0], places); err != nil {
+	if err := d.answeredByAll(ctx, d.milan, pods[0], places); err != nil {
 		return err
 	}
 	name, address, err := d.romeSeenFromMilan(ctx, places)
@@ -119,7 +119,7 @@ func (d *demo) callBack(ctx context.Context) error {
 	if err := d.callRome(ctx, name, address); err != nil {
 		return err
 	}
-	d.proven("a pod in milan calls pods of rome, by name and by the address that milan shows")
+	d.proven("a pod in milan calls pods of rome, by name and by the address that milan shows, and pods of turin, which is no peer of milan")
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (d *demo) loseGateway(ctx context.Context) error {
 	if err := d.show(ctx, d.milan, get{namespace: site.Namespace, resource: "pods", wide: true}); err != nil {
 		return err
 	}
-	d.proven("%s after milan's gateway was killed, another one has its place, and pods of both clusters reach each other", took)
+	d.proven("%s after milan's gateway was killed, another one has its place, and pods of rome and milan reach each other", took)
 	return nil
 }
 

@@ -49,13 +49,13 @@ func identity(p corev1.Pod) running {
 	return r
 }
 
-// loseRome kills rome's control plane and shows milan without it.
+// loseRome kills rome's control plane and shows the others without it.
 func (d *demo) loseRome(ctx context.Context) (err error) {
-	if d.before.rome, err = snapshot(ctx, d.rome, local); err != nil {
-		return err
-	}
-	if d.before.milan, err = snapshot(ctx, d.milan, twin); err != nil {
-		return err
+	d.before = map[string]map[string]running{}
+	for _, s := range d.installed() {
+		if d.before[s.Name], err = snapshot(ctx, s, d.namespace(s)); err != nil {
+			return err
+		}
 	}
 	places, err := d.places(ctx)
 	if err != nil {
@@ -90,10 +90,13 @@ func (d *demo) loseRome(ctx context.Context) (err error) {
 	if err := d.callRome(ctx, name, address); err != nil {
 		return err
 	}
-	if err := d.unchanged(ctx, d.milan, twin, d.before.milan); err != nil {
-		return err
+	for _, s := range []*site.Site{d.milan, d.turin} {
+		if err := d.unchanged(ctx, s); err != nil {
+			return err
+		}
 	}
-	d.proven("rome was gone for %s, and all %d pods in milan kept running and answering, and reach the pods of rome", outage, len(d.before.milan))
+	d.proven("rome was gone for %s, and all %d pods in milan and turin kept running; those in milan answer, and reach the pods of rome",
+		outage, len(d.before["milan"])+len(d.before["turin"]))
 	return nil
 }
 
@@ -115,8 +118,17 @@ func (d *demo) answering(ctx context.Context) error {
 	return nil
 }
 
-// unchanged compares the pods of a namespace with those before.
-func (d *demo) unchanged(ctx context.Context, s *site.Site, namespace string, before map[string]running) error {
+// namespace is that of the application in a cluster.
+func (d *demo) namespace(s *site.Site) string {
+	if s == d.rome {
+		return local
+	}
+	return twin
+}
+
+// unchanged compares the pods of the application in a cluster with those before.
+func (d *demo) unchanged(ctx context.Context, s *site.Site) error {
+	namespace, before := d.namespace(s), d.before[s.Name]
 	after, err := snapshot(ctx, s, namespace)
 	if err != nil {
 		return err
@@ -156,24 +168,20 @@ func (d *demo) regainRome(ctx context.Context) error {
 		return err
 	}
 	d.console.say("")
-	for _, c := range []struct {
-		site      *site.Site
-		namespace string
-		before    map[string]running
-	}{{d.rome, local, d.before.rome}, {d.milan, twin, d.before.milan}} {
-		if err := d.unchanged(ctx, c.site, c.namespace, c.before); err != nil {
+	for _, s := range d.installed() {
+		if err := d.unchanged(ctx, s); err != nil {
 			return err
 		}
-		d.compare(c.site.Name, c.before)
+		d.compare(s.Name, d.before[s.Name])
 	}
 	d.proven("%s after rome's machine started again everything is Ready; no pod was made or started a second time", took)
 	return nil
 }
 
-// allReady says whether both of rome's nodes are Ready, and have said so since a time:
+// allReady says whether all of rome's nodes are Ready, and have said so since a time:
 // what rome knew before is no news.
 func (d *demo) allReady(ctx context.Context, since time.Time) error {
-	for _, name := range []string{"milan", "rome-1"} {
+	for _, name := range []string{"milan", "turin", "rome-1"} {
 		lease, err := d.rome.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err

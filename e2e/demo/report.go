@@ -36,12 +36,12 @@ func (d *demo) summary() {
 	}
 }
 
-// explain prints what helps to understand a step that failed: the pods of both
+// explain prints what helps to understand a step that failed: the pods of the
 // clusters, and the ends of the roles' logs. The files go with the lab.
 func (d *demo) explain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, explainTime)
 	defer cancel()
-	for _, s := range []*site.Site{d.rome, d.milan} {
+	for _, s := range d.installed() {
 		if s == nil {
 			continue
 		}

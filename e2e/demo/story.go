@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,19 +23,28 @@ var shopManifests string
 const (
 	webPods    = 4
 	workerPods = 2
-	storePods  = 2
+	storePods  = 3
 	port       = 8080
 	tailLines  = 3
 )
 
 func (d *demo) connect(ctx context.Context) error {
-	d.console.say("milan's people make a token; with it rome gets an identity there, asks for capacity, and makes a virtual node of what is offered.")
+	d.console.say("The people of milan and turin make a token each; with it rome gets an identity there, asks for capacity, and makes a virtual node of what is offered.")
 	begin := time.Now()
-	token, err := d.liqod(ctx, "token", "create", "--context", "milan")
-	if err != nil {
-		return err
+	group, peering := errgroup.WithContext(ctx)
+	for _, provider := range []string{"milan", "turin"} {
+		token, err := d.liqod(ctx, "token", "create", "--context", provider)
+		if err != nil {
+			return errors.Join(err, group.Wait())
+		}
+		args := []string{"peer", "--context", "rome", "--timeout", patience.String(), "--token", onlyToken(token)}
+		group.Go(func() error {
+			out, err := d.command(peering, args...)
+			d.printed(args, out)
+			return err
+		})
 	}
-	if _, err := d.liqod(ctx, "peer", "--context", "rome", "--timeout", patience.String(), "--token", onlyToken(token)); err != nil {
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	took := rounded(time.Since(begin))
@@ -43,7 +54,7 @@ func (d *demo) connect(ctx context.Context) error {
 	if err := d.show(ctx, d.rome, get{resource: "nodes"}); err != nil {
 		return err
 	}
-	d.proven("milan is a node of rome, Ready %s after the first step", took)
+	d.proven("milan and turin are nodes of rome, Ready %s after the first step", took)
 	return nil
 }
 
@@ -69,25 +80,35 @@ func (d *demo) offload(ctx context.Context) error {
 	if err := d.show(ctx, d.rome, get{namespace: local, resource: "namespaceoffloadings", wide: true}); err != nil {
 		return err
 	}
-	d.console.good("its twin in milan is the namespace %s", twin)
+	d.console.good("its twin in milan and in turin is the namespace %s", twin)
 	return nil
 }
 
 // liqod runs a command, shows the line and what it printed, and returns that.
 func (d *demo) liqod(ctx context.Context, args ...string) (string, error) {
-	d.console.command("liqod " + strings.Join(args, " "))
+	out, err := d.command(ctx, args...)
+	d.printed(args, out)
+	return out, err
+}
+
+func (d *demo) command(ctx context.Context, args ...string) (string, error) {
 	cmd := d.sites.Command(ctx, args...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+d.kubeconfig())
 	out, err := cmd.CombinedOutput()
-	d.console.say("%s", strings.TrimSpace(string(out)))
 	if err != nil {
-		return "", fmt.Errorf("liqod %s: %w", strings.Join(args, " "), err)
+		err = fmt.Errorf("liqod %s: %w", strings.Join(args, " "), err)
 	}
-	return string(out), nil
+	return string(out), err
+}
+
+// printed shows the line of a command, and what it has printed.
+func (d *demo) printed(args []string, out string) {
+	d.console.command("liqod " + strings.Join(args, " "))
+	d.console.say("%s", strings.TrimSpace(out))
 }
 
 func (d *demo) deploy(ctx context.Context) error {
-	d.console.say("e2e/demo/shop.yaml: plain Deployments, a StatefulSet and Services. `web` and `store` spread over both clusters, `worker` asks for milan (runtimeClassName: liqo).")
+	d.console.say("e2e/demo/shop.yaml: plain Deployments, a StatefulSet and Services. `web` and `store` spread over all clusters, `worker` asks for another one than rome (runtimeClassName: liqo).")
 	d.console.command("kubectl --context rome apply -f e2e/demo/shop.yaml")
 	begin := time.Now()
 	if err := d.rome.Apply(ctx, []byte(shopManifests)); err != nil {
@@ -100,17 +121,20 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err := d.show(ctx, d.rome, get{namespace: local, resource: "pods", wide: true}); err != nil {
 		return err
 	}
-	if err := d.show(ctx, d.milan, get{namespace: twin, resource: "pods", wide: true}); err != nil {
-		return err
+	for _, s := range []*site.Site{d.milan, d.turin} {
+		if err := d.show(ctx, s, get{namespace: twin, resource: "pods", wide: true}); err != nil {
+			return err
+		}
 	}
 	if _, err := d.liqod(ctx, "status", "--context", "rome"); err != nil {
 		return err
 	}
-	remote, err := d.remotePods(ctx)
-	if err != nil {
+	milan, errMilan := list(ctx, d.milan, twin, "")
+	turin, errTurin := list(ctx, d.turin, twin, "")
+	if err := errors.Join(errMilan, errTurin); err != nil {
 		return err
 	}
-	d.proven("%d pods run, %d of them in milan, available %s after the apply", webPods+workerPods+storePods, len(remote), took)
+	d.proven("%d pods run, %d of them in milan and %d in turin, available %s after the apply", webPods+workerPods+storePods, len(milan), len(turin), took)
 	return nil
 }
 
@@ -219,10 +243,10 @@ func (d *demo) remove(ctx context.Context) error {
 	if err := d.rome.Client().CoreV1().Namespaces().Delete(ctx, local, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("deleting namespace %s: %w", local, err)
 	}
-	if err := d.gone(ctx, d.milan, twin); err != nil {
+	if err := errors.Join(d.gone(ctx, d.milan, twin), d.gone(ctx, d.turin, twin)); err != nil {
 		return err
 	}
-	d.proven("nothing of it is left in milan %s after its deletion in rome", rounded(time.Since(begin)))
+	d.proven("nothing of it is left in milan and turin %s after its deletion in rome", rounded(time.Since(begin)))
 	return nil
 }
 
