@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,25 +38,33 @@ func (c *controller) addAnnouncements() error {
 
 // announce records the event of an update, if the main condition has changed.
 func (c *controller) announce(before, now any) {
-	object, condition := mainCondition(now)
-	_, had := mainCondition(before)
+	object, created, condition := mainCondition(now)
+	_, _, had := mainCondition(before)
 	if condition == nil || had != nil && had.Status == condition.Status && had.Reason == condition.Reason {
 		return
 	}
 	kind := corev1.EventTypeWarning
-	if condition.Status == metav1.ConditionTrue {
+	if condition.Status == metav1.ConditionTrue || begins(created, had) {
 		kind = corev1.EventTypeNormal
 	}
 	c.events.Event(object, kind, condition.Reason, condition.Message)
 }
 
+// beginning is how long the steps of an object that was never ready are no reason for a Warning.
+const beginning = time.Minute
+
+// begins reports whether an object with this time of creation is new, and has not been ready yet.
+func begins(created metav1.Time, had *metav1.Condition) bool {
+	return (had == nil || had.Status != metav1.ConditionTrue) && time.Since(created.Time) < beginning
+}
+
 // mainCondition returns the condition that sums up an object, or nil.
-func mainCondition(object any) (runtime.Object, *metav1.Condition) {
+func mainCondition(object any) (main runtime.Object, created metav1.Time, condition *metav1.Condition) {
 	switch o := object.(type) {
 	case *corev1beta1.ForeignCluster:
-		return o, meta.FindStatusCondition(o.Status.Conditions, corev1beta1.ConditionReady)
+		return o, o.CreationTimestamp, meta.FindStatusCondition(o.Status.Conditions, corev1beta1.ConditionReady)
 	case *offloadingv1beta1.NamespaceOffloading:
-		return o, meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+		return o, o.CreationTimestamp, meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 	}
-	return nil, nil
+	return nil, metav1.Time{}, nil
 }

@@ -25,6 +25,11 @@ func TestAnnouncements(t *testing.T) {
 	}
 	well := is(corev1beta1.ConditionReady, metav1.ConditionTrue, "AllChecksPassed", "all checks pass")
 	down := is(corev1beta1.ConditionReady, metav1.ConditionFalse, "APIServerNotReady", "timeout")
+	begun := func(condition metav1.Condition) *corev1beta1.ForeignCluster {
+		fc := peer(condition)
+		fc.CreationTimestamp = metav1.Now()
+		return fc
+	}
 	for name, tc := range map[string]struct {
 		before, now any
 		want        string
@@ -34,6 +39,9 @@ func TestAnnouncements(t *testing.T) {
 		"its first condition":      {peer(), peer(well), "Normal AllChecksPassed all checks pass"},
 		"unknown":                  {peer(well), peer(is(corev1beta1.ConditionReady, metav1.ConditionUnknown, "NoController", "stopped")), "Warning NoController stopped"},
 		"another reason":           {peer(down), peer(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "TunnelDown", "silent")), "Warning TunnelDown silent"},
+		"it begins":                {nil, begun(down), "Normal APIServerNotReady timeout"},
+		"its next step":            {begun(down), begun(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "TunnelDown", "silent")), "Normal TunnelDown silent"},
+		"new, and goes":            {begun(well), begun(down), "Warning APIServerNotReady timeout"},
 		"other words":              {peer(down), peer(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "APIServerNotReady", "refused")), ""},
 		"another condition":        {peer(well), peer(well, is(corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "")), ""},
 		"no condition":             {peer(), peer(), ""},

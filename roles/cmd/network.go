@@ -27,7 +27,8 @@ import (
 const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
 the path of the answer: each rule, route and translation on the pod's node and on the gateway.
 With an address of a peer as --from, and that of a pod of this cluster as IP, it prints how the
-packet arrives, and the setting that lets it pass if it is dropped. It computes the path from the
+packet arrives, and the setting that lets it pass if it is dropped. NAMESPACE/NAME of a pod of this
+cluster stands for its address, also of one that runs in a peer. It computes the path from the
 objects of this cluster. Run it in the peer for the path there.
 
 The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
@@ -83,47 +84,68 @@ type explaining struct {
 func (c *commands) explainAddress() *cobra.Command {
 	in := &explaining{}
 	cmd := &cobra.Command{
-		Use: "explain IP", Short: "Print the path of a packet to an address of a peer, and back",
-		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10\n  %[1]s network explain 10.244.1.10 --from 10.80.2.20"),
+		Use: "explain IP|POD", Short: "Print the path of a packet to an address of a peer, and back",
+		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10\n  %[1]s network explain 10.244.1.10 --from 10.80.2.20\n  %[1]s network explain shop/db-0 --from shop/web-0"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return Usagef("%s takes one IP address, not %d arguments", cmd.CommandPath(), len(args))
+				return Usagef("%s takes one IP address, or one pod as NAMESPACE/NAME, not %d arguments", cmd.CommandPath(), len(args))
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster, or of a peer; default: an invented one")
+	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster, or of a peer, or NAMESPACE/NAME of a pod; default: an invented one")
 	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(cmd.Flags())
 	cmd.RunE = interruptible(limited(&in.timeout, func(cmd *cobra.Command, args []string) error {
-		to, err := netip.ParseAddr(args[0])
-		if err != nil {
-			return Usagef("%q is not an IP address", args[0])
-		}
-		from := netip.Addr{}
-		if in.from != "" {
-			if from, err = netip.ParseAddr(in.from); err != nil {
-				return Usagef("--from %q is not an IP address", in.from)
-			}
-		}
-		objects, allPods, err := c.fabricObjects(cmd.Context(), in.conn, from.IsValid())
+		to, err := c.connect(in.conn)
 		if err != nil {
 			return unknown(err)
 		}
-		text, failed := host.Explain(objects, to.Unmap(), from.Unmap(), allPods)
+		dst, err := podAddress(cmd.Context(), to, args[0])
+		if err != nil {
+			return err
+		}
+		src := netip.Addr{}
+		if in.from != "" {
+			if src, err = podAddress(cmd.Context(), to, in.from); err != nil {
+				return fmt.Errorf("--from: %w", err)
+			}
+		}
+		objects, allPods, err := fabricObjects(cmd.Context(), to, src.IsValid())
+		if err != nil {
+			return unknown(err)
+		}
+		text, failed := host.Explain(objects, dst, src, allPods)
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return errors.Join(err, failed)
 	}))
 	return cmd
 }
 
+// podAddress returns the address that an argument is, or that of the pod that it names.
+func podAddress(ctx context.Context, to *clients, arg string) (netip.Addr, error) {
+	namespace, name, named := strings.Cut(arg, "/")
+	if !named {
+		addr, err := netip.ParseAddr(arg)
+		if err != nil {
+			return addr, Usagef("%q is not an IP address, and no pod as NAMESPACE/NAME", arg)
+		}
+		return addr.Unmap(), nil
+	}
+	pod, err := to.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return netip.Addr{}, unknown(explain(err))
+	}
+	addr, err := netip.ParseAddr(pod.Status.PodIP)
+	if err != nil {
+		return addr, unknown(fmt.Errorf("pod %s has no address yet (phase %s)", arg, pod.Status.Phase))
+	}
+	return addr.Unmap(), nil
+}
+
 // fabricObjects reads the objects that the hosts of the network fabric watch. withShared also
 // reads those that say which pods are shared, and which peers reach all pods.
-func (c *commands) fabricObjects(ctx context.Context, conn *connection, withShared bool) (out host.Objects, allPods func(corev1beta1.Trust) bool, err error) {
-	to, err := c.connect(conn)
-	if err != nil {
-		return out, nil, err
-	}
+func fabricObjects(ctx context.Context, to *clients, withShared bool) (out host.Objects, allPods func(corev1beta1.Trust) bool, err error) {
 	if out, err = hostObjects(ctx, to); err != nil || !withShared {
 		return out, nil, err
 	}

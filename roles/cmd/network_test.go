@@ -85,6 +85,17 @@ func TestNetworkExplain(t *testing.T) {
 	require.NoError(t, err)
 	out, err = c.run(t, arriving...)
 	require.NoError(t, err, out)
+	for pod, addr := range map[string]string{"near": "10.244.1.7", "far": "10.200.1.10", "new": ""} {
+		require.NoError(t, c.core.Tracker().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "named", Name: pod}, Status: corev1.PodStatus{PodIP: addr}}))
+	}
+	out, err = c.run(t, "network", "explain", "named/far", "--from", "named/near")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "from 10.244.1.7 to 10.200.1.10, in peer milan:\n")
+	for pod, say := range map[string]string{"named/new": "pod named/new has no address yet", "named/none": `pods "none" not found`} {
+		_, err = c.run(t, "network", "explain", pod)
+		require.ErrorContains(t, err, say)
+		require.Equal(t, ExitUnknown, code(err))
+	}
 	out, err = c.run(t, "network", "explain", "10.9.9.9")
 	require.ErrorContains(t, err, "the address belongs to no peer: 10.9.9.9 is outside of the fabric")
 	require.Equal(t, ExitProblem, code(err), out)
