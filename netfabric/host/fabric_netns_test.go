@@ -12,9 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
@@ -174,13 +177,28 @@ func (s site) gateway(a *apis) (*GatewayHost, error) {
 		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Keys: fileKeys(s.Keys), Endpoints: list,
 		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
 		Announcer: announcer,
-		Lookup:    func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
+		Lookup:    s.lookup,
 		Listen: func(at netip.AddrPort) (ProbeSocket, error) {
 			return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 		},
 		Timing:  EchoTiming{Interval: 100 * time.Millisecond, Silence: 2 * time.Second, Patience: 5 * time.Second, Answers: 2},
 		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: log,
 	})
+}
+
+// lookup resolves a name by the file of names beside the keys.
+func (s site) lookup(_ context.Context, host string) (out []netip.Addr, err error) {
+	text, err := os.ReadFile(filepath.Join(s.Keys, "names"))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if address, name, _ := strings.Cut(strings.TrimSpace(line), " "); name == host {
+			addr, err := netip.ParseAddr(address)
+			return []netip.Addr{addr}, err
+		}
+	}
+	return nil, errors.New("there is no such name")
 }
 
 func (a *apis) obey(ctx context.Context, line []byte, g *GatewayHost) error {
@@ -303,6 +321,7 @@ type town struct {
 	gateway, node, pod *netspace
 	api                *apis // of the node
 	agent              *NodeHost
+	writes             atomic.Int32 // to the kernel, by the agents of the node
 
 	process *exec.Cmd
 	in      io.WriteCloser
@@ -378,7 +397,8 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 	var err error
 	w.agent, err = NewNode(NodeConfig{
 		ClusterID: w.ClusterID, Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500,
-		Host: kernel.New(kernel.Config{Namespace: w.node.fd, Log: zap.NewNop()}), Sources: w.api.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Host:    kernel.New(kernel.Config{Namespace: w.node.fd, Log: zap.NewNop(), Wrote: func(string) { w.writes.Add(1) }}),
+		Sources: w.api.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		AllPods: organisation,
 	})
 	require.NoError(t, err)
@@ -395,6 +415,29 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 	}
 	t.Cleanup(stop)
 	return stop
+}
+
+// restartNode ends the agent of the node, and starts it with caches of its own. The next one has
+// nothing to write.
+func (w *town) restartNode(t *testing.T, stop func()) {
+	t.Helper()
+	connections, err := w.api.sources.Connections.Lister().List(labels.Everything())
+	require.NoError(t, err)
+	lease, err := w.api.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(1), metav1.GetOptions{})
+	require.NoError(t, err)
+	stop()
+	w.api, err = newAPIs(w.Nodes)
+	require.NoError(t, err)
+	require.NoError(t, w.api.kube.Tracker().Add(lease))
+	for _, c := range connections {
+		require.NoError(t, w.api.liqo.Tracker().Add(c))
+	}
+	before := w.writes.Load()
+	require.NotZero(t, before)
+	w.runNode(t)
+	require.Eventually(t, func() bool { return w.agent.Ready() == nil }, patience, 10*time.Millisecond)
+	w.reaches(t, "after a restart of the node's agent")
+	require.Equal(t, before, w.writes.Load(), "a restart with nothing changed writes nothing")
 }
 
 func (w *town) ask(t *testing.T) (out told) {
@@ -543,10 +586,11 @@ func TestGatewaysAndNodes(t *testing.T) {
 	milan.Endpoint = "198.51.100.2:51840" // rome dials
 	towns := []*town{rome, milan}
 	var says []Announcement
+	var stop func()
 	for _, w := range towns {
 		w.answers(t)
 		w.up(t)
-		w.runNode(t)
+		stop = w.runNode(t)
 		says = append(says, w.announced(t))
 	}
 	require.Equal(t, int32(1), says[0].Number)
@@ -569,6 +613,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 		require.Equal(t, "gw-"+w.ClusterID, status.Gateways[0].Name)
 		require.NoError(t, w.agent.Ready())
 	}
+	milan.restartNode(t, stop)
 	broken(t, rome)
 
 	// The process of a gateway dies, and is started again with the same key.
@@ -623,15 +668,29 @@ func broken(t *testing.T, w *town) {
 		{"a link of the gateway", w.gateway, "ip link set liqod-wg down", "ip link show liqod-wg up | grep liqod-wg"},
 		{"the device of the node", w.node, "ip link del liqod-vx", "ip route show table 6171 | grep liqod-vx"},
 		{"the tunnel device", w.gateway, "ip link del liqod-wg", "ip route show table 6171 | grep liqod-wg"},
+		{"all tables of the node", w.node, "nft flush ruleset", "nft list table inet liqod"},
+		{"all tables of the gateway", w.gateway, "nft flush ruleset", "nft list table inet liqod"},
+		{"the outer link of the node", w.node, "ip link set eth0 down; ip link set eth0 up", "ip link show liqod-vx up | grep liqod-vx"},
+		{"the link of the gateway to its nodes", w.gateway, "ip link set eth0 down; ip link set eth0 up", "ip link show liqod-vx up | grep liqod-vx"},
+		// Who sets up the network of the host adds its default route again.
+		{"the outer link of the gateway", w.gateway, "ip link set wan down; ip link set wan up; ip route add default via 203.0.113.1", "ip link show liqod-wg up | grep liqod-wg"},
 	} {
 		s.where.sh(t, s.do)
+		since := time.Now()
 		require.Eventually(t, func() bool {
 			_, err := s.where.try(t, s.check)
 			return err == nil
 		}, patience, 20*time.Millisecond, s.name)
 		w.reaches(t, s.name)
+		took := time.Since(since)
+		t.Logf("%s: packets pass after %s", s.name, took.Round(time.Millisecond))
+		require.Less(t, took, repaired, s.name)
 	}
 }
+
+// repaired is the longest time until packets pass again after somebody has broken something. It is
+// less than the time between two comparisons of the host with the plan.
+const repaired = 5 * time.Second
 
 // A node that is started while its API server is away leaves alone what stands.
 func TestANodeWaitsForItsCaches(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,10 +30,6 @@ import (
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
-
-// redialAfter is the least time between two attempts to dial a gateway that is down anew. Up
-// to half of it more is random, so that two gateways do not end each other's attempts.
-const redialAfter = 10 * time.Second
 
 // TunnelHost is the network of a gateway: a *kernel.Kernel.
 type TunnelHost interface {
@@ -104,8 +99,9 @@ type GatewayHost struct {
 
 	// Of the loop of the host alone.
 	key       kernel.Key
-	use       map[string]int       // by id of the peer
-	dialled   map[string]time.Time // by public key: when the next attempt is due
+	use       map[string]int      // by id of the peer
+	device    plan.Device         // of the last plan
+	dialled   map[string]attempts // by public key
 	said      *Announcement
 	activated bool
 
@@ -135,7 +131,7 @@ type planned struct {
 
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
-	g := &GatewayHost{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]int{}, dialled: map[string]time.Time{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
+	g := &GatewayHost{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]int{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
@@ -269,7 +265,10 @@ func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 	}
 }
 
-func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
+func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
+	if key == dialKey {
+		return g.dial()
+	}
 	if !g.announcer.Active() {
 		return nil // the announcer wakes this loop. The host stays as it is, from an earlier process
 	}
@@ -309,16 +308,15 @@ func (g *GatewayHost) sync(ctx context.Context, _ loop.Key) error {
 	if g.cfg.Relay != nil {
 		errRelay = g.cfg.Relay.Follow(relayedBy(in))
 	}
-	down := g.redial(state.Device, peers)
+	g.device = state.Device
+	g.device.Peers = slices.Clone(state.Device.Peers) // dial changes their endpoints
+	g.Wake(dialKey)
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
 	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho, errRelay)); err != nil {
 		return err
 	}
-	switch {
-	case behind:
+	if behind {
 		return loop.After(store.CatchUp)
-	case down:
-		return loop.After(redialAfter / 2)
 	}
 	return nil
 }
@@ -444,33 +442,6 @@ func (g *GatewayHost) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoi
 		return nil
 	}
 	return serviceEndpoints(services[0], nodes, g.cfg.NodeName)
-}
-
-// redial dials gateways of peers again that are down, if they have an address and no recent
-// handshake: after one, the tunnel is not the cause. It reports whether one is down.
-func (g *GatewayHost) redial(device plan.Device, peers []kernel.Peer) (down bool) {
-	now := g.cfg.Clock.Now()
-	dialled := map[string]time.Time{}
-	for _, t := range device.Peers {
-		state, ok := g.echoes.state(t.Key)
-		if !ok || state.Verdict != health.Down || !t.Endpoint.IsValid() {
-			continue
-		}
-		down = true
-		due, before := g.dialled[t.Key]
-		fresh := slices.ContainsFunc(peers, func(p kernel.Peer) bool { return p.Key == t.Key && now.Sub(p.Handshake) < redialAfter })
-		if before && now.Before(due) || fresh {
-			dialled[t.Key] = due
-			continue
-		}
-		dialled[t.Key] = now.Add(redialAfter + rand.N(redialAfter/2))
-		if err := g.cfg.Host.Redial(device, t.Key); err != nil {
-			g.log.Debug("dialling a gateway anew failed", zap.String("publicKey", t.Key), zap.Error(err))
-		}
-		g.resolver.Next(t.Key) // if it does not answer there
-	}
-	g.dialled = dialled
-	return down
 }
 
 // show keeps what the status of Connections follows from, and has it written.

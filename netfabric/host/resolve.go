@@ -18,6 +18,8 @@ import (
 const (
 	// resolveEvery is the time between two lookups of a name.
 	resolveEvery = 30 * time.Second
+	// resolveAgain is the least time between two lookups of a name of a gateway that is down.
+	resolveAgain = 3 * time.Second
 	// resolveTimeout bounds a lookup.
 	resolveTimeout = 5 * time.Second
 	// maxLookups is how many names are looked up at once: one of each peer.
@@ -46,7 +48,7 @@ type Resolver struct {
 	mu    sync.Mutex
 	peers map[string]map[string]*answer // by id and name
 	busy  map[string]bool               // peers whose names are looked up now
-	turns map[string]*turn              // by public key
+	turns map[string]*turn              // by public key: two may have the same
 }
 
 // answer is what is known of a name.
@@ -56,10 +58,14 @@ type answer struct {
 	wanted time.Time // the last question
 }
 
-// turn says which endpoint of a gateway is tried.
+// turn says which endpoint of a gateway is in use.
 type turn struct {
-	at     int
-	wanted time.Time // the last question
+	peer   string
+	keys   []string
+	names  []string         // of its endpoints
+	all    []netip.AddrPort // its endpoints
+	at     int              // the index in all
+	wanted time.Time        // the last question
 }
 
 // NewResolver starts nothing. lookup is that of a *net.Resolver; onChange is called when an
@@ -72,34 +78,80 @@ func NewResolver(lookup func(ctx context.Context, host string) ([]netip.Addr, er
 }
 
 // Endpoint returns the address to send to of a peer's gateway: the first one that is known
-// and that accept allows, or one after it when Next has been called. It is not valid where
-// there is none: then the gateway has to dial.
+// and that accept allows, or the one that Use has chosen. An address that was not known before comes
+// first: a gateway that has moved is there. It is not valid where there is none: then the gateway
+// has to dial.
 func (r *Resolver) Endpoint(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
 	all := r.candidates(peer, g, accept)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.turns[g.PublicKey]
+	if t == nil {
+		t = &turn{}
+	}
+	for _, key := range t.keys {
+		delete(r.turns, key)
+	}
+	t.peer, t.keys, t.names, t.wanted = peer, g.Keys(), nil, r.clock.Now()
+	for _, key := range t.keys {
+		r.turns[key] = t
+	}
+	for _, e := range g.Endpoints {
+		t.names = append(t.names, e.Address)
+	}
+	t.follow(all)
 	if len(all) == 0 {
 		return netip.AddrPort{}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return all[r.turn(g.PublicKey).at%len(all)]
+	return all[t.at]
 }
 
-// Next makes Endpoint return another address of the gateway with that key, if it has one.
-func (r *Resolver) Next(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.turn(key).at++
+// follow replaces the endpoints.
+func (t *turn) follow(all []netip.AddrPort) {
+	if slices.Equal(all, t.all) {
+		return
+	}
+	at := slices.IndexFunc(all, func(e netip.AddrPort) bool { return !slices.Contains(t.all, e) })
+	if at < 0 && t.at < len(t.all) {
+		at = slices.Index(all, t.all[t.at])
+	}
+	t.all, t.at = all, max(at, 0)
 }
 
-// turn returns the turn of a key. The lock is held.
-func (r *Resolver) turn(key string) *turn {
+// Endpoints returns the endpoints of the gateway with a key, as Endpoint has found them, and the
+// index of the one in use.
+func (r *Resolver) Endpoints(key string) (all []netip.AddrPort, at int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.turns[key]; t != nil {
+		return t.all, t.at
+	}
+	return nil, 0
+}
+
+// Use makes Endpoint return this address of the gateway with a key, as long as the gateway has it.
+func (r *Resolver) Use(key string, e netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.turns[key]; t != nil {
+		t.at = max(slices.Index(t.all, e), 0)
+	}
+}
+
+// Again has the names of the gateway with a key looked up now, and not after resolveEvery.
+func (r *Resolver) Again(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	t := r.turns[key]
 	if t == nil {
-		t = &turn{}
-		r.turns[key] = t
+		return
 	}
-	t.wanted = r.clock.Now()
-	return t
+	for _, name := range t.names {
+		if a := r.peers[t.peer][name]; a != nil && r.clock.Now().Sub(a.asked) >= resolveAgain {
+			a.asked = time.Time{}
+			r.wake()
+		}
+	}
 }
 
 // candidates returns the addresses of a gateway to try, at most maxAddresses.
