@@ -406,8 +406,13 @@ type tally struct {
 }
 
 func (w storeWorld) tally(ctx context.Context, customer string) (tally, error) {
+	return tallyOf(ctx, w.rome, storeNamespace, customer)
+}
+
+// tallyOf returns what became of the requests of a pod that runs load.
+func tallyOf(ctx context.Context, s *site.Site, namespace, pod string) (tally, error) {
 	var out tally
-	said, err := w.rome.Exec(ctx, storeNamespace, customer, "get", "http://localhost:8080/")
+	said, err := s.Exec(ctx, namespace, pod, "get", "http://localhost:8080/")
 	if err == nil {
 		err = json.Unmarshal([]byte(said), &out)
 	}

@@ -29,18 +29,23 @@ type hubWorld struct {
 
 // TestThirdCluster: with the chart's defaults, pods of one Service in three clusters reach each other by
 // name and address; of the three one is the only peer of the others, until these become peers as well.
+// With -all, a fourth cluster comes and goes.
 func TestThirdCluster(t *testing.T) {
-	sites, list := site.World{
+	of := site.World{
 		Clusters: []string{"rome", "milan", "turin"}, RealNodes: []int{1, 1, 1}, Fabric: site.FabricPods,
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
-	}.Start(t)
+	}
+	if *all {
+		of.Clusters, of.RealNodes = append(of.Clusters, "paris"), append(of.RealNodes, 1)
+	}
+	sites, list := of.Start(t)
 	t.Cleanup(func() { site.LogPods(t, list...) })
 	var prepared errgroup.Group
 	for _, s := range list {
 		prepared.Go(func() error { return sites.Full.ApplyCoreDNS(t.Context(), s.Cluster) })
 	}
 	require.NoError(t, prepared.Wait())
-	w := hubWorld{sites, list[0], list}
+	w := hubWorld{sites, list[0], list[:3]}
 	for _, provider := range w.list[1:] {
 		w.peer(t, w.rome, provider)
 	}
@@ -56,6 +61,9 @@ func TestThirdCluster(t *testing.T) {
 	w.run(t, netApart, "turin")
 	t.Run("pods reach pods", func(t *testing.T) { w.reached(t) })
 	t.Run("only what is shared", func(t *testing.T) { w.shared(t) })
+	if *all {
+		t.Run("a fourth comes and goes", func(t *testing.T) { w.fourth(t, list[3]) })
+	}
 	t.Run("a tunnel of the hub is down", func(t *testing.T) { w.legDown(t) })
 	t.Run("the spokes are peers", func(t *testing.T) { w.direct(t) })
 	t.Run("no longer shared", func(t *testing.T) { w.parted(t) })

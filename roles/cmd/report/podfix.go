@@ -144,8 +144,11 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		return fmt.Sprintf("%s status %s\nshows the offers of cluster %s. The pod starts when other pods end, or when the administrators of that cluster give more.%s",
 			c.Program, pod.at.peer, pod.at.peer, c.quotasFix(pod))
 	case offloadingv1beta1.ReasonQuotaCordoned:
-		return fmt.Sprintf("kubectl cordon %s\nand delete the pod: its controller creates it on another node. Or the administrators of cluster %s set spec.cordoned to false.%s",
-			pod.Spec.NodeName, pod.at.peer, c.editQuotas(pod.at.peer))
+		again := fmt.Sprintf("kubectl cordon %s\nand delete pods that may run on other nodes: their controller creates them there.", pod.Spec.NodeName)
+		if edit := c.editQuotas(pod.at.peer); edit != "" {
+			return strings.TrimSpace(edit) + "\nand set spec.cordoned to false. Or:\n" + again
+		}
+		return again
 	case offloadingv1beta1.ReasonControllerSilent:
 		return c.silentFix(pod.at.peer)
 	case offloadingv1beta1.ReasonRemotePodKept:
