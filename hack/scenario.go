@@ -65,6 +65,7 @@ func scenarios() []scenario {
 		{s, "TestRolesLost", false, "kube/lease peering/link shadow/endpoints health charts"},
 		{s, "TestSlowEtcd", false, "kube shadow reflect"},
 		{s, "TestThirdCluster", false, network + " shadow/endpoints"},
+		{s, "TestThirdClusterNetworks", false, ""},
 		{s, "TestTokenPeering", false, peers},
 		{s, "TestTokenProviders", false, peers},
 		{s, "TestStorageMove", false, "roles/cmd/move roles/cmd/transfer reflect/kinds shadow/namespace"},

@@ -87,11 +87,16 @@ func (w networkWorld) uses(t *testing.T, plugin lab.CNI, proxy lab.ProxyMode) {
 // records writes the result of the test into the folder that LAB_NETWORKS names, if it is set.
 func (w networkWorld) records(t *testing.T, run networkRun) {
 	t.Helper()
+	recordsNetwork(t, w.rome, run)
+}
+
+func recordsNetwork(t *testing.T, s *site.Site, run networkRun) {
+	t.Helper()
 	dir := os.Getenv("LAB_NETWORKS")
 	if dir == "" {
 		return
 	}
-	version, err := w.rome.Client().Discovery().ServerVersion()
+	version, err := s.Client().Discovery().ServerVersion()
 	require.NoError(t, err)
 	run.Kubernetes = version.GitVersion
 	t.Cleanup(func() {

@@ -7,13 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/liqod/liqod/e2e/site"
 )
 
 // fourth: another cluster becomes one of them, and leaves again, while milan asks turin through rome:
 // no request fails.
-func (w hubWorld) fourth(t *testing.T, paris *site.Site) {
+func (w hubWorld) fourth(t *testing.T) {
+	paris := w.more[0]
 	pods, err := w.pods(t.Context())
 	require.NoError(t, err)
 	asking := boundPod("asks")

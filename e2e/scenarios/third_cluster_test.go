@@ -25,17 +25,35 @@ type hubWorld struct {
 	sites *site.Sites
 	rome  *site.Site
 	list  []*site.Site // rome, and the peers of it that pods run in
+	more  []*site.Site // that are no peers yet
 }
 
 // TestThirdCluster: with the chart's defaults, pods of one Service in three clusters reach each other by
 // name and address; of the three one is the only peer of the others, until these become peers as well.
 // With -all, a fourth cluster comes and goes.
 func TestThirdCluster(t *testing.T) {
-	of := site.World{
-		Clusters: []string{"rome", "milan", "turin"}, RealNodes: []int{1, 1, 1}, Fabric: site.FabricPods,
-		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
-	}
+	w := newHubWorld(t, site.World{})
+	w.share(t)
+	t.Run("pods reach pods", func(t *testing.T) { w.reached(t) })
+	t.Run("only what is shared", func(t *testing.T) { w.shared(t) })
 	if *all {
+		t.Run("a fourth comes and goes", func(t *testing.T) { w.fourth(t) })
+	}
+	t.Run("a tunnel of the hub is down", func(t *testing.T) { w.legDown(t) })
+	t.Run("the spokes are peers", func(t *testing.T) { w.direct(t) })
+	t.Run("no longer shared", func(t *testing.T) { w.parted(t) })
+}
+
+// newHubWorld starts the clusters, not connected, with one node each unless of says otherwise. With -all
+// and the default network there is a fourth one.
+func newHubWorld(t *testing.T, of site.World) hubWorld {
+	t.Helper()
+	of.Clusters, of.Fabric = []string{"rome", "milan", "turin"}, site.FabricPods
+	if of.RealNodes == nil {
+		of.RealNodes = []int{1, 1, 1}
+	}
+	of.Adjust = func(o *lab.ClusterOptions) { o.Audit = false }
+	if *all && of.CNI == "" {
 		of.Clusters, of.RealNodes = append(of.Clusters, "paris"), append(of.RealNodes, 1)
 	}
 	sites, list := of.Start(t)
@@ -45,7 +63,12 @@ func TestThirdCluster(t *testing.T) {
 		prepared.Go(func() error { return sites.Full.ApplyCoreDNS(t.Context(), s.Cluster) })
 	}
 	require.NoError(t, prepared.Wait())
-	w := hubWorld{sites, list[0], list[:3]}
+	return hubWorld{sites, list[0], list[:3], list[3:]}
+}
+
+// share makes the others providers of rome, and runs a pod of a shared namespace in each cluster.
+func (w hubWorld) share(t *testing.T) {
+	t.Helper()
 	for _, provider := range w.list[1:] {
 		w.peer(t, w.rome, provider)
 	}
@@ -59,14 +82,6 @@ func TestThirdCluster(t *testing.T) {
 		w.run(t, netNamespace, s.Name)
 	}
 	w.run(t, netApart, "turin")
-	t.Run("pods reach pods", func(t *testing.T) { w.reached(t) })
-	t.Run("only what is shared", func(t *testing.T) { w.shared(t) })
-	if *all {
-		t.Run("a fourth comes and goes", func(t *testing.T) { w.fourth(t, list[3]) })
-	}
-	t.Run("a tunnel of the hub is down", func(t *testing.T) { w.legDown(t) })
-	t.Run("the spokes are peers", func(t *testing.T) { w.direct(t) })
-	t.Run("no longer shared", func(t *testing.T) { w.parted(t) })
 }
 
 // peer makes a cluster a provider of another, as people do.

@@ -1,0 +1,73 @@
+package scenarios
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// TestThirdClusterNetworks: three clusters with other networks, with two of them peers of the third only
+// and then of each other. After each fault, pods reach pods with nobody's help. Without -all, this is one
+// of the networks; TestThirdCluster has the bridge with nftables.
+func TestThirdClusterNetworks(t *testing.T) {
+	networks := []struct {
+		plugin lab.CNI
+		proxy  lab.ProxyMode
+	}{
+		{lab.CNIFlannel, lab.ProxyNFTables}, {lab.CNIFlannel, lab.ProxyIPTables}, {lab.CNIBridge, lab.ProxyIPTables},
+		{lab.CNIKubeRouter, lab.ProxyNFTables}, {lab.CNIKubeRouter, lab.ProxyIPTables},
+	}
+	if !*all {
+		networks = networks[:1]
+	}
+	for _, n := range networks {
+		t.Run(string(n.plugin)+" "+string(n.proxy), func(t *testing.T) {
+			w := newHubWorld(t, site.World{CNI: n.plugin, Proxy: n.proxy, RealNodes: []int{1, 2, 1}})
+			recordsNetwork(t, w.rome, networkRun{Plugin: n.plugin, Proxy: n.proxy, Families: "IPv4", With: "three clusters"})
+			w.share(t)
+			w.reached(t)
+			w.shared(t)
+			w.disturbed(t)
+			w.peer(t, w.list[1], w.list[2])
+			w.disturbed(t)
+			w.parted(t)
+		})
+	}
+}
+
+// disturbed: pods reach pods after the roles were made again, the overlay was down, keys were replaced, and
+// a node was rebooted.
+func (w hubWorld) disturbed(t *testing.T) {
+	t.Helper()
+	for _, s := range w.list {
+		require.NoError(t, s.KillGatewayPod(t.Context()))
+	}
+	w.reached(t)
+	for _, s := range w.list {
+		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+		require.NoError(t, s.Client().CoreV1().Pods(site.Namespace).DeleteCollection(t.Context(), now, metav1.ListOptions{}))
+	}
+	w.reached(t)
+	for _, s := range w.list {
+		for _, node := range w.sites.Full.Nodes(s.Cluster) {
+			for _, state := range []string{"down", "up"} {
+				_, err := node.Machine.Command(t.Context(), "ip", "link", "set", "liqod-vx", state)
+				require.NoError(t, err)
+			}
+		}
+	}
+	w.reached(t)
+	for _, s := range w.list {
+		out, code, err := (&world{sites: w.sites, rome: s}).command(t.Context(), s, "network", "rotate-keys")
+		require.NoError(t, err)
+		require.Zero(t, code, out)
+	}
+	w.reached(t)
+	require.NoError(t, w.sites.Full.Node(w.list[1].Cluster, w.list[1].Name+"-2").Reboot(t.Context()))
+	w.reached(t)
+}
