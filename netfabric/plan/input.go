@@ -157,13 +157,15 @@ func (in Input) families() (out []Family) {
 	return out
 }
 
-// underlay is the IP version of the packets between nodes and gateways: IPv4 where every
-// gateway has it.
+// underlay is the IP version of the packets between nodes and gateways: IPv6 where a gateway has no
+// IPv4, or where the nodes have nothing but IPv6.
 func (in Input) underlay() Family {
-	for _, g := range in.Gateways {
-		if _, ok := first(g.Addrs, V4); !ok {
-			return V6
-		}
+	have := func(f Family) func(Host) bool {
+		return func(h Host) bool { _, ok := first(h.Addrs, f); return ok }
+	}
+	lacks := func(g Replica) bool { _, ok := first(g.Addrs, V4); return !ok }
+	if slices.ContainsFunc(in.Gateways, lacks) || (slices.ContainsFunc(in.Nodes, have(V6)) && !slices.ContainsFunc(in.Nodes, have(V4))) {
+		return V6
 	}
 	return V4
 }

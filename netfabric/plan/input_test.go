@@ -461,10 +461,18 @@ func TestLeavingOutTheGuilty(t *testing.T) {
 	require.NotEmpty(t, s.Routes)
 }
 
-func TestTheUnderlayIsIPv6WhereAGatewayHasNothingElse(t *testing.T) {
+func TestTheUnderlayIsIPv6WhereAGatewayOrEveryNodeHasNothingElse(t *testing.T) {
 	t.Parallel()
 	in := rome()
 	require.Equal(t, V4, in.underlay())
+	for i := range in.Nodes {
+		in.Nodes[i].Addrs = addrs("fd00:10:244:2::" + string('a'+rune(i)))
+	}
+	require.Equal(t, V6, in.underlay(), "the gateways have both")
+	require.NoError(t, in.Check())
+	in.Nodes[0].Addrs = addrs("192.168.0.11")
+	require.Equal(t, V4, in.underlay(), "one node has no IPv6")
+	in = rome()
 	in.Gateways[1].Addrs = addrs("fd00:10:244:2::9")
 	require.Equal(t, V6, in.underlay())
 	require.NoError(t, in.Check())
