@@ -38,6 +38,7 @@ func scenarios() []scenario {
 		{s, "TestPeerRights", true, "charts shadow reflect"},
 		{s, "TestUpgrade", true, all},
 
+		{s, "TestBareHost", false, network},
 		{s, "TestClocks", false, "peering health shadow"},
 		{s, "TestFaultsHome", false, pods},
 		{s, "TestFaultsProvider", false, pods},

@@ -164,6 +164,7 @@ func TestChart(t *testing.T) {
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
 	t.Run("restarts", func(t *testing.T) { chartRestarts(t, c, plain) })
 	t.Run("several gateways", func(t *testing.T) { chartGateways(t, c, plain) })
+	t.Run("gateways outside", func(t *testing.T) { chartOutside(t, c) })
 	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("discovery", func(t *testing.T) { chartDiscovery(t, c) })
@@ -784,7 +785,7 @@ func chartRefused(t *testing.T, c chart) {
 		"external range, missing":          {values{"networking": values{"externalCIDRs": []string{}}}, []string{"networking.externalCIDRs", "networking.enabled"}},
 		"own ranges, misplaced":            {values{"config": values{"networking": values{"podCIDRs": []string{}}}}, []string{"config.networking", "use networking"}},
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
-		"no gateway":                       {values{"networking": values{"gatewayTemplates": values{"replicas": 0}}}, []string{"replicas", "minimum"}},
+		"no gateway":                       {values{"networking": values{"gatewayTemplates": values{"replicas": 0}}}, []string{"replicas: 0 is not accepted", "gatewayTemplates.outside"}},
 		"no gateway, earlier name":         {values{"gateway": values{"replicas": 0}}, []string{"replicas", "minimum"}},
 		"replicas, misplaced":              {values{"config": values{"gateway": values{"replicas": 2}}}, []string{"config.gateway.replicas", "networking.gatewayTemplates.replicas"}},
 		"too many gateways":                {values{"networking": values{"gatewayTemplates": values{"replicas": 15}}}, []string{"networking.gatewayTemplates.replicas: 15 is not accepted"}},

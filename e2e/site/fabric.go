@@ -71,22 +71,60 @@ func (s *Site) fabricValues() map[string]any {
 func fabricWorkloads() []string { return []string{"Deployment/liqod-gateway", "DaemonSet/liqod-route"} }
 
 // startFabric starts the gateway and a role route for each node.
-func (s *Site) startFabric(ctx context.Context) (err error) {
+func (s *Site) startFabric(ctx context.Context) error {
+	if err := s.startGateway(ctx, "liqod-gateway", 1); err != nil {
+		return err
+	}
+	for _, node := range s.sites.Full.Nodes(s.Cluster) {
+		if err := s.StartRoute(ctx, node.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startGateway starts a gateway on a machine of its own, with the rights of an account and a number.
+func (s *Site) startGateway(ctx context.Context, account string, number int) (err error) {
 	f := &Fabric{sites: s.sites, routes: map[string]*lab.Process{}}
 	if f.Machine, err = s.sites.Full.Network().AddMachine(ctx, s.Name+"-gw"); err != nil {
 		return fmt.Errorf("making the machine of the gateway of %s: %w", s.Name, err)
 	}
-	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway",
+	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway", account, fmt.Sprintf("--gateway.number=%d", number),
 		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), fmt.Sprintf("--gateway.endpoints=%s:%d", f.Machine.Address, TunnelPort))
 	if err != nil {
 		return fmt.Errorf("starting the gateway of %s: %w", s.Name, err)
 	}
-	for _, node := range s.sites.Full.Nodes(s.Cluster) {
-		if f.routes[node.Name], err = s.roleIn(ctx, node.Machine, "route", "route-"+node.Name, "--route.nodeName="+node.Name); err != nil {
-			return fmt.Errorf("starting role route of node %s: %w", node.Name, err)
-		}
-	}
 	s.Fabric = f
+	return nil
+}
+
+// Outside is the name, in the chart's values, of the gateway that StartOutside starts.
+const Outside = "edge"
+
+// SetGateways changes the number of gateways that are pods, as helm upgrade does. Beside them the chart
+// has Outside with number 2.
+func (s *Site) SetGateways(ctx context.Context, replicas int) error {
+	gateways := map[string]any{"replicas": replicas, "outside": []any{map[string]any{"name": Outside, "number": 2}}}
+	if replicas == 0 {
+		gateways["service"] = map[string]any{} // of no use then
+	}
+	return s.upgradeChart(ctx, s.version, map[string]any{"networking": map[string]any{"gatewayTemplates": gateways}})
+}
+
+// StartOutside starts a gateway on a machine of its own, with the rights that SetGateways has given it.
+func (s *Site) StartOutside(ctx context.Context) error {
+	return s.startGateway(ctx, "liqod-gateway-"+Outside, 2)
+}
+
+// StartRoute starts role route on a node that has no pod of it.
+func (s *Site) StartRoute(ctx context.Context, node string) error {
+	p, err := s.roleIn(ctx, s.sites.Full.Node(s.Cluster, node).Machine, "route", "route-"+node, "liqod-route", "--route.nodeName="+node)
+	if err != nil {
+		return fmt.Errorf("starting role route of node %s: %w", node, err)
+	}
+	s.Fabric.mu.Lock()
+	defer s.Fabric.mu.Unlock()
+	s.Fabric.routes[node] = p
 	return nil
 }
 

@@ -310,16 +310,17 @@ func (s *Sites) Replica(like *lab.Process, suffix string, env ...string) (*lab.P
 
 // role starts a role as the process that its pod would be.
 func (s *Site) role(ctx context.Context, name string, args ...string) (*lab.Process, error) {
-	return s.roleIn(ctx, nil, name, name, args...)
+	return s.roleIn(ctx, nil, name, name, "liqod-"+name, args...)
 }
 
-// roleIn starts a role in the network of a machine, as a process of that name.
-func (s *Site) roleIn(ctx context.Context, m *lab.Machine, role, name string, args ...string) (*lab.Process, error) {
+// roleIn starts a role in the network of a machine, as a process of that name, with the rights of
+// an account.
+func (s *Site) roleIn(ctx context.Context, m *lab.Machine, role, name, account string, args ...string) (*lab.Process, error) {
 	config, err := s.writeConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	options, err := s.options(ctx, name, Namespace, "liqod-"+role, append([]string{"--role=" + role, "--config=" + config}, args...))
+	options, err := s.options(ctx, name, Namespace, account, append([]string{"--role=" + role, "--config=" + config}, args...))
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,8 @@ func (s *Site) Configure(ctx context.Context, settings map[string]any) error {
 	return s.upgrade(ctx, s.version, map[string]any{"config": settings})
 }
 
-func (s *Site) upgrade(ctx context.Context, to Version, changes map[string]any) error {
+// upgradeChart brings the objects of the chart to a version, with changes of the values.
+func (s *Site) upgradeChart(ctx context.Context, to Version, changes map[string]any) error {
 	from := lab.ChartOptions{Chart: s.version.chart(), Values: s.chart}
 	values := map[string]any{}
 	merge(values, s.chart)
@@ -58,6 +59,13 @@ func (s *Site) upgrade(ctx context.Context, to Version, changes map[string]any) 
 		return fmt.Errorf("bringing %s to the chart of %s: %w", s.Name, to.Tag, err)
 	}
 	s.chart, s.version = values, to
+	return nil
+}
+
+func (s *Site) upgrade(ctx context.Context, to Version, changes map[string]any) error {
+	if err := s.upgradeChart(ctx, to, changes); err != nil {
+		return err
+	}
 	if _, err := s.writeConfig(ctx); err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func (s *NetworkStatus) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 func (s *NetworkStatus) connected(c *networkingv1beta1.Connection) *metav1.Condition {
 	if !s.cfg.Gateways.Alive() { // only gateways write the status of a Connection
 		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, fmt.Sprintf(
-			"no gateway of cluster %s is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway", s.cfg.ClusterID))
+			"no gateway of cluster %s is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway, or at the host of a gateway outside", s.cfg.ClusterID))
 	}
 	return Reported(c)
 }

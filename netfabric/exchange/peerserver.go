@@ -41,7 +41,7 @@ func (p PeerServers) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition
 	out := metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: report.Status, Reason: report.Reason, Message: report.Message}
 	if !p.cfg.Gateways.Alive() {
 		out.Status, out.Reason = metav1.ConditionUnknown, corev1beta1.ReasonNoGateway
-		out.Message = fmt.Sprintf("no gateway of cluster %s is running, so nobody hears what %s reports: look at the pods of Deployment liqod-gateway", p.cfg.ClusterID, peer)
+		out.Message = fmt.Sprintf("no gateway of cluster %s is running, so nobody hears what %s reports: look at the pods of Deployment liqod-gateway, or at the host of a gateway outside", p.cfg.ClusterID, peer)
 	}
 	return &out
 }

@@ -379,7 +379,7 @@ func providing(t *testing.T) *painted {
 func gatewayDown(t *testing.T) *painted {
 	t.Helper()
 	p := paint(t)
-	const nobody = "no gateway of cluster rome is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway"
+	const nobody = "no gateway of cluster rome is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway, or at the host of a gateway outside"
 	for _, id := range []string{"milan", "turin", "paris"} {
 		p.says(id, p.condition(corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, nobody),
 			p.condition(corev1beta1.ConditionReady, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, nobody))

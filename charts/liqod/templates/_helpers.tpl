@@ -80,6 +80,30 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- get (get .Values "gateway" | default dict) "replicas" | default .Values.networking.gatewayTemplates.replicas | int -}}
 {{- end }}
 
+{{- /* Fails if networking.gatewayTemplates.outside, or a value beside it, is not accepted. */ -}}
+{{- define "liqod.outside" -}}
+{{- $g := .Values.networking.gatewayTemplates -}}
+{{- $replicas := include "liqod.gateways" . | int -}}
+{{- $value := "networking.gatewayTemplates" -}}
+{{- if and $g.outside (not .Values.networking.enabled) }}{{ fail (printf "%s.outside is not accepted: it needs networking.enabled" $value) }}{{ end -}}
+{{- if not (or $replicas $g.outside) }}{{ fail (printf "%s.replicas: 0 is not accepted: %s.outside names no gateway, and without one no peer is reached" $value $value) }}{{ end -}}
+{{- $names := list -}}
+{{- $numbers := list -}}
+{{- range $g.outside -}}
+{{- if le (int .number) $replicas }}{{ fail (printf "%s.outside: number %d of %s is not accepted: the gateways of replicas have the numbers 1 to %d" $value (int .number) .name $replicas) }}{{ end -}}
+{{- if or (has .name $names) (has (int .number) $numbers) }}{{ fail (printf "%s.outside: name %s with number %d is not accepted: another one has the name or the number" $value .name (int .number)) }}{{ end -}}
+{{- $names = append $names .name -}}
+{{- $numbers = append $numbers (int .number) -}}
+{{- end -}}
+{{- if not $replicas -}}
+{{- $usual := dict "endpoints" list "podAddresses" false "mtu" 0 "extraArgs" list
+  "service" (dict "type" "LoadBalancer" "port" 51840 "nodePort" 0 "loadBalancerIP" "" "loadBalancerSourceRanges" list "externalTrafficPolicy" "Local" "labels" dict "annotations" dict) -}}
+{{- range $key, $default := $usual -}}
+{{- if ne (get $g $key | toJson) (toJson $default) }}{{ fail (printf "%s.%s is not accepted: without a gateway in the cluster (replicas: 0) it does nothing. Leave it out: the settings of a gateway outside are on its host" $value $key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Checksum of the configuration without the sections that a role does not read: a change of
 these starts none of its pods again. Sections that are not listed count for every role. Takes a dict: root, role. */ -}}
 {{- define "liqod.checksum" -}}

@@ -37,6 +37,7 @@ type Gateway struct {
 	Name   string
 	Number int
 	Alive  bool
+	Node   string // empty: its host is no node of the cluster
 }
 
 // Node is one of this cluster.
@@ -104,7 +105,7 @@ func Judge(s *Seen) Verdict {
 		j.gateway(g)
 	}
 	if len(s.Gateways) == 0 {
-		j.add("gateway", Broken, "no gateway has announced itself", "kubectl get pods -A -l app.kubernetes.io/component=gateway")
+		j.add("gateway", Broken, "no gateway has announced itself", gatewayPods)
 	}
 	for _, n := range s.Nodes {
 		j.node(n)
@@ -132,14 +133,22 @@ func (j *judge) add(hop string, state State, text, advice string) {
 	j.verdict.Steps = append(j.verdict.Steps, Step{j.part, hop, state, text, advice})
 }
 
+// gatewayPods is advice about the gateways of the chart.
+const gatewayPods = "kubectl get pods -A -l app.kubernetes.io/component=gateway"
+
 func (j *judge) gateway(g Gateway) {
+	advice := gatewayPods
+	if g.Node == "" {
+		advice = "On host " + g.Name + ", which is no node: systemctl status liqod-gateway"
+	}
+	advice += fmt.Sprintf("\nIf it is gone for good: kubectl delete lease -n NAMESPACE %s", host.LeaseName(g.Number))
 	switch {
 	case g.Alive:
 		j.add("gateway "+g.Name, Good, "renews its Lease", "")
 	case slices.ContainsFunc(j.Gateways, func(g Gateway) bool { return g.Alive }):
-		j.add("gateway "+g.Name, Impaired, "does not renew its Lease; another gateway has its packets", "kubectl get pods -A -l app.kubernetes.io/component=gateway")
+		j.add("gateway "+g.Name, Impaired, "does not renew its Lease; another gateway has its packets", advice)
 	default:
-		j.add("gateway "+g.Name, Broken, "does not renew its Lease, and there is no other", "kubectl get pods -A -l app.kubernetes.io/component=gateway")
+		j.add("gateway "+g.Name, Broken, "does not renew its Lease, and there is no other", advice)
 	}
 }
 
@@ -337,7 +346,7 @@ func (j *judge) tunnel(p *Peer) bool {
 			hop += ", there"
 			advice = fmt.Sprintf("The peer's packets arrive here, and ours do not arrive there: let UDP to its endpoint%s pass, out of this cluster and into the peer.", at)
 		case c.Reason == networkingv1beta1.ReasonNoGateway:
-			advice = "In the peer: kubectl get pods -A -l app.kubernetes.io/component=gateway"
+			advice = "In the peer: " + gatewayPods
 		case c.Reason == networkingv1beta1.ReasonNotApplied, c.Reason == networkingv1beta1.ReasonInvalid:
 			advice = "The log of the gateway has more: kubectl logs -n NAMESPACE -l app.kubernetes.io/component=gateway"
 		}

@@ -21,7 +21,7 @@ func lost(to string) Way {
 
 // healthy is what a check sees of rome, with two gateways and two nodes, and of its peers milan and paris.
 func healthy() *Seen {
-	s := &Seen{Cluster: "rome", Gateways: []Gateway{{"gw", 1, true}, {"gw-2", 2, true}}}
+	s := &Seen{Cluster: "rome", Gateways: []Gateway{{"gw", 1, true, "rome-1"}, {"gw-2", 2, true, "rome-2"}}}
 	for _, name := range []string{"rome-1", "rome-2"} {
 		s.Nodes = append(s.Nodes, &Node{
 			Name: name, Agent: Good, Views: map[string]string{"milan": "10.80.0.5", "paris": "10.82.0.5"},
@@ -91,6 +91,8 @@ func TestTwelveFaults(t *testing.T) {
 			"this cluster, rome", "node rome-2 > gateway", "Role route repairs this", Broken},
 		"second gateway down": {func(s *Seen) { s.Gateways[1].Alive = false; s.Nodes[0].Host.set(lost("gateway gw-2")) },
 			"this cluster, rome", "gateway gw-2", "component=gateway", Impaired},
+		"second gateway down, on a host outside": {func(s *Seen) { s.Gateways[1].Alive, s.Gateways[1].Node = false, "" },
+			"this cluster, rome", "gateway gw-2", "On host gw-2, which is no node: systemctl status liqod-gateway\nIf it is gone for good: kubectl delete lease -n NAMESPACE liqod-gateway-2", Impaired},
 		"transit leg down": {func(s *Seen) {
 			down(s.Peers[1], host.ReasonSilent, "nothing has come")
 			s.Peers[0].There.set(lost(toPod("shop/db")))

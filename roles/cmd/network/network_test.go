@@ -140,6 +140,25 @@ func TestTunnelDown(t *testing.T) {
 	})
 }
 
+// TestRouteOnHost: role route is missed on a node that has no pod of it, unless it is a service there.
+func TestRouteOnHost(t *testing.T) {
+	for label, missed := range map[string]bool{"": true, routeOnHost: false} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg, core := clusterOf(t, metav1.ConditionTrue)
+			node, err := core.CoreV1().Nodes().Get(t.Context(), "rome-1", metav1.GetOptions{})
+			require.NoError(t, err)
+			node.Labels = map[string]string{routeLabel: label}
+			_, err = core.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.NoError(t, core.Tracker().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "liqod", Name: "liqod-route-x", Labels: map[string]string{"app.kubernetes.io/component": "route"}}, Spec: corev1.PodSpec{NodeName: "rome-2"}}))
+			v, err := Run(t.Context(), cfg)
+			require.NoError(t, err)
+			require.Equal(t, missed, strings.Contains(v.Text(), "role route on node rome-1: does not run"), v.Text())
+		})
+	}
+}
+
 // TestInterrupted: at whichever request the command is interrupted, its namespace is deleted.
 func TestInterrupted(t *testing.T) {
 	for at := 1; ; at++ {

@@ -226,7 +226,7 @@ func (c *checker) readGateways(ctx context.Context) error {
 	announced, _ := host.ReadGateways(leases.Items, c.Now())
 	var own []networkingv1beta1.Gateway
 	for _, a := range announced {
-		c.seen.Gateways = append(c.seen.Gateways, Gateway{Name: a.Name, Number: int(a.Number), Alive: a.Alive})
+		c.seen.Gateways = append(c.seen.Gateways, Gateway{Name: a.Name, Number: int(a.Number), Alive: a.Alive, Node: a.NodeName})
 		if a.Alive {
 			own = append(own, a.Gateway)
 		}
@@ -238,6 +238,12 @@ func (c *checker) readGateways(ctx context.Context) error {
 	}
 	return nil
 }
+
+// routeLabel has the value routeOnHost on nodes that run role route as a service, not as a pod.
+const (
+	routeLabel  = "networking.liqo.io/route"
+	routeOnHost = "host"
+)
 
 // readNodes chooses the nodes, and looks whether role route runs on them.
 func (c *checker) readNodes(ctx context.Context, nodes []corev1.Node) error {
@@ -258,7 +264,7 @@ func (c *checker) readNodes(ctx context.Context, nodes []corev1.Node) error {
 		}
 		c.nodes = append(c.nodes, n)
 		node := &Node{Name: n.Name, Agent: Unknown, Views: map[string]string{}}
-		if len(agents.Items) > 0 {
+		if len(agents.Items) > 0 && n.Labels[routeLabel] != routeOnHost {
 			node.Agent = Broken
 		}
 		for j := range agents.Items {
