@@ -13,7 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,8 +30,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -85,6 +87,7 @@ type apis struct {
 	kube    *kubefake.Clientset
 	sources Sources
 	start   func(stop <-chan struct{})
+	away    atomic.Bool // every request fails
 }
 
 func newAPIs(nodes []corev1.Node) (*apis, error) {
@@ -96,6 +99,11 @@ func newAPIs(nodes []corev1.Node) (*apis, error) {
 	}
 	kubetest.WatchFromList(a.liqo)
 	kubetest.WatchFromList(a.kube)
+	fail := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return a.away.Load(), nil, apierrors.NewServiceUnavailable("the API server is away")
+	}
+	a.liqo.PrependReactor("*", "*", fail)
+	a.kube.PrependReactor("*", "*", fail)
 	liqo, kube := externalversions.NewSharedInformerFactory(a.liqo, 0), informers.NewSharedInformerFactory(a.kube, 0)
 	gateways, err := NewLeaseGateways(kube.Coordination().V1().Leases(), zap.NewNop())
 	if err != nil {
@@ -205,8 +213,12 @@ func (a *apis) obey(ctx context.Context, line []byte, g *GatewayHost) error {
 	if len(line) <= 1 {
 		return a.tell(ctx, g)
 	}
-	if string(line) == rotateOrder+"\n" {
+	switch string(line) {
+	case rotateOrder + "\n":
 		return a.rotate(ctx, g)
+	case awayOrder + "\n":
+		a.away.Store(!a.away.Load())
+		return nil
 	}
 	var c networkingv1beta1.Connection
 	if err := json.Unmarshal(line, &c); err != nil {
@@ -253,7 +265,7 @@ func newNetspace(t *testing.T) *netspace {
 	}
 	made := make(chan result)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		fd := -1
 		if err == nil {
@@ -279,7 +291,7 @@ func (s *netspace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpi
 func (s *netspace) start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread()
+		goruntime.LockOSThread()
 		if err := unix.Setns(s.fd, unix.CLONE_NEWNET); err != nil {
 			done <- err
 			return
@@ -504,7 +516,7 @@ func (w *town) meet(t *testing.T, peer string, trust corev1beta1.Trust, gateway 
 func (s *netspace) in(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := unix.Setns(s.fd, unix.CLONE_NEWNET)
 		if err == nil {
 			err = f()
@@ -615,6 +627,9 @@ func TestGatewaysAndNodes(t *testing.T) {
 	}
 	milan.restartNode(t, stop)
 	broken(t, rome)
+	rome.apiServersAway(t, true)
+	broken(t, rome)
+	rome.apiServersAway(t, false)
 
 	// The process of a gateway dies, and is started again with the same key.
 	rome.down(t, unix.SIGKILL)
@@ -650,6 +665,18 @@ func TestGatewaysAndNodes(t *testing.T) {
 		met(1)
 		rome.reaches(t, "with the trust of the peer")
 	}
+}
+
+// awayOrder is the line by which the API server of a gateway goes away, or comes back.
+const awayOrder = "away"
+
+// apiServersAway takes the API servers of the gateway and of the node of a town away, or brings them
+// back.
+func (w *town) apiServersAway(t *testing.T, away bool) {
+	t.Helper()
+	w.api.away.Store(away)
+	_, err := w.in.Write([]byte(awayOrder + "\n"))
+	require.NoError(t, err)
 }
 
 // broken breaks what is applied in a town, one thing after the other.
