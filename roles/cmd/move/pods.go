@@ -104,7 +104,7 @@ func (m *mover) forge(namespace, suffix, node, claim string, sends bool, args ..
 	c := &pod.Spec.Containers[0]
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup, c.SecurityContext.RunAsNonRoot = ptr.To[int64](0), ptr.To[int64](0), ptr.To(false)
-	c.SecurityContext.Capabilities.Add = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP"}
+	c.SecurityContext.Capabilities.Add = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP"}
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: dataFolder, ReadOnly: sends}, {Name: "key", MountPath: keyFolder, ReadOnly: true}}
 	return pod
 }

@@ -255,8 +255,11 @@ func (t *target) make(at *current, e *entry) (*wanted, error) {
 	case have != nil:
 	case kind == unix.S_IFLNK:
 		err = unix.Symlinkat(string(e.Link), fd, name)
-	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK || kind == unix.S_IFCHR || kind == unix.S_IFBLK:
+	case kind == unix.S_IFIFO || kind == unix.S_IFSOCK || kind == unix.S_IFCHR && e.Device == 0: // 0/0 is a whiteout of overlayfs
 		err = unix.Mknodat(fd, name, kind|0o600, int(e.Device))
+	case kind == unix.S_IFCHR || kind == unix.S_IFBLK:
+		// It would be a device of the node, chosen by the cluster that the files come from.
+		return nil, errors.New("device files are not copied: delete it, or copy the data by other means")
 	default:
 		return nil, refusal{fmt.Sprintf("a file of an unknown type (mode %o)", e.Mode)}
 	}

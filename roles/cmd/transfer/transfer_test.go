@@ -52,6 +52,9 @@ func volume(t *testing.T) string {
 	require.NoError(t, os.Link(filepath.Join(dir, "small"), filepath.Join(dir, "zz")))
 	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o620))
 	require.NoError(t, unix.Mknod(filepath.Join(dir, "socket"), unix.S_IFSOCK|0o660, 0))
+	if os.Getuid() == 0 {
+		require.NoError(t, unix.Mknod(filepath.Join(dir, "whiteout"), unix.S_IFCHR, 0))
+	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "nothing"), 0o700|os.ModeSticky))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, lostAndFound), 0o700))
 	if err := unix.Setxattr(filepath.Join(dir, "small"), "user.colour", []byte("blue"), 0); err != nil {
@@ -323,6 +326,21 @@ func TestErrorOfTheTarget(t *testing.T) {
 	_, err := copied(t, from, to, whole)
 	require.ErrorContains(t, err, "the other end: ")
 	require.ErrorContains(t, err, "no space left on device")
+}
+
+// TestDevices: no end makes a device of its node for the other one.
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for name, kind := range map[string]uint32{"character": unix.S_IFCHR, "block": unix.S_IFBLK} {
+		from, to := t.TempDir(), t.TempDir()
+		require.NoError(t, unix.Mknod(filepath.Join(from, "device"), kind|0o666, int(unix.Mkdev(1, 3))))
+		_, err := copied(t, from, to, whole)
+		require.ErrorContains(t, err, "the other end: device: device files are not copied", name)
+		require.NoFileExists(t, filepath.Join(to, "device"))
+	}
 }
 
 // lines collects the lines of a copy.
