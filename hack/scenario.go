@@ -53,6 +53,8 @@ func scenarios() []scenario {
 		{s, "TestNetworkFlannelNFTables", false, ""},
 		{s, "TestNetworkKubeRouterIPTables", false, ""},
 		{s, "TestNetworkKubeRouterNFTables", false, ""},
+		{s, "TestNetworkDualStack", false, network},
+		{s, "TestNetworkIPv6", false, ""},
 		{s, "TestNetworkCheck", false, "roles/cmd/network netfabric"},
 		{s, "TestOfferCapacity", false, "peering/offer"},
 		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},

@@ -153,7 +153,7 @@ func (d *demo) startClusters(ctx context.Context) (err error) {
 
 func (d *demo) startCluster(ctx context.Context, name string, nodes int) (*lab.Cluster, error) {
 	options := lab.ClusterOptions{Name: name}
-	site.FabricOptions(&options)
+	site.FabricOptions(&options, site.IPv4)
 	c, err := d.full.Start(ctx, options, nodes)
 	if err != nil {
 		return nil, err

@@ -26,8 +26,10 @@ const (
 	attempts       = 3
 	attemptTimeout = 2 * time.Second
 
-	icmpEchoReply   = 0
-	icmpEchoRequest = 8
+	icmp6EchoRequest = 128
+	icmp6EchoReply   = 129
+	icmpEchoReply    = 0
+	icmpEchoRequest  = 8
 )
 
 // An arrival says what came of one target.
@@ -77,12 +79,12 @@ func askTarget(ctx context.Context, target string) (name, seen string, err error
 	}
 	payload := bytes.Repeat([]byte("x"), size)
 	switch u.Scheme {
-	case "tcp":
-		return askTCP(ctx, u.Host, size)
-	case "udp":
-		return askUDP(ctx, u.Host, payload)
+	case "tcp", "tcp4", "tcp6":
+		return askTCP(ctx, u.Scheme, u.Host, size)
+	case "udp", "udp4", "udp6":
+		return askUDP(ctx, u.Scheme, u.Host, payload)
 	case "icmp":
-		return askICMP(ctx, u.Host, payload)
+		return askICMP(ctx, u.Hostname(), payload)
 	case "connect":
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
 		if err != nil {
@@ -90,12 +92,15 @@ func askTarget(ctx context.Context, target string) (name, seen string, err error
 		}
 		return "", "", conn.Close()
 	}
-	return "", "", fmt.Errorf("the scheme of %s is none of tcp, udp, icmp, connect", target)
+	return "", "", fmt.Errorf("the scheme of %s is none of tcp, udp, icmp, connect, and none of tcp and udp with 4 or 6 behind them", target)
 }
 
 // askTCP reads an answer of at least size bytes over a connection of its own.
-func askTCP(ctx context.Context, host string, size int) (name, seen string, err error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+func askTCP(ctx context.Context, network, host string, size int) (name, seen string, err error) {
+	dial := func(ctx context.Context, _, address string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	body, err := fetch(ctx, client, fmt.Sprintf("http://%s/who?size=%d", host, size))
 	if err != nil {
 		return "", "", err
@@ -104,8 +109,8 @@ func askTCP(ctx context.Context, host string, size int) (name, seen string, err 
 }
 
 // askUDP sends a datagram and reads the answer, which repeats it.
-func askUDP(ctx context.Context, host string, payload []byte) (name, seen string, err error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", host)
+func askUDP(ctx context.Context, network, host string, payload []byte) (name, seen string, err error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, host)
 	if err != nil {
 		return "", "", err
 	}
@@ -172,11 +177,16 @@ func answerUDP(conn net.PacketConn) {
 
 // askICMP sends an echo request and waits for its answer.
 func askICMP(ctx context.Context, host string, payload []byte) (name, seen string, err error) {
-	to, err := net.ResolveIPAddr("ip4", host)
+	to, err := net.ResolveIPAddr("ip", host)
 	if err != nil {
 		return "", "", err
 	}
-	conn, err := (&net.ListenConfig{}).ListenPacket(ctx, "ip4:icmp", "0.0.0.0")
+	six := to.IP.To4() == nil
+	network, local, request, reply := "ip4:icmp", "0.0.0.0", byte(icmpEchoRequest), byte(icmpEchoReply)
+	if six {
+		network, local, request, reply = "ip6:ipv6-icmp", "::", icmp6EchoRequest, icmp6EchoReply
+	}
+	conn, err := (&net.ListenConfig{}).ListenPacket(ctx, network, local)
 	if err != nil {
 		return "", "", err
 	}
@@ -186,15 +196,18 @@ func askICMP(ctx context.Context, host string, payload []byte) (name, seen strin
 		return "", "", err
 	}
 	id := uint16(time.Now().UnixNano())
-	if _, err := conn.WriteTo(echoMessage(icmpEchoRequest, id, payload), to); err != nil {
+	if _, err := conn.WriteTo(echoMessage(request, id, payload), to); err != nil {
 		return "", "", err
 	}
-	want := echoMessage(icmpEchoReply, id, payload)
+	want := echoMessage(reply, id, payload)
 	buffer := make([]byte, 2*largest)
 	for { // what others are answered arrives here, too
 		n, from, err := conn.ReadFrom(buffer)
 		if err != nil {
 			return "", "", err
+		}
+		if six && n > 4 { // the kernel writes and verifies this checksum, which covers addresses, too
+			copy(buffer[2:4], want[2:4])
 		}
 		if from.String() == to.String() && bytes.Equal(buffer[:n], want) {
 			return from.String(), "", nil

@@ -19,22 +19,23 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ipBatch(ctx, c.Options.Netns, "addr add "+at.Address+"/24 dev eth0"); err != nil {
+	if err := ipBatch(ctx, c.Options.Netns, f.network.assign(at, "eth0")...); err != nil {
 		return nil, err
 	}
-	service, err := firstAddress(c.Options.ServiceCIDR)
+	address := at.AddressFor(c.Options.PodCIDR)
+	service, err := firstAddress(c.Options.ServiceCIDRs()[0])
 	if err != nil {
 		return nil, err
 	}
 	files := c.path("pki", "apiserver-2")
 	err = c.authority.IssueFiles(files, CertificateRequest{CommonName: "kube-apiserver", Hosts: []string{
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", service, at.Address}})
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", service, address}})
 	if err != nil {
 		return nil, err
 	}
 	args := append([]string{APIServer}, c.plane.args[APIServer]...)
 	for flag, value := range map[string]string{
-		"--bind-address": at.Address, "--advertise-address": at.Address, "--tls-cert-file": files + ".crt", "--tls-private-key-file": files + ".key",
+		"--bind-address": address, "--advertise-address": address, "--tls-cert-file": files + ".crt", "--tls-private-key-file": files + ".key",
 	} {
 		i := slices.Index(args, flag)
 		if i < 0 {
@@ -55,11 +56,11 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 		}
 		for _, s := range list.Items {
 			for _, e := range s.Endpoints {
-				if slices.Contains(e.Addresses, at.Address) {
+				if slices.Contains(e.Addresses, address) {
 					return nil
 				}
 			}
 		}
-		return fmt.Errorf("the Service kubernetes does not have %s", at.Address)
+		return fmt.Errorf("the Service kubernetes does not have %s", address)
 	})
 }

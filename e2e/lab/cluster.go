@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -21,9 +23,11 @@ import (
 type ClusterOptions struct {
 	// Name of the cluster: a DNS label, unique in the lab.
 	Name string
-	// PodCIDR is the range of the pods' addresses. Default 10.244.0.0/16.
+	// PodCIDR is the range of the pods' addresses, or one of each family with a comma between
+	// them. IPv6 needs nodes on a Network with IPv6. Default 10.244.0.0/16.
 	PodCIDR string
-	// ServiceCIDR is the range of the Services' addresses. Default 10.96.0.0/16.
+	// ServiceCIDR is the range of the Services' addresses, or one of each family in the order of
+	// PodCIDR. Default 10.96.0.0/16.
 	ServiceCIDR string
 	// SimulatedNodes is the number of nodes that only pretend: NAME-sim-1, ….
 	SimulatedNodes int
@@ -192,6 +196,12 @@ func (c *Cluster) close() (err error) {
 	return err
 }
 
+// PodCIDRs are the ranges of PodCIDR.
+func (o *ClusterOptions) PodCIDRs() []string { return strings.Split(o.PodCIDR, ",") }
+
+// ServiceCIDRs are the ranges of ServiceCIDR.
+func (o *ClusterOptions) ServiceCIDRs() []string { return strings.Split(o.ServiceCIDR, ",") }
+
 func (o *ClusterOptions) setDefaults() {
 	setDefault(&o.PodCIDR, "10.244.0.0/16")
 	setDefault(&o.ServiceCIDR, "10.96.0.0/16")
@@ -217,7 +227,7 @@ func (o *ClusterOptions) validate() error {
 	if o.Netns != "" && (o.EtcdFront || o.ClockAhead != 0) {
 		return fmt.Errorf("cluster %s: in another network namespace neither EtcdFront nor ClockAhead is accepted", o.Name)
 	}
-	for _, cidr := range []string{o.PodCIDR, o.ServiceCIDR} {
+	for _, cidr := range slices.Concat(o.PodCIDRs(), o.ServiceCIDRs()) {
 		if _, _, err := net.ParseCIDR(cidr); err != nil {
 			return fmt.Errorf("cluster %s: %q is not a range such as 10.244.0.0/16", o.Name, cidr)
 		}

@@ -92,7 +92,7 @@ func (c *Cluster) writePKI() error {
 	if err != nil {
 		return err
 	}
-	kubernetesIP, err := firstAddress(c.Options.ServiceCIDR)
+	kubernetesIP, err := firstAddress(c.Options.ServiceCIDRs()[0])
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (f *Full) ApplyCoreDNS(ctx context.Context, c *Cluster) error {
 	if err := f.LoadImage(ctx, c, archive); err != nil {
 		return err
 	}
-	address, err := dnsAddress(c.Options.ServiceCIDR)
+	address, err := dnsAddress(c.Options.ServiceCIDRs()[0])
 	if err != nil {
 		return err
 	}

@@ -19,16 +19,19 @@ type NetworkOptions struct {
 	// its node, whichever device it leaves by. Otherwise the pod ranges of all clusters are
 	// routed to each other without translation, as far as they do not overlap.
 	Isolated bool
+	// IPv6 gives the machines addresses of IPv6, too.
+	IPv6 bool
 }
 
 // Network is the lab's Internet: a bridge in a network namespace of its own, with a
 // port for each machine and one for this process's namespace. Its methods may be
 // called concurrently.
 type Network struct {
-	lab    *Lab
-	opts   NetworkOptions
-	prefix netip.Prefix
-	wan    string
+	lab     *Lab
+	opts    NetworkOptions
+	prefix  netip.Prefix
+	prefix6 netip.Prefix // a /64
+	wan     string
 
 	mu       sync.Mutex
 	ports    int
@@ -43,10 +46,12 @@ type Machine struct {
 	Netns string
 	// Address on the Network, reachable from this process too.
 	Address string
+	// Address6 is its address of IPv6. Empty: the Network has no IPv6.
+	Address6 string
 
 	cluster  string
-	podRange netip.Prefix // of the cluster
-	pods     netip.Prefix // of this machine
+	podRange []netip.Prefix // of the cluster
+	pods     []netip.Prefix // of this machine
 }
 
 const (
@@ -54,6 +59,8 @@ const (
 	firstHost  = 10  // host number of the first machine
 	lastHost   = 250 // host number of the last machine
 	rootHost   = 254 // host number of this process's namespace
+
+	podMTU = 1450 // of the devices of pods
 )
 
 // NewNetwork makes an empty network. It needs root. It goes when the lab is closed.
@@ -63,6 +70,9 @@ func (l *Lab) NewNetwork(ctx context.Context, opts NetworkOptions) (*Network, er
 		return nil, err
 	}
 	n := &Network{lab: l, opts: opts, prefix: prefix, wan: "lq" + l.ID() + "-wan"}
+	if opts.IPv6 {
+		n.prefix6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 1: 31, 7: prefix.Addr().As4()[2]}), 64)
+	}
 	root := "lq" + l.ID() + "r"
 	for _, undo := range [][]string{{"netns", "del", n.wan}, {"link", "del", root}} {
 		if err := l.Undo("ip", undo...); err != nil {
@@ -72,27 +82,78 @@ func (l *Lab) NewNetwork(ctx context.Context, opts NetworkOptions) (*Network, er
 	if _, err := command(ctx, "", "ip", "netns", "add", n.wan); err != nil {
 		return nil, err
 	}
-	if err := ipBatch(ctx, "", "link add "+root+" type veth peer name root netns "+n.wan,
-		"addr add "+n.host(rootHost)+"/24 dev "+root, "link set "+root+" up"); err != nil {
+	if err := ipBatch(ctx, "", slices.Concat([]string{"link add " + root + " type veth peer name root netns " + n.wan},
+		n.assign(n.root(), root), []string{"link set " + root + " up"})...); err != nil {
 		return nil, err
 	}
-	if err := ipBatch(ctx, n.wan, "link set lo up", "link add wan0 type bridge", "addr add "+n.host(wanGateway)+"/24 dev wan0",
-		"link set wan0 up", "link set root master wan0", "link set root up"); err != nil {
+	if err := ipBatch(ctx, n.wan, slices.Concat([]string{"link set lo up", "link add wan0 type bridge"}, n.assign(n.machine(wanGateway), "wan0"),
+		[]string{"link set wan0 up", "link set root master wan0", "link set root up"})...); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
 // HostAddress is this process's own address on the network.
-func (n *Network) HostAddress() string { return n.host(rootHost) }
+func (n *Network) HostAddress() string { return n.root().Address }
 
-// Range of the machines' addresses, as a CIDR.
-func (n *Network) Range() string { return n.prefix.String() }
+// Ranges of the machines' addresses, as CIDRs, one of each family.
+func (n *Network) Ranges() []string {
+	if n.opts.IPv6 {
+		return []string{n.prefix.String(), n.prefix6.String()}
+	}
+	return []string{n.prefix.String()}
+}
 
-func (n *Network) host(number byte) string {
+// root stands for this process's namespace.
+func (n *Network) root() *Machine { return n.machine(rootHost) }
+
+// machine has the addresses of a host number.
+func (n *Network) machine(number byte) *Machine {
 	address := n.prefix.Addr().As4()
 	address[3] = number
-	return netip.AddrFrom4(address).String()
+	m := &Machine{Address: netip.AddrFrom4(address).String()}
+	if n.opts.IPv6 {
+		address := n.prefix6.Addr().As16()
+		address[15] = number
+		m.Address6 = netip.AddrFrom16(address).String()
+	}
+	return m
+}
+
+// AddressFor is the machine's address of the family of a range. Of several ranges, with commas
+// between them, the first one counts.
+func (m *Machine) AddressFor(cidrs string) string {
+	if isIPv6(cidrs) {
+		return m.Address6
+	}
+	return m.Address
+}
+
+// isIPv6 says so of an address or a range, and of a list if its first member is of IPv6.
+func isIPv6(text string) bool {
+	first, _, _ := strings.Cut(text, ",")
+	return strings.Contains(first, ":")
+}
+
+// assign returns the commands of ip that give a device the addresses of a machine. No other
+// machine has them, so that IPv6 need not look for duplicates.
+func (n *Network) assign(m *Machine, device string) []string {
+	out := []string{"addr replace " + m.Address + "/24 dev " + device}
+	if n.opts.IPv6 {
+		out = append(out, "addr replace "+m.Address6+"/64 dev "+device+" nodad")
+	}
+	return out
+}
+
+// connect returns the commands of ip that set eth0 of a machine up and give it its addresses and
+// default routes.
+func (n *Network) connect(m *Machine) []string {
+	out := append([]string{"link set eth0 up"}, n.assign(m, "eth0")...)
+	out = append(out, "route replace default via "+n.machine(wanGateway).Address)
+	if n.opts.IPv6 {
+		out = append(out, "route replace ::/0 via "+n.machine(wanGateway).Address6)
+	}
+	return out
 }
 
 // AddMachine plugs a new machine into the network.
@@ -112,8 +173,7 @@ func (n *Network) AddMachine(ctx context.Context, name string) (*Machine, error)
 		"link set "+plug+" master wan0", "link set "+plug+" up"); err != nil {
 		return nil, err
 	}
-	return m, ipBatch(ctx, m.Netns, "link set lo up", "addr add "+m.Address+"/24 dev eth0", "link set eth0 up",
-		"route add default via "+n.host(wanGateway))
+	return m, ipBatch(ctx, m.Netns, append([]string{"link set lo up"}, n.connect(m)...)...)
 }
 
 // Command runs a program in the machine's network namespace, and returns its output.
@@ -157,7 +217,7 @@ func (n *Network) Restart(ctx context.Context, m *Machine) error {
 	if _, err := m.Command(ctx, "ip", "route", "flush", "table", "all", "scope", "global"); err != nil {
 		return err
 	}
-	return ipBatch(ctx, m.Netns, "link set eth0 down", "link set eth0 up", "route replace default via "+n.host(wanGateway))
+	return ipBatch(ctx, m.Netns, append([]string{"link set eth0 down"}, n.connect(m)...)...)
 }
 
 // linkNames are the names of the links in what `ip -o link` prints.
@@ -180,7 +240,8 @@ func (n *Network) reserve(name string) (*Machine, int, error) {
 	if n.ports == lastHost-firstHost {
 		return nil, 0, fmt.Errorf("the network is full: it has room for %d machines", n.ports)
 	}
-	m := &Machine{Name: name, Netns: "lq" + n.lab.ID() + "-" + name, Address: n.host(byte(firstHost + n.ports))}
+	m := n.machine(byte(firstHost + n.ports))
+	m.Name, m.Netns = name, "lq"+n.lab.ID()+"-"+name
 	n.machines = append(n.machines, m)
 	n.ports++
 	return m, n.ports, nil
@@ -189,26 +250,32 @@ func (n *Network) reserve(name string) (*Machine, int, error) {
 // announce tells the network which pods live on a machine: nodes of the same cluster,
 // and of others unless isolated, get a route there, and pods reach each other under
 // their own addresses. Everything else that pods send leaves with the node's address.
-func (n *Network) announce(ctx context.Context, m *Machine, cluster string, podRange, pods netip.Prefix) error {
+func (n *Network) announce(ctx context.Context, m *Machine, cluster string, podRange, pods []string) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m.cluster, m.podRange, m.pods = cluster, podRange, pods
+	m.cluster = cluster
+	if m.podRange, err = prefixes(podRange); err != nil {
+		return err
+	}
+	if m.pods, err = prefixes(pods); err != nil {
+		return err
+	}
 	for _, other := range n.machines {
-		if other == m || !other.pods.IsValid() {
+		if other == m || len(other.pods) == 0 {
 			continue
 		}
-		if other.cluster != cluster && (n.opts.Isolated || other.podRange.Overlaps(podRange)) {
+		if other.cluster != cluster && (n.opts.Isolated || overlap(other.podRange, m.podRange)) {
 			continue
 		}
-		if err := ipBatch(ctx, m.Netns, "route replace "+other.pods.String()+" via "+other.Address); err != nil {
+		if err := ipBatch(ctx, m.Netns, other.routes()...); err != nil {
 			return err
 		}
-		if err := ipBatch(ctx, other.Netns, "route replace "+pods.String()+" via "+m.Address); err != nil {
+		if err := ipBatch(ctx, other.Netns, m.routes()...); err != nil {
 			return err
 		}
 	}
 	for _, each := range n.machines {
-		if !each.pods.IsValid() {
+		if len(each.pods) == 0 {
 			continue
 		}
 		if err := n.masquerade(ctx, each); err != nil {
@@ -218,29 +285,75 @@ func (n *Network) announce(ctx context.Context, m *Machine, cluster string, podR
 	return nil
 }
 
+// routes are the commands of ip that lead to the pods of the machine.
+func (m *Machine) routes() (out []string) {
+	for _, pods := range m.pods {
+		route := "route replace " + pods.String() + " via " + m.AddressFor(pods.String())
+		if pods.Addr().Is6() {
+			// With br_netfilter, a node joins the fragments of a packet and forgets their size: it
+			// would send them in one piece that is too large for the device of the pod.
+			route += fmt.Sprintf(" mtu %d", podMTU)
+		}
+		out = append(out, route)
+	}
+	return out
+}
+
+func prefixes(list []string) (out []netip.Prefix, err error) {
+	for _, text := range list {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, prefix)
+	}
+	return out, nil
+}
+
+// overlap reports whether a range of one list overlaps one of the other.
+func overlap(a, b []netip.Prefix) bool {
+	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.ContainsFunc(b, p.Overlaps) })
+}
+
 // masquerade replaces a machine's translation rules in one transaction.
 func (n *Network) masquerade(ctx context.Context, m *Machine) error {
-	direct := []string{"224.0.0.0/4", m.podRange.String()}
+	ranges := slices.Clone(m.podRange)
 	for _, other := range n.machines {
-		if theirs := other.podRange; !n.opts.Isolated && other.pods.IsValid() && !theirs.Overlaps(m.podRange) && !slices.Contains(direct, theirs.String()) {
-			direct = append(direct, theirs.String())
+		if !n.opts.Isolated && len(other.pods) > 0 && !overlap(other.podRange, ranges) {
+			ranges = append(ranges, other.podRange...)
 		}
+	}
+	direct := map[string][]string{"ip": {"224.0.0.0/4"}, "ip6": {"ff00::/8"}}
+	for _, each := range ranges {
+		direct[familyOf(each)] = append(direct[familyOf(each)], each.String())
 	}
 	leaving := `oifname "eth0" `
 	if n.opts.Isolated { // as CNI plugins do: they know no device by which pods reach pods elsewhere
 		leaving = ""
 	}
-	rules := fmt.Sprintf(`table ip labmasq
-delete table ip labmasq
-table ip labmasq {
+	rules := ""
+	for _, pods := range m.podRange {
+		family := familyOf(pods)
+		rules += fmt.Sprintf(`table %[1]s labmasq
+delete table %[1]s labmasq
+table %[1]s labmasq {
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
-		ip saddr %s ip daddr != { %s } %smasquerade
+		%[1]s saddr %[2]s %[1]s daddr != { %[3]s } %[4]smasquerade
 	}
 }
-`, m.podRange, strings.Join(direct, ", "), leaving)
+`, family, pods, strings.Join(direct[family], ", "), leaving)
+	}
 	_, err := command(ctx, rules, "ip", "netns", "exec", m.Netns, "nft", "-f", "-")
 	return err
+}
+
+// familyOf is the name that nft has for the family of a range.
+func familyOf(p netip.Prefix) string {
+	if p.Addr().Is6() {
+		return "ip6"
+	}
+	return "ip"
 }
 
 // freePrefix chooses a /24 that no interface here is part of.

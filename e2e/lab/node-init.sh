@@ -48,6 +48,7 @@ else
 fi
 mount --make-rshared /
 echo 1 >/proc/sys/net/ipv4/ip_forward
+echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 echo "$pid" >"$NODE_DIR/init.pid.new"
 mv "$NODE_DIR/init.pid.new" "$NODE_DIR/init.pid"
 

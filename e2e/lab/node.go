@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,7 +80,7 @@ func (n *Node) boot(ctx context.Context) error {
 	}
 	env := map[string]string{
 		"CGROUPS": strings.Join(groups.dirs, " "), "CGROUP_V1": strings.Join(groups.v1, " "),
-		"NETNS": n.Machine.Netns, "NODE_DIR": n.Dir, "NODE_NAME": n.Name, "NODE_ADDRESS": n.Machine.Address,
+		"NETNS": n.Machine.Netns, "NODE_DIR": n.Dir, "NODE_NAME": n.Name, "NODE_ADDRESS": strings.Join(n.addresses(), ","),
 		"NODE_LABELS": labelList(n.opts.Labels), "NODE_KUBECONFIG": filepath.Join(n.Dir, "kubeconfig"),
 		"KUBELAB": n.full.lab.Kubelab(), "TEST_IMAGE": n.full.testImage,
 	}
@@ -132,20 +131,24 @@ func (n *Node) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, err := netip.ParsePrefix(node.Spec.PodCIDR)
-	if err != nil {
-		return fmt.Errorf("the node has no range for its pods yet: %w", err)
-	}
-	all, err := netip.ParsePrefix(n.cluster.Options.PodCIDR)
-	if err != nil {
-		return err
+	pods := node.Spec.PodCIDRs
+	if len(pods) == 0 {
+		return errors.New("the node has no range for its pods yet")
 	}
 	if n.full.opts.CNI == CNIBridge {
-		if err := n.full.network.announce(ctx, n.Machine, n.cluster.Name, all, pods); err != nil {
+		if err := n.full.network.announce(ctx, n.Machine, n.cluster.Name, n.cluster.Options.PodCIDRs(), pods); err != nil {
 			return err
 		}
 	}
 	return n.writeCNI(pods)
+}
+
+// addresses are those of the node, one of each family of its cluster.
+func (n *Node) addresses() (out []string) {
+	for _, cidr := range n.cluster.Options.PodCIDRs() {
+		out = append(out, n.Machine.AddressFor(cidr))
+	}
+	return out
 }
 
 // beats returns an error unless the kubelet has renewed its Lease since then: the conditions of
@@ -222,7 +225,7 @@ func (n *Node) Start(ctx context.Context) error {
 // changed the former network has to repeat the change. It returns when the node is Ready. The
 // first node's machine keeps its network: the control plane runs there too.
 func (n *Node) Reboot(ctx context.Context) error {
-	if n.Machine.Address == n.cluster.Options.Address {
+	if n.Machine.Netns == n.cluster.Options.Netns {
 		return fmt.Errorf("node %s shares its machine with the control plane: another node may be rebooted", n.Name)
 	}
 	if err := n.Kill(ctx); err != nil {

@@ -41,7 +41,7 @@ const containerdV2 = `version = 3
 
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: %[1]s
+address: "%[1]s"
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %[2]s}}
 authorization: {mode: Webhook}
 tlsCertFile: %[3]s/kubelet.crt
@@ -52,7 +52,7 @@ failSwapOn: false
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 resolvConf: %[3]s/resolv.conf
 clusterDomain: cluster.local
-clusterDNS: [%[4]s]
+clusterDNS: ["%[4]s"]
 serializeImagePulls: false
 maxPods: 250
 # The machine's disk is shared with everything else on it: only a nearly full one evicts.
@@ -66,7 +66,7 @@ syncFrequency: 10s
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[4]s
-clusterCIDR: %[1]s
+clusterCIDR: "%[1]s"
 clientConnection: {kubeconfig: %[2]s}
 hostnameOverride: %[3]s
 # These sysctls belong to the machine, not to the node.
@@ -81,7 +81,7 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 		}
 	}
 	err := n.cluster.Authority().IssueFiles(filepath.Join(n.Dir, "kubelet"), CertificateRequest{
-		CommonName: "system:node:" + n.Name, Organizations: []string{"system:nodes"}, Hosts: []string{n.Name, n.Machine.Address},
+		CommonName: "system:node:" + n.Name, Organizations: []string{"system:nodes"}, Hosts: append(n.addresses(), n.Name),
 	})
 	if err != nil {
 		return err
@@ -94,11 +94,11 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 	if err != nil {
 		return fmt.Errorf("reading the node's kubeconfig: %w", err)
 	}
-	dns, err := dnsAddress(n.cluster.Options.ServiceCIDR)
+	dns, err := dnsAddress(n.cluster.Options.ServiceCIDRs()[0])
 	if err != nil {
 		return err
 	}
-	kubelet := fmt.Sprintf(kubeletConfig, n.Machine.Address, n.cluster.CAFile(), n.Dir, dns)
+	kubelet := fmt.Sprintf(kubeletConfig, n.addresses()[0], n.cluster.CAFile(), n.Dir, dns)
 	if len(groups.v1) > 0 {
 		kubelet += "failCgroupV1: false\n"
 	}
@@ -114,18 +114,24 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 		filepath.Join(n.Dir, "kube-proxy.yaml"): fmt.Appendf(nil, proxyConfig, n.cluster.Options.PodCIDR, proxy, n.Name, n.full.opts.Proxy),
 		filepath.Join(n.Dir, "flannel.json"):    fmt.Appendf(nil, flannelConfig, n.cluster.Options.PodCIDR, n.full.opts.Proxy == ProxyNFTables),
 		filepath.Join(n.Dir, "containerd.toml"): fmt.Appendf(nil, n.full.containerdConfig, plugins, filepath.Join(n.Dir, "cni")),
-		filepath.Join(n.Dir, "resolv.conf"):     []byte("nameserver " + n.full.network.host(wanGateway) + "\n"),
+		filepath.Join(n.Dir, "resolv.conf"):     []byte("nameserver " + n.full.network.machine(wanGateway).AddressFor(n.cluster.Options.PodCIDR) + "\n"),
 	})
 }
 
 // writeCNI gives containerd its network, in one step: a half written file would do harm.
-func (n *Node) writeCNI(pods netip.Prefix) error {
+func (n *Node) writeCNI(pods []string) error {
+	var ranges [][]map[string]string
+	var routes []map[string]string
+	for _, subnet := range pods {
+		everything := "0.0.0.0/0"
+		if isIPv6(subnet) {
+			everything = "::/0"
+		}
+		ranges, routes = append(ranges, []map[string]string{{"subnet": subnet}}), append(routes, map[string]string{"dst": everything})
+	}
 	list := map[string]any{"cniVersion": "1.0.0", "name": "lab", "plugins": []map[string]any{{
-		"type": "bridge", "bridge": n.full.opts.CNI.bridge(), "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": 1450,
-		"ipam": map[string]any{
-			"type": "host-local", "ranges": [][]map[string]string{{{"subnet": pods.String()}}},
-			"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
-		},
+		"type": "bridge", "bridge": n.full.opts.CNI.bridge(), "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": podMTU,
+		"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
 	}}}
 	data, err := json.Marshal(list)
 	if err != nil {

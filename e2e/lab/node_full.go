@@ -144,8 +144,8 @@ func (f *Full) Start(ctx context.Context, opts ClusterOptions, nodes int) (*Clus
 	if err != nil {
 		return nil, fmt.Errorf("making the first machine of cluster %s: %w", opts.Name, err)
 	}
-	opts.Netns, opts.Address = machine.Netns, machine.Address
-	setDefault(&opts.ProxyAddress, f.network.HostAddress())
+	opts.Netns, opts.Address = machine.Netns, machine.AddressFor(opts.PodCIDR)
+	setDefault(&opts.ProxyAddress, f.network.root().AddressFor(opts.PodCIDR))
 	c, err := f.lab.Start(ctx, opts)
 	if err != nil {
 		return nil, err

@@ -68,8 +68,8 @@ func TestLabFullNetwork(t *testing.T) {
 			} {
 				m, err := f.Network().AddMachine(t.Context(), each.name)
 				require.NoError(t, err)
-				require.NoError(t, f.Network().announce(t.Context(), m, each.cluster, each.all, each.pods))
-				require.NoError(t, f.Network().announce(t.Context(), m, each.cluster, each.all, each.pods), "twice is as once")
+				require.NoError(t, f.Network().announce(t.Context(), m, each.cluster, []string{each.all.String()}, []string{each.pods.String()}))
+				require.NoError(t, f.Network().announce(t.Context(), m, each.cluster, []string{each.all.String()}, []string{each.pods.String()}), "twice is as once")
 				machines = append(machines, m)
 			}
 			routes, err := command(t.Context(), "", "ip", "-n", machines[0].Netns, "route")

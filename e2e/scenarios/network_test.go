@@ -35,6 +35,7 @@ const (
 	// serviceTries are how often a pod asks a Service: each of its four endpoints answers
 	// one of them, most likely.
 	serviceTries = 40
+	toAll        = "://all:8080/100" // by TCP or UDP to the Service of all pods
 )
 
 // networkWorld is two clusters with equal ranges whose pods reach each other by the network
@@ -48,7 +49,7 @@ func TestNetwork(t *testing.T) {
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
-	w.records(t, networkRun{Plugin: lab.CNIBridge, Proxy: lab.ProxyNFTables, Families: "IPv4", With: "NetworkPolicies of kube-router"})
+	w.records(t, networkRun{Plugin: lab.CNIBridge, Proxy: lab.ProxyNFTables, Families: site.IPv4, With: "NetworkPolicies of kube-router"})
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)
@@ -130,7 +131,7 @@ func (w networkWorld) deploy(t *testing.T) {
 
 func netService(name, clusterIP string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-		ClusterIP: clusterIP, Selector: map[string]string{"net": "pod"},
+		ClusterIP: clusterIP, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack), Selector: map[string]string{"net": "pod"},
 		Ports: []corev1.ServicePort{
 			{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 8080, TargetPort: intstr.FromInt32(8080)},
 			{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 8080, TargetPort: intstr.FromInt32(8080)},
@@ -167,6 +168,7 @@ type netPod struct {
 	name, node string
 	in         string // cluster
 	seen       map[string]string
+	second     map[string]string // of the other family, in clusters with two
 }
 
 // netPods are the pods with their addresses, four of them on four nodes.
@@ -180,7 +182,10 @@ func (w networkWorld) netPods(ctx context.Context) (map[string]netPod, error) {
 		if podReady(&p) != corev1.ConditionTrue || p.DeletionTimestamp != nil {
 			return nil, fmt.Errorf("pod %s is not Ready: %+v", p.Name, p.Status)
 		}
-		out[p.Name] = netPod{name: p.Name, node: p.Spec.NodeName, in: runsIn(p.Spec.NodeName), seen: map[string]string{"rome": p.Status.PodIP}}
+		out[p.Name] = netPod{name: p.Name, node: p.Spec.NodeName, in: runsIn(p.Spec.NodeName), seen: map[string]string{"rome": p.Status.PodIP}, second: map[string]string{}}
+		if len(p.Status.PodIPs) > 1 {
+			out[p.Name].second["rome"] = p.Status.PodIPs[1].IP
+		}
 	}
 	slices, err := w.milan.Client().DiscoveryV1().EndpointSlices(netTwin).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=all"})
 	if err != nil {
@@ -191,8 +196,10 @@ func (w networkWorld) netPods(ctx context.Context) (map[string]netPod, error) {
 			if e.TargetRef == nil || len(e.Addresses) != 1 || !ptr.Deref(e.Conditions.Ready, false) {
 				continue
 			}
-			if p, ok := out[e.TargetRef.Name]; ok {
+			if p, ok := out[e.TargetRef.Name]; ok && family(e.Addresses[0]) == family(p.seen["rome"]) {
 				p.seen["milan"] = e.Addresses[0]
+			} else if ok {
+				p.second["milan"] = e.Addresses[0]
 			}
 		}
 	}
@@ -211,8 +218,8 @@ func (w networkWorld) netPods(ctx context.Context) (map[string]netPod, error) {
 	}
 	for name, p := range out {
 		nodes[p.node] = true
-		if p.seen["rome"] == "" || p.seen["milan"] == "" {
-			return nil, fmt.Errorf("not every cluster shows an address of pod %s: %v", name, p.seen)
+		if p.seen["rome"] == "" || p.seen["milan"] == "" || len(p.second) == 1 {
+			return nil, fmt.Errorf("not every cluster shows an address of pod %s: %v %v", name, p.seen, p.second)
 		}
 	}
 	if len(out) != 4 || len(nodes) != 4 {
@@ -221,26 +228,50 @@ func (w networkWorld) netPods(ctx context.Context) (map[string]netPod, error) {
 	return out, nil
 }
 
+// family is that of an address, as the networks of package net end.
+func family(address string) string {
+	if strings.Contains(address, ":") {
+		return "6"
+	}
+	return "4"
+}
+
+// inURL is an address as URLs have it.
+func inURL(address string) string {
+	if family(address) == "6" {
+		return "[" + address + "]"
+	}
+	return address
+}
+
 // netTargets are what a pod in a cluster asks, and the pods that may answer.
 func netTargets(pods map[string]netPod, in string) (targets []string, answers map[string][]string) {
 	answers = map[string][]string{}
+	families := map[string]bool{}
 	all := slices.Sorted(maps.Keys(pods))
 	add := func(target string, by ...string) {
 		targets, answers[target] = append(targets, target), by
 	}
 	for name, p := range pods {
-		ip := p.seen[in]
-		for _, target := range []string{
-			"tcp://%s:8080/0", "tcp://%s:8080/20000", "udp://%s:8080/64", "udp://%s:8080/1380", "udp://%s:8080/3000", "icmp://%s/64", "icmp://%s/3000",
-		} {
-			add(fmt.Sprintf(target, ip), name)
+		for _, ip := range []string{p.seen[in], p.second[in]} {
+			if ip == "" {
+				continue
+			}
+			for _, target := range []string{
+				"tcp://%s:8080/0", "tcp://%s:8080/20000", "udp://%s:8080/64", "udp://%s:8080/1380", "udp://%s:8080/3000", "icmp://%s/64", "icmp://%s/3000",
+			} {
+				add(fmt.Sprintf(target, inURL(ip)), name)
+			}
+			families[family(ip)] = true
 		}
 	}
-	for range serviceTries {
-		add("tcp://all:8080/100", all...)
-		add("udp://all:8080/100", all...)
+	for f := range families { // those of which the name of a Service has addresses
+		for range serviceTries {
+			add("tcp"+f+toAll, all...)
+			add("udp"+f+toAll, all...)
+		}
+		add("tcp"+f+"://each:8080/0", all...)
 	}
-	add("tcp://each:8080/0", all...)
 	return targets, answers
 }
 
@@ -292,9 +323,12 @@ func asksAll(ctx context.Context, s *site.Site, namespace string, pods map[strin
 		}
 		answered[a.Target][a.Name] = true
 	}
-	for _, service := range []string{"tcp://all:8080/100", "udp://all:8080/100"} {
-		if have := answered[service]; len(errs) == 0 && len(have) != len(pods) {
-			errs = append(errs, fmt.Errorf("pod %s on %s: %s was answered by %v only", from.name, from.node, service, slices.Sorted(maps.Keys(have))))
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for target, have := range answered {
+		if strings.HasSuffix(target, toAll) && len(have) != len(pods) {
+			errs = append(errs, fmt.Errorf("pod %s on %s: %s was answered by %v only", from.name, from.node, target, slices.Sorted(maps.Keys(have))))
 		}
 	}
 	return errors.Join(errs...)
@@ -311,7 +345,12 @@ func judge(pods map[string]netPod, from netPod, expected []string, a arrival) er
 		return fmt.Errorf("%q answered, not %v", a.Name, expected)
 	}
 	// Of a pod that asks itself by a Service the source is translated by kube-proxy.
-	if want := from.seen[pods[a.Name].in]; a.Name != from.name && a.Seen != want {
+	in := pods[a.Name].in
+	want := from.seen[in]
+	if family(want) != family(a.Seen) {
+		want = from.second[in]
+	}
+	if a.Name != from.name && a.Seen != want {
 		return fmt.Errorf("%s has seen it as %s; its cluster calls it %s", a.Name, a.Seen, want)
 	}
 	return nil
@@ -329,10 +368,19 @@ func (w networkWorld) reached(t *testing.T, after string) {
 	})
 }
 
+// settled waits until netPods has all pods, and returns them.
+func (w networkWorld) settled(t *testing.T) (pods map[string]netPod) {
+	t.Helper()
+	within(t, longest, "every pod is Ready, with an address in each cluster", func(ctx context.Context) (err error) {
+		pods, err = w.netPods(ctx)
+		return err
+	})
+	return pods
+}
+
 func networkReached(t *testing.T, w networkWorld) {
 	w.reached(t, "at first")
-	pods, err := w.netPods(t.Context())
-	require.NoError(t, err)
+	pods := w.settled(t)
 	for _, p := range pods {
 		away := "milan"
 		if p.in == "milan" {
@@ -345,8 +393,7 @@ func networkReached(t *testing.T, w networkWorld) {
 // networkOrigin: a client in an offloaded pod reaches the API server of its own cluster,
 // which no setting names.
 func networkOrigin(t *testing.T, w networkWorld) {
-	pods, err := w.netPods(t.Context())
-	require.NoError(t, err)
+	pods := w.settled(t)
 	for _, p := range pods {
 		for what, path := range map[string]string{"by its environment": "version", "by its name, on port 443": "https://kubernetes.default.svc/version"} {
 			within(t, quickly, "pod "+p.name+" in "+p.in+" reaches rome's API server "+what, w.readsVersion(netNamespace, p.name, path))

@@ -20,7 +20,7 @@ type networkRun struct {
 	Kubernetes string        `json:"kubernetes"`
 	Plugin     lab.CNI       `json:"plugin"`
 	Proxy      lab.ProxyMode `json:"proxy"`
-	Families   string        `json:"families"`
+	Families   site.Families `json:"families"`
 	// With is what else is unusual.
 	With   string `json:"with,omitempty"`
 	Passed bool   `json:"passed"`
@@ -30,31 +30,41 @@ type networkRun struct {
 // by address with each network plugin and each mode of kube-proxy. TestNetwork has the bridge
 // with nftables.
 func TestNetworkBridgeIPTables(t *testing.T) {
-	testNetworkOf(t, lab.CNIBridge, lab.ProxyIPTables)
+	testNetworkOf(t, lab.CNIBridge, lab.ProxyIPTables, site.IPv4)
 }
 
 func TestNetworkFlannelNFTables(t *testing.T) {
-	testNetworkOf(t, lab.CNIFlannel, lab.ProxyNFTables)
+	testNetworkOf(t, lab.CNIFlannel, lab.ProxyNFTables, site.IPv4)
 }
 
 func TestNetworkFlannelIPTables(t *testing.T) {
-	testNetworkOf(t, lab.CNIFlannel, lab.ProxyIPTables)
+	testNetworkOf(t, lab.CNIFlannel, lab.ProxyIPTables, site.IPv4)
 }
 
 func TestNetworkKubeRouterNFTables(t *testing.T) {
-	testNetworkOf(t, lab.CNIKubeRouter, lab.ProxyNFTables)
+	testNetworkOf(t, lab.CNIKubeRouter, lab.ProxyNFTables, site.IPv4)
 }
 
 func TestNetworkKubeRouterIPTables(t *testing.T) {
-	testNetworkOf(t, lab.CNIKubeRouter, lab.ProxyIPTables)
+	testNetworkOf(t, lab.CNIKubeRouter, lab.ProxyIPTables, site.IPv4)
 }
 
-func testNetworkOf(t *testing.T, plugin lab.CNI, proxy lab.ProxyMode) {
+// TestNetworkDualStack and TestNetworkIPv6: pods, Services and nodes have addresses of both families,
+// and of IPv6 alone. Gateways are reached by the first.
+func TestNetworkDualStack(t *testing.T) {
+	testNetworkOf(t, lab.CNIBridge, lab.ProxyNFTables, site.DualStack)
+}
+
+func TestNetworkIPv6(t *testing.T) {
+	testNetworkOf(t, lab.CNIBridge, lab.ProxyNFTables, site.IPv6)
+}
+
+func testNetworkOf(t *testing.T, plugin lab.CNI, proxy lab.ProxyMode, families site.Families) {
 	w := newNetworkWorldOf(t, site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, CNI: plugin, Proxy: proxy,
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, Families: families, CNI: plugin, Proxy: proxy,
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
-	w.records(t, networkRun{Plugin: plugin, Proxy: proxy, Families: "IPv4"})
+	w.records(t, networkRun{Plugin: plugin, Proxy: proxy, Families: families})
 	w.peer(t)
 	w.deploy(t)
 	w.uses(t, plugin, proxy)
@@ -103,7 +113,7 @@ func recordsNetwork(t *testing.T, s *site.Site, run networkRun) {
 		run.Passed = !t.Failed()
 		data, err := json.MarshalIndent(run, "", "  ")
 		require.NoError(t, err)
-		name := strings.Join(strings.Fields(fmt.Sprintln(run.Plugin, run.Proxy, run.Families, run.With)), "-") + ".json"
+		name := strings.Join(strings.Fields(strings.ReplaceAll(fmt.Sprintln(run.Plugin, run.Proxy, run.Families, run.With), ",", "")), "-") + ".json"
 		require.NoError(t, os.WriteFile(filepath.Join(dir, strings.ToLower(name)), append(data, '\n'), 0o644))
 	})
 }

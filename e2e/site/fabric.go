@@ -1,9 +1,13 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +21,10 @@ const (
 	fabricPodCIDR      = "10.244.0.0/16"
 	fabricServiceCIDR  = "10.96.0.0/16"
 	fabricExternalCIDR = "10.70.0.0/16"
+
+	fabricPodCIDR6      = "fd00:10:244::/56"
+	fabricServiceCIDR6  = "fd00:10:96::/112"
+	fabricExternalCIDR6 = "fd00:10:70::/112"
 
 	// TunnelPort is the UDP port of gateways that are processes.
 	TunnelPort     = 51840
@@ -37,9 +45,25 @@ const (
 	FabricPods FabricMode = "pods"
 )
 
+// Families are those of the addresses of pods, Services and nodes.
+type Families string
+
+// Combinations of families. Of two, gateways are reached by the first, and Services without a family
+// have it.
+const (
+	IPv4      Families = "IPv4"
+	DualStack Families = "IPv4, IPv6"
+	IPv6      Families = "IPv6"
+)
+
+// of returns the ranges of the families, with commas between them.
+func (f Families) of(ipv4, ipv6 string) string {
+	return strings.NewReplacer(" ", "", string(IPv4), ipv4, string(IPv6), ipv6).Replace(string(cmp.Or(f, IPv4)))
+}
+
 // FabricOptions give a cluster the ranges that every cluster of a fabric has.
-func FabricOptions(o *lab.ClusterOptions) {
-	o.PodCIDR, o.ServiceCIDR = fabricPodCIDR, fabricServiceCIDR
+func FabricOptions(o *lab.ClusterOptions, families Families) {
+	o.PodCIDR, o.ServiceCIDR = families.of(fabricPodCIDR, fabricPodCIDR6), families.of(fabricServiceCIDR, fabricServiceCIDR6)
 }
 
 // Fabric is what connects the pods of a site with those of others: a gateway on a machine
@@ -57,13 +81,13 @@ type Fabric struct {
 
 // fabricValues are the chart's values of a cluster in a fabric.
 func (s *Site) fabricValues() map[string]any {
-	values := map[string]any{"enabled": true, "externalCIDRs": []string{fabricExternalCIDR}}
+	values := map[string]any{"enabled": true, "externalCIDRs": strings.Split(s.sites.Families.of(fabricExternalCIDR, fabricExternalCIDR6), ",")}
 	if s.sites.Fabric == FabricPods { // the other ranges are found
 		values["gatewayTemplates"] = map[string]any{"service": map[string]any{"type": "NodePort", "nodePort": tunnelNodePort}}
 		return values
 	}
-	values["podCIDRs"], values["serviceCIDRs"] = []string{s.Options.PodCIDR}, []string{s.Options.ServiceCIDR}
-	values["nodeCIDRs"] = []string{s.sites.Full.Network().Range()}
+	values["podCIDRs"], values["serviceCIDRs"] = s.Options.PodCIDRs(), s.Options.ServiceCIDRs()
+	values["nodeCIDRs"] = s.sites.Full.Network().Ranges()
 	return values
 }
 
@@ -90,7 +114,7 @@ func (s *Site) startGateway(ctx context.Context, account string, number int) (er
 		return fmt.Errorf("making the machine of the gateway of %s: %w", s.Name, err)
 	}
 	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway", account, fmt.Sprintf("--gateway.number=%d", number),
-		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), fmt.Sprintf("--gateway.endpoints=%s:%d", f.Machine.Address, TunnelPort))
+		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), "--gateway.endpoints="+net.JoinHostPort(f.Machine.AddressFor(s.Options.PodCIDR), strconv.Itoa(TunnelPort)))
 	if err != nil {
 		return fmt.Errorf("starting the gateway of %s: %w", s.Name, err)
 	}

@@ -9,10 +9,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -73,6 +75,8 @@ type Sites struct {
 	// Fabric says how the roles of the network run, which connect the pods of clusters with
 	// equal ranges. Only with real nodes.
 	Fabric FabricMode
+	// Families of a Fabric. Empty: IPv4.
+	Families Families
 	// Direct leads the processes of the simulated tier past the fronts of the API servers,
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
@@ -197,7 +201,7 @@ func (s *Site) installFull(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.AuthURL = fmt.Sprintf("https://%s:%d", address, authNodePort)
+	s.AuthURL = "https://" + net.JoinHostPort(address, strconv.Itoa(authNodePort))
 	values := s.values(map[string]any{"authentication": map[string]any{
 		"url": s.AuthURL, "apiServerURL": s.APIServer,
 		"service": map[string]any{"type": "NodePort", "nodePort": authNodePort, "externalTrafficPolicy": "Cluster"},

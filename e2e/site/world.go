@@ -32,6 +32,8 @@ type World struct {
 	// Fabric gives the clusters, of real nodes, equal ranges, and connects their pods by the
 	// roles of the network: nothing but the addresses of machines is reached otherwise.
 	Fabric FabricMode
+	// Families are those of a Fabric. Empty: IPv4.
+	Families Families
 	// CNI and Proxy are the network plugin and the mode of kube-proxy of real nodes. Without a
 	// Fabric, only the default plugin is possible.
 	CNI   lab.CNI
@@ -122,7 +124,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	var full *lab.Full
 	if len(w.RealNodes) > 0 {
 		var err error
-		network := lab.NetworkOptions{Isolated: w.Fabric != FabricOff}
+		network := lab.NetworkOptions{Isolated: w.Fabric != FabricOff, IPv6: strings.Contains(string(w.Families), string(IPv6))}
 		options := lab.FullOptions{Network: network, CNI: w.CNI, Proxy: w.Proxy, KubeRouter: w.KubeRouter}
 		if full, err = lab.NewFull(t.Context(), l, options); err != nil {
 			return nil, err
@@ -132,7 +134,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	sites.Settings, sites.Values, sites.Fabric = map[string]any{}, w.Values, w.Fabric
+	sites.Settings, sites.Values, sites.Fabric, sites.Families = map[string]any{}, w.Values, w.Fabric, w.Families
 	for _, s := range w.Settings {
 		merge(sites.Settings, s)
 	}
@@ -167,7 +169,7 @@ func (w World) startOne(ctx context.Context, sites *Sites, i int) (*Site, error)
 		options.SimulatedNodes = 2
 	}
 	if w.Fabric != FabricOff {
-		FabricOptions(&options)
+		FabricOptions(&options, w.Families)
 	}
 	if w.Adjust != nil {
 		w.Adjust(&options)
