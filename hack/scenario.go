@@ -51,6 +51,7 @@ func scenarios() []scenario {
 		{s, "TestNetworkBridgeIPTables", false, ""},
 		{s, "TestNetworkFlannelIPTables", false, network},
 		{s, "TestNetworkFlannelNFTables", false, ""},
+		{s, "TestNetworkKept", false, "netfabric/ipam netfabric/exchange roles/ipam.go"},
 		{s, "TestNetworkKubeRouterIPTables", false, ""},
 		{s, "TestNetworkKubeRouterNFTables", false, ""},
 		{s, "TestNetworkDualStack", false, network},

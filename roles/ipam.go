@@ -2,6 +2,7 @@ package roles
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
@@ -35,9 +36,10 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
+	peers := own.Core().V1beta1().ForeignClusters()
 	allocator, err := exchange.NewAllocator(exchange.AllocateConfig{
-		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(network.ExternalCIDRs), Reserved: ranges,
-		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
+		Pools: config.Prefixes(cfg.Pools), Keep: perPeer(env.Config, peers.Lister(), func(c config.Config) []netip.Prefix { return config.Prefixes(c.IPAM.Keep) }), External: config.Prefixes(network.ExternalCIDRs), Reserved: ranges,
+		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: peers,
 		Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {

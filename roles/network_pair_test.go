@@ -94,8 +94,9 @@ func (s *side) wire(key string) {
 	})
 	require.NoError(s.t, err)
 	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{
-		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, External: config.Prefixes(cfg.ExternalCIDRs),
-		Reserved: own, Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(),
+		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: func(string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
+		External: config.Prefixes(cfg.ExternalCIDRs),
+		Reserved: own, Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)

@@ -361,6 +361,7 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 		"probe":      {values{"config": values{"probe": values{"interval": "2s"}}}, []string{"controller", "gateway"}},
 		"storage":    {values{"storage": values{"storageNamespace": ""}}, []string{"controller", "webhook"}},
 		"sharing":    {values{"config": values{"sharing": values{"percentage": 50}}}, []string{"controller", "webhook"}},
+		"trust":      {values{"config": values{"sharing": values{"trust": "Organisation"}}}, []string{"controller", "ipam", "route", "webhook"}},
 		"peering":    {values{"config": values{"peering": values{"renewAt": 0.5}}}, []string{"controller"}},
 		"reflection": {values{"offloading": values{"reflection": values{"secret": values{"workers": 3}}}}, []string{"controller"}},
 		"vkubelets":  {values{"virtualKubelet": values{"replicas": 2}}, []string{"controller"}},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
@@ -45,9 +46,9 @@ type AllocateConfig struct {
 	// Pools are the ranges for Networks that cannot get the range of their spec.cidr, in this
 	// order.
 	Pools []netip.Prefix
-	// Keep are the ranges in which a Network gets the range of its spec.cidr if that is free.
-	// A peer chooses the spec.cidr of its Networks.
-	Keep []netip.Prefix
+	// Keep returns the ranges in which a Network of a peer gets the range of its spec.cidr if that
+	// is free; the peer chooses the spec.cidr. Of Networks in other namespaces the peer is empty.
+	Keep func(peer string) []netip.Prefix
 	// External are the ranges that the addresses of IPs are taken from. They are given to no
 	// Network.
 	External []netip.Prefix
@@ -60,6 +61,8 @@ type AllocateConfig struct {
 	Networks     ipaminformers.NetworkInformer
 	IPs          ipaminformers.IPInformer
 	AddressPools ipaminformers.AddressPoolInformer
+	// ForeignClusters has all of them: Keep may follow the trust in a peer.
+	ForeignClusters coreinformers.ForeignClusterInformer
 
 	Clock clock.PassiveClock
 	Log   *zap.Logger
@@ -88,6 +91,9 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 	client := cfg.Client.IPAMV1alpha1()
 	a.networks, err = newClaims(cfg, networkKind{client}, cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
 	if err != nil {
+		return nil, err
+	}
+	if _, err := a.networks.Watch(cfg.ForeignClusters.Informer(), a.networks.refusedTo); err != nil {
 		return nil, err
 	}
 	a.ips, err = newClaims(cfg, ipKind{client}, cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
@@ -122,8 +128,9 @@ func (a *Allocator) wakeNetworks() {
 	a.pools.Wake(loop.Key{Name: ipamv1alpha1.PoolNetworks})
 }
 
-// spaceNow returns the Space at this moment, or the reason why there is none.
-type spaceNow func() (*ipam.Space, error)
+// spaceNow returns the Space at this moment for the claims of a peer, or the reason why there is
+// none.
+type spaceNow func(peer string) (*ipam.Space, error)
 
 // spaces returns what Networks get, and what IPs get.
 func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
@@ -133,7 +140,7 @@ func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	}
 	external.Most = ipamv1alpha1.MaxAllocations
 	networkConfig := ipam.Config{
-		Pools: cfg.Pools, Setting: settingPools, Keep: cfg.Keep, Most: ipamv1alpha1.MaxAllocations,
+		Pools: cfg.Pools, Setting: settingPools, Most: ipamv1alpha1.MaxAllocations,
 		Reserved: check.Named("an external range of this cluster", cfg.External),
 	}
 	if _, err := ipam.New(networkConfig); err != nil {
@@ -143,16 +150,16 @@ func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the ranges for IPs: %w", err)
 	}
-	networks = func() (*ipam.Space, error) {
+	networks = func(peer string) (*ipam.Space, error) {
 		reserved, err := cfg.Reserved.Reserved()
 		if err != nil {
 			return nil, &unknownError{err}
 		}
 		now := networkConfig
-		now.Reserved = slices.Concat(reserved, networkConfig.Reserved)
+		now.Reserved, now.Keep = slices.Concat(reserved, networkConfig.Reserved), cfg.Keep(peer)
 		return ipam.New(now)
 	}
-	return networks, func() (*ipam.Space, error) { return forIPs, nil }, nil
+	return networks, func(string) (*ipam.Space, error) { return forIPs, nil }, nil
 }
 
 // unknownError means that nothing can be given, because the ranges of this cluster are not
@@ -265,6 +272,18 @@ func (c *claims) waiting(obj any) []loop.Key {
 	return keys
 }
 
+// refusedTo returns the claims of a peer that are not ready, by its ForeignCluster.
+func (c *claims) refusedTo(obj any) (keys []loop.Key) {
+	for _, peer := range loop.Self(obj) {
+		for _, obj := range c.informer.GetStore().List() {
+			if have, ok := c.kind.claim(obj); ok && !have.ready && have.request.Group == peer.Name {
+				keys = append(keys, have.key)
+			}
+		}
+	}
+	return keys
+}
+
 // cached returns a claim as the cache has it.
 func (c *claims) cached(key loop.Key) (claim, bool, error) {
 	obj, ok, err := c.informer.GetStore().GetByKey(key.String())
@@ -312,7 +331,7 @@ func (c *claims) sync(ctx context.Context, key loop.Key) error {
 // answer returns the desired status of a claim, or nil if the status stays.
 func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 	var given netip.Prefix
-	space, err := c.pool.space()
+	space, err := c.pool.space(have.request.Group)
 	if err == nil {
 		given, err = c.pool.take(ctx, space, have)
 	}

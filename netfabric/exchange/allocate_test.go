@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
@@ -81,7 +83,7 @@ func TestNetworks(t *testing.T) {
 func TestKeepNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := r.actor(func(c *AllocateConfig) { c.Keep = nil })
+	a := r.actor(func(c *AllocateConfig) { c.Keep = func(string) []netip.Prefix { return nil } })
 	r.network("company", "10.42.0.0/16")
 	a.settle()
 	r.network("pool", "10.83.7.0/24")
@@ -90,6 +92,59 @@ func TestKeepNothing(t *testing.T) {
 	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("company").Status.CIDR))
 	require.Equal(t, "10.81.0.0/24", string(r.getNetwork("pool").Status.CIDR))
 	require.Equal(t, "10.43.0.0/16", string(r.getNetwork("admin").Status.CIDR), "the label is an administrator's")
+}
+
+// TestKeptByTrust: another trust in a peer counts for what is given from then on.
+func TestKeptByTrust(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	trusted := map[string]bool{}
+	a := r.actor(func(c *AllocateConfig) {
+		c.Keep = func(peer string) []netip.Prefix {
+			if trusted[peer] {
+				return kept
+			}
+			return nil
+		}
+	})
+	r.network("pods", "10.42.0.0/16")
+	a.settle()
+	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("pods").Status.CIDR))
+	trusted["milan"] = true
+	r.network("own", "10.244.0.0/16")
+	r.network("v6", "fd42::/48")
+	a.settle()
+	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("pods").Status.CIDR), "what is given stays")
+	require.Equal(t, "10.81.0.0/16", string(r.getNetwork("own").Status.CIDR), "it is this cluster's")
+	require.Equal(t, "fd42::/48", string(r.getNetwork("v6").Status.CIDR))
+	r.deleteNetwork("pods")
+	a.settle()
+	r.network("pods", "10.42.0.0/16")
+	a.settle()
+	require.Equal(t, "10.42.0.0/16", string(r.getNetwork("pods").Status.CIDR))
+}
+
+// TestTrustWakesNetworks: a range that was refused is given once the peer is trusted.
+func TestTrustWakesNetworks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var trusted atomic.Bool
+	a := r.actor(func(c *AllocateConfig) {
+		c.Pools = nil
+		c.Keep = func(string) []netip.Prefix {
+			if trusted.Load() {
+				return kept
+			}
+			return nil
+		}
+	})
+	a.run()
+	r.network("pods", "10.42.0.0/16")
+	r.eventually("there is no pool", func() bool { return ready(r.getNetwork("pods").Status.Conditions).Reason == "Exhausted" })
+	trusted.Store(true)
+	_, err := r.user.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("it is kept", func() bool { return r.getNetwork("pods").Status.CIDR == "10.42.0.0/16" })
 }
 
 func TestIPs(t *testing.T) {

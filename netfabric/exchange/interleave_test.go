@@ -262,7 +262,7 @@ func (m *drama) finally() {
 				owners++
 				continue
 			}
-			_, _, err := must(c.pool.space()).Take(record, one.request)
+			_, _, err := must(c.pool.space("")).Take(record, one.request)
 			var problem *ipam.Error
 			require.True(m.r.t, errors.As(err, &problem), "%s could have something", one.key)
 		}

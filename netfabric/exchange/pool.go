@@ -214,7 +214,7 @@ func (p *pool) fromClaims(all []claim) *ipamv1alpha1.AddressPool {
 		x, y := a.object.GetCreationTimestamp(), b.object.GetCreationTimestamp()
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), x.Compare(y.Time), cmp.Compare(a.uid, b.uid))
 	})
-	space, err := p.space()
+	space, err := p.space("")
 	if err != nil {
 		space = nil // claims keep what they have until that can be judged
 	}
@@ -278,7 +278,7 @@ func (p *pool) trouble(have *ipamv1alpha1.AddressPool) (reason, message string) 
 	if err != nil {
 		return ipamv1alpha1.ReasonInvalid, err.Error()
 	}
-	space, err := p.space()
+	space, err := p.space("")
 	if err != nil {
 		return ipamv1alpha1.ReasonRangesUnknown, err.Error()
 	}

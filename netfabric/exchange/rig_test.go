@@ -37,6 +37,8 @@ var (
 	kept = ranges("10.0.0.0/8", "fc00::/7")
 )
 
+func keepsAll(string) []netip.Prefix { return kept }
+
 func ranges(texts ...string) (out []netip.Prefix) {
 	for _, t := range texts {
 		out = append(out, netip.MustParsePrefix(t))
@@ -90,9 +92,9 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	factory := externalversions.NewSharedInformerFactory(client, 0)
 	group := factory.IPAM().V1alpha1()
 	cfg := AllocateConfig{
-		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: kept, External: ranges("10.70.0.0/27", "fd70::/123"),
+		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: keepsAll, External: ranges("10.70.0.0/27", "fd70::/123"),
 		Reserved: &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
-		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
+		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
 		Clock: r.clk, Log: zap.NewNop(),
 	}
 	for _, c := range change {

@@ -31,6 +31,7 @@ func following() []followed {
 		{"sharing.annotations", func(c *Config) any { return &c.Sharing.Annotations }, []string{podrules.AllKeys}},
 		{"sharing.labelsLeftOut", func(c *Config) any { return &c.Sharing.LabelsLeftOut }, []string{}},
 		{"networking.reach", func(c *Config) any { return &c.Networking.Reach }, ReachAll},
+		{"ipam.keep", func(c *Config) any { return &c.IPAM.Keep }, privateRanges()},
 	}
 }
 
@@ -40,6 +41,11 @@ func volumesOfOrganisation() []string {
 	return slices.DeleteFunc(podrules.VolumeTypes(), func(name string) bool {
 		return slices.Contains([]string{"hostPath", "flexVolume", "gitRepo"}, name)
 	})
+}
+
+// privateRanges returns the ranges of addresses that no network outside of an organisation has.
+func privateRanges() []string {
+	return []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}
 }
 
 // trust replaces the defaults of settings as sharing.trust says. A setting that any source

@@ -31,6 +31,8 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, []string{"nodePort"}, open.Sharing.ServiceFields)
 	require.Equal(t, []string{"*"}, open.Sharing.Annotations)
 	require.Equal(t, "baseline", open.Controller.PodSecurityLevel)
+	require.Empty(t, strict.IPAM.Keep)
+	require.Contains(t, open.IPAM.Keep, "10.0.0.0/8")
 	require.Equal(t, []string{ReachShared, ReachAll}, []string{strict.Networking.Reach, open.Networking.Reach})
 	for _, s := range following() {
 		key := s.key

@@ -52,6 +52,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* Their defaults follow the trust in peers. */ -}}
 {{- range list "twinNames" "volumeTypes" "tolerations" }}{{ $given := get $v.controllerManager.config . }}{{ if kindIs "slice" $given }}{{ $_ := set $controller . $given }}{{ end }}{{ end -}}
 {{- $networking := pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets" -}}
+{{- $ipam := omit $v.ipam "internal" "keep" }}{{ if kindIs "slice" $v.ipam.keep }}{{ $_ := set $ipam "keep" $v.ipam.keep }}{{ end -}}
 {{- with $v.networking.reach }}{{ $_ := set $networking "reach" . }}{{ end -}}
 {{- $a := $v.authentication -}}
 {{- $config := dict
@@ -62,7 +63,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "storage" (dict "realStorageClassName" $v.storage.realStorageClassName "storageNamespace" ($v.storage.enabled | ternary $v.storage.storageNamespace ""))
   "vkubelet" (pick $vk "nodeTaint")
   "networking" $networking
-  "ipam" (omit $v.ipam "internal")
+  "ipam" $ipam
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod" "drain" "5s") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
@@ -119,6 +120,7 @@ these starts none of its pods again. Sections that are not listed count for ever
 {{- /* Of the webhook's settings, the controller reads the names in its certificate. */ -}}
 {{- if eq .role "controller" }}{{ $_ := set $config "webhook" (pick $config.webhook "hosts") }}{{ end -}}
 {{- if eq .role "route" }}{{ $_ := set $config "reach" (list (dig "networking" "reach" "" $all) (dig "sharing" "trust" "" $all)) }}{{ end -}}
+{{- if eq .role "ipam" }}{{ $_ := set $config "trust" (dig "sharing" "trust" "" $all) }}{{ end -}}
 {{- toYaml $config | sha256sum -}}
 {{- end }}
 
