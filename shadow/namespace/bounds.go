@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -169,16 +170,24 @@ func samePolicy(before, after any) bool {
 func sameConnection(before, after any) bool {
 	a, isConnection := before.(*networkingv1beta1.Connection)
 	b, areConnections := after.(*networkingv1beta1.Connection)
-	return isConnection && areConnections && equality.Semantic.DeepEqual(a.Spec.Remote, b.Spec.Remote)
+	return isConnection && areConnections && equality.Semantic.DeepEqual(a.Spec.Remote, b.Spec.Remote) &&
+		equality.Semantic.DeepEqual(a.Spec.Behind, b.Spec.Behind) && equality.Semantic.DeepEqual(a.Spec.Admitted, b.Spec.Admitted)
 }
 
-// connectionKeys returns the map of the peer of a Connection.
+// connectionKeys returns the maps of the peer of a Connection, and of those peers that run pods behind it.
 func (m *Maps) connectionKeys(obj any) []loop.Key {
 	c, ok := obj.(*networkingv1beta1.Connection)
 	if !ok || peerOf(loop.Key{Namespace: c.Namespace}) == "" {
 		return nil
 	}
-	return []loop.Key{{Namespace: c.Namespace, Name: m.cfg.ClusterID}}
+	keys := []loop.Key{{Namespace: c.Namespace, Name: m.cfg.ClusterID}}
+	for _, obj := range m.cfg.Bounds.Connections.Informer().GetStore().List() {
+		hub, ok := obj.(*networkingv1beta1.Connection)
+		if ok && slices.ContainsFunc(hub.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == c.Spec.ClusterID }) {
+			keys = append(keys, loop.Key{Namespace: hub.Namespace, Name: m.cfg.ClusterID})
+		}
+	}
+	return keys
 }
 
 // bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. why is
@@ -359,16 +368,8 @@ func (m *Maps) reach(peer string) (reach, error) {
 		return r, err // nothing of the peer's counts
 	}
 	if m.cfg.Bounds.Fabric && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled) {
-		connection, err := store.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
-		if err != nil {
-			return r, fmt.Errorf("reading the Connection to %s: %w", peer, err)
-		}
-		if connection != nil {
-			for _, mapping := range connection.Spec.Remote {
-				r.peer = appendRange(r.peer, string(mapping.View))
-			}
-		}
-		return r, nil
+		r.peer, err = m.fabricRanges(peer)
+		return r, err
 	}
 	if fc.Annotations[corev1beta1.EnrolledRangesAnnotation] == strings.Join(fc.Spec.AddressRanges, ",") {
 		return r, nil // the peer has chosen them: they may be those of others
@@ -377,6 +378,43 @@ func (m *Maps) reach(peer string) (reach, error) {
 		r.peer = appendRange(r.peer, text)
 	}
 	return r, nil
+}
+
+// fabricRanges returns the ranges under which this cluster sees a peer, and pods of it in clusters behind
+// it to which this one has a tunnel, too.
+func (m *Maps) fabricRanges(peer string) (out []netip.Prefix, err error) {
+	c, err := m.connection(peer)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	for _, mapping := range c.Spec.Remote {
+		out = appendRange(out, string(mapping.View))
+	}
+	admits := func(t networkingv1beta1.Third) bool { return t.ClusterID == peer }
+	for _, third := range c.Spec.Behind {
+		direct, err := m.connection(third.ClusterID)
+		if err != nil {
+			return nil, err
+		}
+		if direct == nil || !slices.ContainsFunc(direct.Spec.Admitted, admits) {
+			continue
+		}
+		for _, mapping := range direct.Spec.Remote {
+			if mapping.Use == networkingv1beta1.RangePod {
+				out = appendRange(out, string(mapping.View))
+			}
+		}
+	}
+	return out, nil
+}
+
+// connection returns the Connection to a peer, or nil.
+func (m *Maps) connection(peer string) (*networkingv1beta1.Connection, error) {
+	c, err := store.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the Connection to %s: %w", peer, err)
+	}
+	return c, nil
 }
 
 func appendRange(to []netip.Prefix, text string) []netip.Prefix {

@@ -210,6 +210,39 @@ func TestPoliciesFollowTheNetwork(t *testing.T) {
 	})
 }
 
+// TestPoliciesOfTheDirectWay: pods of the peer reach those that it runs in a third cluster by this cluster's
+// own tunnel there, if the third cluster admits them.
+func TestPoliciesOfTheDirectWay(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).bounds(func(*MapsConfig) {})
+		w.accepted("web")
+		connection := func(peer, view string, spec networkingv1beta1.ConnectionSpec) *networkingv1beta1.Connection {
+			spec.ClusterID, spec.Remote = peer, []networkingv1beta1.Mapping{
+				{Own: "10.244.0.0/16", View: networkingv1beta1.CIDR(view), Use: networkingv1beta1.RangePod}, {Own: "10.70.0.0/16", View: "10.99.0.0/16", Use: networkingv1beta1.RangeExternal},
+			}
+			namespace := corev1beta1.TenantNamespace(peer)
+			out, err := w.liqo.NetworkingV1beta1().Connections(namespace).Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: namespace}, Spec: spec}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			return out
+		}
+		third := func(cluster string) []networkingv1beta1.Third {
+			return []networkingv1beta1.Third{{ClusterID: cluster, Namespaces: []string{"web"}}}
+		}
+		connection("rome", "10.80.0.0/16", networkingv1beta1.ConnectionSpec{Behind: third("turin")})
+		w.eventually("rome is reached", func() bool { return w.reaches("web-rome", "10.80.0.1") })
+		turin := connection("turin", "10.83.0.0/16", networkingv1beta1.ConnectionSpec{Admitted: third("paris")})
+		w.settled()
+		require.False(t, w.reaches("web-rome", "10.83.0.1"), "turin does not admit pods of rome")
+		turin.Spec.Admitted = third("rome")
+		turin, err := w.liqo.NetworkingV1beta1().Connections(turin.Namespace).Update(t.Context(), turin, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("turin is reached", func() bool { return w.reaches("web-rome", "10.83.0.1") && w.reaches("web-rome", "10.80.0.1") })
+		require.False(t, w.reaches("web-rome", "10.82.0.1"))
+		require.NoError(t, w.liqo.NetworkingV1beta1().Connections(turin.Namespace).Delete(t.Context(), turin.Name, metav1.DeleteOptions{}))
+		w.eventually("and no longer", func() bool { return !w.reaches("web-rome", "10.83.0.1") })
+	})
+}
+
 func TestPoliciesWithoutTheFabric(t *testing.T) {
 	t.Parallel()
 	off := false
