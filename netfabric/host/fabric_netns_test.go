@@ -1,19 +1,14 @@
 package host
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"os/signal"
-	"path/filepath"
-	goruntime "runtime"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,238 +16,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
-
-const (
-	// gatewayProcess is the environment variable with the description of a test process that
-	// is a gateway, and nothing else: wireguard-go works in the namespace of its process.
-	gatewayProcess = "LIQOD_TEST_GATEWAY"
-	patience       = time.Minute
-	homeNamespace  = "liqod"
-)
-
-func TestMain(m *testing.M) {
-	if text := os.Getenv(gatewayProcess); text != "" {
-		if err := runGateway(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
-// site is a cluster as its gateway is told of it.
-type site struct {
-	ClusterID string
-	Keys      string // the folder of its keys
-	Address   string // of the gateway, for the nodes
-	Endpoint  string // of the gateway, for its peer; empty: it dials
-	Nodes     []corev1.Node
-}
-
-// told is what a gateway tells: its Lease, and its Connections.
-type told struct {
-	Lease       *coordinationv1.Lease
-	Connections []networkingv1beta1.Connection
-	Ready       string
-}
-
-// apis are the fake API servers of one host, with running caches.
-type apis struct {
-	liqo    *fake.Clientset
-	kube    *kubefake.Clientset
-	sources Sources
-	start   func(stop <-chan struct{})
-	away    atomic.Bool // every request fails
-}
-
-func newAPIs(nodes []corev1.Node) (*apis, error) {
-	a := &apis{liqo: fake.NewSimpleClientset(), kube: kubefake.NewSimpleClientset()}
-	for i := range nodes {
-		if err := a.kube.Tracker().Add(&nodes[i]); err != nil {
-			return nil, err
-		}
-	}
-	kubetest.WatchFromList(a.liqo)
-	kubetest.WatchFromList(a.kube)
-	fail := func(clienttesting.Action) (bool, runtime.Object, error) {
-		return a.away.Load(), nil, apierrors.NewServiceUnavailable("the API server is away")
-	}
-	a.liqo.PrependReactor("*", "*", fail)
-	a.kube.PrependReactor("*", "*", fail)
-	liqo, kube := externalversions.NewSharedInformerFactory(a.liqo, 0), informers.NewSharedInformerFactory(a.kube, 0)
-	gateways, err := NewLeaseGateways(kube.Coordination().V1().Leases(), zap.NewNop())
-	if err != nil {
-		return nil, err
-	}
-	a.sources = Sources{
-		Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
-		Nodes: kube.Core().V1().Nodes(), Gateways: gateways, Client: a.liqo.NetworkingV1beta1(),
-	}
-	a.start = func(stop <-chan struct{}) {
-		liqo.Start(stop)
-		kube.Start(stop)
-	}
-	return a, nil
-}
-
-// runGateway is the process of a gateway. Each line that comes in is a Connection; an empty
-// one asks what there is.
-func runGateway(text string) error {
-	var s site
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	a, err := newAPIs(s.Nodes)
-	if err != nil {
-		return err
-	}
-	g, err := s.gateway(a)
-	if err != nil {
-		return err
-	}
-	a.start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- g.Run(ctx) }()
-	go func() {
-		in := bufio.NewReader(os.Stdin)
-		for {
-			line, err := in.ReadBytes('\n')
-			if err == nil {
-				err = a.obey(ctx, line, g)
-			}
-			if err != nil {
-				stop()
-				return
-			}
-		}
-	}()
-	err = <-done
-	return errors.Join(err, a.tell(context.Background(), g))
-}
-
-func (s site) gateway(a *apis) (*GatewayHost, error) {
-	metrics, err := NewProbeMetrics(prometheus.NewRegistry())
-	if err != nil {
-		return nil, err
-	}
-	var endpoints []string
-	if s.Endpoint != "" {
-		endpoints = append(endpoints, s.Endpoint)
-	}
-	list, err := ParseEndpoints(endpoints)
-	if err != nil {
-		return nil, err
-	}
-	log, err := zap.NewDevelopment(zap.IncreaseLevel(zap.WarnLevel))
-	if err != nil {
-		return nil, err
-	}
-	log = log.Named(s.ClusterID)
-	announcer, err := NewAnnouncer(AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-" + s.ClusterID, Number: 1,
-		Duration: 15 * time.Second, RetryPeriod: time.Second, Clock: clock.RealClock{}, Log: log})
-	if err != nil {
-		return nil, err
-	}
-	return NewGateway(GatewayConfig{
-		ClusterID: s.ClusterID, Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Keys: fileKeys(s.Keys), Endpoints: list,
-		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
-		Announcer: announcer,
-		Lookup:    s.lookup,
-		Listen: func(at netip.AddrPort) (ProbeSocket, error) {
-			return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-		},
-		Timing:  EchoTiming{Interval: 100 * time.Millisecond, Silence: 2 * time.Second, Patience: 5 * time.Second, Answers: 2},
-		Metrics: metrics, APIServer: func() health.Verdict { return health.Up }, Clock: clock.RealClock{}, Log: log,
-	})
-}
-
-// lookup resolves a name by the file of names beside the keys.
-func (s site) lookup(_ context.Context, host string) (out []netip.Addr, err error) {
-	text, err := os.ReadFile(filepath.Join(s.Keys, "names"))
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if address, name, _ := strings.Cut(strings.TrimSpace(line), " "); name == host {
-			addr, err := netip.ParseAddr(address)
-			return []netip.Addr{addr}, err
-		}
-	}
-	return nil, errors.New("there is no such name")
-}
-
-func (a *apis) obey(ctx context.Context, line []byte, g *GatewayHost) error {
-	if len(line) <= 1 {
-		return a.tell(ctx, g)
-	}
-	switch string(line) {
-	case rotateOrder + "\n":
-		return a.rotate(ctx, g)
-	case awayOrder + "\n":
-		a.away.Store(!a.away.Load())
-		return nil
-	}
-	var c networkingv1beta1.Connection
-	if err := json.Unmarshal(line, &c); err != nil {
-		return err
-	}
-	return a.connect(ctx, &c)
-}
-
-// connect writes a Connection.
-func (a *apis) connect(ctx context.Context, c *networkingv1beta1.Connection) error {
-	connections := a.liqo.NetworkingV1beta1().Connections(c.Namespace)
-	_, err := connections.Create(ctx, c, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		_, err = connections.Update(ctx, c, metav1.UpdateOptions{})
-	}
-	return err
-}
-
-func (a *apis) tell(ctx context.Context, g *GatewayHost) error {
-	var out told
-	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(ctx, LeaseName(1), metav1.GetOptions{})
-	if err == nil {
-		out.Lease = lease
-	}
-	list, err := a.liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	out.Connections = list.Items
-	if err := g.Ready(); err != nil {
-		out.Ready = err.Error()
-	}
-	return json.NewEncoder(os.Stdout).Encode(out)
-}
 
 // netspace is a network namespace. Nothing of it is left when the test ends.
 type netspace struct{ fd int }
@@ -265,7 +41,7 @@ func newNetspace(t *testing.T) *netspace {
 	}
 	made := make(chan result)
 	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		fd := -1
 		if err == nil {
@@ -291,7 +67,7 @@ func (s *netspace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpi
 func (s *netspace) start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
-		goruntime.LockOSThread()
+		runtime.LockOSThread()
 		if err := unix.Setns(s.fd, unix.CLONE_NEWNET); err != nil {
 			done <- err
 			return
@@ -327,17 +103,22 @@ func plug(t *testing.T, a *netspace, nameA string, b *netspace, nameB string) {
 	b.sh(t, fmt.Sprintf("ip link set %s up", nameB))
 }
 
+// lead connects a gateway, by its public address, to the internet.
+func lead(t *testing.T, internet *netspace, name string, gateway *netspace, public string) {
+	t.Helper()
+	router := netip.MustParseAddr(public).Prev().String()
+	plug(t, internet, name, gateway, "wan")
+	internet.sh(t, fmt.Sprintf("ip addr add %s/30 dev %s", router, name))
+	gateway.sh(t, fmt.Sprintf("ip addr add %s/30 dev wan; ip route add default via %s", public, router))
+}
+
 // town is a cluster with a gateway, a node and a pod. All towns have the same addresses.
 type town struct {
-	site
+	actor              // the gateway
 	gateway, node, pod *netspace
 	api                *apis // of the node
 	agent              *NodeHost
 	writes             atomic.Int32 // to the kernel, by the agents of the node
-
-	process *exec.Cmd
-	in      io.WriteCloser
-	out     *json.Decoder
 }
 
 const (
@@ -349,16 +130,16 @@ const (
 func newTown(t *testing.T, id, public string, internet *netspace) *town {
 	t.Helper()
 	w := &town{gateway: newNetspace(t), node: newNetspace(t), pod: newNetspace(t)}
-	w.site = site{ClusterID: id, Keys: t.TempDir(), Address: "192.168.0.13", Nodes: []corev1.Node{{
+	timing := EchoTiming{Interval: 100 * time.Millisecond, Silence: 2 * time.Second, Patience: 5 * time.Second, Answers: 2}
+	w.at = w.gateway
+	w.site = site{ClusterID: id, Number: 1, Keys: t.TempDir(), Address: "192.168.0.13", Timing: timing, Nodes: []corev1.Node{{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress}}},
 	}}}
 	plug(t, w.node, "eth0", w.gateway, "eth0")
 	plug(t, w.node, "pod", w.pod, "eth0")
-	plug(t, internet, "to-"+id, w.gateway, "wan")
-	router := netip.MustParseAddr(public).Prev().String()
-	internet.sh(t, fmt.Sprintf("ip addr add %s/30 dev to-%s", router, id))
-	w.gateway.sh(t, fmt.Sprintf("ip addr add 192.168.0.13/24 dev eth0; ip addr add %s/30 dev wan; ip route add default via %s", public, router))
+	w.gateway.sh(t, "ip addr add 192.168.0.13/24 dev eth0")
+	lead(t, internet, "to-"+id, w.gateway, public)
 	w.pod.sh(t, "ip addr add "+podAddress+"/24 dev eth0; ip route add default via 10.244.1.1")
 	// As of a plain CNI, which masquerades what leaves the pod range.
 	w.node.sh(t, `ip addr add 192.168.0.11/24 dev eth0; ip addr add 10.244.1.1/24 dev pod
@@ -368,39 +149,6 @@ nft 'table ip cni { chain post { type nat hook postrouting priority 100; ip sadd
 	w.api, err = newAPIs(w.Nodes)
 	require.NoError(t, err)
 	return w
-}
-
-// up starts the gateway's process.
-func (w *town) up(t *testing.T) {
-	t.Helper()
-	text, err := json.Marshal(w.site)
-	require.NoError(t, err)
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), gatewayProcess+"="+string(text))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, w.gateway.start(cmd))
-	w.process, w.in, w.out = cmd, in, json.NewDecoder(out)
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-}
-
-// down ends the gateway's process, and returns what it told last.
-func (w *town) down(t *testing.T, with os.Signal) (last told) {
-	t.Helper()
-	require.NoError(t, w.process.Process.Signal(with))
-	if with == syscall.SIGTERM {
-		require.NoError(t, w.out.Decode(&last))
-		require.NoError(t, w.process.Wait())
-		return last
-	}
-	_ = w.process.Wait()
-	return last
 }
 
 // runNode runs the agent of the node until the function that it returns is called.
@@ -452,36 +200,13 @@ func (w *town) restartNode(t *testing.T, stop func()) {
 	require.Equal(t, before, w.writes.Load(), "a restart with nothing changed writes nothing")
 }
 
-func (w *town) ask(t *testing.T) (out told) {
-	t.Helper()
-	_, err := w.in.Write([]byte("\n"))
-	require.NoError(t, err)
-	require.NoError(t, w.out.Decode(&out))
-	return out
-}
-
-// eventually waits for what a gateway tells.
-func (w *town) eventually(t *testing.T, what string, ok func(told) bool) (out told) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		out = w.ask(t)
-		return ok(out)
-	}, patience, 50*time.Millisecond, "%s: %s", w.ClusterID, what)
-	return out
-}
-
 // announced waits for the announcement, and gives it to the node.
 func (w *town) announced(t *testing.T) Announcement {
 	t.Helper()
 	out := w.eventually(t, "the gateway announces itself", func(o told) bool {
 		return o.Lease != nil && o.Lease.Annotations[GatewayKey] != "" && o.Ready == ""
 	})
-	leases := w.api.kube.CoordinationV1().Leases(homeNamespace)
-	_, err := leases.Create(t.Context(), out.Lease, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		_, err = leases.Update(t.Context(), out.Lease, metav1.UpdateOptions{})
-	}
-	require.NoError(t, err)
+	require.NoError(t, w.api.lease(t.Context(), out.Lease))
 	a, err := readAnnouncement(out.Lease)
 	require.NoError(t, err)
 	return a
@@ -490,10 +215,17 @@ func (w *town) announced(t *testing.T) Announcement {
 // meet gives a town the Connection to another.
 func (w *town) meet(t *testing.T, peer string, trust corev1beta1.Trust, gateway Announcement, podView, externalView string) {
 	t.Helper()
-	c := &networkingv1beta1.Connection{
+	c := connectionTo(peer, trust, podView, externalView, gateway.Gateway)
+	w.give(t, order{Connection: c})
+	require.NoError(t, w.api.connect(t.Context(), c))
+}
+
+// connectionTo returns the Connection of a town to another.
+func connectionTo(peer string, trust corev1beta1.Trust, podView, externalView string, gateways ...networkingv1beta1.Gateway) *networkingv1beta1.Connection {
+	return &networkingv1beta1.Connection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: peer, Generation: 1},
 		Spec: networkingv1beta1.ConnectionSpec{
-			ClusterID: peer, Trust: string(trust), Gateways: []networkingv1beta1.Gateway{gateway.Gateway},
+			ClusterID: peer, Trust: string(trust), Gateways: gateways,
 			// By chance both see each other under the same ranges.
 			Local: []networkingv1beta1.Mapping{
 				{Own: "10.244.0.0/16", View: networkingv1beta1.CIDR(podView), Use: networkingv1beta1.RangePod},
@@ -505,18 +237,13 @@ func (w *town) meet(t *testing.T, peer string, trust corev1beta1.Trust, gateway 
 			},
 		},
 	}
-	text, err := json.Marshal(c)
-	require.NoError(t, err)
-	_, err = w.in.Write(append(text, '\n'))
-	require.NoError(t, err)
-	require.NoError(t, w.api.connect(t.Context(), c))
 }
 
 // in runs f on a thread in the namespace: the sockets that it opens stay there.
 func (s *netspace) in(f func() error) error {
 	done := make(chan error)
 	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := unix.Setns(s.fd, unix.CLONE_NEWNET)
 		if err == nil {
 			err = f()
@@ -622,7 +349,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 		require.Equal(t, "True", string(status.Conditions[0].Status), "%+v", status)
 		require.NotNil(t, status.Latency)
 		require.Len(t, status.Gateways, 1)
-		require.Equal(t, "gw-"+w.ClusterID, status.Gateways[0].Name)
+		require.Equal(t, gatewayOf(w.ClusterID, 1), status.Gateways[0].Name)
 		require.NoError(t, w.agent.Ready())
 	}
 	milan.restartNode(t, stop)
@@ -667,16 +394,12 @@ func TestGatewaysAndNodes(t *testing.T) {
 	}
 }
 
-// awayOrder is the line by which the API server of a gateway goes away, or comes back.
-const awayOrder = "away"
-
 // apiServersAway takes the API servers of the gateway and of the node of a town away, or brings them
 // back.
 func (w *town) apiServersAway(t *testing.T, away bool) {
 	t.Helper()
 	w.api.away.Store(away)
-	_, err := w.in.Write([]byte(awayOrder + "\n"))
-	require.NoError(t, err)
+	w.give(t, order{Turn: true})
 }
 
 // broken breaks what is applied in a town, one thing after the other.

@@ -23,9 +23,6 @@ import (
 	"github.com/liqod/liqod/netfabric/kernel"
 )
 
-// rotateOrder is the line by which the process of a gateway gets the order to replace its key.
-const rotateOrder = "rotate"
-
 // fileKeys is a KeyStore in a folder.
 type fileKeys string
 
@@ -229,8 +226,7 @@ func (p *pairOfTowns) exchange(t *testing.T, from *town) Announcement {
 // rotate has the gateway of a town replace its key.
 func (w *town) rotate(t *testing.T) {
 	t.Helper()
-	_, err := w.in.Write([]byte(rotateOrder + "\n"))
-	require.NoError(t, err)
+	w.give(t, order{Rotate: true})
 }
 
 // rotated waits until a gateway has another key than before, and the other town has been given
