@@ -22,7 +22,7 @@ FUZZ = go run ./hack fuzz -packages "$(FUZZED)"
 DEPS = hack/deps.sh || [ "$${CI:-}" != true ]
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench chaos soak alarm
+.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench chaos soak alarm gaps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test-all: ## Run every test, long ones and all cases of the tables, with limits 
 	$(FUZZ) -in-all 1h
 	go -C hack/promql test -count=1 .
 	LAB_SEATS=3 LAB_LONG=1 $(TEST) -set all -- $(TEST_FLAGS)
-	$(MAKE) --no-print-directory chaos soak alarm
+	$(MAKE) --no-print-directory chaos soak alarm gaps
 
 lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck, and build the commands for macOS
 	go vet ./...
@@ -109,6 +109,10 @@ soak: ## Shake reflection for 10 minutes and compare the clusters
 # ALARM_FLAGS="-for 5m" is shorter.
 alarm: ## Require that nothing is said to be down for 30 minutes with busy cores and lost packets
 	go test -v -count=1 -timeout=60m -run TestAlarm ./e2e/timed -args -all -for 30m $(ALARM_FLAGS)
+
+# A sample of it is part of make test.
+gaps: ## Lose gateways and route agents 120 times under traffic, with limits of the time without a packet
+	go test -v -count=1 -timeout=60m ./netfabric/host -run TestNetnsGaps -args -all
 
 # Made anew when the pinned versions change.
 $(TOOLS)/staticcheck: hack/tools/go.mod

@@ -5,8 +5,12 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -35,6 +39,10 @@ func (s *session) sysctls(want []plan.Sysctl) error {
 func (s *session) sysctl(want plan.Sysctl) error {
 	path := "/proc/sys/" + want.Name
 	have, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) { // those of connection tracking exist from its first use on
+		_, _ = netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		have, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return fmt.Errorf("reading a kernel setting: %w", err)
 	}

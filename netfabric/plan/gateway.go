@@ -39,12 +39,15 @@ type gateway struct {
 	replica Replica
 }
 
-// GatewaySysctls let a gateway forward, also packets whose answers leave by another device.
+// GatewaySysctls let a gateway forward, also packets whose answers leave by another device, and
+// those of a connection that has passed another gateway meanwhile: connection tracking has not
+// seen what went there, and would take the rest for invalid.
 func GatewaySysctls(families ...Family) []Sysctl {
 	out := []Sysctl{
 		{"net/ipv4/ip_forward", "1"},
 		{"net/ipv4/conf/all/rp_filter", "0"},
 		{"net/ipv4/conf/default/rp_filter", "0"},
+		{"net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
 	}
 	if slices.Contains(families, V6) {
 		out = append(out, Sysctl{"net/ipv6/conf/all/forwarding", "1"})

@@ -28,6 +28,7 @@ func TestGatewayLinksAndAddresses(t *testing.T) {
 	require.Equal(t, []string{"10.70.0.1/32 dev liqod-wg nodad", "10.70.0.2/32 dev liqod-wg nodad"}, texts(s.Addrs))
 	require.Equal(t, []string{
 		"net/ipv4/conf/all/rp_filter = 0", "net/ipv4/conf/default/rp_filter = 0", "net/ipv4/ip_forward = 1",
+		"net/netfilter/nf_conntrack_tcp_be_liberal = 1",
 	}, texts(s.Sysctls))
 
 	in := rome()
