@@ -55,6 +55,7 @@ func scenarios() []scenario {
 		{s, "TestNetworkKubeRouterIPTables", false, ""},
 		{s, "TestNetworkKubeRouterNFTables", false, ""},
 		{s, "TestNetworkDualStack", false, network},
+		{s, "TestNetworkDualStackIPv6", false, ""},
 		{s, "TestNetworkIPv6", false, ""},
 		{s, "TestNetworkCheck", false, "roles/cmd/network netfabric"},
 		{s, "TestOfferCapacity", false, "peering/offer"},

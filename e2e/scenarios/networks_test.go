@@ -49,10 +49,14 @@ func TestNetworkKubeRouterIPTables(t *testing.T) {
 	testNetworkOf(t, lab.CNIKubeRouter, lab.ProxyIPTables, site.IPv4)
 }
 
-// TestNetworkDualStack and TestNetworkIPv6: pods, Services and nodes have addresses of both families,
-// and of IPv6 alone. Gateways are reached by the first.
+// TestNetworkDualStack and the next ones: pods, Services and nodes have addresses of both families,
+// or of IPv6 alone. Gateways are reached by the first, by nodes too where that is IPv6.
 func TestNetworkDualStack(t *testing.T) {
 	testNetworkOf(t, lab.CNIBridge, lab.ProxyNFTables, site.DualStack)
+}
+
+func TestNetworkDualStackIPv6(t *testing.T) {
+	testNetworkOf(t, lab.CNIBridge, lab.ProxyNFTables, site.DualStackIPv6)
 }
 
 func TestNetworkIPv6(t *testing.T) {

@@ -51,9 +51,10 @@ type Families string
 // Combinations of families. Of two, gateways are reached by the first, and Services without a family
 // have it.
 const (
-	IPv4      Families = "IPv4"
-	DualStack Families = "IPv4, IPv6"
-	IPv6      Families = "IPv6"
+	IPv4          Families = "IPv4"
+	DualStack     Families = "IPv4, IPv6"
+	DualStackIPv6 Families = "IPv6, IPv4"
+	IPv6          Families = "IPv6"
 )
 
 // of returns the ranges of the families, with commas between them.
@@ -113,8 +114,13 @@ func (s *Site) startGateway(ctx context.Context, account string, number int) (er
 	if f.Machine, err = s.sites.Full.Network().AddMachine(ctx, s.Name+"-gw"); err != nil {
 		return fmt.Errorf("making the machine of the gateway of %s: %w", s.Name, err)
 	}
-	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway", account, fmt.Sprintf("--gateway.number=%d", number),
-		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), "--gateway.endpoints="+net.JoinHostPort(f.Machine.AddressFor(s.Options.PodCIDR), strconv.Itoa(TunnelPort)))
+	address := f.Machine.AddressFor(s.Options.PodCIDR)
+	args := []string{fmt.Sprintf("--gateway.number=%d", number), "--gateway.stateDir=" + filepath.Join(s.Dir, "gateway"),
+		"--gateway.endpoints=" + net.JoinHostPort(address, strconv.Itoa(TunnelPort))}
+	if s.sites.Families == DualStackIPv6 { // of two addresses, nodes send to the one of IPv4
+		args = append(args, "--gateway.addresses="+address)
+	}
+	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway", account, args...)
 	if err != nil {
 		return fmt.Errorf("starting the gateway of %s: %w", s.Name, err)
 	}
