@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -309,6 +310,26 @@ func (c *Cluster) KillControlPlane() {
 // StartControlPlane starts the components that do not run and returns when pods can
 // be created.
 func (c *Cluster) StartControlPlane(ctx context.Context) error { return c.startPlane(ctx) }
+
+// BackUp copies the data of etcd while the control plane is down, and returns the folder of the copy.
+func (c *Cluster) BackUp(ctx context.Context) (string, error) {
+	backup := c.path("etcd-backup")
+	c.KillControlPlane()
+	if err := os.CopyFS(backup, os.DirFS(c.path("etcd"))); err != nil {
+		return "", fmt.Errorf("copying the data of etcd of cluster %s: %w", c.Name, err)
+	}
+	return backup, c.StartControlPlane(ctx)
+}
+
+// Restore gives etcd the data of BackUp, whose folder it takes.
+func (c *Cluster) Restore(ctx context.Context, backup string) error {
+	data := c.path("etcd")
+	c.KillControlPlane()
+	if err := errors.Join(os.RemoveAll(data), os.Rename(backup, data)); err != nil {
+		return fmt.Errorf("restoring etcd of cluster %s: %w", c.Name, err)
+	}
+	return c.StartControlPlane(ctx)
+}
 
 // whileRunning waits for cond, and no longer than the component runs.
 func (c *Cluster) whileRunning(ctx context.Context, name string, cond func(context.Context) error) error {

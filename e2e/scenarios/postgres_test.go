@@ -50,8 +50,8 @@ type postgresWorld struct {
 }
 
 // TestPostgres: a StatefulSet of class liqo of PostgreSQL, with a volume in each cluster, has each
-// row whose commit a client at home has seen, whatever was deleted, killed, cut off or rebooted
-// meanwhile. The settings are those of the chart.
+// row whose commit a client at home has seen, whatever was deleted, killed, cut off, rebooted, unpeered
+// or restored from a backup meanwhile. The settings are those of the chart.
 func TestPostgres(t *testing.T) {
 	w := newPostgresWorld(t)
 	for _, test := range []struct {
@@ -60,6 +60,7 @@ func TestPostgres(t *testing.T) {
 	}{
 		{"pods deleted", postgresPodsDeleted}, {"vkubelet killed", postgresVKubeletKilled},
 		{"provider cut off", postgresCutOff}, {"nodes rebooted", postgresRebooted},
+		{"peered again", postgresPeeredAgain}, {"consumer restored", postgresConsumerRestored}, {"provider restored", postgresProviderRestored},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.run(t, w)

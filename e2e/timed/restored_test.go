@@ -2,10 +2,7 @@ package timed
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/e2e/lab"
 )
 
 const (
@@ -33,7 +29,8 @@ func testRestoredConsumer(t *testing.T, w *world) {
 	require.NoError(t, w.offload(t.Context(), r.namespace))
 	old := r.startAll(corev1.RestartPolicyAlways, "old-1", "old-2", "deleted", "twice")
 	old = append(old, r.startAll(corev1.RestartPolicyNever, "old-3")...)
-	backup := backUp(t, w.Rome.Cluster)
+	backup, err := w.Rome.BackUp(t.Context())
+	require.NoError(t, err)
 	r.untilHome(old[0], "runs", running)
 	lost := w.newRun(t, prefix+"lost") // a namespace that the backup does not know
 	require.NoError(t, w.offload(t.Context(), lost.namespace))
@@ -47,7 +44,7 @@ func testRestoredConsumer(t *testing.T, w *world) {
 	before, lostBefore := r.remotePods(), lost.remotePods()
 	require.Len(t, before, 7)
 
-	restore(t, w.Rome.Cluster, backup)
+	require.NoError(t, w.Rome.Restore(t.Context(), backup))
 	r.requireUnchanged(before, afterwards)
 	for _, name := range []string{vkubelet, romeController} {
 		require.NoError(t, w.roles[name].restart())
@@ -127,22 +124,4 @@ func (r *podRun) requireUnchanged(before map[string]providerPod, long time.Durat
 			require.Equal(r.t, want, now[name], "pod %s of the provider", name)
 		}
 	}
-}
-
-// backUp copies the data of a cluster's etcd while the cluster is stopped.
-func backUp(t *testing.T, c *lab.Cluster) string {
-	t.Helper()
-	backup := filepath.Join(c.Dir, "etcd-backup")
-	c.KillControlPlane()
-	require.NoError(t, os.CopyFS(backup, os.DirFS(filepath.Join(c.Dir, "etcd"))))
-	require.NoError(t, c.StartControlPlane(t.Context()))
-	return backup
-}
-
-func restore(t *testing.T, c *lab.Cluster, backup string) {
-	t.Helper()
-	data := filepath.Join(c.Dir, "etcd")
-	c.KillControlPlane()
-	require.NoError(t, errors.Join(os.RemoveAll(data), os.Rename(backup, data)), fmt.Sprintf("restoring %s", data))
-	require.NoError(t, c.StartControlPlane(t.Context()))
 }

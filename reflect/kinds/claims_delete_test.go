@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -89,7 +92,7 @@ func TestDataIsDeletedOnlyByName(t *testing.T) {
 		"the namespace is no longer mapped": {unmapped: true},
 		"the volume is not released yet":    {volume: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }}},
 		"the provider has gone away":        {site: func(_ *testing.T, s *site) { s.gate = errAway }},
-		"the data there is another claim's": {want: []string{here}, site: func(t *testing.T, s *site) {
+		"the data there is of a claim that is not known": {want: []string{here, "create persistentvolumes"}, site: func(t *testing.T, s *site) {
 			c := s.claimThere(t)
 			c.Labels[offloadingv1beta1.LocalClaimUIDLabel] = "claim-0"
 			require.NoError(t, s.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), c, c.Namespace))
@@ -287,8 +290,9 @@ func TestUnusedClaimIsTidiedAway(t *testing.T) {
 		there func(*corev1.PersistentVolumeClaim)
 		goes  bool
 	}{
-		"its claim is gone":              {there: unused, goes: true},
-		"its claim is gone, it has data": {there: func(*corev1.PersistentVolumeClaim) {}},
+		"its claim is gone": {there: unused, goes: true},
+		"it has data, and moves elsewhere": {there: func(*corev1.PersistentVolumeClaim) {},
+			local: func(c *corev1.PersistentVolumeClaim) { c.Annotations[forge.SelectedNode] = "worker-1" }},
 		"its claim went elsewhere": {there: unused, goes: true,
 			local: func(c *corev1.PersistentVolumeClaim) { c.Annotations[forge.SelectedNode] = "worker-1" }},
 		"its claim waits for the scheduler": {there: unused,
@@ -306,6 +310,60 @@ func TestUnusedClaimIsTidiedAway(t *testing.T) {
 				return
 			}
 			s.nothingWritten(t)
+		})
+	}
+}
+
+// TestForgottenDataIsRemembered covers data in the provider whose claim and volume this cluster does not
+// have, as after a restored backup: a volume that is never reclaimed shows it, once.
+func TestForgottenDataIsRemembered(t *testing.T) {
+	newer := claimAt("worker-1", func(c *corev1.PersistentVolumeClaim) { c.UID = "claim-2" })
+	for name, tc := range map[string]struct {
+		home  []runtime.Object
+		there func(*corev1.PersistentVolumeClaim)
+		many  int // volumes that are kept already
+		want  bool
+	}{
+		"no claim has the name":      {want: true},
+		"another claim has the name": {home: []runtime.Object{newer}, want: true},
+		"its volume is there, with another label": {home: []runtime.Object{volumeOf(claimAt("milan"), released, retained, func(v *corev1.PersistentVolume) {
+			v.Labels = nil
+		})}},
+		"its volume is kept": {home: []runtime.Object{volumeOf(claimAt("milan"), released, keptAlready)}},
+		"it is being deleted": {there: func(c *corev1.PersistentVolumeClaim) {
+			c.DeletionTimestamp, c.Finalizers = new(metav1.Now()), []string{"x"}
+		}},
+		"it names no claim":            {there: func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, offloadingv1beta1.LocalClaimUIDLabel) }},
+		"it names what is no UID":      {there: func(c *corev1.PersistentVolumeClaim) { c.Labels[offloadingv1beta1.LocalClaimUIDLabel] = "A_B" }},
+		"the provider has named many":  {many: maxRemembered},
+		"and one less is not too many": {many: maxRemembered - 1, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			s.add(s.home.Tracker(), tc.home...)
+			for i := range tc.many {
+				s.add(s.home.Tracker(), volumeOf(claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
+					c.UID, c.Name = types.UID(fmt.Sprint("many-", i)), fmt.Sprint("many-", i)
+				}), released, keptAlready))
+			}
+			if tc.there == nil {
+				tc.there = func(*corev1.PersistentVolumeClaim) {}
+			}
+			s.add(s.remote.Tracker(), remoteClaim(t, claimAt("milan"), tc.there))
+			s.startClaims(t)
+			if !tc.want {
+				require.Never(t, func() bool { return len(s.events.Events) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+				require.NotNil(t, s.claimThere(t))
+				return
+			}
+			eventually(t, func() bool { return s.volume(t, "claim-1") != nil }, "the data shows here")
+			v := s.volume(t, "claim-1")
+			require.Equal(t, "shop/data claim-1", v.Spec.ClaimRef.Namespace+"/"+v.Spec.ClaimRef.Name+" "+string(v.Spec.ClaimRef.UID))
+			require.Equal(t, corev1.PersistentVolumeReclaimRetain, v.Spec.PersistentVolumeReclaimPolicy)
+			require.False(t, deletable(v))
+			require.Contains(t, v.Annotations[offloadingv1beta1.DataKeptAnnotation], "PersistentVolumeClaim data is not known here")
+			require.Contains(t, <-s.events.Events, "RemoteVolumeKept")
+			require.Never(t, func() bool { return len(s.events.Events) > 0 || len(writes(s.remote.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
 		})
 	}
 }

@@ -245,7 +245,7 @@ func (c *Claims) lost(ctx context.Context, v claimView) error {
 		return fmt.Errorf("verifying the provider before believing that the volume is lost: %w", err)
 	}
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
-		"PersistentVolumeClaim %s was deleted in cluster %s: its data is gone, and no empty volume replaces it; to start with an empty volume, delete this claim and create it again",
+		"PersistentVolumeClaim %s was deleted in cluster %s, or the state of that cluster went back: no empty volume replaces it; if the data is there, its administrators can create the claim again; to start with an empty volume, delete this claim and create it again",
 		v.there(), c.cfg.Destination))
 	return nil
 }

@@ -3,9 +3,14 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -108,12 +113,14 @@ func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.Persis
 	return err == nil, err
 }
 
-// tidy deletes a claim of the provider that belongs to no local claim and to no volume.
-// It does so only if the claim has never been bound to a volume, so that it cannot have
-// data.
+// tidy handles a claim of the provider that belongs to no local claim and to no volume. One that has
+// never been bound to a volume cannot have data, and is deleted.
 func (c *Claims) tidy(ctx context.Context, v claimView) error {
-	if v.remote == nil || v.remote.Spec.VolumeName != "" || v.remote.DeletionTimestamp != nil || v.twin.there.WasDeleted(v.remote.UID) {
+	if v.remote == nil || v.remote.DeletionTimestamp != nil || v.twin.there.WasDeleted(v.remote.UID) {
 		return nil
+	}
+	if v.remote.Spec.VolumeName != "" {
+		return c.remember(ctx, v)
 	}
 	err := v.twin.home.ConfirmNone(ctx, v.key, func(local *corev1.PersistentVolumeClaim) bool {
 		return string(local.UID) == localClaimUID(v.remote) && (c.isOurs(local) || c.isNeighbours(local))
@@ -126,6 +133,50 @@ func (c *Claims) tidy(ctx context.Context, v claimView) error {
 		return err
 	}
 	return v.twin.there.Delete(ctx, remote, store.Unchanged(remote))
+}
+
+// maxRemembered bounds the volumes that a provider can cause here by claims that it makes itself.
+const maxRemembered = 100
+
+// remember creates a volume without a claim for data in the provider that nothing in this cluster leads
+// to: the state of this cluster went back, or the claim was deleted before it had a volume. The volume
+// is never reclaimed. It shows the data, and whose it was.
+func (c *Claims) remember(ctx context.Context, v claimView) error {
+	uid := types.UID(localClaimUID(v.remote))
+	name := forge.VolumeNameFor(uid)
+	if uid == "" || (v.local != nil && v.local.UID == uid) || c.volumes.Get(loop.Key{Name: name}) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil
+	}
+	kept := slices.DeleteFunc(c.volumes.List(), func(has *corev1.PersistentVolume) bool {
+		return has.Annotations[offloadingv1beta1.DataKeptAnnotation] == ""
+	})
+	if len(kept) >= maxRemembered {
+		return nil
+	}
+	if err := v.twin.home.ConfirmNone(ctx, v.key, func(local *corev1.PersistentVolumeClaim) bool { return local.UID == uid }); err != nil {
+		return err
+	}
+	remote, err := v.twin.there.Live(ctx, v.inProvider())
+	if err != nil || remote == nil || remote.UID != v.remote.UID || remote.DeletionTimestamp != nil {
+		return err
+	}
+	// Without a class, the reclaim policy is Retain.
+	earlier := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v.key.Namespace, Name: v.key.Name, UID: uid},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: remote.Spec.AccessModes, Resources: remote.Spec.Resources, VolumeMode: remote.Spec.VolumeMode},
+	}
+	why := fmt.Sprintf("PersistentVolumeClaim %s is not known here, because the state of this cluster went back, or because it was deleted before it had a volume: its data stays in cluster %s",
+		v.key.Name, c.cfg.Destination)
+	volume := forge.PersistentVolume(earlier, remote, c.cfg.Destination)
+	volume.Annotations[offloadingv1beta1.DataKeptAnnotation] = why
+	written, err := c.addVolume(ctx, earlier, volume)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if written != nil {
+		c.recorder.Event(written, corev1.EventTypeWarning, reasonRemoteVolumeKept, why)
+	}
+	return err
 }
 
 // copiesHere reports whether the data of a bound claim is being copied to this virtual node.

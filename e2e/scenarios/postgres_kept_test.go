@@ -1,0 +1,178 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// inProvider is the database that milan runs.
+func (w *postgresWorld) inProvider(t *testing.T) string {
+	t.Helper()
+	for db, node := range w.places {
+		if runsIn(node) == "milan" {
+			return db
+		}
+	}
+	require.Fail(t, "milan runs none", "%v", w.places)
+	return ""
+}
+
+// postgresPeeredAgain ends the peering, and makes it again. Meanwhile both clusters show the data that
+// milan keeps.
+func postgresPeeredAgain(t *testing.T, w *postgresWorld) {
+	db := w.inProvider(t)
+	out, code, err := w.command(t.Context(), w.rome, "unpeer", "milan", "--remote-kubeconfig", w.milan.Kubeconfig)
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "data in volumes is kept")
+	kept := w.listedAs(t, w.milan, databases, "data-"+db, "kept")
+	require.Equal(t, "rome", kept.Owner)
+	require.Contains(t, w.listedAs(t, w.rome, databases, "data-"+db, "bound").Where, "cluster milan")
+	w.peer(t)
+	w.pastes(t, w.milan, kept.Get, "")
+}
+
+// createLate creates a StatefulSet that no backup has. Its pod and its volume are for milan.
+func (w *postgresWorld) createLate(t *testing.T, name string) {
+	t.Helper()
+	set := servingSet(name, 1)
+	set.Spec.Template.Spec.NodeSelector = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
+	_, err := w.rome.Client().AppsV1().StatefulSets(databases).Create(t.Context(), set, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// writesLate writes into the volume of the pod of a StatefulSet, once it runs.
+func (w *postgresWorld) writesLate(t *testing.T, name, bytes string) {
+	t.Helper()
+	within(t, longest, name+" runs", w.ready(databases, name+"-0"))
+	_, err := w.rome.Exec(t.Context(), databases, name+"-0", "write", bytesFile, bytes)
+	require.NoError(t, err)
+}
+
+// onDisk requires that one volume of milan's nodes has some bytes.
+func (w *postgresWorld) onDisk(t *testing.T, bytes string) {
+	t.Helper()
+	have := 0
+	for _, n := range w.full.Nodes(w.milan.Cluster) {
+		files, err := filepath.Glob(filepath.Join(n.Volumes(), "*", filepath.Base(bytesFile)))
+		require.NoError(t, err)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			if string(data) == bytes+"\n" {
+				have++
+			}
+		}
+	}
+	require.Equal(t, 1, have, "volumes of milan with %q", bytes)
+}
+
+// reads waits until a pod reads some bytes from its volume. After a restore, a watch of a provider's role
+// may be silent until the revision has passed the one before: for as long as the backup is old.
+func (w *postgresWorld) reads(t *testing.T, pod, bytes string) {
+	t.Helper()
+	within(t, 2*longest, pod+" reads its bytes", func(ctx context.Context) error {
+		if err := w.ready(databases, pod)(ctx); err != nil {
+			return err
+		}
+		read, err := w.rome.Exec(ctx, databases, pod, "cat", bytesFile)
+		if err == nil && read != bytes+"\n" {
+			err = fmt.Errorf("it reads %q", read)
+		}
+		return err
+	})
+}
+
+// postgresConsumerRestored restores rome from a backup that is older than a StatefulSet, its claim and its
+// data in milan. Rome shows the data. Created again, the StatefulSet gets it by the commands that rome shows.
+func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
+	const name, bytes = "late", "written after the backup of rome"
+	backup, err := w.rome.BackUp(t.Context())
+	require.NoError(t, err)
+	w.hasRows(t)
+	w.createLate(t, name)
+	w.writesLate(t, name, bytes)
+	uid := w.claimUID(t, databases+"-rome", "data-late-0")
+	require.NoError(t, w.rome.Restore(t.Context(), backup))
+	w.hasRows(t)
+
+	kept := w.listedAs(t, w.rome, databases, "data-late-0", "kept")
+	require.Equal(t, "cluster milan, namespace "+databases+"-rome", kept.Where)
+	require.Contains(t, kept.Why, "the state of this cluster went back")
+	require.Equal(t, "rome", w.listedAs(t, w.milan, databases, "data-late-0", "bound").Owner)
+	require.Equal(t, uid, w.claimUID(t, databases+"-rome", "data-late-0"))
+	w.onDisk(t, bytes)
+
+	w.createLate(t, name)
+	within(t, longest, "there is a claim again", func(ctx context.Context) error {
+		_, err := w.rome.Client().CoreV1().PersistentVolumeClaims(databases).Get(ctx, "data-late-0", metav1.GetOptions{})
+		return err
+	})
+	w.pastes(t, w.rome, kept.Get, "")
+	// The pod that milan ran all the time, as docs/continuity.md says.
+	err = w.milan.Liqod().OffloadingV1beta1().ShadowPods(databases+"-rome").Delete(t.Context(), "late-0", metav1.DeleteOptions{})
+	require.NoError(t, err)
+	w.reads(t, "late-0", bytes)
+	require.Equal(t, uid, w.claimUID(t, databases+"-rome", "data-late-0"))
+}
+
+// postgresProviderRestored restores milan from a backup that is older than a claim. No empty volume
+// replaces the data, and it is there again once milan's administrators have made the objects again.
+func postgresProviderRestored(t *testing.T, w *postgresWorld) {
+	const name, bytes, twin = "later", "written after the backup of milan", databases + "-rome"
+	backup, err := w.milan.BackUp(t.Context())
+	require.NoError(t, err)
+	w.hasRows(t)
+	w.createLate(t, name)
+	w.writesLate(t, name, bytes)
+	local, err := w.rome.Client().CoreV1().PersistentVolumeClaims(databases).Get(t.Context(), "data-later-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	core := w.milan.Client().CoreV1()
+	claim, err := core.PersistentVolumeClaims(twin).Get(t.Context(), "data-later-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	volume, err := core.PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.milan.Restore(t.Context(), backup))
+	w.hasRows(t)
+	within(t, longest, "the claim says that its data is not found", func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events(databases).List(ctx, metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)})
+		if err == nil && (len(events.Items) == 0 || !strings.Contains(events.Items[0].Message, "the state of that cluster went back")) {
+			err = fmt.Errorf("%d events", len(events.Items))
+		}
+		return err
+	})
+	hold(t, cutFor, "no claim replaces it", func(ctx context.Context) error {
+		return absent(core.PersistentVolumeClaims(twin).Get(ctx, "data-later-0", metav1.GetOptions{}))
+	})
+	w.onDisk(t, bytes)
+
+	w.makesAgain(t, volume, claim)
+	w.reads(t, "later-0", bytes)
+	w.listedAs(t, w.rome, databases, "data-later-0", "bound")
+}
+
+// makesAgain makes a volume of milan, and its claim, as administrators do who have the objects.
+func (w *postgresWorld) makesAgain(t *testing.T, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
+	t.Helper()
+	core := w.milan.Client().CoreV1()
+	volume.ObjectMeta = metav1.ObjectMeta{Name: volume.Name, Annotations: volume.Annotations}
+	volume.Spec.ClaimRef.UID, volume.Spec.ClaimRef.ResourceVersion = "", ""
+	_, err := core.PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
+	claim.ObjectMeta = metav1.ObjectMeta{Name: claim.Name, Namespace: claim.Namespace, Labels: claim.Labels}
+	_, err = core.PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
