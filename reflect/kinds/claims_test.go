@@ -143,6 +143,11 @@ func claimAt(node string, change ...func(*corev1.PersistentVolumeClaim)) *corev1
 	return c
 }
 
+// device makes the claim one of a block device.
+func device(c *corev1.PersistentVolumeClaim) {
+	c.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
+}
+
 // bound changes the claim as the volume controller does when it binds the claim.
 func bound(c *corev1.PersistentVolumeClaim) {
 	c.Spec.VolumeName = forge.VolumeName(c)
@@ -210,18 +215,26 @@ func TestVolumeIsProvisioned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		offered []offloadingv1beta1.ClassOffer
 		class   *string
+		local   func(*corev1.PersistentVolumeClaim)
 	}{
-		"the only class":             {[]offloadingv1beta1.ClassOffer{fast}, ptr.To("fast")},
-		"the default class":          {[]offloadingv1beta1.ClassOffer{{StorageClassName: "slow"}, {StorageClassName: "fast", Default: true}}, ptr.To("fast")},
-		"the provider's own default": {[]offloadingv1beta1.ClassOffer{{}}, nil},
+		"the only class":             {offered: []offloadingv1beta1.ClassOffer{fast}, class: ptr.To("fast")},
+		"the default class":          {offered: []offloadingv1beta1.ClassOffer{{StorageClassName: "slow"}, {StorageClassName: "fast", Default: true}}, class: ptr.To("fast")},
+		"the provider's own default": {offered: []offloadingv1beta1.ClassOffer{{}}},
+		"a block device":             {offered: []offloadingv1beta1.ClassOffer{fast}, class: ptr.To("fast"), local: device},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := storageSite(t, tc.offered...)
-			s.add(s.home.Tracker(), claimAt("milan"))
+			claim := claimAt("milan")
+			if tc.local != nil {
+				tc.local(claim)
+			}
+			s.add(s.home.Tracker(), claim)
 			s.startClaims(t)
 			eventually(t, func() bool { return s.volume(t, "claim-1") != nil }, "the volume comes")
 			there := s.claimThere(t)
 			require.Equal(t, tc.class, there.Spec.StorageClassName)
+			require.Equal(t, claim.Spec.VolumeMode, there.Spec.VolumeMode)
+			require.Equal(t, claim.Spec.VolumeMode, s.volume(t, "claim-1").Spec.VolumeMode)
 			require.Equal(t, "claim-1", there.Labels[offloadingv1beta1.LocalClaimUIDLabel])
 			require.NotContains(t, there.Annotations, forge.SelectedNode)
 			v := s.volume(t, "claim-1")

@@ -148,7 +148,9 @@ func (s *realSite) set(namespace, name string, change func(*corev1.PersistentVol
 // bindReal makes the volume of the real claim.
 func (s *realSite) bindReal() {
 	s.t.Helper()
-	_, err := s.core.CoreV1().PersistentVolumes().Create(s.t.Context(), realVolume(), metav1.CreateOptions{})
+	volume := realVolume()
+	volume.Spec.VolumeMode = s.claim("liqo-storage", "claim-1").Spec.VolumeMode
+	_, err := s.core.CoreV1().PersistentVolumes().Create(s.t.Context(), volume, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	s.set("liqo-storage", "claim-1", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.VolumeName = "pv-real"
@@ -217,6 +219,18 @@ func TestRealClaims(t *testing.T) {
 		require.Contains(t, <-s.events.Events, "in this cluster, in PersistentVolumeClaim liqo-storage/claim-1")
 		s.deleteLocal()
 		s.wrote("delete persistentvolumeclaims liqo-storage/claim-1", "delete persistentvolumes pvc-claim-1")
+	})
+}
+
+// TestRealClaimsBlock: the claim of a block device gets that of its real class.
+func TestRealClaimsBlock(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		s := newRealSite(t, claimAt("worker", device))
+		s.wrote("create persistentvolumeclaims liqo-storage/claim-1")
+		s.bindReal()
+		s.wrote("create persistentvolumes pvc-claim-1")
+		require.Equal(t, corev1.PersistentVolumeBlock, *s.claim("liqo-storage", "claim-1").Spec.VolumeMode)
+		require.Equal(t, corev1.PersistentVolumeBlock, *s.volume().Spec.VolumeMode)
 	})
 }
 
