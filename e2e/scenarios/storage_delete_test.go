@@ -80,9 +80,8 @@ func testDataAway(t *testing.T, w *world) {
 		}
 		return err
 	})
-	out, _, err := w.command(t.Context(), w.rome, "status", "-n", "disks")
-	require.NoError(t, err)
-	require.Contains(t, out, `PersistentVolumeClaim data-db-0 (class "liqo") has its data in cluster milan, whose virtual node milan is not Ready: the pod waits for it`)
+	within(t, 30*time.Second, "it says for what", w.says(w.rome, []string{"status", "-n", "disks"}, 1,
+		`PersistentVolumeClaim data-db-0 (class "liqo") has its data in cluster milan, whose virtual node milan is not Ready: the pod waits for it`))
 	w.milan.Proxied().Pass()
 	within(t, time.Minute, "it returns to its data", w.storageReady("disks", "db-0"))
 	require.Equal(t, kept, w.claimUID(t, "disks-rome", "data-db-0"))
