@@ -24,7 +24,6 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -33,9 +32,11 @@ const (
 	moveClaim     = "data"
 )
 
-// moveWorld is two clusters with the fabric, a provisioner in each, and a claim with data.
+// moveWorld is clusters with the fabric, a provisioner in each, and a claim with data.
 type moveWorld struct {
 	networkWorld
+	// list are the clusters, rome first.
+	list []*site.Site
 	// bytes are the size of the data, and files its checksum on the disk.
 	bytes int64
 	files string
@@ -51,17 +52,9 @@ func TestStorageMove(t *testing.T) {
 		t.Logf("left to make test-all: %s: 1 GiB killed at 20 points", t.Name())
 	}
 	w := &moveWorld{networkWorld: newNetworkWorld(t, site.FabricProcesses, nil, 1, 1), bytes: bytes}
+	w.list = []*site.Site{w.rome, w.milan}
 	w.peer(t)
-	for _, c := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
-		require.NoError(t, w.full.ApplyStorage(t.Context(), c))
-	}
-	within(t, longest, "milan offers its class", func(ctx context.Context) error {
-		vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && len(vn.Spec.StorageClasses) == 0 {
-			err = errors.New("it offers none")
-		}
-		return err
-	})
+	w.storage(t)
 	w.offload(t, moveNamespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	w.fill(t)
 
@@ -85,6 +78,33 @@ func TestStorageMove(t *testing.T) {
 	}
 	w.readBytes(t)
 	t.Run("speed", func(t *testing.T) { moveSpeed(t, w, took[w.homeNode()]) })
+}
+
+// storage gives each cluster a provisioner, and waits until rome knows those of its providers.
+func (w *moveWorld) storage(t *testing.T) {
+	t.Helper()
+	for _, s := range w.list {
+		require.NoError(t, w.full.ApplyStorage(t.Context(), s.Cluster))
+	}
+	for _, provider := range w.list[1:] {
+		within(t, longest, provider.Name+" offers its class", func(ctx context.Context) error {
+			vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider.Name)).Get(ctx, provider.Name, metav1.GetOptions{})
+			if err == nil && len(vn.Spec.StorageClasses) == 0 {
+				err = errors.New("it offers none")
+			}
+			return err
+		})
+	}
+}
+
+// at returns the provider behind a virtual node, or rome.
+func (w *moveWorld) at(node string) *site.Site {
+	for _, provider := range w.list[1:] {
+		if provider.Name == node {
+			return provider
+		}
+	}
+	return w.rome
 }
 
 func (w *moveWorld) homeNode() string { return w.full.Nodes(w.rome.Cluster)[0].Name }
@@ -132,7 +152,7 @@ func (w *moveWorld) fill(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.start(t, w.user("first", map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}))
+	w.start(t, w.user("first", map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}))
 	folder := w.folder(t, w.milan)
 	require.NotEmpty(t, folder)
 	large, err := os.Create(filepath.Join(folder, "large"))
@@ -207,11 +227,11 @@ func (w *moveWorld) whole(t *testing.T) *site.Site {
 	at := w.rome
 	volume, err := w.rome.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
 	switch {
-	case err == nil && volume.Labels[corev1beta1.RemoteClusterIDLabel] == "milan":
-		at = w.milan
-	case apierrors.IsNotFound(err) && claim.Annotations["volume.kubernetes.io/selected-node"] == "milan":
-		at = w.milan
-	case !apierrors.IsNotFound(err):
+	case err == nil:
+		at = w.at(volume.Labels[corev1beta1.RemoteClusterIDLabel])
+	case apierrors.IsNotFound(err):
+		at = w.at(claim.Annotations[selectedNode])
+	default:
 		require.NoError(t, err)
 	}
 	folder := w.folder(t, at)
@@ -233,14 +253,12 @@ func (w *moveWorld) move(t *testing.T, to string) {
 	t.Logf("to %s:\n%s", to, out)
 	require.NoError(t, err)
 	require.Zero(t, code)
-	there, other := w.milan, w.rome
-	if to == w.homeNode() {
-		there, other = other, there
-	}
-	require.Same(t, there, w.whole(t))
+	require.Same(t, w.at(to), w.whole(t))
 	within(t, longest, "the other copy is gone", func(context.Context) error {
-		if folder := w.folder(t, other); folder != "" {
-			return fmt.Errorf("there is %s", folder)
+		for _, s := range w.list {
+			if folder := w.folder(t, s); s != w.at(to) && folder != "" {
+				return fmt.Errorf("there is %s", folder)
+			}
 		}
 		return nil
 	})
@@ -271,7 +289,11 @@ func moveRefused(t *testing.T, w *moveWorld) {
 // begin starts a move and kills the command after a while. It reports whether the command had ended.
 func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended bool) {
 	t.Helper()
-	within(t, longest, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
+	for _, provider := range w.list[1:] {
+		within(t, longest, provider.Name+" is Ready", func(ctx context.Context) error {
+			return w.rome.WaitVirtualNode(ctx, provider.Name, corev1.ConditionTrue)
+		})
+	}
 	cmd := w.sites.Command(t.Context(), append(w.arguments("--to", to), "--kubeconfig", w.rome.Kubeconfig)...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -290,14 +312,14 @@ func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended b
 	}
 }
 
-// killed kills the command, and one of its pods or both, after a while. A second call ends the move.
+// killed kills the command, and one of its pods or all, after a while. A second call ends the move.
 func (w *moveWorld) killed(t *testing.T, to string, after time.Duration, victim int) {
 	ended := w.begin(t, to, after)
 	at := w.whole(t)
 	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace).Get(t.Context(), moveClaim, metav1.GetOptions{})
 	require.NoError(t, err)
 	t.Logf("killed after %s (it had ended: %t): the data is whole in %s", after.Round(time.Millisecond), ended, at.Name)
-	for i, pod := range []struct{ namespace, suffix string }{{moveNamespace, "-there"}, {moveNamespace, "-here"}, {"liqo-storage", "-here"}} {
+	for i, pod := range []struct{ namespace, suffix string }{{moveNamespace, "-there"}, {moveNamespace, "-here"}, {"liqo-storage", "-here"}, {moveNamespace, "-target"}} {
 		if victim%4 == 3 || victim%4 == min(i, 1) {
 			err := w.rome.Client().CoreV1().Pods(pod.namespace).Delete(t.Context(), "liqod-move-"+string(claim.UID)+pod.suffix, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 			if !apierrors.IsNotFound(err) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -42,6 +43,7 @@ func TestThirdCluster(t *testing.T) {
 	t.Run("a tunnel of the hub is down", func(t *testing.T) { w.legDown(t) })
 	t.Run("the spokes are peers", func(t *testing.T) { w.direct(t) })
 	t.Run("no longer shared", func(t *testing.T) { w.parted(t) })
+	t.Run("data moves from provider to provider", func(t *testing.T) { w.moved(t) })
 }
 
 // newHubWorld starts the clusters, not connected, with one node each unless of says otherwise. With -all
@@ -82,6 +84,21 @@ func (w hubWorld) share(t *testing.T) {
 		w.run(t, netNamespace, s.Name)
 	}
 	w.run(t, netApart, "turin")
+}
+
+// moved: the data of a claim moves from one provider to the other, through rome, and is whole where it
+// arrives, also if the command and the pods are killed in the middle.
+func (w hubWorld) moved(t *testing.T) {
+	pair := networkWorld{&fullWorld{world{sites: w.sites, rome: w.rome, milan: w.list[1]}, w.sites.Full}}
+	m := &moveWorld{networkWorld: pair, list: w.list, bytes: 32 << 20}
+	m.storage(t)
+	w.offload(t, moveNamespace, "milan", "turin")
+	m.fill(t)
+	m.end(t, "first")
+	begin := time.Now()
+	m.move(t, "turin")
+	m.killed(t, "milan", time.Since(begin)/2, 3)
+	m.readBytes(t)
 }
 
 // peer makes a cluster a provider of another, as people do.
