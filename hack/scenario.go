@@ -52,6 +52,7 @@ func scenarios() []scenario {
 		{s, "TestNetworkFlannelIPTables", false, network},
 		{s, "TestNetworkFlannelNFTables", false, ""},
 		{s, "TestNetworkKept", false, "netfabric/ipam netfabric/exchange roles/ipam.go"},
+		{s, "TestNetworkFlannelNFTablesDualStack", false, ""},
 		{s, "TestNetworkKubeRouterIPTables", false, ""},
 		{s, "TestNetworkKubeRouterNFTables", false, ""},
 		{s, "TestNetworkDualStack", false, network},

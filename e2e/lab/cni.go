@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // CNI is the network plugin of the nodes: by which ways pods of a cluster reach each other.
@@ -82,8 +84,23 @@ func (n *Node) networkEnv() map[string]string {
 }
 
 // flannelConfig is flannel's net-conf.json. Its rules are of the kind that kube-proxy writes.
-const flannelConfig = `{"Network": "%[1]s", "EnableNFTables": %[2]t, "Backend": {"Type": "vxlan"}}
-`
+func (n *Node) flannelConfig() ([]byte, error) {
+	config := map[string]any{"EnableNFTables": n.full.opts.Proxy == ProxyNFTables, "Backend": map[string]string{"Type": "vxlan"}, "EnableIPv4": false}
+	for _, cidr := range n.cluster.Options.PodCIDRs() {
+		if isIPv6(cidr) {
+			config["EnableIPv6"], config["IPv6Network"] = true, cidr
+		} else {
+			config["EnableIPv4"], config["Network"] = true, cidr
+		}
+	}
+	return json.Marshal(config)
+}
+
+// isIPv6 says so of an address or a range, and of a list if its first member is of IPv6.
+func isIPv6(text string) bool {
+	first, _, _ := strings.Cut(text, ",")
+	return strings.Contains(first, ":")
+}
 
 // bridge is the name of the device that the pods of a node are on: kube-router has it built in.
 func (c CNI) bridge() string {

@@ -129,12 +129,6 @@ func (m *Machine) AddressFor(cidrs string) string {
 	return m.Address
 }
 
-// isIPv6 says so of an address or a range, and of a list if its first member is of IPv6.
-func isIPv6(text string) bool {
-	first, _, _ := strings.Cut(text, ",")
-	return strings.Contains(first, ":")
-}
-
 // assign returns the commands of ip that give a device the addresses of a machine. No other
 // machine has them, so that IPv6 need not look for duplicates.
 func (n *Network) assign(m *Machine, device string) []string {

@@ -106,13 +106,17 @@ func (n *Node) writeFiles(groups nodeCgroups) error {
 	if err != nil {
 		return err
 	}
+	flannel, err := n.flannelConfig()
+	if err != nil {
+		return err
+	}
 	proxy, _ := n.full.kubeconfigs(n.cluster)
 	return writeFiles(map[string][]byte{
 		filepath.Join(n.Dir, "init.sh"):         []byte(nodeInit),
 		filepath.Join(n.Dir, "kubeconfig"):      identity,
 		filepath.Join(n.Dir, "kubelet.yaml"):    []byte(kubelet),
 		filepath.Join(n.Dir, "kube-proxy.yaml"): fmt.Appendf(nil, proxyConfig, n.cluster.Options.PodCIDR, proxy, n.Name, n.full.opts.Proxy),
-		filepath.Join(n.Dir, "flannel.json"):    fmt.Appendf(nil, flannelConfig, n.cluster.Options.PodCIDR, n.full.opts.Proxy == ProxyNFTables),
+		filepath.Join(n.Dir, "flannel.json"):    flannel,
 		filepath.Join(n.Dir, "containerd.toml"): fmt.Appendf(nil, n.full.containerdConfig, plugins, filepath.Join(n.Dir, "cni")),
 		filepath.Join(n.Dir, "resolv.conf"):     []byte("nameserver " + n.full.network.machine(wanGateway).AddressFor(n.cluster.Options.PodCIDR) + "\n"),
 	})

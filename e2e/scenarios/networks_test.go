@@ -63,6 +63,10 @@ func TestNetworkIPv6(t *testing.T) {
 	testNetworkOf(t, lab.CNIBridge, lab.ProxyNFTables, site.IPv6)
 }
 
+func TestNetworkFlannelNFTablesDualStack(t *testing.T) {
+	testNetworkOf(t, lab.CNIFlannel, lab.ProxyNFTables, site.DualStack)
+}
+
 func testNetworkOf(t *testing.T, plugin lab.CNI, proxy lab.ProxyMode, families site.Families) {
 	w := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, Families: families, CNI: plugin, Proxy: proxy,
