@@ -44,6 +44,7 @@ func TestNetworkCheck(t *testing.T) {
 	w.peer(t)
 	within(t, longest, "the tunnel is up", w.networkIs(metav1.ConditionTrue))
 	t.Run("nothing is broken", func(t *testing.T) { networkCheckWell(t, w) })
+	t.Run("measured", func(t *testing.T) { networkPerf(t, w) })
 	t.Run("interrupted", func(t *testing.T) { networkCheckInterrupted(t, w) })
 	for _, f := range networkFaults() {
 		t.Run(f.name, func(t *testing.T) { f.run(t, w) })
@@ -99,6 +100,19 @@ func networkCheckWell(t *testing.T, w networkWorld) {
 	require.Zero(t, code, out)
 	require.Contains(t, out, "✔ gateway > gateway of rome: ")
 	require.Contains(t, out, "? gateway of rome > node > pod: this cluster runs no pods in it")
+	w.cleared(t)
+}
+
+// networkPerf: `liqod network perf` measures every way, and leaves nothing behind.
+func networkPerf(t *testing.T, w networkWorld) {
+	out, code, err := w.command(t.Context(), w.rome, "network", "perf", "milan", "--for", "500ms")
+	t.Log(out)
+	require.NoError(t, err)
+	require.Zero(t, code)
+	measured := `\s+([0-9.]+ [GMk]bit/s\s+){4}[0-9.]+[mµ]?s\s+[0-9.]+[mµ]?s\n`
+	for _, row := range []string{"POD ON rome-1 >", "the pod in milan" + measured, `the gateway of milan\s+(–\s+){4}[0-9.]+[mµ]?s`, "the pod on rome-2" + measured} {
+		require.Regexp(t, row, out)
+	}
 	w.cleared(t)
 }
 

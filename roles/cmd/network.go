@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -19,8 +18,6 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/peering/manual"
-	"github.com/liqod/liqod/roles/cmd/network"
-	"github.com/liqod/liqod/roles/cmd/report"
 	"github.com/liqod/liqod/roles/cmd/rotate"
 )
 
@@ -34,7 +31,7 @@ objects of this cluster. Run it in the peer for the path there.
 The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
 
 func (c *commands) network() *cobra.Command {
-	return parent("network", "Look at the network between clusters, and replace its keys", c.networkCheck(), c.explainAddress(), c.rotateKeys(), c.networkProbe())
+	return parent("network", "Look at the network between clusters, measure it, and replace its keys", c.networkCheck(), c.networkPerf(), c.explainAddress(), c.rotateKeys(), c.networkProbe(), c.networkStream())
 }
 
 const rotateAbout = `Rotate-keys has gateways of this cluster replace their WireGuard keys, and waits until they have. Each
@@ -238,105 +235,4 @@ func hostObjects(ctx context.Context, to *clients) (out host.Objects, err error)
 	}
 	out.Gateways, _ = host.ReadGateways(leases.Items, now)
 	return out, nil
-}
-
-const networkCheckAbout = `Check sends packets hop by hop, both ways, and names the first hop that breaks, with figures and what to
-do: pod, node, gateway, tunnel, the gateway of the peer, its node, a pod there. It tries the size of the
-largest packet and the name service, too, and reads what the gateways report. Without arguments
-it checks all peers. With the name of a peer it checks this one, with two pods as NAMESPACE/NAME the
-way between these: both pods get packets, from a pod on the same node or in the same cluster.
-
-The packets come from pods in a new namespace, which the command removes at its end, also when
-it is interrupted. The pods have no privileges and no credentials. One for each node is in the network of its
-node. The namespace is offloaded to the peers, for a pod in each of those in which this cluster runs
-pods; of the others it sees their gateways. It needs no rights in a peer.
-
-It needs the rights to create and delete namespaces, and in them Pods and NamespaceOffloadings, to read
-logs of Pods, and to read Nodes, ForeignClusters, Connections, Configurations, ConfigMaps, and in liqod's
-namespace Leases and Pods.
-
-  ✔ packets pass   ‼ they pass, without a reserve   ? unknown   ✘ broken
-
-The exit code is 1 if something is broken, or if there is no reserve.`
-
-const networkCheckExamples = `  %[1]s network check
-  %[1]s network check milan
-  %[1]s network check shop/web-0 shop/db-0`
-
-func (c *commands) networkCheck() *cobra.Command {
-	cmd := &cobra.Command{Use: "check [PEER | POD POD]", Short: "Send packets hop by hop, and say which hop breaks", Long: networkCheckAbout, Example: c.example(networkCheckExamples)}
-	cfg := network.Config{Program: c.program}
-	var timeout time.Duration
-	flags := cmd.Flags()
-	flags.StringArrayVar(&cfg.Nodes, "node", nil, fmt.Sprintf("`node` of this cluster to send packets from; may be repeated; else at most %d nodes", network.MostNodes))
-	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods; else that of liqod's controller")
-	flags.DurationVar(&cfg.Wait, "wait", 45*time.Second, "how long pods may take to start, and to report")
-	flags.DurationVar(&timeout, "timeout", 5*time.Minute, "how long the check may take in all; 0 is without end")
-	conn := c.connection(flags)
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		switch {
-		case len(args) == 1 && !strings.Contains(args[0], "/"):
-			cfg.Peers = args
-		case len(args) == 2 && strings.Contains(args[0], "/") && strings.Contains(args[1], "/"):
-			cfg.Pods = args
-		case len(args) > 0:
-			return Usagef("name a peer, or two pods as NAMESPACE/NAME")
-		}
-		return nil
-	}
-	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, _ []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
-		cfg.Kube, cfg.Liqo, cfg.Every, cfg.Now = to.kube, to.liqo, c.every, to.now
-		if cfg.Now == nil {
-			cfg.Now = time.Now
-		}
-		cfg.Say = func(line string) error { return say(cmd.ErrOrStderr(), "%s", report.Line(line)) }
-		cfg.Logs = func(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-			return to.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
-		}
-		if cfg.Image == "" {
-			if cfg.Image, err = ownImage(cmd.Context(), to); err != nil {
-				return explain(err)
-			}
-		}
-		verdict, err := network.Run(cmd.Context(), cfg)
-		if len(verdict.Steps) > 0 {
-			err = errors.Join(err, printText(cmd.OutOrStdout(), verdict.Text()))
-		}
-		if err != nil {
-			return unknown(explain(err))
-		}
-		if _, broken := verdict.First(); broken {
-			return &Error{Code: ExitProblem}
-		}
-		return nil
-	}))
-	return cmd
-}
-
-// networkProbe is what the pods of a check run.
-func (c *commands) networkProbe() *cobra.Command {
-	o := network.ProbeOptions{}
-	var targets []string
-	cmd := &cobra.Command{Use: "probe", Hidden: true, Short: "Send packets to targets", Args: noArguments}
-	flags := cmd.Flags()
-	flags.BoolVar(&o.Serve, "serve", false, "answer packets")
-	flags.BoolVar(&o.Node, "node", false, "read the routes of the host")
-	flags.StringVar(&o.Resolve, "resolve", "", "`name` to resolve")
-	flags.StringArrayVar(&targets, "to", nil, "`target`, as KIND,NAME,ADDRESS")
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		for _, text := range targets {
-			t, err := network.ParseTarget(text)
-			if err != nil {
-				return UsageError(err)
-			}
-			o.Targets = append(o.Targets, t)
-		}
-		o.Out = cmd.OutOrStdout()
-		return network.Probe(cmd.Context(), o)
-	})
-	return cmd
 }

@@ -61,7 +61,7 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 	})
 	core.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		pod := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
-		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: map[string]string{"echo": "10.244.0.5", "there-0": "10.80.0.9", "here-0": "10.244.0.6"}[pod.Name]}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: map[string]string{"echo": "10.244.0.5", "there-0": "10.80.0.9", "here-0": "10.244.0.6", nearPod: "10.244.0.7"}[pod.Name]}
 		return false, nil, nil
 	})
 	return Config{
@@ -159,32 +159,42 @@ func TestRouteOnHost(t *testing.T) {
 	}
 }
 
-// TestInterrupted: at whichever request the command is interrupted, its namespace is deleted.
+// TestInterrupted: at whichever request a command is interrupted, its namespace is deleted.
 func TestInterrupted(t *testing.T) {
-	for at := 1; ; at++ {
-		ended := false
-		synctest.Test(t, func(t *testing.T) {
-			cfg, core := clusterOf(t, metav1.ConditionTrue)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			n, mu := 0, sync.Mutex{}
-			core.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if n++; n == at {
-					cancel()
-				}
-				return false, nil, nil
-			})
-			_, _ = Run(ctx, cfg)
-			ended = ctx.Err() == nil
-			require.False(t, namespaceLeft(t, core), "interrupted at request %d", at)
-		})
-		if ended {
+	for name, run := range map[string]func(context.Context, Config) error{
+		"check": func(ctx context.Context, cfg Config) error { _, err := Run(ctx, cfg); return err },
+		"perf":  func(ctx context.Context, cfg Config) error { _, err := Perf(ctx, cfg, time.Second); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := 1
+			for ; !interruptedAt(t, at, run); at++ {
+			}
 			require.Greater(t, at, 10)
-			return
-		}
+		})
 	}
+}
+
+// interruptedAt interrupts a command at a request, and reports whether it has ended before.
+func interruptedAt(t *testing.T, at int, run func(context.Context, Config) error) (ended bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cfg, core := clusterOf(t, metav1.ConditionTrue)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n, mu := 0, sync.Mutex{}
+		core.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if n++; n == at {
+				cancel()
+			}
+			return false, nil, nil
+		})
+		_ = run(ctx, cfg)
+		ended = ctx.Err() == nil
+		require.False(t, namespaceLeft(t, core), "interrupted at request %d", at)
+	})
+	return ended
 }
 
 // TestProbe: a pod answers another one, which sees its address and the size of the way.

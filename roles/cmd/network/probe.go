@@ -46,6 +46,8 @@ type Report struct {
 	// Name is the name that the pod has resolved. NameError is why that failed.
 	Name      string `json:"name,omitempty"`
 	NameError string `json:"nameError,omitempty"`
+	// Rates are the results of a measurement.
+	Rates []Rate `json:"rates,omitempty"`
 }
 
 // way returns the way to a target.
@@ -90,6 +92,18 @@ func ParseTarget(text string) (Target, error) {
 	return Target{parts[0], parts[1], address.Unmap()}, nil
 }
 
+// ParseTargets reads the arguments of targets.
+func ParseTargets(texts []string) (out []Target, err error) {
+	for _, text := range texts {
+		t, err := ParseTarget(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
 // ProbeOptions configure the program of a pod of the check.
 type ProbeOptions struct {
 	// Serve keeps it answering the packets of other pods, until ctx is done.
@@ -121,7 +135,7 @@ func Probe(ctx context.Context, o ProbeOptions) error {
 		}
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		defer stop()
-		go func() { served <- serve(conn) }()
+		go func() { served <- answer(conn) }()
 	}
 	sends := slices.DeleteFunc(slices.Clone(o.Targets), func(t Target) bool { return t.Kind == kindRoute })
 	report := Report{Ways: make([]Way, len(sends))}
@@ -156,8 +170,8 @@ func Probe(ctx context.Context, o ProbeOptions) error {
 	return nil
 }
 
-// serve answers each packet with one of the same size that begins with the sender's address.
-func serve(conn *net.UDPConn) error {
+// answer answers each packet with one of the same size that begins with the sender's address.
+func answer(conn *net.UDPConn) error {
 	packet := make([]byte, 1<<16)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(packet)

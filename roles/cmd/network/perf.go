@@ -1,0 +1,157 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Figures are what a measurement found out.
+type Figures struct {
+	Peer string
+	// From and Near are nodes of this cluster: pods on From send to the peer, and to a pod on Near.
+	From, Near string
+	// Rates are of the ways to the pod in the peer, to the peer's gateway, and to the pod on Near.
+	Rates []Rate
+}
+
+const (
+	nearPod   = "near"
+	serverPod = "there-0"
+	clientPod = "from"
+	// parts is the number of measurements: five of each pod, which are round trips, and two directions for
+	// each number of streams; and one of the gateway.
+	parts = 11
+)
+
+// Perf measures the way to a pod in one peer, and, to compare, to a pod of this cluster. Each of the
+// measurements takes as long as each says. Perf removes what it has made, also when ctx ends.
+func Perf(ctx context.Context, cfg Config, each time.Duration) (Figures, error) {
+	c := &checker{Config: cfg}
+	if err := c.read(ctx); err != nil {
+		return Figures{}, err
+	}
+	switch {
+	case len(c.peers) != 1:
+		return Figures{}, fmt.Errorf("name one peer of the %d that there are", len(c.peers))
+	case !c.peers[0].connected():
+		return Figures{}, fmt.Errorf("the tunnel to cluster %s does not carry packets: `%s network check` says why", c.peers[0].ID, c.Program)
+	case c.peers[0].virtual == "":
+		return Figures{}, fmt.Errorf("this cluster runs no pods in cluster %s, so nothing answers there: run the command in the other cluster", c.peers[0].ID)
+	case len(c.nodes) == 0:
+		return Figures{}, errors.New("no node of this cluster is Ready")
+	}
+	out := Figures{Peer: c.peers[0].ID, From: c.nodes[0].Name, Near: c.nodes[len(c.nodes)-1].Name}
+	err := c.measure(ctx, &out, each)
+	return out, errors.Join(err, c.clear(ctx))
+}
+
+// measure makes the pods, and waits for the report.
+func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration) error {
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	p := c.peers[0]
+	if why := c.offloaded(ctx, p.ID); why != "" {
+		return errors.New(why)
+	}
+	for name, node := range map[string]string{nearPod: out.Near, serverPod: p.virtual} {
+		if err := c.create(ctx, c.streamPod(name, node, "--serve")); err != nil {
+			return err
+		}
+	}
+	if err := c.started(ctx, nearPod, serverPod); err != nil {
+		return err
+	}
+	for _, name := range []string{nearPod, serverPod} {
+		if !addressOf(c.pod(name)).IsValid() {
+			return errors.New(waits(c.pod(name)))
+		}
+	}
+	args := []string{"--for", each.String()}
+	for _, t := range []Target{
+		{kindPod, toPodIn(p.ID), addressOf(c.pod(serverPod))}, {kindPing, toGatewayOf(p.ID), p.address},
+		{kindPod, "the pod on " + out.Near, addressOf(c.pod(nearPod))},
+	} {
+		args = append(args, "--to", t.String())
+	}
+	if err := c.Say(fmt.Sprintf("measuring for some %s, from a pod in namespace %s", parts*each, c.namespace)); err != nil {
+		return err
+	}
+	if err := c.create(ctx, c.streamPod(clientPod, out.From, args...)); err != nil {
+		return err
+	}
+	c.Wait += parts*each + lasts
+	var report *Report
+	err := c.until(ctx, func(pods map[string]*corev1.Pod) bool {
+		if client := pods[clientPod]; client != nil && client.Status.Phase != corev1.PodPending {
+			report = c.report(ctx, client)
+			return report != nil || client.Status.Phase == corev1.PodFailed
+		}
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	if report == nil {
+		return errors.New(waits(c.pod(clientPod)))
+	}
+	out.Rates = report.Rates
+	return nil
+}
+
+// streamPod returns a pod that measures, or answers.
+func (c *checker) streamPod(name, node string, args ...string) *corev1.Pod {
+	pod := c.forge(name, node, false, "")
+	pod.Spec.Containers[0].Args = append([]string{"network", "stream"}, args...)
+	return pod
+}
+
+// Failed reports whether a part of the measurement failed.
+func (f Figures) Failed() bool {
+	return slices.ContainsFunc(f.Rates, func(r Rate) bool { return r.Error != "" })
+}
+
+// Text returns the figures for people.
+func (f Figures) Text() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "POD ON "+f.From+" >\tTHERE, 1 STREAM\t8 STREAMS\tBACK, 1 STREAM\t8 STREAMS\tROUND TRIP\t99 %")
+	for _, r := range f.Rates {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.To, bits(r.There[1]), bits(r.There[8]), bits(r.Back[1]), bits(r.Back[8]), short(r.Median), short(r.Late))
+	}
+	_ = w.Flush() // a strings.Builder takes all
+	for _, r := range f.Rates {
+		if r.Error != "" {
+			fmt.Fprintf(&b, "✘ %s: %s\n", r.To, r.Error)
+		}
+	}
+	return b.String()
+}
+
+func short(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
+
+// bits returns a rate of bytes per second as people write it.
+func bits(bytes float64) string {
+	rate := bytes * 8
+	switch {
+	case rate == 0:
+		return "–"
+	case rate >= 1e9:
+		return fmt.Sprintf("%.2f Gbit/s", rate/1e9)
+	case rate >= 1e6:
+		return fmt.Sprintf("%.0f Mbit/s", rate/1e6)
+	}
+	return fmt.Sprintf("%.0f kbit/s", rate/1e3)
+}
