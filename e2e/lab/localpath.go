@@ -7,8 +7,14 @@ import (
 	"path/filepath"
 )
 
-// StorageClass is the class of volumes that ApplyStorage makes, the default of its cluster.
-const StorageClass = "local-path"
+// StorageProvisioner makes the volumes of ApplyStorage. StorageClass is its class, the default of its
+// cluster. A class that a test makes by the name SharedStorageClass has volumes that all nodes of its
+// cluster share.
+const (
+	StorageProvisioner = "rancher.io/local-path"
+	StorageClass       = "local-path"
+	SharedStorageClass = "shared"
+)
 
 //go:embed local-path.yaml
 var localPathManifests string
@@ -29,7 +35,7 @@ func (f *Full) ApplyStorage(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Apply(ctx, fmt.Appendf(nil, localPathManifests, TestImage, nodeVolumes)); err != nil {
+	if err := c.Apply(ctx, fmt.Appendf(nil, localPathManifests, TestImage, nodeVolumes, c.path(SharedStorageClass))); err != nil {
 		return err
 	}
 	kubeconfig, err := c.KubeconfigForUser(name, "system:masters")

@@ -48,6 +48,7 @@ func fullStorage(t *testing.T, w *fullWorld) {
 		t.Run(test.name, func(t *testing.T) { testVolumes(t, w, "volumes-"+test.name, test.strategy, test.replicas) })
 	}
 	t.Run("every path", func(t *testing.T) { fullVolumePaths(t, w) })
+	t.Run("two nodes", func(t *testing.T) { fullSharedVolume(t, w) })
 }
 
 // testVolumes runs a StatefulSet in a namespace. Under LocalAndRemote its pods are in both clusters.
