@@ -104,6 +104,7 @@ func newCountry(t *testing.T) country {
 		}
 	}
 	w.await(t, "all use the preferred gateways at first", w.settled)
+	w.rest(t, hold+time.Second) // until then no gateway reports that it serves, and none is left for another
 	return w
 }
 
