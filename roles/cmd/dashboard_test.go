@@ -146,7 +146,7 @@ func testStates(t *testing.T, b *tab) {
 		says         []string
 	}{
 		{"healthy", "Healthy", paint, []string{
-			"None was found.", "milan: 9 pods, 9 ready", "rome (here): 6 pods, 6 ready", "11", "Started container render", "bounded by 1 Quota"}},
+			"None was found.", "milan: 9 pods, 9 ready", "rome (here): 6 pods, 6 ready", "11", "Started container render", "bounded by 1 Quota", "shop/cart-0", "cluster turin"}},
 		{"providing", "Healthy", providing, []string{"Given to paris", "2 in trouble", "first render-0 ImagePullBackOff: container main: registry.paris.example.com/render:7: not found"}},
 		{"provider-down", "Unhealthy", providerDown, []string{
 			"milan: API server", "no answer within 1s", "API down", "network down", "milan: 9 pods, 0 ready", "turin: 3 pods, 3 ready"}},
@@ -238,7 +238,8 @@ func testCopy(t *testing.T, b *tab) {
 	require.Regexp(t, "^kubectl .*", command)
 	b.until(`(document.querySelector("#problems .copy").focus(), document.hasFocus())`)
 	b.press(" ", " ", 32)
-	b.until(`document.querySelector("#problems .copy").textContent === "Copied"`)
+	// The button says so as well, until its section is drawn again: here each second.
+	b.until(`document.querySelector("#announce").textContent === "Copied"`)
 	require.Equal(t, command, value[string](b, `navigator.clipboard.readText()`))
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -60,6 +61,7 @@ func paint(t *testing.T) *painted {
 	p.pods("shop", "web", "milan", 9, "750m", "3Gi")
 	p.pods("shop", "cart", "turin", 3, "500m", "2Gi")
 	p.pods("shop", "db", "rome-1", 6, "1", "4Gi")
+	p.claim("cart-0", "turin")
 	p.namespace("batch", offloadingv1beta1.PodsRemote, "turin")
 	p.pods("batch", "render", "turin", 5, "1", "4Gi")
 	p.event("shop", "Pod", "web-3", "Pulled", `Container image "registry.example.com/web:4.2" already present on machine`, "milan", corev1.EventTypeNormal, 41*time.Second, 1)
@@ -95,6 +97,22 @@ func (p *painted) cluster(t *testing.T) *cluster {
 }
 
 func (p *painted) ago(d time.Duration) metav1.Time { return metav1.NewTime(p.now.Add(-d)) }
+
+// claim adds a claim of the namespace shop, whose volume is in a peer.
+func (p *painted) claim(name, peer string) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": offloadingv1beta1.StorageProvisioner}},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-" + name, StorageClassName: new("liqo")},
+		Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Gi")}},
+	}
+	p.core = append(p.core, claim, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: claim.Spec.VolumeName, Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: peer},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": offloadingv1beta1.StorageProvisioner},
+		},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: claim.Namespace, Name: name, UID: claim.UID}},
+	})
+}
 
 func (p *painted) installation(t *testing.T) {
 	t.Helper()

@@ -20,6 +20,7 @@ const (
 	sectionTraffic    = "traffic"
 	sectionCapacity   = "capacity"
 	sectionNamespaces = "namespaces"
+	sectionVolumes    = "volumes"
 	sectionHosted     = "hosted"
 	sectionParts      = "parts"
 	sectionEvents     = "events"
@@ -44,9 +45,13 @@ type View struct {
 	Peers      []Peer      `json:"peers"`
 	Traffic    []Traffic   `json:"traffic"`
 	Namespaces []Namespace `json:"namespaces"`
-	Hosted     []Hosted    `json:"hosted"`
-	Parts      []Part      `json:"parts"`
-	Events     []Event     `json:"events"`
+	Volumes    []Volume    `json:"volumes"`
+	// MoreVolumes is how many volumes are not in Volumes. Kept describes data that is kept.
+	MoreVolumes int      `json:"moreVolumes"`
+	Kept        Text     `json:"kept"`
+	Hosted      []Hosted `json:"hosted"`
+	Parts       []Part   `json:"parts"`
+	Events      []Event  `json:"events"`
 }
 
 // Unread is a read that failed, the reason, and the section that lacks it.
@@ -100,7 +105,7 @@ func view(p *picture) *View {
 	status, findings := report.Summarize(p.Snapshot), report.Check(p.Snapshot)
 	v := &View{
 		Cluster: Text(p.ClusterID), Taken: p.Taken, Version: Text(status.Version), Namespace: Text(p.Namespace), Kubernetes: Text(p.Kubernetes),
-		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Traffic: traffic(p, status.Peers), Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(status), Events: events(p),
+		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Traffic: traffic(p, status.Peers), Namespaces: []Namespace{}, Kept: Text(status.Kept), Hosted: hosted(p), Parts: parts(status), Events: events(p),
 	}
 	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
 	for _, f := range problems {
@@ -113,6 +118,7 @@ func view(p *picture) *View {
 		v.Namespaces = append(v.Namespaces, namespace(p, &status.Namespaces[i], findings))
 	}
 	slices.SortStableFunc(v.Namespaces, func(a, b Namespace) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
+	v.Volumes, v.MoreVolumes = volumes(p)
 	v.headline(status, problems)
 	return v
 }
@@ -121,7 +127,7 @@ func view(p *picture) *View {
 func nothing(err error) *View {
 	return &View{
 		Health: report.Unknown, Headline: "unknown", Trouble: Text(err.Error()),
-		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Traffic: []Traffic{}, Namespaces: []Namespace{}, Hosted: []Hosted{}, Parts: []Part{}, Events: []Event{},
+		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Traffic: []Traffic{}, Namespaces: []Namespace{}, Volumes: []Volume{}, Hosted: []Hosted{}, Parts: []Part{}, Events: []Event{},
 	}
 }
 
@@ -195,6 +201,8 @@ func sectionOf(what string) string {
 		return sectionCapacity
 	case report.ReadOffloadings, report.ReadPods:
 		return sectionNamespaces
+	case report.ReadClaims, report.ReadStored:
+		return sectionVolumes
 	case report.ReadMaps, report.ReadQuotas:
 		return sectionHosted
 	case report.ReadInstallation, report.ReadLeases, report.ReadVKubelets, report.ReadDaemonSets, report.ReadRolePods, report.ReadWebhooks, report.ReadConfiguration, report.ReadKinds:

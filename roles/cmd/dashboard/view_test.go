@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -93,6 +94,46 @@ func TestNamespace(t *testing.T) {
 	require.Equal(t, Pod{Level: report.Problem, Name: "web-4", Place: "no node yet", State: "Unschedulable", Why: "0/3 nodes"}, ns.Pods[0])
 	require.Equal(t, report.Problem, v.Health)
 	require.Equal(t, report.Summarize(shop().Snapshot).Health, v.Health)
+}
+
+// Volumes are those of own claims, the lost ones first, and data that is kept without a claim.
+func TestVolumes(t *testing.T) {
+	t.Parallel()
+	p := shop()
+	claim := func(name string, phase corev1.PersistentVolumeClaimPhase) corev1.PersistentVolumeClaim {
+		return corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": offloadingv1beta1.StorageProvisioner}},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-" + name, StorageClassName: new("liqo")}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
+		}
+	}
+	volume := func(name string, phase corev1.PersistentVolumePhase) corev1.PersistentVolume {
+		return corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + name, Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": offloadingv1beta1.StorageProvisioner}},
+			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: name, UID: types.UID(name)}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain},
+			Status:     corev1.PersistentVolumeStatus{Phase: phase},
+		}
+	}
+	p.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {claim("data", corev1.ClaimBound), claim("gone", corev1.ClaimLost)}, "other": nil}
+	p.Volumes = []corev1.PersistentVolume{volume("data", corev1.VolumeBound), volume("old", corev1.VolumeReleased)}
+	have := view(p)
+	require.Equal(t, []Volume{
+		{Level: report.Problem, Claim: "shop/gone", Size: "0", Where: "unknown", Phase: "lost", Why: "PersistentVolume pvc-gone is gone"},
+		{Level: report.OK, Claim: "shop/data", Size: "0", Where: "cluster milan", Phase: "bound"},
+		{Level: report.OK, Claim: "shop/old", Size: "0", Where: "cluster milan", Phase: "kept", Why: "its claim is gone, and the reclaim policy of PersistentVolume pvc-old is Retain"},
+	}, have.Volumes)
+	require.Contains(t, have.Kept, "1 volume whose claim is gone")
+	p.Unread = map[string]error{report.ReadClaims: errors.New("no right")}
+	p.Claims = nil
+	have = view(p)
+	require.Equal(t, []Text{"bound", "kept"}, []Text{have.Volumes[0].Phase, have.Volumes[1].Phase}, "without claims, none is taken for gone")
+	require.Contains(t, have.Unread, Unread{Section: sectionVolumes, What: report.ReadClaims, Why: "no right"})
+	p.Volumes = nil
+	for i := range shownVolumes + 2 {
+		p.Volumes = append(p.Volumes, volume(fmt.Sprint(i), corev1.VolumeReleased))
+	}
+	have = view(p)
+	require.Len(t, have.Volumes, shownVolumes)
+	require.Equal(t, 2, have.MoreVolumes)
 }
 
 // A pod that waits for a claim has the cause of the claim.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,6 +100,21 @@ type storing struct {
 	real    map[types.UID]*corev1.PersistentVolumeClaim // real claims, by the UID of the claim of the user
 	volumes map[string]*corev1.PersistentVolume
 	out     []StoredVolume
+}
+
+// Storage returns the volumes of the class liqo that claims of this cluster have, or had. Those of peers
+// are not among them.
+func (s *Snapshot) Storage() Storage {
+	stored := &Stored{Program: s.Program, Taken: s.Taken, Volumes: s.Volumes, Maps: s.Maps, Copies: s.Copies, Claims: slices.Concat(slices.Collect(maps.Values(s.Claims))...)}
+	for _, class := range s.Classes {
+		stored.Classes = append(stored.Classes, *class)
+	}
+	for from, to := range map[string]string{ReadClaims: ReadStoredClaims, ReadStored: ReadStored} {
+		if s.Unread[from] != nil {
+			stored.Unread = append(stored.Unread, to)
+		}
+	}
+	return ListStorage(stored)
 }
 
 // ListStorage returns the volumes of the class liqo, wherever their data is, and those of the claims

@@ -89,7 +89,7 @@ const matches = (x) => {
 function filtered(view) {
   if (!words.length) return view;
   const out = { ...view };
-  for (const list of ["problems", "peers", "traffic", "hosted", "parts", "events"]) out[list] = view[list].filter(matches);
+  for (const list of ["problems", "peers", "traffic", "volumes", "hosted", "parts", "events"]) out[list] = view[list].filter(matches);
   out.namespaces = view.namespaces.filter(matches).map((ns) => {
     const pods = matches({ ...ns, pods: [] }) ? [] : ns.pods.filter((p) => matches([ns.name, p]));
     return pods.length ? { ...ns, pods, more: 0, found: true } : ns;
@@ -266,6 +266,14 @@ const podTable = (caption, pods) => table(caption, ["Pod", "State", "Cluster", "
   pods.map((p) => [p.name, state(p.level, p.state), p.place, p.node || "–", p.why || "–"]));
 const why = (pod) => pod.name + " " + pod.state + (pod.why ? ": " + pod.why : "");
 
+const volumes = (view) => [
+  lacking(view, "volumes"),
+  view.kept && h("p", {}, "Kept data " + view.kept + "."),
+  view.volumes.length ? table("Volumes of this cluster's claims", ["Claim", "State", "Size", "Data in", "Why"],
+    view.volumes.map((v) => [v.claim, state(v.level, v.phase), v.size, v.where, v.why || "–"])) : empty(view, "volumes", "No claim has the class liqo."),
+  view.moreVolumes > 0 && h("p", { class: "quiet" }, plural(view.moreVolumes, "volume") + " more; those in trouble come first."),
+];
+
 const hosted = (view) => [
   lacking(view, "hosted"),
   h("div", { class: "cards" }, view.peers.filter((p) => p.limit).map((p) => h("article", { class: "card" },
@@ -313,7 +321,7 @@ function reach() {
 }
 window.addEventListener("resize", reach);
 
-const SECTIONS = { problems, clusters, traffic, namespaces, capacity, hosted, parts, events };
+const SECTIONS = { problems, clusters, traffic, namespaces, volumes, capacity, hosted, parts, events };
 const drawn = {}; // the part of the state that each section shows
 
 // draw replaces a section whose part of the state has changed, and keeps the focus and the
