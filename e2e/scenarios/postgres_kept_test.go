@@ -158,6 +158,7 @@ func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	require.NoError(t, err)
 	require.NoError(t, w.milan.Restore(t.Context(), backup))
 	w.restarts(t, w.milan, site.Namespace)
+	w.restarts(t, w.rome, tenantOfMilan)
 	w.hasRows(t)
 	within(t, longest, "the claim says that its data is not found", func(ctx context.Context) error {
 		events, err := w.rome.Client().CoreV1().Events(databases).List(ctx, metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)})
