@@ -284,6 +284,14 @@ func (w networkWorld) scale(t *testing.T, namespace, name string, replicas int32
 		if err == nil && (d.Status.ObservedGeneration < d.Generation || d.Status.Replicas != replicas || d.Status.AvailableReplicas != replicas) {
 			err = fmt.Errorf("it has %d, %d of them available", d.Status.Replicas, d.Status.AvailableReplicas)
 		}
+		if err != nil {
+			return err
+		}
+		// A pod that ends does not count in the status, and still works.
+		pods, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+		if err == nil && len(pods.Items) != int(replicas) {
+			err = fmt.Errorf("it has %d pods", len(pods.Items))
+		}
 		return err
 	})
 }
