@@ -167,7 +167,8 @@ func (e *Echo) serves(peer ClusterHash, now time.Time) bool {
 	})
 }
 
-// tellNodes hands the peers that this gateway does not serve to the answers of nodes.
+// tellNodes hands the peers that this gateway does not serve to the answers of nodes, and those
+// that no tunnel leads to a second time.
 func (e *Echo) tellNodes() {
 	if e.cfg.Nodes == nil {
 		return
@@ -175,8 +176,11 @@ func (e *Echo) tellNodes() {
 	now := e.cfg.Clock.Now()
 	e.mu.Lock()
 	leaving, away := e.leaving, []uint64(nil)
-	for peer := range e.clusters {
+	for peer, gateways := range e.clusters {
 		if !e.serves(peer, now) {
+			away = append(away, peer.short())
+		}
+		if !slices.ContainsFunc(gateways, func(t *target) bool { return t.pulse.verdict == health.Up }) {
 			away = append(away, peer.short())
 		}
 	}

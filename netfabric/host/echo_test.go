@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 const testPort = 6092
@@ -704,6 +705,35 @@ func TestLeaving(t *testing.T) {
 		later(time.Minute)
 		require.True(t, away(b) && !away(a))
 		require.True(t, b.changes[len(b.changes)-1].Away, "it is reported")
+	})
+}
+
+// Nodes use a gateway whose tunnel is new before one without a tunnel, and after one that serves.
+func TestNodesOfNewTunnels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		a := w.gateway(t, rome, milan)
+		a.cfg.Nodes = NewNodeAnswers(a.cfg.Clock)
+		a.start(t)
+		node := &nearGateway{number: 1, alive: true}
+		p := &NodeProbes{gateways: map[netip.Addr]*nearGateway{romeAddr: node}, nonce: 1, changed: func() {}}
+		see := func(what string, alive, serves bool) {
+			t.Helper()
+			p.take(append(nodePacket(nodeAnswer, 1), a.cfg.Nodes.answer...), netip.AddrPortFrom(romeAddr, plan.ProbePort))
+			c, _ := p.judge(1, "milan")
+			require.Equal(t, plan.Candidate{Number: 1, Alive: alive, Serves: serves}, c, what)
+		}
+		later(time.Second)
+		see("no tunnel", false, false)
+		w.gateway(t, milan, rome).start(t)
+		later(2 * time.Second)
+		see("a new tunnel", true, false)
+		later(hold)
+		see("a tunnel that stays", true, true)
+		w.setPass(cut(milanAddr))
+		later(2 * time.Second)
+		see("the tunnel is down", false, false)
 	})
 }
 

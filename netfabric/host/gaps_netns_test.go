@@ -349,13 +349,14 @@ func TestNetnsGaps(t *testing.T) {
 	actors := append(w[0].actors(), w[1].actors()...)
 	for range kills {
 		n := rand.IntN(len(actors))
-		t.Logf("kill of %s", actors[n].name())
 		w.end(t, actors[n], syscall.SIGKILL)
 		w.rest(t, rand.N(3*time.Second))
 		w[n/3].start(t, actors[n])
 		w.await(t, "all processes work again", w.whole)
 		k.goesOn(t)
 		w.rest(t, rand.N(2*time.Second))
+		_, _, hole := s.lost()
+		t.Logf("kill of %s: longest hole so far %s", actors[n].name(), hole)
 	}
 	w.await(t, "all use the preferred gateways in the end", w.settled)
 	s.end()

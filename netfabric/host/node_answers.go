@@ -14,8 +14,8 @@ import (
 
 // Where a cluster has several gateways, each node probes all of them over the overlay, and
 // moves the packets of a peer to another one by itself. An answer lists the peers that the
-// gateway does not serve. A gateway sends it unasked when that changes, so nodes and peers
-// move at the same time.
+// gateway does not serve, and twice those that none of its tunnels leads to. A gateway sends it
+// unasked when that changes, so nodes and peers move at the same time.
 //
 // The packets are not authenticated: a sender that reaches the overlay can send packets of pods
 // there too.
@@ -34,7 +34,7 @@ const (
 	nodeAnswer  = 2
 	nodeHeader  = len(nodeMagic) + 1 + 8
 	flagAway    = 1   // the gateway serves no peer
-	mostAway    = 128 // peers in an answer; with more it serves none
+	mostAway    = 128 // entries in an answer; with more peers it serves none
 )
 
 func isNodeProbe(packet []byte) bool {
@@ -115,12 +115,15 @@ func (n *NodeAnswers) take(conn datagramWriter, packet []byte, from netip.AddrPo
 	}
 }
 
-// set replaces the answer: away are the peers that this gateway does not serve. It sends a new
-// answer to all nodes that have asked of late.
+// set replaces the answer: away are the peers that this gateway does not serve, with those that
+// it cannot reach twice. It sends a new answer to all nodes that have asked of late.
 func (n *NodeAnswers) set(conn datagramWriter, leaving bool, away []uint64) {
 	answer := []byte{flagAway, 0, 0}
+	slices.Sort(away)
+	if len(away) > mostAway {
+		away = slices.Compact(away)
+	}
 	if !leaving && len(away) <= mostAway {
-		slices.Sort(away)
 		answer = binary.BigEndian.AppendUint16([]byte{0}, uint16(len(away)))
 		for _, peer := range away {
 			answer = binary.BigEndian.AppendUint64(answer, peer)

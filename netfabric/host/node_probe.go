@@ -38,6 +38,17 @@ type nearGateway struct {
 	away   []uint64
 }
 
+// listed returns how often the last answer names a peer: once if the gateway does not serve it,
+// twice if no tunnel leads there.
+func (g *nearGateway) listed(peer string) (n int) {
+	for _, short := range g.away {
+		if short == HashCluster(peer).short() {
+			n++
+		}
+	}
+	return n
+}
+
 // NewNodeProbes returns probes of no gateway. open opens a socket of UDP. changed is called
 // when a choice may have changed; it returns at once.
 func NewNodeProbes(open func() (ProbeSocket, error), clk clock.WithTicker, log *zap.Logger, changed func()) *NodeProbes {
@@ -77,8 +88,9 @@ func (p *NodeProbes) judge(number int, peer string) (c plan.Candidate, heard boo
 	for _, g := range p.gateways {
 		heard = heard || g.alive
 		if g.number == number {
-			c.Alive = g.alive
-			c.Serves = g.alive && !g.none && !slices.Contains(g.away, HashCluster(peer).short())
+			listed := g.listed(peer)
+			c.Alive = g.alive && listed < 2
+			c.Serves = g.alive && listed == 0 && !g.none
 		}
 	}
 	return c, heard

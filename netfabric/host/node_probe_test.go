@@ -3,6 +3,7 @@ package host
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,7 +105,18 @@ func TestNodeProbes(t *testing.T) {
 		answers[at(1)].set(backs[1], false, []uint64{HashCluster("milan").short()})
 		require.Equal(t, plan.Candidate{Number: 1, Alive: true}, see(1, "milan"))
 		require.Equal(t, plan.Candidate{Number: 1, Alive: true, Serves: true}, see(1, "oslo"))
-		answers[at(1)].set(backs[1], false, make([]uint64, mostAway+1))
+		answers[at(1)].set(backs[1], false, []uint64{HashCluster("milan").short(), 1, HashCluster("milan").short()})
+		require.Equal(t, plan.Candidate{Number: 1}, see(1, "milan"), "no tunnel leads there")
+		_, heard = p.judge(1, "milan")
+		require.True(t, heard)
+		many := slices.Repeat([]uint64{HashCluster("milan").short()}, 2)
+		for n := range uint64(mostAway - 1) {
+			many = append(many, n)
+		}
+		answers[at(1)].set(backs[1], false, many)
+		require.Equal(t, plan.Candidate{Number: 1, Alive: true}, see(1, "milan"), "too many to list twice")
+		require.Equal(t, plan.Candidate{Number: 1, Alive: true, Serves: true}, see(1, "oslo"))
+		answers[at(1)].set(backs[1], false, append(many, mostAway))
 		require.Equal(t, plan.Candidate{Number: 1, Alive: true}, see(1, "oslo"), "too many to list")
 		answers[at(1)].set(backs[1], false, nil)
 		answers[at(1)].set(backs[1], true, nil)
