@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -74,6 +76,26 @@ type site struct {
 	Nodes       []corev1.Node
 	Leases      []coordinationv1.Lease
 	Connections []networkingv1beta1.Connection
+
+	wrote *tally // of the process itself
+}
+
+// tally counts writes to the kernel by the kind of what was written.
+type tally struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (c *tally) count(kind string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[kind]++
+}
+
+func (c *tally) read() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.of)
 }
 
 // order is a line for a process.
@@ -84,11 +106,12 @@ type order struct {
 	Connection *networkingv1beta1.Connection
 }
 
-// told is what a gateway tells: its Lease, and its Connections.
+// told is what a gateway tells: its Lease, its Connections, and what it has written to the kernel.
 type told struct {
 	Lease       *coordinationv1.Lease
 	Connections []networkingv1beta1.Connection
 	Ready       string
+	Writes      map[string]int
 }
 
 // apis are the fake API servers of one host, with running caches.
@@ -143,6 +166,7 @@ func runSite(text string) error {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
 	}
+	s.wrote = &tally{of: map[string]int{}}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	a, err := newAPIs(s.Nodes)
@@ -218,7 +242,7 @@ func (s site) gateway(a *apis, log *zap.Logger) (*GatewayHost, error) {
 	return NewGateway(GatewayConfig{
 		ClusterID: s.ClusterID, Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
 		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Keys: fileKeys(s.Keys), Endpoints: list,
-		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
+		Host: kernel.New(kernel.Config{Log: log, Wrote: s.wrote.count}), Sources: a.sources, Client: a.liqo,
 		Announcer: announcer, Replaced: s.Replaced,
 		Lookup: s.lookup,
 		Listen: func(at netip.AddrPort) (ProbeSocket, error) {
@@ -290,7 +314,7 @@ func (a *apis) connect(ctx context.Context, c *networkingv1beta1.Connection) err
 }
 
 func (a *apis) tell(ctx context.Context, s site, h worker) error {
-	var out told
+	out := told{Writes: s.wrote.read()}
 	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(ctx, LeaseName(s.Number), metav1.GetOptions{})
 	if err == nil {
 		out.Lease = lease

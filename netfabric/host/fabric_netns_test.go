@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -200,6 +201,30 @@ func (w *town) restartNode(t *testing.T, stop func()) {
 	require.Equal(t, before, w.writes.Load(), "a restart with nothing changed writes nothing")
 }
 
+// restartGateway kills the gateway of a town, and starts it again with the objects that it had. The
+// next process writes what went with the tunnel device, which lived in the process, and what somebody
+// has deleted meanwhile, but nothing else.
+func restartGateway(t *testing.T, w, peer *town) {
+	t.Helper()
+	last := w.ask(t)
+	w.down(t, unix.SIGKILL)
+	peer.eventually(t, "the peer is silent", func(o told) bool { return !isConnected(o) })
+	w.gateway.sh(t, "ip rule del priority 92; nft delete element inet liqod senders4 '{ "+nodeAddress+" }'")
+	w.Leases, w.Connections = []coordinationv1.Lease{*last.Lease}, last.Connections
+	w.up(t)
+	w.Leases, w.Connections = nil, nil
+	w.announced(t)
+	w.reaches(t, "after a kill")
+	lines := func(list string) int { return strings.Count(w.gateway.sh(t, list), "\n") }
+	writes := w.ask(t).Writes
+	delete(writes, "peer") // again with each endpoint that is tried
+	require.Equal(t, map[string]int{
+		"link":    2, // made, and set up
+		"address": lines("ip -o address show liqod-wg scope global"), "route": lines("ip route show table 6171"),
+		"rule": 1, "element": 1,
+	}, writes)
+}
+
 // announced waits for the announcement, and gives it to the node.
 func (w *town) announced(t *testing.T) Announcement {
 	t.Helper()
@@ -359,12 +384,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 	rome.apiServersAway(t, false)
 
 	// The process of a gateway dies, and is started again with the same key.
-	rome.down(t, unix.SIGKILL)
-	milan.eventually(t, "the peer is silent", func(o told) bool { return !isConnected(o) })
-	rome.up(t)
-	rome.announced(t)
-	met(0)
-	rome.reaches(t, "after a kill")
+	restartGateway(t, rome, milan)
 	milan.reaches(t, "after a kill of the peer")
 
 	// It ends by itself: its Lease is free, and the node keeps its way.
