@@ -48,7 +48,7 @@ func newChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 	return out
 }
 
-// render converts a rule: its conditions in the order of the fields, then its action.
+// render converts a rule: its conditions, then its action.
 func render(m plan.Match) ([]expr.Any, error) {
 	out := conditions(m)
 	if m.Set.Name != "" {
@@ -71,13 +71,9 @@ func render(m plan.Match) ([]expr.Any, error) {
 	return append(out, do...), err
 }
 
+// conditions begins with those that cost the kernel least and that most packets fail: it copies and
+// pads the name of a device for each comparison.
 func conditions(m plan.Match) (out []expr.Any) {
-	if m.In != "" {
-		out = append(out, named(expr.MetaKeyIIFNAME, m.In)...)
-	}
-	if m.Out != "" {
-		out = append(out, named(expr.MetaKeyOIFNAME, m.Out)...)
-	}
 	if m.Family != 0 {
 		out = append(out, meta(expr.MetaKeyNFPROTO, byte(nfproto(m.Family)))...)
 	}
@@ -90,6 +86,18 @@ func conditions(m plan.Match) (out []expr.Any) {
 	if m.From != 0 {
 		out = append(out, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
 	}
+	if m.SYN {
+		out = append(out, synOnly()...)
+	}
+	if m.CT != "" {
+		out = append(out, tracked(m.CT)...)
+	}
+	if m.In != "" {
+		out = append(out, named(expr.MetaKeyIIFNAME, m.In)...)
+	}
+	if m.Out != "" {
+		out = append(out, named(expr.MetaKeyOIFNAME, m.Out)...)
+	}
 	if m.Local {
 		out = append(out, addressType(), &expr.Cmp{Register: reg, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
 	}
@@ -97,12 +105,6 @@ func conditions(m plan.Match) (out []expr.Any) {
 		// The kernel compares byte by byte, which is right for numbers of one byte.
 		from, to := binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL), binaryutil.NativeEndian.PutUint32(unix.RTN_MULTICAST)
 		out = append(out, addressType(), &expr.Range{Op: expr.CmpOpEq, Register: reg, FromData: from, ToData: to})
-	}
-	if m.SYN {
-		out = append(out, synOnly()...)
-	}
-	if m.CT != "" {
-		out = append(out, tracked(m.CT)...)
 	}
 	return out
 }

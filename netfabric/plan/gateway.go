@@ -164,11 +164,11 @@ func (g gateway) table() Table {
 
 func gatewayChains(ports Ports) []Chain {
 	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: DstSrc, Not: true}, Do: Drop, Name: DropFromOutside}
-	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Goto, To: DropToOutside}
 	// Connection tracking relates an error by the packet inside: its sender is to be the peer that
 	// this packet went to.
 	errorsOfOthers := each(Match{In: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "back", Key: SrcInner, Not: true}, Do: Goto, To: DropFromPeer})
 	return append(refusals(DropOverlay, DropFromPeer, DropToOutside, DropToPort, DropToNode, DropToPod, DropToGateway), []Chain{
+		{Name: outOfTunnel, Rules: passTunnel(errorsOfOthers)},
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			[]Match{
@@ -195,19 +195,9 @@ func gatewayChains(ports Ports) []Chain {
 			[]Match{ // nothing translates these
 				{In: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid},
 				{Out: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid},
+				{In: TunnelDevice, Do: Goto, To: outOfTunnel},
+				{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode},
 			},
-			each(outsideOut),
-			// Its view of us may be a range of its own as we see it: so goes what nothing has translated.
-			each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Goto, To: DropFromPeer}),
-			errorsOfOthers,
-			each(
-				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
-				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Goto, To: DropToPort},
-				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
-				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Goto, To: DropToNode},
-			),
-			throughTunnels(),
-			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
 		)},
 		{Name: "local_in", Hook: HookInput, Priority: FilterPriority, Rules: slices.Concat(
@@ -238,16 +228,34 @@ func gatewayChains(ports Ports) []Chain {
 	}...)
 }
 
-// throughTunnels are the rules for packets of one peer to another. As on nodes, each packet of a
-// connection that a peer has opened needs the element.
-func throughTunnels() []Match {
+// outOfTunnel is the chain of what a gateway forwards for peers. All packets of a connection pass
+// it, so few of its rules look at a device: to load the name of one costs the kernel more than
+// most other conditions.
+const outOfTunnel = "out_of_tunnel"
+
+// passTunnel are its rules. Between two peers, as on nodes, each packet of a connection that a peer
+// has opened needs the element.
+func passTunnel(errorsOfOthers []Match) []Match {
 	return slices.Concat(
+		each(
+			Match{Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Goto, To: DropToOutside},
+			// Its view of us may be a range of its own as we see it: so goes what nothing has translated.
+			Match{Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Goto, To: DropFromPeer},
+		),
+		errorsOfOthers,
+		each(
+			Match{CT: New, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
+			Match{CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Goto, To: DropToPort},
+			Match{Out: OverlayDevice, CT: New, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
+			Match{Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Goto, To: DropToNode},
+		),
 		[]Match{
-			{In: TunnelDevice, Out: TunnelDevice, CT: Answer, Do: Accept},
-			{In: TunnelDevice, Out: TunnelDevice, CT: Related, Do: Accept},
+			{Out: "!" + TunnelDevice, Do: Accept},
+			{CT: Answer, Do: Accept},
+			{CT: Related, Do: Accept},
 		},
-		each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "through", Key: SrcDst}, Do: Accept}),
-		[]Match{{In: TunnelDevice, Out: TunnelDevice, Do: Goto, To: DropToPod}},
+		each(Match{Set: Lookup{Name: "through", Key: SrcDst}, Do: Accept}),
+		[]Match{{Do: Goto, To: DropToPod}},
 	)
 }
 

@@ -116,6 +116,7 @@ func nodeChains(ports Ports) []Chain {
 		{Do: DNATPrefix, Map: Lookup{Name: "again", Key: Dst}},
 	}
 	return append(refusals(DropOverlay, DropToNode, DropToPod), []Chain{
+		{Name: outOfOverlay, Rules: reached()},
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop, Name: DropFromGateway}),
@@ -129,22 +130,8 @@ func nodeChains(ports Ports) []Chain {
 			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "pods", Key: Dst}, Do: Accept},
 			Match{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Set: Lookup{Name: "pods", Key: Src}, Do: Drop, Name: DropOverlay},
 		)},
-		// Ahead of the translation of node ports, by which an address of the node leads elsewhere. It
-		// looks at each packet of a connection that a peer has opened, not at the first one alone: what
-		// is no longer shared is closed at once. What a pod or this node has opened goes on.
-		{Name: "reach_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: slices.Concat(
-			[]Match{
-				{In: OverlayDevice, CT: Answer, Do: Accept},
-				{In: OverlayDevice, CT: Related, Do: Accept},
-			},
-			each(
-				Match{In: OverlayDevice, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
-				Match{In: OverlayDevice, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
-			),
-			[]Match{{In: OverlayDevice, Stays: true, Do: Goto, To: DropToNode}},
-			each(Match{In: OverlayDevice, Set: Lookup{Name: "reach", Key: SrcDst}, Do: Accept}),
-			[]Match{{In: OverlayDevice, Do: Goto, To: DropToPod}},
-		)},
+		// Ahead of the translation of node ports, by which an address of the node leads elsewhere.
+		{Name: "reach_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: []Match{{In: OverlayDevice, Do: Goto, To: outOfOverlay}}},
 		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: each(
@@ -153,6 +140,28 @@ func nodeChains(ports Ports) []Chain {
 			Match{In: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
 		)},
 	}...)
+}
+
+// outOfOverlay is the chain of what nodes take out of the overlay.
+const outOfOverlay = "out_of_overlay"
+
+// reached are its rules. They look at each packet of a connection that a peer has opened, not at
+// the first one alone: what is no longer shared is closed at once. What a pod or this node has
+// opened goes on.
+func reached() []Match {
+	return slices.Concat(
+		[]Match{
+			{CT: Answer, Do: Accept},
+			{CT: Related, Do: Accept},
+		},
+		each(
+			Match{Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
+			Match{Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
+		),
+		[]Match{{Stays: true, Do: Goto, To: DropToNode}},
+		each(Match{Set: Lookup{Name: "reach", Key: SrcDst}, Do: Accept}),
+		[]Match{{Do: Goto, To: DropToPod}},
+	)
 }
 
 func (n node) elements() []Element {

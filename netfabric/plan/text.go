@@ -220,15 +220,15 @@ func (c Chain) String() string {
 // String writes m as nft does.
 func (m Match) String() string {
 	return words(
-		device("iifname", m.In), device("oifname", m.Out),
-		when(m.Local, "fib daddr type local"),
-		when(m.Stays, "fib daddr type 2-5"),
 		m.protocol(),
 		when(m.Port != 0, "%s dport %d", m.Proto, m.Port),
 		when(m.From != 0, "%s sport %d", m.Proto, m.From),
 		when(m.SYN, "tcp flags & (syn | rst) == syn"),
 		when(m.CT != "" && m.CT != Answer, "ct state %s", m.CT),
 		when(m.CT == Answer, "ct direction %s", m.CT),
+		device("iifname", m.In), device("oifname", m.Out),
+		when(m.Local, "fib daddr type local"),
+		when(m.Stays, "fib daddr type 2-5"),
 		when(m.Set.Name != "", "%s %s@%s", m.key(m.Set.Key), when(m.Set.Not, "!= "), m.Set.Name),
 		m.action(),
 		when(m.Name != "", "comment %q", m.Name),

@@ -63,7 +63,7 @@ func TestTextsOfRules(t *testing.T) {
 		"counter drop":                    {Do: Drop},
 		`iifname "liqod-vx" counter drop`: {In: "liqod-vx", Do: Drop},
 		`iifname != "liqod-*" oifname "liqod-wg" accept`:                   {In: "!liqod-*", Out: "liqod-wg", Do: Accept},
-		"fib daddr type local udp dport 6091 notrack":                      {Local: true, Proto: "udp", Port: 6091, Do: NoTrack},
+		"udp dport 6091 fib daddr type local notrack":                      {Local: true, Proto: "udp", Port: 6091, Do: NoTrack},
 		"udp sport 51840 notrack":                                          {Proto: "udp", From: 51840, Do: NoTrack},
 		"meta l4proto icmp accept":                                         {Family: V4, Proto: "icmp", Do: Accept},
 		"meta l4proto ipv6-icmp accept":                                    {Family: V6, Proto: "icmp", Do: Accept},
