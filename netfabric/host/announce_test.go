@@ -432,9 +432,10 @@ func TestLeaseGateways(t *testing.T) {
 func TestServiceEndpoints(t *testing.T) {
 	t.Parallel()
 	nodes := []*corev1.Node{hostNode("node-1", "192.0.2.11"), hostNode("node-2", "192.0.2.12")}
-	nodes[1].Status.Addresses = append(nodes[1].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
+	nodes[1].Status.Addresses = append(nodes[1].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"},
+		corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "2001:db8::12"})
 	service := func(kind corev1.ServiceType, change ...func(*corev1.Service)) *corev1.Service {
-		s := &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, ClusterIP: "10.96.0.7", Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolUDP, Port: 51840, NodePort: 31000}}}}
+		s := &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, ClusterIP: "10.96.0.7", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolUDP, Port: 51840, NodePort: 31000}}}}
 		for _, c := range change {
 			c(s)
 		}
@@ -455,6 +456,8 @@ func TestServiceEndpoints(t *testing.T) {
 		"NodePort, own one first": {service(corev1.ServiceTypeNodePort), []networkingv1beta1.Endpoint{{Address: "203.0.113.2", Port: 31000}, {Address: "192.0.2.12", Port: 31000}, {Address: "192.0.2.11", Port: 31000}}},
 		"NodePort, local": {service(corev1.ServiceTypeNodePort, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }),
 			[]networkingv1beta1.Endpoint{{Address: "203.0.113.2", Port: 31000}, {Address: "192.0.2.12", Port: 31000}}},
+		"NodePort, both families": {service(corev1.ServiceTypeNodePort, func(s *corev1.Service) { s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPv6Protocol) }),
+			[]networkingv1beta1.Endpoint{{Address: "203.0.113.2", Port: 31000}, {Address: "192.0.2.12", Port: 31000}, {Address: "2001:db8::12", Port: 31000}, {Address: "192.0.2.11", Port: 31000}}},
 		"TCP": {service(corev1.ServiceTypeNodePort, func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolTCP }), nil},
 	} {
 		require.Equal(t, tc.want, serviceEndpoints(tc.service, nodes, "node-2"), name)

@@ -41,11 +41,22 @@ func serviceEndpoints(service *corev1.Service, nodes []*corev1.Node, own string)
 				continue
 			}
 			for _, addr := range outward(n) {
-				out = addEndpoint(out, addr.String(), port.NodePort)
+				if serves(service, addr) {
+					out = addEndpoint(out, addr.String(), port.NodePort)
+				}
 			}
 		}
 	}
 	return out
+}
+
+// serves reports whether nodes take packets to an address of theirs for a Service: it has the family.
+func serves(service *corev1.Service, addr netip.Addr) bool {
+	family := corev1.IPv6Protocol
+	if addr.Is4() {
+		family = corev1.IPv4Protocol
+	}
+	return slices.Contains(service.Spec.IPFamilies, family)
 }
 
 // addEndpoint adds an address that a peer would accept.

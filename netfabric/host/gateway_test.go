@@ -103,7 +103,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	a, err := newAPIs([]corev1.Node{*node})
 	require.NoError(t, err)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: homeNamespace, Name: "liqod-gateway"}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolUDP, Port: 51840, NodePort: 31000}},
+		Type: corev1.ServiceTypeNodePort, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolUDP, Port: 51840, NodePort: 31000}},
 	}}
 	require.NoError(t, a.kube.Tracker().Add(service))
 	services := informers.NewSharedInformerFactoryWithOptions(a.kube, 0, informers.WithNamespace(homeNamespace))
