@@ -50,8 +50,8 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 	if err != nil {
 		return home{}, err
 	}
-	settings := client.Settings{UserAgent: env.UserAgent, Observer: env.Requests("home"), Log: env.Log}
 	h := home{identity: identity(), head: store.NewHead(env.Clock)}
+	settings := client.Settings{UserAgent: env.UserAgent, Observer: env.Requests("home"), Log: env.Log, WentBack: h.head.WentBack}
 	if h.plain, err = newClients(client.Harden(base, settings)); err != nil {
 		return home{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,12 +80,35 @@ func (w *postgresWorld) onDisk(t *testing.T, bytes string) {
 	require.Equal(t, 1, have, "volumes of milan with %q", bytes)
 }
 
-// restarts makes the pods of liqod again in a cluster that was restored, as docs/high-availability.md says: a
-// watch that outlives the restore shows nothing until the revision has passed the one before.
-func (w *postgresWorld) restarts(t *testing.T, s *site.Site, namespaces ...string) {
+// restore restores a cluster from a backup, and restarts kubelets and kube-proxies there: their watches are silent
+// until the revision has passed the one before. Liqod is not restarted.
+func (w *postgresWorld) restore(t *testing.T, s *site.Site, backup string) {
 	t.Helper()
-	for _, namespace := range namespaces {
-		require.NoError(t, s.Client().CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, s.Restore(t.Context(), backup))
+	for _, n := range w.full.Nodes(s.Cluster) {
+		for _, config := range []string{"kubelet.yaml", "kube-proxy.yaml"} {
+			processes, err := n.Processes(t.Context(), filepath.Join(n.Dir, config))
+			require.NoError(t, err)
+			require.NotEmpty(t, processes, "%s of %s", config, n.Name)
+			require.NoError(t, n.Signal(t.Context(), syscall.SIGKILL, processes...))
+		}
+	}
+	w.follows(t, "after-the-restore-of-"+s.Name)
+}
+
+// follows waits until the vkubelet sees both clusters: it reflects a new ConfigMap, and again after that was deleted
+// in milan.
+func (w *postgresWorld) follows(t *testing.T, name string) {
+	t.Helper()
+	reflected := w.milan.Client().CoreV1().ConfigMaps(databases + "-rome")
+	_, err := w.rome.Client().CoreV1().ConfigMaps(databases).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, event := range []string{"created at home", "deleted in milan"} {
+		within(t, longest, "a ConfigMap is reflected after it was "+event, func(ctx context.Context) error {
+			_, err := reflected.Get(ctx, name, metav1.GetOptions{})
+			return err
+		})
+		require.NoError(t, reflected.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 }
 
@@ -113,8 +137,7 @@ func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
 	w.createLate(t, name)
 	w.writesLate(t, name, bytes)
 	uid := w.claimUID(t, databases+"-rome", "data-late-0")
-	require.NoError(t, w.rome.Restore(t.Context(), backup))
-	w.restarts(t, w.rome, site.Namespace, tenantOfMilan)
+	w.restore(t, w.rome, backup)
 	w.hasRows(t)
 
 	kept := w.listedAs(t, w.rome, databases, "data-late-0", "kept")
@@ -130,12 +153,8 @@ func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
 		return err
 	})
 	w.pastes(t, w.rome, kept.Get, "")
-	// The pod that milan ran all the time, as docs/continuity.md says. It has gone if the vkubelet was made again
-	// only after the revision had passed that of the pod: the backup is some seconds old.
-	err = w.milan.Liqod().OffloadingV1beta1().ShadowPods(databases+"-rome").Delete(t.Context(), "late-0", metav1.DeleteOptions{})
-	if !apierrors.IsNotFound(err) {
-		require.NoError(t, err)
-	}
+	// The pod that milan ran all the time, as docs/continuity.md says.
+	require.NoError(t, w.milan.Liqod().OffloadingV1beta1().ShadowPods(databases+"-rome").Delete(t.Context(), "late-0", metav1.DeleteOptions{}))
 	w.reads(t, "late-0", bytes)
 	require.Equal(t, uid, w.claimUID(t, databases+"-rome", "data-late-0"))
 }
@@ -156,9 +175,7 @@ func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	require.NoError(t, err)
 	volume, err := core.PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NoError(t, w.milan.Restore(t.Context(), backup))
-	w.restarts(t, w.milan, site.Namespace)
-	w.restarts(t, w.rome, tenantOfMilan)
+	w.restore(t, w.milan, backup)
 	w.hasRows(t)
 	within(t, longest, "the claim says that its data is not found", func(ctx context.Context) error {
 		events, err := w.rome.Client().CoreV1().Events(databases).List(ctx, metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)})

@@ -364,7 +364,9 @@ func TestAHostileServerFloodsAWatch(t *testing.T) {
 				case query.Get("sendInitialEvents") != "":
 					http.Error(w, "no", http.StatusBadRequest) // as a server without this form of a list
 				case query.Get("watch") == "":
-					lists.Add(1)
+					if query.Get("limit") != headLimit { // it is the informer's
+						lists.Add(1)
+					}
 					_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
 				default:
 					tc.watch(w)

@@ -3,7 +3,8 @@
 // unreachable or hostile. It has no liqod types.
 //
 // A hardened request passes these round trippers, outermost first: patience (retries the
-// reads of informers), capped (bounds concurrent writes), gated (rejects writes without a
-// valid lease), observed (metrics) and deadline (timeouts). Below them is distrusted, for
-// an API server of another organisation: it pins the host and limits sizes.
+// reads of informers), headed (ends watches after the state of the server went back), capped
+// (bounds concurrent writes), gated (rejects writes without a valid lease), observed (metrics)
+// and deadline (timeouts). Below them is distrusted, for an API server of another
+// organisation: it pins the host and limits sizes.
 package client

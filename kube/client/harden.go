@@ -25,7 +25,11 @@ type Settings struct {
 	// MaxWrites is the maximum number of concurrent writes; 0 means no limit. All clients
 	// made from one hardened configuration share the limit.
 	MaxWrites int
-	// Log receives, at debug level, the failures that informers retry; it may be nil.
+	// WentBack may be nil. It is called when a watch shows that the state of the server went back,
+	// as after the restore of a backup, and before an informer lists again for that reason.
+	WentBack func()
+	// Log receives that the state of the server went back and, at debug level, the failures that
+	// informers retry; it may be nil.
 	Log *zap.Logger
 }
 
@@ -37,10 +41,10 @@ func UserAgent(program, version, role string) string {
 
 // Harden returns a copy of cfg with these changes: the client does not limit the rate of
 // requests; a request fails after 10 seconds without data from the server, except for
-// watches, followed logs and upgraded connections; and the list and watch requests of
-// informers are repeated about every second while the server is unreachable. The result
-// encodes objects as JSON, which custom resources require. For built-in kinds pass the
-// result to Core.
+// watches, followed logs and upgraded connections; the list and watch requests of
+// informers are repeated about every second while the server is unreachable; and informers
+// list again after the state of the server went back. The result encodes objects as JSON,
+// which custom resources require. For built-in kinds pass the result to Core.
 func Harden(cfg *rest.Config, s Settings) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.QPS = -1
@@ -52,8 +56,8 @@ func Harden(cfg *rest.Config, s Settings) *rest.Config {
 	if out.Dial == nil && out.Transport == nil {
 		out.Dial = (&dialer{firstByte: firstByteTimeout}).dial
 	}
-	// All clients of this configuration share these slots.
-	slots := newSlots(s.MaxWrites)
+	// All clients of this configuration share these.
+	slots, heads := newSlots(s.MaxWrites), newHeads(s.Log, s.WentBack)
 	out.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		rt = &deadline{wrapped: wrapped{rt}, limit: requestDeadline}
 		if s.Observer != nil {
@@ -65,7 +69,7 @@ func Harden(cfg *rest.Config, s Settings) *rest.Config {
 		if slots != nil {
 			rt = &capped{wrapped: wrapped{rt}, slots: slots}
 		}
-		return newPatience(rt, s.Log)
+		return newPatience(&headed{wrapped: wrapped{rt}, heads: heads}, s.Log)
 	})
 	return out
 }

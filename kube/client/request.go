@@ -40,6 +40,14 @@ func targetOf(path string) target {
 	return t
 }
 
+// resourceOf returns the path of a resource in all namespaces.
+func resourceOf(path string) string {
+	if before, _, found := strings.Cut(path, "/namespaces/"); found {
+		return before + "/" + targetOf(path).resource
+	}
+	return path
+}
+
 func isWatch(req *http.Request) bool {
 	switch req.URL.Query().Get("watch") {
 	case "true", "1":

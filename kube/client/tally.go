@@ -30,7 +30,7 @@ func newTallies() *tallies {
 }
 
 // begin returns the tally that the response to req belongs to. It returns nil for the
-// first page of a list, and for a request that is neither a list nor a watch.
+// first page of a list, and for a request that is neither an informer's list nor a watch.
 func (t *tallies) begin(req *http.Request) *tally {
 	if req.Method != http.MethodGet || isStream(req) || targetOf(req.URL.Path).name != "" && !isWatch(req) {
 		return nil
@@ -47,6 +47,8 @@ func (t *tallies) begin(req *http.Request) *tally {
 		return take(t.watches, of)
 	case query.Get("continue") != "":
 		return take(t.lists, of)
+	case query.Get("limit") == headLimit: // no informer's
+		return nil
 	}
 	delete(t.lists, of)
 	delete(t.watches, of)

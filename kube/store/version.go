@@ -42,8 +42,15 @@ func (h *Head) Saw(version string) {
 	h.last = version
 }
 
-// Lost returns the time of the last Saw with a lower version than before. The zero time
-// means that there was none.
+// WentBack records that something else has shown that the state went back.
+func (h *Head) WentBack() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost = h.clock.Now()
+}
+
+// Lost returns the time of the last Saw with a lower version than before, or of the last
+// WentBack. The zero time means that there was none.
 func (h *Head) Lost() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -39,4 +39,7 @@ func TestHead(t *testing.T) {
 	require.Equal(t, time.Unix(1000, 0), h.Lost(), "what was lost is not back")
 	h.Saw("9")
 	require.Equal(t, time.Unix(2000, 0), h.Lost())
+	clock.SetTime(time.Unix(3000, 0))
+	h.WentBack()
+	require.Equal(t, time.Unix(3000, 0), h.Lost())
 }

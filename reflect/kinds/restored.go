@@ -19,7 +19,7 @@ import (
 
 // After a restore of its etcd from a backup, a consumer lacks the pods that were created
 // since the backup. They were not deleted. There are two signs of a restore. While a
-// vkubelet runs, the resource version of its Lease decreases (HomeLost). And each
+// vkubelet runs, resource versions that it sees decrease (HomeLost). And each
 // ShadowPod contains the resource version of its pod when it was offloaded: if the API
 // server answers with a lower one than any of them, it was restored. ShadowPods without a
 // local pod are then kept and marked, because the resource version will soon exceed that
