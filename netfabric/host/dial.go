@@ -34,19 +34,28 @@ type attempts struct {
 	last, due time.Time // of the last one, and of the next one
 }
 
-// dial dials gateways of peers that are down, at one endpoint after the other until there is a
+// dial dials gateways of peers that do not answer, at one endpoint after the other until there is a
 // handshake, and has their names looked up again. It returns loop.After the time until it is to
-// be called again.
+// be called again. A gateway that answers again, and is not Up yet, may be the best one that there
+// is: it is chosen anew.
 func (g *GatewayHost) dial() error {
 	var down []plan.Tunnel
+	answering := 0
 	for _, t := range g.device.Peers {
-		if state, ok := g.echoes.state(t.Key); ok && state.Verdict != health.Up {
+		switch state, ok := g.echoes.state(t.Key); {
+		case !ok || state.Verdict == health.Up:
+		case state.Answers:
+			answering++
+		default:
 			down = append(down, t)
 		}
 	}
+	if answering > g.answering {
+		g.Wake(fabricKey)
+	}
 	before := g.dialled
-	g.dialled = map[string]attempts{}
-	if len(down) == 0 {
+	g.dialled, g.answering = map[string]attempts{}, answering
+	if len(down)+answering == 0 {
 		return nil
 	}
 	_, peers, err := g.cfg.Host.Tunnel()
@@ -54,6 +63,9 @@ func (g *GatewayHost) dial() error {
 		return err // there is no device: the next plan makes it
 	}
 	now, next := g.cfg.Clock.Now(), time.Time{}
+	if answering > 0 {
+		next = now.Add(tryNext)
+	}
 	for _, t := range down {
 		a, ok := g.dialOne(t.Key, before, peers, now)
 		if !ok {

@@ -48,6 +48,7 @@ func (p EchoPeer) String() string {
 // EchoState is the state of the tunnel to one gateway.
 type EchoState struct {
 	Verdict   health.Verdict
+	Answers   bool           // it answers at present, though Verdict may be Down: after it has come and gone
 	Since     time.Time      // when Verdict became what it is
 	RTT       time.Duration  // smoothed round trip time; 0 where Verdict is not Up
 	APIServer health.Verdict // of the peer on its own API server; Unknown where Verdict is not Up
@@ -180,7 +181,7 @@ func (e *Echo) tellNodes() {
 		if !e.serves(peer, now) {
 			away = append(away, peer.short())
 		}
-		if !slices.ContainsFunc(gateways, func(t *target) bool { return t.pulse.verdict == health.Up }) {
+		if !slices.ContainsFunc(gateways, func(t *target) bool { return t.pulse.answers() }) {
 			away = append(away, peer.short())
 		}
 	}

@@ -201,6 +201,12 @@ func (p *pulse) turn(verdict health.Verdict, reason string, now time.Time) {
 	p.reason, p.row = reason, 0
 }
 
+// answers reports whether the other side answers, be it while the verdict waits to be Up again. Any
+// tunnel is better than none.
+func (p *pulse) answers() bool {
+	return p.verdict == health.Up || p.verdict == health.Down && !p.deaf && p.row >= p.timing.Answers
+}
+
 // hears reports whether anything has come through the tunnel of late. Own requests carry it.
 func (p *pulse) hears() bool { return p.quiet.all < p.timing.Silence }
 

@@ -106,7 +106,7 @@ func (t *target) changed(s EchoState, now time.Time) bool {
 func (t *target) state(now time.Time) EchoState {
 	p := t.pulse
 	p.resume(now)
-	s := EchoState{Verdict: p.verdict, Since: p.since, APIServer: p.peerServer(), Away: t.away, Accepts: t.accepts, Reason: p.reason}
+	s := EchoState{Verdict: p.verdict, Answers: p.answers(), Since: p.since, APIServer: p.peerServer(), Away: t.away, Accepts: t.accepts, Reason: p.reason}
 	switch {
 	case p.verdict == health.Up:
 		s.RTT = p.rtt

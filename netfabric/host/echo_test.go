@@ -708,7 +708,8 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// Nodes use a gateway whose tunnel is new before one without a tunnel, and after one that serves.
+// Nodes use a gateway whose tunnel is new, or comes and goes, before one without a tunnel, and after
+// one that serves.
 func TestNodesOfNewTunnels(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -734,6 +735,18 @@ func TestNodesOfNewTunnels(t *testing.T) {
 		w.setPass(cut(milanAddr))
 		later(2 * time.Second)
 		see("the tunnel is down", false, false)
+		for range 2 { // it comes and goes
+			w.setPass(cut())
+			later(time.Minute)
+			w.setPass(cut(milanAddr))
+			later(2 * time.Second)
+		}
+		w.setPass(cut())
+		later(2 * time.Second)
+		s, _ := a.StateOf(a.peer)
+		require.Equal(t, health.Down, s.Verdict)
+		require.True(t, s.Answers, "another gateway is better, none is not")
+		see("a tunnel that comes and goes", true, false)
 	})
 }
 

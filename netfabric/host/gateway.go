@@ -102,6 +102,7 @@ type GatewayHost struct {
 	use       map[string]int      // by id of the peer
 	device    plan.Device         // of the last plan
 	dialled   map[string]attempts // by public key
+	answering int                 // tunnels that answer, and are not Up yet
 	said      *Announcement
 	activated bool
 
@@ -381,8 +382,8 @@ func (g *GatewayHost) chooseAll(connections []*networkingv1beta1.Connection) {
 		var candidates []plan.Candidate
 		for _, remote := range c.Spec.Gateways {
 			state, _ := g.echoes.state(remote.PublicKey)
-			up := state.Verdict == health.Up
-			candidates = append(candidates, plan.Candidate{Number: int(remote.Number), Alive: up, Serves: up && !state.Away})
+			serves := state.Verdict == health.Up && !state.Away
+			candidates = append(candidates, plan.Candidate{Number: int(remote.Number), Alive: state.Answers, Serves: serves})
 		}
 		plan.Prefer(id, g.cfg.ClusterID, candidates)
 		use[id] = plan.Choose(g.use[id], candidates)
