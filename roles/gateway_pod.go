@@ -15,14 +15,18 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// activeLabel is on the pod of each gateway of several, with its number: the Service of the
-// number leads to this pod.
+// activeLabel is on the pod of each gateway of several: the Service of its number leads to this
+// pod. Number 1 has "true", as an only gateway, and the active one of versions with standbys: the
+// Service leads to them until another pod has the number.
 const activeLabel = "networking.liqo.io/active"
 
 // activate has the Service of a number lead to this pod, and to no other. The pod of the gateway
 // before may be on a node that is dead, where nobody else takes the label off for a minute.
 func activate(pods corev1client.PodInterface, self string, number int) func(context.Context) error {
-	value := strconv.Itoa(number)
+	value := "true"
+	if number > 1 {
+		value = strconv.Itoa(number)
+	}
 	return func(ctx context.Context) error {
 		if err := setActive(ctx, pods, self, value); err != nil {
 			return err

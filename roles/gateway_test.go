@@ -120,7 +120,7 @@ func TestActivate(t *testing.T) {
 	pod := func(name string, labels map[string]string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name, Labels: labels}}
 	}
-	kube := kubefake.NewClientset(pod("a", map[string]string{activeLabel: "2", "x": "y"}), pod("b", map[string]string{"x": "y"}), pod("c", nil), pod("d", map[string]string{activeLabel: "1"}))
+	kube := kubefake.NewClientset(pod("a", map[string]string{activeLabel: "2", "x": "y"}), pod("b", map[string]string{"x": "y"}), pod("c", nil), pod("d", map[string]string{activeLabel: "true"}))
 	pods := kube.CoreV1().Pods("liqod")
 	require.NoError(t, activate(pods, "b", 2)(t.Context()))
 	require.NoError(t, activate(pods, "b", 2)(t.Context()))
@@ -133,7 +133,14 @@ func TestActivate(t *testing.T) {
 	require.Equal(t, map[string]string{"x": "y"}, have["a"])
 	require.Equal(t, map[string]string{"x": "y", activeLabel: "2"}, have["b"])
 	require.Empty(t, have["c"])
-	require.Equal(t, map[string]string{activeLabel: "1"}, have["d"])
+	require.Equal(t, map[string]string{activeLabel: "true"}, have["d"], "the Service of number 1 leads to an only gateway, or one of an earlier version, until another has the number")
+
+	require.NoError(t, activate(pods, "c", 1)(t.Context()))
+	for name, want := range map[string]string{"c": "true", "d": ""} {
+		p, err := pods.Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want, p.Labels[activeLabel], name)
+	}
 	require.ErrorContains(t, activate(pods, "gone", 1)(t.Context()), "label networking.liqo.io/active of pod gone")
 }
 

@@ -412,6 +412,7 @@ func chartGateways(t *testing.T, c chart, plain rendered) {
 		require.Equal(t, tc.strategy, string(d.Spec.Strategy.Type))
 		require.Len(t, d.Spec.Template.Spec.TopologySpreadConstraints, 1)
 		require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity)
+		require.Equal(t, !tc.several, d.Spec.Template.Labels["networking.liqo.io/active"] == "true", "the Service leads to an only gateway until another has number 1")
 		args := d.Spec.Template.Spec.Containers[0].Args
 		require.Contains(t, args, "--gateway.keySecret=liqod-gateway-key")
 		require.Equal(t, tc.several, slices.Contains(args, "--gateway.replicas=2"))
@@ -425,7 +426,7 @@ func chartGateways(t *testing.T, c chart, plain rendered) {
 		i := slices.IndexFunc(services, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway-2" })
 		require.Equal(t, tc.several, i >= 0)
 		if tc.several {
-			require.Equal(t, "1", number)
+			require.Equal(t, "true", number, "as the only gateway has it, and the active one of earlier versions")
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, services[i].Object), &s))
 			require.Equal(t, "2", s.Spec.Selector["networking.liqo.io/active"])
 			require.EqualValues(t, 30001, s.Spec.Ports[0].NodePort)
