@@ -76,6 +76,7 @@ func scenarios() []scenario {
 		{s, "TestTokenProviders", false, peers},
 		{s, "TestStorageMove", false, "roles/cmd/move roles/cmd/transfer reflect/kinds shadow/namespace"},
 		{s, "TestTokens", false, "reflect/kinds peering/auth"},
+		{s, "TestUpgradeGateways", false, network + " kube/lease"},
 		{s, "TestVirtualNodes", false, "shadow/virtualnode shadow/kubelet peering/offer"},
 		{s, "TestWebhookRules", false, "roles/webhook.go kube/serve charts peering/discovery"},
 

@@ -20,10 +20,13 @@ import (
 // streamed is what the command stream of the test image prints.
 type streamed struct {
 	Sent, Received int64
-	Holes          []struct {
-		Began  time.Time
-		Length time.Duration
-	}
+	Holes          []hole
+}
+
+// hole is a time in which nothing came back.
+type hole struct {
+	Began  time.Time
+	Length time.Duration
 }
 
 // longest returns the longest hole.

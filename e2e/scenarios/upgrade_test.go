@@ -27,6 +27,13 @@ import (
 // is one a commit in its place.
 const lastRelease = "testdata/last-release"
 
+func releasedCommit(t *testing.T) string {
+	t.Helper()
+	commit, err := os.ReadFile(lastRelease)
+	require.NoError(t, err)
+	return strings.TrimSpace(string(commit))
+}
+
 // upgraded is a world of the last release, on its way to the version of this tree.
 type upgraded struct {
 	*world
@@ -40,14 +47,12 @@ type upgraded struct {
 // the other, and back, in either order. Pods are not touched at any step, and everything works
 // between the steps, when the clusters have different versions.
 func TestUpgrade(t *testing.T) {
-	commit, err := os.ReadFile(lastRelease)
-	require.NoError(t, err)
 	// The identity in milan is renewed each 6 s, so in each state.
 	renewing := map[string]any{
 		"peering":        map[string]any{"renewAt": 0.01},
 		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
 	}
-	sites, list := site.World{Clusters: []string{"rome", "milan"}, Settings: []map[string]any{renewing}, Commit: strings.TrimSpace(string(commit))}.Start(t)
+	sites, list := site.World{Clusters: []string{"rome", "milan"}, Settings: []map[string]any{renewing}, Commit: releasedCommit(t)}.Start(t)
 	w := &upgraded{world: &world{sites: sites, rome: list[0], milan: list[1]}, last: sites.Installs}
 	w.join(t, "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
 	w.start(t)

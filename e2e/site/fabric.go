@@ -209,7 +209,8 @@ func (s *Site) routing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if want := len(s.sites.Full.Nodes(s.Cluster)); int(d.Status.NumberAvailable) != want || d.Status.ObservedGeneration != d.Generation {
+	want := len(s.sites.Full.Nodes(s.Cluster))
+	if int(d.Status.NumberAvailable) != want || int(d.Status.UpdatedNumberScheduled) != want || d.Status.ObservedGeneration != d.Generation {
 		return fmt.Errorf("role route runs on %d of %d nodes", d.Status.NumberAvailable, want)
 	}
 	return nil

@@ -29,9 +29,7 @@ import (
 
 const (
 	// Namespace that liqod is installed in.
-	Namespace = "liqod"
-	// Image is the name of the image in the full tier.
-	Image      = imageRepository + ":" + imageTag
+	Namespace  = "liqod"
 	imageTag   = "lab"
 	peerUser   = "peer-1"
 	loopback   = "127.0.0.1"
@@ -87,7 +85,7 @@ type Sites struct {
 	// Installs is the version that Install installs; New sets it to Tree, the one of this tree.
 	Installs, Tree Version
 
-	root, binary, image string
+	root, binary string
 }
 
 // New builds liqod for a lab: its binary, and in the full tier its image.
@@ -102,15 +100,23 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 		return nil, err
 	}
 	s.Tree = Version{Tag: imageTag, root: root, binary: s.binary}
+	if err := s.pack(ctx, &s.Tree); err != nil {
+		return nil, err
+	}
 	s.Installs = s.Tree
-	if full == nil {
-		return s, nil
-	}
-	s.image = filepath.Join(l.Dir(), "liqod-image.tar")
-	if err := run(ctx, root, "go", "run", "./hack", "image", "-binary", s.binary, "-name", Image, "-out", s.image); err != nil {
-		return nil, fmt.Errorf("making the image: %w", err)
-	}
 	return s, nil
+}
+
+// pack makes the image of a version, which the full tier runs.
+func (s *Sites) pack(ctx context.Context, v *Version) error {
+	if s.Full == nil {
+		return nil
+	}
+	v.image = v.binary + "-image.tar"
+	if err := run(ctx, s.root, "go", "run", "./hack", "image", "-binary", v.binary, "-name", imageRepository+":"+v.Tag, "-out", v.image); err != nil {
+		return fmt.Errorf("making the image of %s: %w", v.Tag, err)
+	}
+	return nil
 }
 
 // Command is liqod as a person runs it, who has no kubeconfig but the one that is named.
@@ -194,7 +200,7 @@ func merge(into, from map[string]any) {
 }
 
 func (s *Site) installFull(ctx context.Context) error {
-	if err := s.sites.Full.LoadImage(ctx, s.Cluster, s.sites.image); err != nil {
+	if err := s.sites.Full.LoadImage(ctx, s.Cluster, s.version.image); err != nil {
 		return err
 	}
 	address, err := s.nodeAddress(ctx)
@@ -206,7 +212,7 @@ func (s *Site) installFull(ctx context.Context) error {
 		"url": s.AuthURL, "apiServerURL": s.APIServer,
 		"service": map[string]any{"type": "NodePort", "nodePort": authNodePort, "externalTrafficPolicy": "Cluster"},
 	}})
-	options, roles := lab.ChartOptions{Values: values}, []string{"controller", "webhook"}
+	options, roles := lab.ChartOptions{Chart: s.version.chart(), Values: values}, []string{"controller", "webhook"}
 	switch s.sites.Fabric {
 	case FabricProcesses:
 		options.Without, roles = fabricWorkloads(), append(roles, "ipam")

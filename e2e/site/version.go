@@ -6,10 +6,12 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/lab"
 )
@@ -23,6 +25,7 @@ type Version struct {
 	Tag string
 
 	root, binary string
+	image        string // an archive; empty in the simulated tier
 }
 
 func (v Version) chart() string { return filepath.Join(v.root, "charts", "liqod") }
@@ -34,7 +37,10 @@ func (s *Sites) Version(ctx context.Context, commit string) (Version, error) {
 		return Version{}, err
 	}
 	v := Version{Tag: commit[:12], root: root, binary: filepath.Join(s.Lab.Dir(), "liqod-"+commit[:12])}
-	return v, lab.BuildLiqod(ctx, root, v.binary)
+	if err := lab.BuildLiqod(ctx, root, v.binary); err != nil {
+		return v, err
+	}
+	return v, s.pack(ctx, &v)
 }
 
 // Upgrade brings the site to a version, which may be an earlier one, as helm upgrade and helm
@@ -47,6 +53,42 @@ func (s *Site) Upgrade(ctx context.Context, to Version) error {
 // Configure changes settings of a site, as helm upgrade does. Only in the simulated tier.
 func (s *Site) Configure(ctx context.Context, settings map[string]any) error {
 	return s.upgrade(ctx, s.version, map[string]any{"config": settings})
+}
+
+// UpgradePods brings a site of the full tier, whose fabric are pods, to a version with changes of
+// the chart's values, as helm upgrade --wait does.
+func (s *Site) UpgradePods(ctx context.Context, to Version, changes map[string]any) error {
+	if err := s.sites.Full.LoadImage(ctx, s.Cluster, to.image); err != nil {
+		return err
+	}
+	values := map[string]any{"image": map[string]any{"tag": to.Tag}}
+	merge(values, changes)
+	if err := s.upgradeChart(ctx, to, values); err != nil {
+		return err
+	}
+	if err := lab.Eventually(ctx, s.rolled); err != nil {
+		return fmt.Errorf("bringing the pods of %s to %s: %w", s.Name, to.Tag, err)
+	}
+	return nil
+}
+
+// rolled returns what lacks until all pods of roles, and no others, are of the site's version.
+func (s *Site) rolled(ctx context.Context) error {
+	list, err := s.Client().AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, d := range list.Items {
+		image := d.Spec.Template.Spec.Containers[0].Image
+		if !strings.HasPrefix(image, imageRepository+":") {
+			continue
+		}
+		want, have := ptr.Deref(d.Spec.Replicas, 1), d.Status
+		if image != imageRepository+":"+s.version.Tag || have.ObservedGeneration != d.Generation || have.UpdatedReplicas != want || have.AvailableReplicas != want || have.Replicas != want {
+			return fmt.Errorf("deployment %s with image %s has %d pods, %d new, %d available, of %d", d.Name, image, have.Replicas, have.UpdatedReplicas, have.AvailableReplicas, want)
+		}
+	}
+	return s.routing(ctx)
 }
 
 // upgradeChart brings the objects of the chart to a version, with changes of the values.

@@ -40,7 +40,7 @@ type World struct {
 	Proxy lab.ProxyMode
 	// KubeRouter says what kube-router does beside the network plugin.
 	KubeRouter lab.KubeRouterMode
-	// Commit whose liqod is installed; empty: the one of this tree. Only with simulated nodes.
+	// Commit whose liqod is installed; empty: the one of this tree.
 	// Where the repository lacks the commit the test is skipped, and in CI it fails.
 	Commit string
 }
