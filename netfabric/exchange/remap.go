@@ -240,14 +240,11 @@ func (r *Remapper) admitted(third, hub, namespace string, own netip.Addr) (netip
 	if c == nil || c.Status.Value != networkingv1beta1.Connected {
 		return netip.Addr{}, false
 	}
-	admits := func(t networkingv1beta1.Third) bool {
-		return t.ClusterID == hub && slices.Contains(t.Namespaces, namespace)
-	}
-	ofPods := func(m networkingv1beta1.Mapping) bool {
+	has := func(m networkingv1beta1.Mapping) bool {
 		p, ok := m.Own.Prefix()
-		return ok && m.Use == networkingv1beta1.RangePod && p.Contains(own)
+		return ok && p.Contains(own)
 	}
-	if !slices.ContainsFunc(c.Spec.Admitted, admits) || !slices.ContainsFunc(c.Spec.Remote, ofPods) {
+	if !slices.ContainsFunc(c.Spec.AdmittedPods(hub, namespace), has) {
 		return netip.Addr{}, false
 	}
 	return r.translation(third).theirs.Out(own)

@@ -390,19 +390,16 @@ func (m *Maps) fabricRanges(peer string) (out []netip.Prefix, err error) {
 	for _, mapping := range c.Spec.Remote {
 		out = appendRange(out, string(mapping.View))
 	}
-	admits := func(t networkingv1beta1.Third) bool { return t.ClusterID == peer }
 	for _, third := range c.Spec.Behind {
 		direct, err := m.connection(third.ClusterID)
 		if err != nil {
 			return nil, err
 		}
-		if direct == nil || !slices.ContainsFunc(direct.Spec.Admitted, admits) {
+		if direct == nil {
 			continue
 		}
-		for _, mapping := range direct.Spec.Remote {
-			if mapping.Use == networkingv1beta1.RangePod {
-				out = appendRange(out, string(mapping.View))
-			}
+		for _, mapping := range direct.Spec.AdmittedPods(peer, "") {
+			out = appendRange(out, string(mapping.View))
 		}
 	}
 	return out, nil

@@ -1,6 +1,8 @@
 package v1beta1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -99,6 +101,17 @@ type ConnectionSpec struct {
 	GatewayRef *Unsupported `json:"gatewayRef,omitempty"`
 }
 
+// AdmittedPods returns the ranges of the peer's pods if the peer admits the pods of a namespace of a
+// third cluster, or of any of its namespaces if namespace is empty; else none.
+func (s *ConnectionSpec) AdmittedPods(cluster, namespace string) []Mapping {
+	if !slices.ContainsFunc(s.Admitted, func(t Third) bool {
+		return t.ClusterID == cluster && (namespace == "" || slices.Contains(t.Namespaces, namespace))
+	}) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(s.Remote), func(m Mapping) bool { return m.Use != RangePod })
+}
+
 // RangeUse says what a range of a cluster is for.
 // +kubebuilder:validation:Enum=Pod;External;Transit
 type RangeUse string
@@ -158,7 +171,7 @@ const (
 // this cluster has dropped packets of the peer. Their count is the number of packets.
 const ReasonPacketsRefused = "PacketsRefused"
 
-// ConditionPeerAPIServer of a Connection tells whether the peer's API server answers, as its
+// ConditionPeerAPIServer of a Connection is True while the peer's API server answers, as its
 // gateway reports through the tunnel. It is Unknown while the tunnel carries no probes.
 const ConditionPeerAPIServer = "PeerAPIServer"
 
