@@ -132,10 +132,7 @@ func (s secretKeys) Promote(ctx context.Context) error {
 
 // get returns a Secret, or nil if there is none.
 func (s secretKeys) get(ctx context.Context, name string) (*corev1.Secret, error) {
-	have, err := s.secrets.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+	have, err := store.OrNil(s.secrets.Get(ctx, name, metav1.GetOptions{}))
 	if err != nil {
 		return nil, fmt.Errorf("the key of this gateway: Secret %s (gateway.keySecret): %w", name, err)
 	}

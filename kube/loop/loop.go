@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -137,6 +138,32 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 	return reg, nil
 }
 
+// Source is an informer, and the keys of each of its objects.
+type Source struct {
+	informer cache.SharedIndexInformer
+	keys     func(any) []Key
+}
+
+// From returns the source of the keys that keys returns. Objects of other types have none.
+func From[T any](inf cache.SharedIndexInformer, keys func(T) []Key) Source {
+	return Source{inf, func(obj any) (of []Key) {
+		if o, ok := obj.(T); ok {
+			of = keys(o)
+		}
+		return of
+	}}
+}
+
+// WatchAll is Watch for several informers.
+func (l *Loop) WatchAll(sources ...Source) error {
+	for _, s := range sources {
+		if _, err := l.Watch(s.informer, s.keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Handler returns an event handler that enqueues keys(obj). It is meant for informers
 // that start and stop while the loop runs: Run does not wait for their initial lists.
 // Events that arrive while the loop does not run are dropped.
@@ -192,6 +219,17 @@ func Self(obj any) []Key {
 	}
 	return []Key{{Namespace: m.GetNamespace(), Name: m.GetName()}}
 }
+
+// Keys returns the keys of objects.
+func Keys[T metav1.Object](objects []T) (keys []Key) {
+	for _, o := range objects {
+		keys = append(keys, cache.MetaObjectToName(o))
+	}
+	return keys
+}
+
+// None is a keys function for objects that a loop waits for at its start, and no more.
+func None(any) []Key { return nil }
 
 // Constant returns a keys function for a loop that has a single key.
 func Constant(key Key) func(any) []Key { return func(any) []Key { return []Key{key} } }
@@ -401,8 +439,7 @@ type afterError struct{ d time.Duration }
 // Error implements error.
 func (e afterError) Error() string { return fmt.Sprintf("again in %s", e.d) }
 
-// After returns the value with which a SyncFunc asks to be called again for the same key
-// after d. It does not count as a failure.
+// After returns the value with which a SyncFunc requeues its key after d. It does not count as a failure.
 func After(d time.Duration) error { return afterError{d} }
 
 // failedInside reports whether the API server answers with an internal error of its own,

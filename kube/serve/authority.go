@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -52,16 +51,11 @@ func NewAuthority(cfg AuthorityConfig, observer loop.Observer) (*Authority, erro
 	a := &Authority{cfg: cfg}
 	key := loop.Key{Namespace: cfg.Keeper.Namespace, Name: cfg.Keeper.Name}
 	a.loop = loop.New(loop.Config{Name: cfg.Loop, Sync: a.sync, Log: cfg.Keeper.Log, Observer: observer, Beside: func() []loop.Key { return []loop.Key{key} }})
-	watched := []cache.SharedIndexInformer{cfg.Secrets.Informer()}
+	sources := []loop.Source{loop.From(cfg.Secrets.Informer(), loop.Constant(key))}
 	if cfg.Mutating != nil {
-		watched = append(watched, cfg.Mutating.Informer(), cfg.Validating.Informer())
+		sources = append(sources, loop.From(cfg.Mutating.Informer(), loop.Constant(key)), loop.From(cfg.Validating.Informer(), loop.Constant(key)))
 	}
-	for _, inf := range watched {
-		if _, err := a.loop.Watch(inf, loop.Constant(key)); err != nil {
-			return nil, err
-		}
-	}
-	return a, nil
+	return a, a.loop.WatchAll(sources...)
 }
 
 // Run blocks until ctx is done.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -96,6 +97,25 @@ func FinalizerPatch(obj metav1.Object, finalizer string, want bool) ([]byte, typ
 		return nil, "", fmt.Errorf("encoding the finalizers of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 	}
 	return patch, types.MergePatchType, nil
+}
+
+// Patcher is the part of a typed client that patches one object.
+type Patcher[T any] interface {
+	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+}
+
+// SetFinalizer sends FinalizerPatch, if there is one, and returns the object as it is then. by is
+// the field manager, or empty.
+func SetFinalizer[T metav1.Object](ctx context.Context, client Patcher[T], obj T, finalizer string, want bool, by string) (T, error) {
+	patch, kind, err := FinalizerPatch(obj, finalizer, want)
+	if err != nil || patch == nil {
+		return obj, err
+	}
+	written, err := client.Patch(ctx, obj.GetName(), kind, patch, metav1.PatchOptions{FieldManager: by})
+	if err != nil {
+		return obj, fmt.Errorf("writing the finalizers of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
+	}
+	return written, nil
 }
 
 // HasFinalizer reports whether obj has the finalizer.

@@ -212,6 +212,16 @@ func (h Handler[T]) OnDelete(obj any) {
 	}
 }
 
+// Index returns the index function of objects of one type.
+func Index[T any](values func(T) []string) cache.IndexFunc {
+	return func(obj any) (of []string, _ error) {
+		if o, ok := obj.(T); ok {
+			of = values(o)
+		}
+		return of, nil
+	}
+}
+
 // Each returns a Handler that calls changed with each object that appears, changes or is
 // deleted.
 func Each[T any](changed func(T)) Handler[T] {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
@@ -93,7 +94,7 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.networks.Watch(cfg.ForeignClusters.Informer(), a.networks.refusedTo); err != nil {
+	if err := a.networks.WatchAll(loop.From(cfg.ForeignClusters.Informer(), a.networks.refusedTo)); err != nil {
 		return nil, err
 	}
 	a.ips, err = newClaims(cfg, ipKind{client}, cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
@@ -101,20 +102,12 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 		return nil, err
 	}
 	a.pools = loop.New(loop.Config{Name: "addresspool", Sync: a.syncPool, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.AddressPools.Informer(), loop.Self},
-		{cfg.Networks.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolNetworks})},
-		{cfg.IPs.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolIPs})},
-	} {
-		if _, err := a.pools.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
 	cfg.Reserved.Subscribe(a.wakeNetworks)
-	return a, nil
+	return a, a.pools.WatchAll(
+		loop.From(cfg.AddressPools.Informer(), loop.Self),
+		loop.From(cfg.Networks.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolNetworks})),
+		loop.From(cfg.IPs.Informer(), loop.Constant(loop.Key{Name: ipamv1alpha1.PoolIPs})),
+	)
 }
 
 // wakeNetworks has all Networks judged again: one may get a range now, or have one that
@@ -243,20 +236,13 @@ func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p
 	p.client, p.store = cfg.Client.IPAMV1alpha1().AddressPools(), cfg.AddressPools.Informer().GetStore()
 	p.claims, p.clock, p.log = c.live, cfg.Clock, cfg.Log
 	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if _, err := c.Watch(informer, loop.Self); err != nil {
-		return nil, err
-	}
-	if _, err := c.Watch(cfg.AddressPools.Informer(), c.waiting); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, c.WatchAll(loop.From(informer, loop.Self), loop.From(cfg.AddressPools.Informer(), c.waiting))
 }
 
 // waiting returns the claims that a change of their pool may concern: those that are not
 // ready, and those that the pool does not know.
-func (c *claims) waiting(obj any) []loop.Key {
-	p, ok := obj.(*ipamv1alpha1.AddressPool)
-	if !ok || p.Name != c.pool.name {
+func (c *claims) waiting(p *ipamv1alpha1.AddressPool) []loop.Key {
+	if p.Name != c.pool.name {
 		return nil
 	}
 	known := make(map[string]bool, len(p.Spec.Allocations))
@@ -273,12 +259,10 @@ func (c *claims) waiting(obj any) []loop.Key {
 }
 
 // refusedTo returns the claims of a peer that are not ready, by its ForeignCluster.
-func (c *claims) refusedTo(obj any) (keys []loop.Key) {
-	for _, peer := range loop.Self(obj) {
-		for _, obj := range c.informer.GetStore().List() {
-			if have, ok := c.kind.claim(obj); ok && !have.ready && have.request.Group == peer.Name {
-				keys = append(keys, have.key)
-			}
+func (c *claims) refusedTo(fc *corev1beta1.ForeignCluster) (keys []loop.Key) {
+	for _, obj := range c.informer.GetStore().List() {
+		if have, ok := c.kind.claim(obj); ok && !have.ready && have.request.Group == fc.Name {
+			keys = append(keys, have.key)
 		}
 	}
 	return keys

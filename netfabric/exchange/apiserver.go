@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -70,39 +69,25 @@ type APIServer struct {
 func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
 	a := &APIServer{cfg: cfg}
 	a.Loop = loop.New(loop.Config{Name: "api-server", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.VirtualNodes.Informer(), loop.Self},
-		{cfg.IPs.Informer(), ownerKey},
-		{cfg.ForeignClusters.Informer(), a.ofCluster},
-	} {
-		if _, err := a.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	return a, nil
+	return a, a.WatchAll(
+		loop.From(cfg.VirtualNodes.Informer(), loop.Self),
+		loop.From(cfg.IPs.Informer(), ownerKey),
+		loop.From(cfg.ForeignClusters.Informer(), a.ofCluster),
+	)
 }
 
 // ofCluster returns the keys of the VirtualNodes of a ForeignCluster's cluster.
-func (a *APIServer) ofCluster(obj any) (keys []loop.Key) {
-	for _, cluster := range loop.Self(obj) {
-		for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
-			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok && vn.Spec.ClusterID == cluster.Name {
-				keys = append(keys, loop.Self(vn)...)
-			}
+func (a *APIServer) ofCluster(fc *corev1beta1.ForeignCluster) (keys []loop.Key) {
+	for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
+		if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok && vn.Spec.ClusterID == fc.Name {
+			keys = append(keys, loop.Self(vn)...)
 		}
 	}
 	return keys
 }
 
 // ownerKey returns the key of the VirtualNode that owns an IP.
-func ownerKey(obj any) []loop.Key {
-	ip, ok := obj.(*ipamv1alpha1.IP)
-	if !ok {
-		return nil
-	}
+func ownerKey(ip *ipamv1alpha1.IP) []loop.Key {
 	if owner := metav1.GetControllerOf(ip); owner != nil && owner.Kind == "VirtualNode" {
 		return []loop.Key{{Namespace: ip.Namespace, Name: owner.Name}}
 	}
@@ -110,10 +95,7 @@ func ownerKey(obj any) []loop.Key {
 }
 
 func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
-	have, err := a.cfg.IPs.Lister().IPs(key.Namespace).Get(APIServerIP(key.Name))
-	if apierrors.IsNotFound(err) {
-		have, err = nil, nil
-	}
+	have, err := store.OrNil(a.cfg.IPs.Lister().IPs(key.Namespace).Get(APIServerIP(key.Name)))
 	if err != nil {
 		return fmt.Errorf("reading the IP of the API server: %w", err)
 	}
@@ -211,14 +193,8 @@ func (a *APIServer) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
 	if !a.cfg.NoIPAM {
 		return nil // its end is an event
 	}
-	body, kind, err := store.FinalizerPatch(ip, ipamv1alpha1.IPFinalizer, false)
-	if err != nil || body == nil {
-		return err
-	}
-	if _, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Patch(ctx, ip.Name, kind, body, metav1.PatchOptions{}); store.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the finalizers of IP %s/%s: %w", ip.Namespace, ip.Name, err)
-	}
-	return nil
+	_, err := store.SetFinalizer(ctx, a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
+	return store.IgnoreNotFound(err)
 }
 
 // portOf returns the port of the API server that an IP is for. It is 0 unless it is the only one of the IP.

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -68,21 +67,13 @@ type Exchange struct {
 func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
 	e := &Exchange{cfg: cfg}
 	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.Configurations.Informer(), peerKey},
-		{cfg.Networks.Informer(), peerKey},
-		{cfg.Connections.Informer(), e.connectionKeys},
-		{cfg.ForeignClusters.Informer(), loop.Self},
-	} {
-		if _, err := e.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
 	cfg.Own.Subscribe(e.wakeAll)
-	return e, nil
+	return e, e.WatchAll(
+		loop.From(cfg.Configurations.Informer(), peerKey),
+		loop.From(cfg.Networks.Informer(), peerKey),
+		loop.From(cfg.Connections.Informer(), e.connectionKeys),
+		loop.From(cfg.ForeignClusters.Informer(), loop.Self),
+	)
 }
 
 // Run works until ctx is done. It may be called again.
@@ -278,15 +269,7 @@ func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (check.Su
 
 // hold gives the peer's Configuration our finalizer, or takes it away.
 func (e *Exchange) hold(ctx context.Context, c *networkingv1beta1.Configuration, want bool) (*networkingv1beta1.Configuration, error) {
-	body, kind, err := store.FinalizerPatch(c, networkingv1beta1.ConfigurationFinalizer, want)
-	if err != nil || body == nil {
-		return c, err
-	}
-	held, err := e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace).Patch(ctx, c.Name, kind, body, metav1.PatchOptions{})
-	if err != nil {
-		return c, fmt.Errorf("writing the finalizers of Configuration %s: %w", c.Name, err)
-	}
-	return held, nil
+	return store.SetFinalizer(ctx, e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace), c, networkingv1beta1.ConfigurationFinalizer, want, "")
 }
 
 // claim writes the Networks of a decision.
@@ -456,14 +439,8 @@ func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 		return nil
 	}
 	// With networking off, no role ipam runs that would take its finalizer away.
-	body, kind, err := store.FinalizerPatch(n, ipamv1alpha1.NetworkFinalizer, false)
-	if err != nil || body == nil {
-		return err
-	}
-	if _, err = networks.Patch(ctx, n.Name, kind, body, metav1.PatchOptions{}); store.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the finalizers of Network %s: %w", n.Name, err)
-	}
-	return nil
+	_, err := store.SetFinalizer(ctx, networks, n, ipamv1alpha1.NetworkFinalizer, false, "")
+	return store.IgnoreNotFound(err)
 }
 
 // end removes what was made for a Configuration that is gone, that is being deleted, or that

@@ -82,17 +82,12 @@ type Publisher struct {
 func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 	p := &Publisher{cfg: cfg}
 	p.Loop = loop.New(loop.Config{Name: "publish", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), loop.Self},
-		{cfg.Offers.Informer(), peerKey},
-		{cfg.Configurations.Informer(), peerKey},
-	} {
-		if _, err := p.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
+	if err := p.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), loop.Self),
+		loop.From(cfg.Offers.Informer(), peerKey),
+		loop.From(cfg.Configurations.Informer(), peerKey),
+	); err != nil {
+		return nil, err
 	}
 	// What changes for one peer may give another one more, or less.
 	if _, err := loop.Changes("Connections", cfg.Connections.Informer(), sameTransit, func(*networkingv1beta1.Connection) { p.wakeAll() }); err != nil {

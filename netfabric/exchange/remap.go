@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -43,7 +44,7 @@ const vanishedHold = 30 * time.Second
 
 // Remapper translates addresses as the Connections of peers say. Without a Connection an
 // address has no translation. Addresses of a peer whose ForeignCluster disables networking
-// stay as they are. What an object said that is absent now counts until Run has confirmed
+// stay as they are. The last state of an object that is absent now counts until Run has confirmed
 // that it is gone, and for vanishedHold. The methods are safe for concurrent use. None of
 // them but Run blocks.
 type Remapper struct {
@@ -59,7 +60,7 @@ type Remapper struct {
 	listeners []func(peer string)
 }
 
-// translation is what a Connection says.
+// translation is made of a Connection.
 type translation struct {
 	of *networkingv1beta1.Connection // as the cache has it
 	// theirs translates the peer's own addresses to those under which this cluster sees
@@ -72,14 +73,10 @@ type translation struct {
 func NewRemapper(cfg RemapConfig) (*Remapper, error) {
 	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}, gone: map[string]time.Time{}}
 	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		of       func(obj any, f func(peer string))
-	}{{cfg.Connections.Informer(), ofConnection}, {cfg.ForeignClusters.Informer(), ofForeignCluster}} {
-		_, err := w.informer.AddEventHandler(store.Handler[any]{Gone: func(obj any, _ bool) {
-			w.of(obj, func(peer string) { r.loop.Wake(loop.Key{Name: peer}) })
-		}})
-		if err != nil {
+	// Objects of both kinds have the id of the peer as their name.
+	gone := store.Handler[metav1.Object]{Gone: func(obj metav1.Object, _ bool) { r.loop.Wake(loop.Key{Name: obj.GetName()}) }}
+	for _, informer := range []cache.SharedIndexInformer{cfg.Connections.Informer(), cfg.ForeignClusters.Informer()} {
+		if _, err := informer.AddEventHandler(gone); err != nil {
 			return nil, fmt.Errorf("watching what translates addresses: %w", err)
 		}
 	}
@@ -147,7 +144,7 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// absent reports which objects of a peer the caches have no more, though what they said counts.
+// absent reports which objects of a peer the caches have no more, though their last state counts.
 func (r *Remapper) absent(peer string) (connection, cluster bool) {
 	_, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
 	_, errCluster := r.cfg.ForeignClusters.Lister().Get(peer)
@@ -328,12 +325,6 @@ func (r *Remapper) hubs(third string, changed func(peer string)) {
 	}
 }
 
-func ofForeignCluster(obj any, changed func(peer string)) {
-	for _, key := range loop.Self(obj) {
-		changed(key.Name)
-	}
-}
-
 func sameMappings(a, b *networkingv1beta1.Connection) bool {
 	return a.UID == b.UID && a.Spec.ClusterID == b.Spec.ClusterID && slices.Equal(a.Spec.Local, b.Spec.Local) && slices.Equal(a.Spec.Remote, b.Spec.Remote) &&
 		equality.Semantic.DeepEqual(a.Spec.Behind, b.Spec.Behind)
@@ -348,7 +339,7 @@ func sameDirect(a, b *networkingv1beta1.Connection) bool {
 	return up(a) == up(b) && slices.Equal(a.Spec.Remote, b.Spec.Remote) && equality.Semantic.DeepEqual(a.Spec.Admitted, b.Spec.Admitted)
 }
 
-// translation returns what the peer's Connection says.
+// translation returns that of the peer's Connection.
 func (r *Remapper) translation(peer string) *translation {
 	namespace := corev1beta1.TenantNamespace(peer)
 	c, err := r.cfg.Connections.Lister().Connections(namespace).Get(peer)

@@ -22,9 +22,9 @@ const (
 	tryNext = time.Second
 )
 
-// dialKey is the key of the loop of a gateway that dials. One worker has it and fabricKey, so no
-// plan is applied meanwhile.
-var dialKey = loop.Key{Name: "dial"}
+// dialKey is the name of the key with which the loop of a gateway dials. One worker has it and
+// fabricKey, so no plan is applied meanwhile.
+const dialKey = "dial"
 
 // attempts are those to dial one gateway that is not up.
 type attempts struct {
@@ -51,7 +51,7 @@ func (g *GatewayHost) dial() error {
 		}
 	}
 	if answering > g.answering {
-		g.Wake(fabricKey)
+		g.wake()
 	}
 	before := g.dialled
 	g.dialled, g.answering = map[string]attempts{}, answering

@@ -34,11 +34,11 @@ const (
 	watchAgain = time.Second
 )
 
-// fabricKey is the key of the loops that bring a host to its plan.
-var fabricKey = loop.Key{Name: "host"}
+// fabricKey is the name of the key of the loops that bring a host to its plan.
+const fabricKey = "host"
 
 // atOnce makes the loop apply the plan when it begins, whatever objects there are.
-func atOnce() []loop.Key { return []loop.Key{fabricKey} }
+func atOnce() []loop.Key { return []loop.Key{{Name: fabricKey}} }
 
 // Host is the network of a host: a *kernel.Kernel.
 type Host interface {
@@ -81,7 +81,7 @@ func (f *fabric) watch() error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.Watch(f.src.IPs.Informer(), loop.Constant(fabricKey)); err != nil {
+	if err := f.WatchAll(loop.From(f.src.IPs.Informer(), loop.Constant(loop.Key{Name: fabricKey}))); err != nil {
 		return err
 	}
 	if _, err := loop.Changes("Nodes", f.src.Nodes.Informer(), check.SameNode, func(*corev1.Node) { f.wake() }); err != nil {
@@ -99,13 +99,13 @@ func (f *fabric) watch() error {
 	return nil
 }
 
-// sameOrder reports whether two states of a Connection ask for the same. The gateways write its
-// status.
+// sameOrder reports whether two states of a Connection lead to the same plan. The gateways write
+// its status.
 func sameOrder(a, b *networkingv1beta1.Connection) bool {
 	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-func (f *fabric) wake() { f.Wake(fabricKey) }
+func (f *fabric) wake() { f.Wake(loop.Key{Name: fabricKey}) }
 
 // run works until ctx is done. Nothing is applied before all caches have been filled: what
 // stands in the kernel, from an earlier process, stays. It stays at the end, too.

@@ -147,7 +147,7 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	if err := g.watch(); err != nil {
 		return nil, err
 	}
-	if _, err := g.status.Watch(cfg.Sources.Connections.Informer(), loop.Self); err != nil {
+	if err := g.status.WatchAll(loop.From(cfg.Sources.Connections.Informer(), loop.Self)); err != nil {
 		return nil, err
 	}
 	if cfg.Behind != nil {
@@ -160,7 +160,7 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	if cfg.Services == nil {
 		return g, nil
 	}
-	registration, err := g.Watch(cfg.Services.Informer(), loop.Constant(fabricKey))
+	registration, err := g.Watch(cfg.Services.Informer(), loop.Constant(loop.Key{Name: fabricKey}))
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +267,7 @@ func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 }
 
 func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
-	if key == dialKey {
+	if key.Name == dialKey {
 		return g.dial()
 	}
 	if !g.announcer.Active() {
@@ -311,7 +311,7 @@ func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
 	}
 	g.device = state.Device
 	g.device.Peers = slices.Clone(state.Device.Peers) // dial changes their endpoints
-	g.Wake(dialKey)
+	g.Wake(loop.Key{Name: dialKey})
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
 	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho, errRelay)); err != nil {
 		return err
@@ -481,7 +481,7 @@ func (g *GatewayHost) heard(p EchoPeer, s EchoState, turn bool) {
 // unprobed repeats the attempt to probe.
 func (g *GatewayHost) unprobed(err error) {
 	g.log.Warn("probing failed; will try again", zap.Error(err))
-	g.AddAfter(fabricKey, watchAgain)
+	g.AddAfter(loop.Key{Name: fabricKey}, watchAgain)
 }
 
 // received returns the bytes that came from each peer.

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -18,6 +17,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -246,10 +246,7 @@ func (l *LeaseGateways) overdue() (names []string) {
 func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string, while time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	have, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		have, err = nil, nil
-	}
+	have, err := store.OrNil(leases.Get(ctx, name, metav1.GetOptions{}))
 	dead, later := l.doubt(name, have, err, while)
 	switch {
 	case dead:

@@ -115,14 +115,11 @@ func (k *Cluster) Namespaces(ctx context.Context) (names []string, err error) {
 
 // Token implements Tokens.
 func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) {
-	secret, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+	secret, err := store.OrNil(k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{}))
 	if err != nil {
 		return nil, fmt.Errorf("reading token %s: %w", id, err)
 	}
-	if secret.DeletionTimestamp != nil {
+	if secret == nil || secret.DeletionTimestamp != nil {
 		return nil, nil // revoked
 	}
 	return secret, nil
@@ -352,7 +349,7 @@ func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	}
 	pool, err := k.clientCAs(ctx)
 	if err != nil {
-		if ctx.Err() == nil { // otherwise the client is gone, and has told nothing
+		if ctx.Err() == nil { // otherwise the client is gone, and the read was cut off
 			k.failure, k.failed = err, k.cfg.Clock.Now()
 		}
 		return nil, err

@@ -89,8 +89,7 @@ func NewClusters(cfg Config) (*Clusters, error) {
 		found: map[string]map[string]Record{}, whole: map[string]bool{}, writes: map[string]*rate.Limiter{},
 	}
 	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
-	_, err := c.Watch(cfg.ForeignClusters.Informer(), loop.Self)
-	return c, err
+	return c, c.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
 }
 
 // Set stores the answer of a source (DiscoveredByDNS or DiscoveredByMulticast). A complete
@@ -220,8 +219,8 @@ func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
 	return c.remove(ctx, have)
 }
 
-// full counts a record for which there is no room. The loop tries again later: no event tells
-// which record gets the room of a ForeignCluster that is gone.
+// full counts a record for which there is no room. The loop tries again later: no event
+// names the record that gets the room of a ForeignCluster that is gone.
 func (c *Clusters) full(via string) error {
 	c.cfg.Metrics.Ignored(via, IgnoredTooMany, 1)
 	return loop.After(minTTL)

@@ -20,7 +20,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -98,18 +97,10 @@ func New(cfg Config) (*Join, error) {
 		known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{},
 	}
 	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), link.ClusterKey},
-		{cfg.Namespaces.Informer(), link.TenantKey},
-	} {
-		if _, err := j.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	return j, nil
+	return j, j.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
+		loop.From(cfg.Namespaces.Informer(), link.TenantKey),
+	)
 }
 
 // Condition returns the condition Authenticated for a peer, or nil if it does not apply.
@@ -268,14 +259,8 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 // hold adds the finalizer to a peer's ForeignCluster, so that its deletion waits for the
 // teardown.
 func (j *Join) hold(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
-	patch, kind, err := store.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, true)
-	if err != nil || patch == nil {
-		return err
-	}
-	if _, err := j.cfg.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("adding a finalizer to ForeignCluster %s: %w", fc.Name, err)
-	}
-	return nil
+	_, err := store.SetFinalizer(ctx, j.cfg.Liqo.CoreV1beta1().ForeignClusters(), fc, corev1beta1.ForeignClusterFinalizer, true, "")
+	return err
 }
 
 func (j *Join) given(i *identity) standing {

@@ -17,7 +17,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -106,24 +105,11 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 	add := func(id string) { c.loop.Add(loop.Key{Name: id}) }
 	cfg.Directory.Subscribe(add)
 	cfg.Directory.onNone(add)
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), c.clusterKeys},
-		{cfg.Namespaces.Informer(), TenantKey},
-		{cfg.VirtualNodes.Informer(), func(obj any) []loop.Key {
-			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok {
-				return []loop.Key{{Name: vn.Spec.ClusterID}}
-			}
-			return nil
-		}},
-	} {
-		if _, err := c.loop.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return c, c.loop.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), c.clusterKeys),
+		loop.From(cfg.Namespaces.Informer(), TenantKey),
+		loop.From(cfg.VirtualNodes.Informer(), func(vn *offloadingv1beta1.VirtualNode) []loop.Key { return []loop.Key{{Name: vn.Spec.ClusterID}} }),
+	)
 }
 
 // Run blocks until ctx is done and all workers and probes have stopped. It may be called
@@ -144,18 +130,11 @@ func (c *Conditions) Run(ctx context.Context, workers int) error {
 
 // clusterKeys returns the key of a ForeignCluster's peer, and of the peers recorded with
 // the same cluster UID.
-func (c *Conditions) clusterKeys(obj any) []loop.Key {
-	keys := ClusterKey(obj)
-	fc, ok := obj.(*corev1beta1.ForeignCluster)
-	if !ok || fc.Status.ClusterUID == "" {
-		return keys
-	}
-	all, err := c.clusters.List(labels.Everything())
-	if err != nil {
-		return keys
-	}
+func (c *Conditions) clusterKeys(fc *corev1beta1.ForeignCluster) []loop.Key {
+	keys := ClusterKey(fc)
+	all, _ := c.clusters.List(labels.Everything()) // of a cache
 	for _, other := range all {
-		if other.Status.ClusterUID == fc.Status.ClusterUID && other.Spec.ClusterID != fc.Spec.ClusterID {
+		if fc.Status.ClusterUID != "" && other.Status.ClusterUID == fc.Status.ClusterUID && other.Spec.ClusterID != fc.Spec.ClusterID {
 			keys = append(keys, loop.Key{Name: other.Spec.ClusterID})
 		}
 	}

@@ -104,13 +104,7 @@ func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
 	d := &Directory{cfg: cfg, namespaces: cfg.Namespaces.Lister(), watching: map[string]*secrets{},
 		endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
 	d.loop = loop.New(loop.Config{Name: "peerdirectory", Sync: d.sync, Log: cfg.Log, Observer: cfg.Observer})
-	_, err := d.loop.Watch(cfg.Namespaces.Informer(), func(obj any) []loop.Key {
-		if ns, ok := obj.(*corev1.Namespace); ok {
-			return []loop.Key{{Name: ns.Name}}
-		}
-		return nil
-	})
-	return d, err
+	return d, d.loop.WatchAll(loop.From(cfg.Namespaces.Informer(), loop.Self))
 }
 
 // Subscribe registers f, which is called with a peer's id after the credentials for the
@@ -202,12 +196,7 @@ func (d *Directory) begin(ctx context.Context, namespace, id string) error {
 	s.informer = coreinformers.NewFilteredSecretInformer(d.cfg.Kube, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane
 	})
-	if err := s.informer.SetTransform(func(obj any) (any, error) {
-		if m, ok := obj.(metav1.Object); ok {
-			m.SetManagedFields(nil)
-		}
-		return obj, nil
-	}); err != nil {
+	if err := s.informer.SetTransform(client.StripManagedFields); err != nil {
 		return fmt.Errorf("watching the Secrets of %s: %w", namespace, err)
 	}
 	handler := d.loop.Handler(loop.Constant(loop.Key{Namespace: namespace}))

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -27,7 +26,7 @@ import (
 const heartbeatManager = "liqod-heartbeat"
 
 // unaskedDelay is the delay before the next renewal of a Lease that a provider does not have,
-// or does not let this cluster write: it does not ask for heartbeats.
+// or does not let this cluster write: it needs no heartbeats.
 const unaskedDelay = 30 * time.Second
 
 // HeartbeatConfig is the input of NewHeartbeat. All fields are required except Observer.
@@ -75,24 +74,15 @@ func NewHeartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
 	h := &Heartbeat{cfg: cfg, renewal: map[string]*renewal{}, quiet: map[string]string{}}
 	h.loop = loop.New(loop.Config{Name: "heartbeat", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer})
 	cfg.Directory.Subscribe(func(id string) { h.loop.Add(loop.Key{Name: id}) })
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), ClusterKey},
-		{cfg.Connections.Informer(), connectionKey},
-	} {
-		if _, err := h.loop.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	return h, nil
+	return h, h.loop.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
+		loop.From(cfg.Connections.Informer(), connectionKey),
+	)
 }
 
 // connectionKey returns the peer of a Connection.
-func connectionKey(obj any) []loop.Key {
-	c, ok := obj.(*networkingv1beta1.Connection)
-	if !ok || c.Namespace != corev1beta1.TenantNamespace(c.Name) {
+func connectionKey(c *networkingv1beta1.Connection) []loop.Key {
+	if c.Namespace != corev1beta1.TenantNamespace(c.Name) {
 		return nil
 	}
 	return []loop.Key{{Name: c.Name}}
@@ -230,7 +220,7 @@ func (h *Heartbeat) clearTime(ctx context.Context, id string, kube kubernetes.In
 // lastWord ends the renewals in a peer whose credentials were deleted here, and writes into the
 // Lease that this cluster has ended its use of the peer: else the peer would take it for down.
 // The credentials that renewed the Lease are good until the peer takes their rights. There is one
-// attempt: a peer that is not reached learns by the missing renewals.
+// attempt: a peer that is not reached misses the renewals.
 func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
 	h.mu.Lock()
 	r := h.renewal[id]
@@ -252,7 +242,7 @@ func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
 	return nil
 }
 
-// unasked reports whether an error says that the peer does not ask for heartbeats.
+// unasked reports whether an error means that the peer needs no heartbeats.
 func unasked(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // patchLease writes times of a Lease, and nothing else. It needs no earlier read.

@@ -27,7 +27,7 @@ import (
 type InvitationsConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Interval is the time between two renewals of a peer; 0: no peer is asked for them.
+	// Interval is the time between two renewals of a peer; 0: there are none.
 	Interval time.Duration
 
 	// Kube is a client of this cluster.
@@ -64,17 +64,12 @@ func NewInvitations(cfg InvitationsConfig) (*Invitations, error) {
 	add := func(id string) { n.Add(loop.Key{Name: id}) }
 	cfg.Directory.Subscribe(add)
 	cfg.Directory.onNone(add)
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), ClusterKey},
-		{cfg.Namespaces.Informer(), TenantKey},
-		{cfg.Connections.Informer(), connectionKey},
-	} {
-		if _, err := n.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
+	if err := n.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
+		loop.From(cfg.Namespaces.Informer(), TenantKey),
+		loop.From(cfg.Connections.Informer(), connectionKey),
+	); err != nil {
+		return nil, err
 	}
 	// A Lease wakes nobody by its renewals.
 	registration, err := cfg.Leases.Informer().AddEventHandler(store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {

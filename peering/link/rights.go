@@ -10,12 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -83,53 +82,32 @@ func NewRights(cfg RightsConfig) (*Rights, error) {
 		bindings:   store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
 	}
 	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), ClusterKey},
-		{cfg.Namespaces.Informer(), TenantKey},
-		{cfg.RoleBindings.Informer(), bindingKey},
-		{cfg.ClusterRoleBindings.Informer(), bindingKey},
-	} {
-		if _, err := r.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
+	return r, r.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), ClusterKey),
+		loop.From(cfg.Namespaces.Informer(), TenantKey),
+		loop.From(cfg.RoleBindings.Informer(), bindingKey),
+		loop.From(cfg.ClusterRoleBindings.Informer(), bindingKey),
+	)
 }
 
 // ClusterKey is a keys function of a loop: the key of a ForeignCluster is the cluster id of
 // its peer.
-func ClusterKey(obj any) []loop.Key {
-	fc, ok := obj.(*corev1beta1.ForeignCluster)
-	if !ok {
-		return nil
-	}
+func ClusterKey(fc *corev1beta1.ForeignCluster) []loop.Key {
 	return []loop.Key{{Name: fc.Spec.ClusterID}}
 }
 
 // TenantKey is a keys function of a loop: the key of a tenant namespace is the cluster id
 // of its peer. Other namespaces have no key.
-func TenantKey(obj any) []loop.Key {
-	ns, ok := obj.(*corev1.Namespace)
-	if !ok {
-		return nil
+func TenantKey(ns *corev1.Namespace) (keys []loop.Key) {
+	if id, tenant := peerOf(ns); tenant {
+		keys = []loop.Key{{Name: id}}
 	}
-	id, tenant := peerOf(ns)
-	if !tenant {
-		return nil
-	}
-	return []loop.Key{{Name: id}}
+	return keys
 }
 
 // bindingKey returns the peer that a binding belongs to, by its namespace or name. It does
 // not use labels, as they may have been removed.
-func bindingKey(obj any) []loop.Key {
-	o, err := meta.Accessor(obj)
-	if err != nil {
-		return nil
-	}
+func bindingKey(o metav1.Object) []loop.Key {
 	for _, s := range []struct{ in, prefix string }{
 		{o.GetNamespace(), corev1beta1.TenantNamespacePrefix},
 		{o.GetName(), PeerClusterRole + ":"},

@@ -63,10 +63,7 @@ type Ending struct {
 func NewEnding(cfg EndingConfig) (*Ending, error) {
 	e := &Ending{cfg: cfg, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
 	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if _, err := e.Watch(cfg.ForeignClusters.Informer(), loop.Self); err != nil {
-		return nil, err
-	}
-	return e, nil
+	return e, e.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
 }
 
 func (e *Ending) sync(ctx context.Context, key loop.Key) error {

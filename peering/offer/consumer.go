@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -79,20 +78,12 @@ type Consumer struct {
 func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	c := &Consumer{cfg: cfg, clusters: cfg.ForeignClusters.Lister(), nodes: cfg.VirtualNodes.Lister(), requests: cfg.Requests.Lister(), offers: cfg.Offers.Lister()}
 	c.Loop = loop.New(loop.Config{Name: "consumer", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), link.ClusterKey},
-		{cfg.VirtualNodes.Informer(), tenantKey},
-		{cfg.Requests.Informer(), tenantKey},
-		{cfg.Offers.Informer(), tenantKey},
-	} {
-		if _, err := c.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	return c, nil
+	return c, c.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
+		loop.From(cfg.VirtualNodes.Informer(), tenantKey),
+		loop.From(cfg.Requests.Informer(), tenantKey),
+		loop.From(cfg.Offers.Informer(), tenantKey),
+	)
 }
 
 // Changed queues a peer after a change of the credentials for it. It does not block, and is
@@ -304,14 +295,7 @@ func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.Resour
 // live reads the VirtualNode of an offer that the cache lacks. It returns nil if there is
 // none.
 func (c *Consumer) live(ctx context.Context, o *sharingv1alpha1.ResourceOffer) (*offloadingv1beta1.VirtualNode, error) {
-	node, err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading VirtualNode %s: %w", o.Name, err)
-	}
-	return node, nil
+	return store.Live(ctx, "VirtualNode", c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(o.Namespace), o.Name)
 }
 
 // answer writes the status of an offer if it differs.

@@ -97,20 +97,15 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 	p := &Provider{cfg: cfg, missed: map[string]time.Time{}}
 	p.usage = &usage{kube: cfg.Kube, changed: p.capacityChanged}
 	p.loop = loop.New(loop.Config{Name: "provider", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ForeignClusters.Informer(), link.ClusterKey},
-		{cfg.Requests.Informer(), tenantKey},
-		{cfg.Offers.Informer(), tenantKey},
-		{cfg.Quotas.Informer(), tenantKey},
-		{cfg.StorageClasses.Informer(), p.everyConsumer},
-		{cfg.IngressClasses.Informer(), p.everyConsumer},
-	} {
-		if _, err := p.loop.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
+	if err := p.loop.WatchAll(
+		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
+		loop.From(cfg.Requests.Informer(), tenantKey),
+		loop.From(cfg.Offers.Informer(), tenantKey),
+		loop.From(cfg.Quotas.Informer(), tenantKey),
+		loop.From(cfg.StorageClasses.Informer(), p.everyConsumer),
+		loop.From(cfg.IngressClasses.Informer(), p.everyConsumer),
+	); err != nil {
+		return nil, err
 	}
 	if _, err := loop.Changes("Nodes", cfg.Nodes.Informer(), sameCapacity, func(*corev1.Node) { p.capacityChanged() }); err != nil {
 		return nil, err

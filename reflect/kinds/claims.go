@@ -78,13 +78,8 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return c.keys(corev1.NamespaceAll) },
 	})
-	if _, err := c.loop.Watch(cfg.Volumes.Informer(), claimOf); err != nil {
-		return nil, err
-	}
-	if _, err := c.loop.Watch(cfg.VirtualNodes.Informer(), func(any) []loop.Key { return nil }); err != nil {
-		return nil, err // needed for its initial list only; the handlers are registered in Run
-	}
-	return c, nil
+	// Run registers the handlers of the second one.
+	return c, c.loop.WatchAll(loop.From(cfg.Volumes.Informer(), claimOf), loop.From(cfg.VirtualNodes.Informer(), loop.None))
 }
 
 // Run provisions volumes until ctx is done. It may be called again after it has returned.

@@ -71,7 +71,9 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	}
 	if services.Workers > 0 {
 		k.Related = []engine.Related{{Informer: serviceInformer, Keys: slicesOf}}
-		k.Indexers = cache.Indexers{serviceIndex: serviceName}
+		k.Indexers = cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string {
+			return []string{s.Labels[discoveryv1.LabelServiceName]}
+		})}
 		k.Excluded = func(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope) (bool, error) {
 			return excludedSlice(ctx, c, local, s, services.Policy)
 		}
@@ -130,15 +132,6 @@ func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.
 
 // serviceIndex is the index of EndpointSlices by the name of their Service.
 const serviceIndex = "service"
-
-// serviceName is the index function of serviceIndex.
-func serviceName(obj any) ([]string, error) {
-	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return nil, nil
-	}
-	return []string{slice.Labels[discoveryv1.LabelServiceName]}, nil
-}
 
 // slicesOf returns the keys of the EndpointSlices of a Service.
 func slicesOf(service any, slices cache.Indexer) []string {

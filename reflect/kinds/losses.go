@@ -51,32 +51,15 @@ type Losses struct {
 func NewLosses(cfg LossesConfig) (*Losses, error) {
 	l := &Losses{cfg: cfg}
 	l.loop = loop.New(loop.Config{Name: LossesLoop, Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if _, err := l.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
-		return nil, err
-	}
-	if _, err := l.loop.Watch(cfg.Namespaces.Informer(), l.podsIn); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, l.loop.WatchAll(loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.Namespaces.Informer(), l.podsIn))
 }
 
 // Run follows the annotation until ctx is done.
 func (l *Losses) Run(ctx context.Context) error { return unlessOver(ctx, l.loop.Run(ctx, lossWorkers)) }
 
-func (l *Losses) podsIn(obj any) []loop.Key {
-	ns, ok := loop.Object[*corev1.Namespace](obj)
-	if !ok {
-		return nil
-	}
-	pods, err := l.cfg.Pods.Lister().Pods(ns.Name).List(labels.Everything())
-	if err != nil {
-		return nil // listing fails only for a broken index
-	}
-	var keys []loop.Key
-	for _, pod := range pods {
-		keys = append(keys, loop.Self(pod)...)
-	}
-	return keys
+func (l *Losses) podsIn(ns *corev1.Namespace) []loop.Key {
+	pods, _ := l.cfg.Pods.Lister().Pods(ns.Name).List(labels.Everything()) // listing fails only for a broken index
+	return loop.Keys(pods)
 }
 
 func (l *Losses) sync(ctx context.Context, key loop.Key) error {

@@ -122,7 +122,7 @@ type Pods struct {
 	gone map[types.UID]departed
 	// told has the last event about a rejected change, by the UID of the local pod.
 	told map[types.UID]string
-	// buckets limit the writes of statuses, and refused has the refusals that events tell of,
+	// buckets limit the writes of statuses, and refused has the refusals with an event,
 	// both by the UID of the local pod.
 	buckets map[types.UID]*bucket
 	// spent limits the bytes that all statuses write after what is free for each pod.
@@ -162,15 +162,8 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	}
 	p.awaited = awaited{clock: cfg.Clock, wake: p.loop.Wake, token: p.tokens.missing, behind: cfg.Behind, pods: map[types.UID]awaiting{}}
 	p.twins.newShadow = p.tokens.wakeName
-	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
-		return nil, err
-	}
-	for _, inf := range []cache.SharedIndexInformer{cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
-		if _, err := p.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
-			return nil, err // needed for its initial list only; the handlers are registered in Run
-		}
-	}
-	return p, nil
+	// Run registers the handlers of the last two.
+	return p, p.loop.WatchAll(loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
 }
 
 // Run offloads pods until ctx is done. It may be called again after it has returned.

@@ -89,10 +89,8 @@ func NewRealClaims(cfg RealClaimsConfig) (*RealClaims, error) {
 			return nil, err
 		}
 	}
-	for _, needed := range []cache.SharedIndexInformer{cfg.Nodes.Informer(), cfg.Classes.Informer()} {
-		if _, err := c.loop.Watch(needed, func(any) []loop.Key { return nil }); err != nil { // for their initial lists only
-			return nil, err
-		}
+	if err := c.loop.WatchAll(loop.From(cfg.Nodes.Informer(), loop.None), loop.From(cfg.Classes.Informer(), loop.None)); err != nil {
+		return nil, err
 	}
 	_, err := c.claims.On(store.Handler[*corev1.PersistentVolumeClaim]{Gone: func(claim *corev1.PersistentVolumeClaim, _ bool) { c.forget(claim.UID) }})
 	return c, err

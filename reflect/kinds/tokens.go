@@ -82,17 +82,12 @@ func newTokens(p *Pods) (*tokens, error) {
 		// The namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return t.keys(corev1.NamespaceAll) },
 	})
-	err := p.cfg.Pods.Informer().AddIndexers(cache.Indexers{tokenIndex: func(obj any) ([]string, error) {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok {
-			return nil, nil
-		}
-		var keys []string
+	err := p.cfg.Pods.Informer().AddIndexers(cache.Indexers{tokenIndex: store.Index(func(pod *corev1.Pod) (keys []string) {
 		for _, token := range p.tokensOfBoth(pod) {
 			keys = append(keys, pod.Namespace+"/"+token.Name)
 		}
-		return keys, nil
-	}})
+		return keys
+	})})
 	if err != nil {
 		return nil, fmt.Errorf("indexing pods by their tokens: %w", err)
 	}

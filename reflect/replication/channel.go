@@ -15,6 +15,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -111,12 +112,7 @@ func (c *channel[T]) synced() bool {
 func (c *channel[T]) wire() error {
 	c.factory = externalversions.NewSharedInformerFactoryWithOptions(c.way.Liqo, 0,
 		externalversions.WithNamespace(c.cfg.remoteNamespace()),
-		externalversions.WithTransform(func(obj any) (any, error) {
-			if m, ok := obj.(metav1.Object); ok {
-				m.SetManagedFields(nil)
-			}
-			return obj, nil
-		}),
+		externalversions.WithTransform(client.StripManagedFields),
 		externalversions.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = c.of.selector }))
 	c.remote = c.of.informer(c.factory)
 	reg, err := c.Watch(c.home, func(obj any) []loop.Key {

@@ -216,21 +216,12 @@ func (r *addressRules) from(fc *corev1beta1.ForeignCluster) {
 }
 
 // shadowsIn returns the keys of the shadows in a namespace.
-func (e *Enforcer) shadowsIn(obj any) (keys []loop.Key) {
-	if ns, ok := obj.(*corev1.Namespace); ok {
-		for _, shadow := range e.shadows.ByIndex(cache.NamespaceIndex, ns.Name) {
-			keys = append(keys, cache.MetaObjectToName(shadow))
-		}
-	}
-	return keys
+func (e *Enforcer) shadowsIn(ns *corev1.Namespace) []loop.Key {
+	return loop.Keys(e.shadows.ByIndex(cache.NamespaceIndex, ns.Name))
 }
 
 // shadowsOf returns the keys of the shadows of a ForeignCluster's cluster.
-func (e *Enforcer) shadowsOf(obj any) []loop.Key {
-	fc, ok := obj.(*corev1beta1.ForeignCluster)
-	if !ok {
-		return nil
-	}
+func (e *Enforcer) shadowsOf(fc *corev1beta1.ForeignCluster) []loop.Key {
 	return e.shadowsOfPeer(fc.Spec.ClusterID)
 }
 

@@ -53,11 +53,7 @@ func podKeys(obj any) ([]string, error) {
 }
 
 // ownPods is the index function of ownPodsIndex.
-func ownPods(obj any) ([]string, error) {
-	shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
-	if !ok {
-		return nil, nil
-	}
+func ownPods(shadow *offloadingv1beta1.ShadowEndpointSlice) []string {
 	keys := []string{serviceKey(shadow)}
 	for i := range shadow.Spec.Template.Endpoints {
 		e := &shadow.Spec.Template.Endpoints[i]
@@ -69,7 +65,7 @@ func ownPods(obj any) ([]string, error) {
 		}
 	}
 	slices.Sort(keys)
-	return slices.Compact(keys), nil
+	return slices.Compact(keys)
 }
 
 // podUID returns the UID of the pod that an endpoint names, in the consumer's cluster.
@@ -178,15 +174,6 @@ func (e *Enforcer) podsChanged(of string) {
 // serviceKey returns the key of the Service that an EndpointSlice or its shadow belongs to.
 func serviceKey(slice metav1.Object) string {
 	return slice.GetNamespace() + "/service/" + slice.GetLabels()[discoveryv1.LabelServiceName]
-}
-
-// serviceKeys is the index function of serviceIndex.
-func serviceKeys(obj any) ([]string, error) {
-	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return nil, nil
-	}
-	return []string{serviceKey(slice)}, nil
 }
 
 // near is the state of the endpoints that a Service has in this cluster itself.

@@ -105,22 +105,18 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Pods.AddIndexers(cache.Indexers{podIndex: podKeys}); err != nil {
 		return nil, fmt.Errorf("indexing Pods by address and UID: %w", err)
 	}
-	if err := cfg.Own.AddIndexers(cache.Indexers{serviceIndex: serviceKeys}); err != nil {
+	if err := cfg.Own.AddIndexers(cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} })}); err != nil {
 		return nil, fmt.Errorf("indexing EndpointSlices by Service: %w", err)
 	}
-	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
+	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: store.Index(ownPods)}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
 	}
 	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.Namespaces, e.shadowsIn}, {cfg.ForeignClusters, e.shadowsOf},
-	} {
-		if _, err := e.loop.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
+	if err := e.loop.WatchAll(
+		loop.From(cfg.Namespaces, e.shadowsIn),
+		loop.From(cfg.ForeignClusters, e.shadowsOf),
+	); err != nil {
+		return nil, err
 	}
 	return e, e.listen()
 }
@@ -187,14 +183,7 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 // known returns the keys of all shadows and of all EndpointSlices. An EndpointSlice without
 // a shadow is queued by no other event.
 func (e *Enforcer) known() []loop.Key {
-	var keys []loop.Key
-	for _, shadow := range e.shadows.List() {
-		keys = append(keys, cache.MetaObjectToName(shadow))
-	}
-	for _, slice := range e.slices.List() {
-		keys = append(keys, cache.MetaObjectToName(slice))
-	}
-	return keys
+	return append(loop.Keys(e.shadows.List()), loop.Keys(e.slices.List())...)
 }
 
 func (e *Enforcer) wake(obj metav1.Object) { e.loop.Wake(cache.MetaObjectToName(obj)) }

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -56,40 +57,17 @@ type BoundsConfig struct {
 // the bounds themselves.
 func (m *Maps) watchBounds() error {
 	b := m.cfg.Bounds
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		same     func(before, after any) bool
-		keys     func(any) []loop.Key
-	}{
-		{b.ResourceQuotas.Informer(), sameQuota, m.quotaKeys},
-		{b.NetworkPolicies.Informer(), samePolicy, m.bindingKeys},
-		{b.Connections.Informer(), sameConnection, m.connectionKeys},
-	} {
-		if _, err := m.Watch(w.informer, func(any) []loop.Key { return nil }); err != nil {
-			return err
-		}
-		if _, err := w.informer.AddEventHandler(onChange(func(before, after any) {
-			switch {
-			case before == nil:
-				m.wake(w.keys(after))
-			case after == nil || !w.same(before, after):
-				m.wake(w.keys(before))
-			}
-		})); err != nil {
-			return fmt.Errorf("watching the bounds of twins: %w", err)
-		}
-	}
 	b.OwnChanged(func() { m.wake(m.allReplicas()) })
-	return nil
+	all := m.WatchAll(loop.From(b.ResourceQuotas.Informer(), loop.None), loop.From(b.NetworkPolicies.Informer(), loop.None), loop.From(b.Connections.Informer(), loop.None))
+	_, quotas := loop.Changes("ResourceQuotas", b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.wake(m.quotaKeys(q)) })
+	_, policies := loop.Changes("NetworkPolicies", b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.wake(m.bindingKeys(p)) })
+	_, connections := loop.Changes("Connections", b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.wake(m.connectionKeys(c)) })
+	return errors.Join(all, quotas, policies, connections)
 }
 
 // allReplicas returns the keys of the maps of all peers.
-func (m *Maps) allReplicas() []loop.Key {
-	all, err := m.maps.List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	var keys []loop.Key
+func (m *Maps) allReplicas() (keys []loop.Key) {
+	all, _ := m.maps.List(labels.Everything()) // of a cache
 	for _, nm := range all {
 		if isReplica(nm) {
 			keys = append(keys, cache.MetaObjectToName(nm))
@@ -107,10 +85,8 @@ func (m *Maps) wake(keys []loop.Key) {
 // sameQuota reports whether two versions of a ResourceQuota differ only in their usage,
 // which changes with each object of the twin. Kinds of liqod for which a usage appears are a
 // difference.
-func sameQuota(before, after any) bool {
-	a, isQuota := before.(*corev1.ResourceQuota)
-	b, areQuotas := after.(*corev1.ResourceQuota)
-	return isQuota && areQuotas && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
+func sameQuota(a, b *corev1.ResourceQuota) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
 }
 
 // countsLiqod reports whether an entry of a ResourceQuota counts objects of a kind of liqod.
@@ -131,11 +107,11 @@ func countedKinds(q *corev1.ResourceQuota) int {
 
 // quotaKeys returns the maps for which a ResourceQuota counts: that in the namespace of liqod
 // counts for all.
-func (m *Maps) quotaKeys(obj any) []loop.Key {
-	if q, ok := obj.(*corev1.ResourceQuota); ok && q.Namespace == m.cfg.OwnNamespace {
+func (m *Maps) quotaKeys(q *corev1.ResourceQuota) []loop.Key {
+	if q.Namespace == m.cfg.OwnNamespace {
 		return m.allReplicas()
 	}
-	return m.bindingKeys(obj)
+	return m.bindingKeys(q)
 }
 
 // limits returns the counts of the ResourceQuota of a twin. The API server refuses all objects
@@ -161,23 +137,18 @@ func (m *Maps) limits() (corev1.ResourceList, error) {
 	return limits, nil
 }
 
-func samePolicy(before, after any) bool {
-	a, isPolicy := before.(*networkingv1.NetworkPolicy)
-	b, arePolicies := after.(*networkingv1.NetworkPolicy)
-	return isPolicy && arePolicies && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
+func samePolicy(a, b *networkingv1.NetworkPolicy) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
 }
 
-func sameConnection(before, after any) bool {
-	a, isConnection := before.(*networkingv1beta1.Connection)
-	b, areConnections := after.(*networkingv1beta1.Connection)
-	return isConnection && areConnections && equality.Semantic.DeepEqual(a.Spec.Remote, b.Spec.Remote) &&
+func sameConnection(a, b *networkingv1beta1.Connection) bool {
+	return equality.Semantic.DeepEqual(a.Spec.Remote, b.Spec.Remote) &&
 		equality.Semantic.DeepEqual(a.Spec.Behind, b.Spec.Behind) && equality.Semantic.DeepEqual(a.Spec.Admitted, b.Spec.Admitted)
 }
 
 // connectionKeys returns the maps of the peer of a Connection, and of those peers that run pods behind it.
-func (m *Maps) connectionKeys(obj any) []loop.Key {
-	c, ok := obj.(*networkingv1beta1.Connection)
-	if !ok || peerOf(loop.Key{Namespace: c.Namespace}) == "" {
+func (m *Maps) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
+	if peerOf(loop.Key{Namespace: c.Namespace}) == "" {
 		return nil
 	}
 	keys := []loop.Key{{Namespace: c.Namespace, Name: m.cfg.ClusterID}}

@@ -181,19 +181,3 @@ func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, 
 	}
 	return nil
 }
-
-// finalizersPatch returns a merge patch that sets the finalizers of m. The patch is a
-// conflict if m has changed.
-func finalizersPatch(m metav1.Object, finalizers []string) ([]byte, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": m.GetUID(), "resourceVersion": m.GetResourceVersion(), "finalizers": finalizers,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding finalizers: %w", err)
-	}
-	return body, nil
-}
-
-func without(list []string, s string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
-}

@@ -17,16 +17,8 @@ import (
 const cacheDelay = time.Second
 
 func (o *Offloading) watch() error {
-	if _, err := o.Watch(o.cfg.Offloadings.Informer(), loop.Self); err != nil {
-		return err
-	}
-	if _, err := o.Watch(o.cfg.Namespaces.Informer(), func(obj any) []loop.Key {
-		ns, ok := obj.(*corev1.Namespace)
-		if !ok {
-			return nil
-		}
-		return []loop.Key{offloadingKey(ns.Name)}
-	}); err != nil {
+	ofNamespace := func(ns *corev1.Namespace) []loop.Key { return []loop.Key{offloadingKey(ns.Name)} }
+	if err := o.WatchAll(loop.From(o.cfg.Offloadings.Informer(), loop.Self), loop.From(o.cfg.Namespaces.Informer(), ofNamespace)); err != nil {
 		return err
 	}
 	// Few changes of these kinds matter, and each affects many keys. Watch makes the loop
@@ -36,7 +28,7 @@ func (o *Offloading) watch() error {
 		o.cfg.VirtualNodes.Informer(): o.virtualNodeChanged,
 		o.cfg.Nodes.Informer():        o.nodeChanged,
 	} {
-		if _, err := o.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
+		if err := o.WatchAll(loop.From(inf, loop.None)); err != nil {
 			return err
 		}
 		if _, err := inf.AddEventHandler(onChange(handler)); err != nil {

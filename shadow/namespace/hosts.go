@@ -51,13 +51,12 @@ type Hosts struct {
 func NewHosts(cfg HostsConfig) (*Hosts, error) {
 	h := &Hosts{cfg: cfg}
 	h.Loop = loop.New(loop.Config{Name: "ingress-hosts", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer})
-	_, err := h.Watch(cfg.Ingresses.Informer(), func(obj any) []loop.Key {
-		if ing, ok := obj.(*networkingv1.Ingress); ok && h.isNew(ing) {
-			return loop.Self(obj)
+	return h, h.WatchAll(loop.From(cfg.Ingresses.Informer(), func(ing *networkingv1.Ingress) (keys []loop.Key) {
+		if h.isNew(ing) {
+			keys = loop.Self(ing)
 		}
-		return nil
-	})
-	return h, err
+		return keys
+	}))
 }
 
 // isNew reports whether an Ingress of a peer was created a moment ago.

@@ -10,10 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
@@ -101,28 +99,20 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		quotas:     cfg.Quotas.Lister(),
 		bindings:   store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil),
 	}
-	if err := cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: twinOf}); err != nil {
+	if err := cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: store.Index(twinOf)}); err != nil {
 		return nil, fmt.Errorf("indexing namespaces by their NamespaceMaps: %w", err)
 	}
 	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Class: tenantOf, Log: cfg.Log, Observer: cfg.Observer})
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.Maps.Informer(), loop.Self},
-		{cfg.Namespaces.Informer(), m.namespaceKeys},
-		{cfg.RoleBindings.Informer(), m.bindingKeys},
-		{cfg.ForeignClusters.Informer(), m.clusterKeys},
-		{cfg.Quotas.Informer(), m.besideKeys},
-	} {
-		if _, err := m.Watch(w.informer, w.keys); err != nil {
-			return nil, err
-		}
-	}
-	if err := m.watchBounds(); err != nil {
+	if err := m.WatchAll(
+		loop.From(cfg.Maps.Informer(), loop.Self),
+		loop.From(cfg.Namespaces.Informer(), m.namespaceKeys),
+		loop.From(cfg.RoleBindings.Informer(), m.bindingKeys),
+		loop.From(cfg.ForeignClusters.Informer(), m.clusterKeys),
+		loop.From(cfg.Quotas.Informer(), m.besideKeys),
+	); err != nil {
 		return nil, err
 	}
-	return m, nil
+	return m, m.watchBounds()
 }
 
 // tenantOf returns the class of a map: maps of one peer are in one tenant namespace.
@@ -132,48 +122,28 @@ func tenantOf(key loop.Key) string { return key.Namespace }
 const twinIndex = "namespace/twin-of"
 
 // twinOf is the index function of twinIndex.
-func twinOf(obj any) ([]string, error) {
-	ns, ok := obj.(*corev1.Namespace)
-	if !ok || offloadingv1beta1.TwinOf(ns) == "" {
-		return nil, nil
+func twinOf(ns *corev1.Namespace) (maps []string) {
+	if of := offloadingv1beta1.TwinOf(ns); of != "" {
+		maps = []string{of}
 	}
-	return []string{offloadingv1beta1.TwinOf(ns)}, nil
+	return maps
 }
 
 // besideKeys returns the maps in the tenant namespace of a Quota.
-func (m *Maps) besideKeys(obj any) []loop.Key {
-	q, ok := obj.(*offloadingv1beta1.Quota)
-	if !ok {
-		return nil
-	}
-	all, err := m.maps.NamespaceMaps(q.Namespace).List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	var keys []loop.Key
-	for _, nm := range all {
-		keys = append(keys, loop.Key{Namespace: nm.Namespace, Name: nm.Name})
-	}
-	return keys
+func (m *Maps) besideKeys(q *offloadingv1beta1.Quota) []loop.Key {
+	all, _ := m.maps.NamespaceMaps(q.Namespace).List(labels.Everything()) // of a cache
+	return loop.Keys(all)
 }
 
 // namespaceKeys returns the maps that an event of a namespace may affect: the map that it
 // is a twin of, the maps that have an entry with its name, and the maps in it.
-func (m *Maps) namespaceKeys(obj any) []loop.Key {
-	ns, ok := obj.(*corev1.Namespace)
-	if !ok {
-		return nil
-	}
-	var keys []loop.Key
+func (m *Maps) namespaceKeys(ns *corev1.Namespace) (keys []loop.Key) {
 	if owner := offloadingv1beta1.TwinOf(ns); owner != "" {
 		if key, err := cache.ParseObjectName(owner); err == nil {
 			keys = append(keys, key)
 		}
 	}
-	all, err := m.maps.List(labels.Everything())
-	if err != nil {
-		return keys
-	}
+	all, _ := m.maps.List(labels.Everything()) // of a cache
 	for _, nm := range all {
 		if nm.Namespace == ns.Name || (isReplica(nm) && wants(nm, ns.Name)) {
 			keys = append(keys, cache.MetaObjectToName(nm))
@@ -191,11 +161,7 @@ func wants(nm *offloadingv1beta1.NamespaceMap, twin string) bool {
 	return false
 }
 
-func (m *Maps) bindingKeys(obj any) []loop.Key {
-	o, err := meta.Accessor(obj)
-	if err != nil {
-		return nil
-	}
+func (m *Maps) bindingKeys(o metav1.Object) []loop.Key {
 	ns, err := m.namespaces.Get(o.GetNamespace())
 	if err != nil {
 		return nil
@@ -207,11 +173,7 @@ func (m *Maps) bindingKeys(obj any) []loop.Key {
 	return []loop.Key{key}
 }
 
-func (m *Maps) clusterKeys(obj any) []loop.Key {
-	fc, ok := obj.(*corev1beta1.ForeignCluster)
-	if !ok {
-		return nil
-	}
+func (m *Maps) clusterKeys(fc *corev1beta1.ForeignCluster) []loop.Key {
 	// The name of a peer's map is fixed, so no search is needed.
 	return []loop.Key{{Namespace: corev1beta1.TenantNamespace(fc.Spec.ClusterID), Name: m.cfg.ClusterID}}
 }
@@ -242,7 +204,7 @@ func (m *Maps) sync(ctx context.Context, key loop.Key) error {
 		m.ready(&status, nm, offloadingv1beta1.ReasonInvalid, problem)
 		return m.report(ctx, nm, status)
 	}
-	if nm, err = m.hold(ctx, nm); err != nil {
+	if nm, err = m.finalizer(ctx, nm, true); err != nil {
 		return err
 	}
 	return m.enforce(ctx, nm, peer)
@@ -301,15 +263,8 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 			return m.report(ctx, nm, status) // the deletion of the last twin queues the key again
 		}
 	}
-	body, err := finalizersPatch(nm, without(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer))
-	if err != nil {
-		return err
-	}
-	_, err = m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).Patch(ctx, nm.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the finalizer: %w", err)
-	}
-	return nil
+	_, err = m.finalizer(ctx, nm, false)
+	return store.IgnoreNotFound(err)
 }
 
 // sweep deletes the twins of a map that was deleted without its finalizer.
@@ -386,19 +341,8 @@ func (m *Maps) remove(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-func (m *Maps) hold(ctx context.Context, nm *offloadingv1beta1.NamespaceMap) (*offloadingv1beta1.NamespaceMap, error) {
-	if slices.Contains(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer) {
-		return nm, nil
-	}
-	body, err := finalizersPatch(nm, append(slices.Clone(nm.Finalizers), offloadingv1beta1.NamespaceMapFinalizer))
-	if err != nil {
-		return nil, err
-	}
-	held, err := m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).Patch(ctx, nm.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("adding the finalizer: %w", err)
-	}
-	return held, nil
+func (m *Maps) finalizer(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, want bool) (*offloadingv1beta1.NamespaceMap, error) {
+	return store.SetFinalizer(ctx, m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace), nm, offloadingv1beta1.NamespaceMapFinalizer, want, "")
 }
 
 func (m *Maps) ready(status *offloadingv1beta1.NamespaceMapStatus, nm *offloadingv1beta1.NamespaceMap, reason, message string) {

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -23,6 +22,7 @@ import (
 	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // OffloadingConfig is the input of NewOffloading. All fields are required except Observer.
@@ -124,7 +124,7 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 	if err != nil {
 		return o.report(ctx, nso, summary{invalid: err.Error(), now: o.cfg.Clock.Now()})
 	}
-	if nso, err = o.hold(ctx, nso); err != nil {
+	if nso, err = o.finalizer(ctx, nso, true); err != nil {
 		return err
 	}
 	if err := o.mark(ctx, ns); err != nil {
@@ -259,20 +259,8 @@ func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.Namesp
 	return notSelected, o.entries.unset(ctx, id, nso.Namespace)
 }
 
-// hold adds the finalizer.
-func (o *Offloading) hold(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading) (*offloadingv1beta1.NamespaceOffloading, error) {
-	if slices.Contains(nso.Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer) {
-		return nso, nil
-	}
-	body, err := finalizersPatch(nso, append(slices.Clone(nso.Finalizers), offloadingv1beta1.NamespaceOffloadingFinalizer))
-	if err != nil {
-		return nil, err
-	}
-	held, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Patch(ctx, nso.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("adding the finalizer: %w", err)
-	}
-	return held, nil
+func (o *Offloading) finalizer(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, want bool) (*offloadingv1beta1.NamespaceOffloading, error) {
+	return store.SetFinalizer(ctx, o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace), nso, offloadingv1beta1.NamespaceOffloadingFinalizer, want, "")
 }
 
 // report writes the status if it has changed.

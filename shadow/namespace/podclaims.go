@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -114,10 +115,7 @@ func (r PodRule) claimOf(ctx context.Context, namespace string, volume *corev1.V
 	if volume.PersistentVolumeClaim == nil {
 		return nil, nil
 	}
-	claim, err := r.Kube.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, volume.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+	claim, err := store.OrNil(r.Kube.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, volume.PersistentVolumeClaim.ClaimName, metav1.GetOptions{}))
 	if err != nil {
 		return nil, unreadable{fmt.Errorf("reading PersistentVolumeClaim %s: %w", volume.PersistentVolumeClaim.ClaimName, err)}
 	}

@@ -19,6 +19,7 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -140,10 +141,7 @@ func (r PodRule) annotations(ctx context.Context, name string) (map[string]strin
 func (r PodRule) offloading(ctx context.Context, namespace string) (*offloadingv1beta1.NamespaceOffloading, error) {
 	o, err := r.Offloadings.NamespaceOffloadings(namespace).Get(offloadingv1beta1.NamespaceOffloadingName)
 	if apierrors.IsNotFound(err) {
-		o, err = r.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-	}
-	if apierrors.IsNotFound(err) {
-		return nil, nil
+		o, err = store.OrNil(r.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{}))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)

@@ -433,14 +433,7 @@ func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if mayName(w.name, w.peer, m.cfg.TwinNames(w.peer)) {
 		return m.create(ctx, w)
 	}
-	ns, err := m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading namespace %s: %w", w.name, err)
-	}
-	return ns, nil
+	return store.Live(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), w.name)
 }
 
 // create creates a twin. It returns the existing namespace if there is one of that name.

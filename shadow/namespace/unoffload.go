@@ -48,15 +48,8 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	if err := o.unset(ctx, nso.Namespace, ids); err != nil {
 		return err
 	}
-	body, err := finalizersPatch(nso, without(nso.Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer))
-	if err != nil {
-		return err
-	}
-	_, err = o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Patch(ctx, nso.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the finalizer: %w", err)
-	}
-	return nil
+	_, err = o.finalizer(ctx, nso, false)
+	return store.IgnoreNotFound(err)
 }
 
 // endWith calls end for a NamespaceOffloading whose namespace is being deleted. Kubernetes

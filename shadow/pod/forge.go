@@ -12,6 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -128,5 +129,5 @@ func controlledBy(ns *corev1.Namespace) metav1.OwnerReference {
 }
 
 func hasFinalizer(pod *corev1.Pod) bool {
-	return slices.Contains(pod.Finalizers, offloadingv1beta1.RemotePodFinalizer)
+	return store.HasFinalizer(pod, offloadingv1beta1.RemotePodFinalizer)
 }

@@ -6,8 +6,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -94,13 +92,6 @@ func (e *Enforcer) deletePod(ctx context.Context, pod *corev1.Pod) error {
 // release removes liqod's finalizer. The patch fails with a conflict if the pod has changed
 // since it was read.
 func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
-	data, kind, err := store.FinalizerPatch(pod, offloadingv1beta1.RemotePodFinalizer, false)
-	if err != nil || data == nil {
-		return err
-	}
-	_, err = e.cfg.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{FieldManager: FieldManager})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	_, err := store.SetFinalizer(ctx, e.cfg.Kube.CoreV1().Pods(pod.Namespace), pod, offloadingv1beta1.RemotePodFinalizer, false, FieldManager)
+	return store.IgnoreNotFound(err)
 }

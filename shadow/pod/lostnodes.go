@@ -55,7 +55,7 @@ type LostNodesConfig struct {
 // LostNodes force-deletes the pods of ShadowPods that are terminating on a NotReady node,
 // so that the Enforcer can create them on another node. A container on such a node may
 // still run, and then it runs beside its replacement: only the operator of the cluster can
-// accept this, so LostNodes runs only if the configuration asks for it. It runs under a
+// accept this, so LostNodes runs only if the configuration turns it on. It runs under a
 // lease; all its writes are idempotent.
 //
 // Pods of deleted nodes are left to the pod garbage collector. Pods on virtual nodes are
@@ -75,13 +75,7 @@ type LostNodes struct {
 func NewLostNodes(cfg LostNodesConfig) (*LostNodes, error) {
 	l := &LostNodes{cfg: cfg, nodes: cfg.Nodes.Lister(), pods: cfg.Pods.Lister()}
 	l.loop = loop.New(loop.Config{Name: "lostnodes", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if _, err := l.loop.Watch(cfg.Pods.Informer(), stuckKey); err != nil {
-		return nil, err
-	}
-	if _, err := l.loop.Watch(cfg.Nodes.Informer(), l.stuckPods); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, l.loop.WatchAll(loop.From(cfg.Pods.Informer(), stuckKey), loop.From(cfg.Nodes.Informer(), l.stuckPods))
 }
 
 // Run blocks until ctx is done and every worker has returned. It may be called again after
@@ -91,21 +85,17 @@ func (l *LostNodes) Run(ctx context.Context, _ int) error {
 }
 
 // stuckKey returns the key of a pod that may have to be force-deleted.
-func stuckKey(obj any) []loop.Key {
-	if pod, ok := obj.(*corev1.Pod); ok && stuck(pod) {
-		return loop.Self(obj)
+func stuckKey(pod *corev1.Pod) (keys []loop.Key) {
+	if stuck(pod) {
+		keys = loop.Self(pod)
 	}
-	return nil
+	return keys
 }
 
 // stuckPods returns the keys of all pods that may have to be force-deleted. A Ready node
 // matters to the pods of the other nodes too, because anyReady waits for it.
-func (l *LostNodes) stuckPods(any) []loop.Key {
-	pods, err := l.pods.List(labels.Everything())
-	if err != nil {
-		return nil // a lister fails only on an invalid selector
-	}
-	var keys []loop.Key
+func (l *LostNodes) stuckPods(any) (keys []loop.Key) {
+	pods, _ := l.pods.List(labels.Everything()) // a lister fails only on an invalid selector
 	for _, pod := range pods {
 		keys = append(keys, stuckKey(pod)...)
 	}

@@ -112,7 +112,7 @@ func New(cfg Config) (*Enforcer, error) {
 		pods:       store.New("pod", cfg.Pods, cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Kube.CoreV1().Pods(ns) }),
 		namespaces: store.New("namespace", cfg.Namespaces, cfg.Clock, func(string) store.API[*corev1.Namespace] { return cfg.Kube.CoreV1().Namespaces() }),
 	}
-	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: refusals}); err != nil {
+	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{refusedIndex: store.Index(refusals)}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowPods: %w", err)
 	}
 	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer})
@@ -125,19 +125,14 @@ func New(cfg Config) (*Enforcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, watched := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.ShadowPods, loop.Self},
-		{cfg.Namespaces, e.shadowsIn},
+	if err := e.loop.WatchAll(
+		loop.From(cfg.ShadowPods, loop.Self),
+		loop.From(cfg.Namespaces, e.shadowsIn),
 		// A StorageClass or a Quota changes what Harden accepts.
-		{cfg.StorageClasses, func(any) []loop.Key { return e.indexed(refusedIndex, withClaims) }},
-		{cfg.Quotas, e.shadowsThatSelect},
-	} {
-		if _, err := e.loop.Watch(watched.informer, watched.keys); err != nil {
-			return nil, err
-		}
+		loop.From(cfg.StorageClasses, func(any) []loop.Key { return e.indexed(refusedIndex, withClaims) }),
+		loop.From(cfg.Quotas, e.shadowsThatSelect),
+	); err != nil {
+		return nil, err
 	}
 	if _, err := e.shadows.On(store.Handler[*offloadingv1beta1.ShadowPod]{Gone: func(shadow *offloadingv1beta1.ShadowPod, _ bool) { e.shadowGone(shadow) }}); err != nil {
 		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
@@ -249,11 +244,7 @@ const (
 )
 
 // refusals is the index function of refusedIndex.
-func refusals(obj any) (values []string, err error) {
-	s, ok := obj.(*offloadingv1beta1.ShadowPod)
-	if !ok {
-		return nil, nil
-	}
+func refusals(s *offloadingv1beta1.ShadowPod) (values []string) {
 	if slices.ContainsFunc(s.Spec.Pod.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
 		values = append(values, withClaims)
 	}
@@ -261,24 +252,17 @@ func refusals(obj any) (values []string, err error) {
 	if selects && meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil {
 		values = append(values, s.Labels[offloadingv1beta1.OriginLabel])
 	}
-	return values, nil
+	return values
 }
 
 // indexed returns the keys of the ShadowPods under a value of an index.
-func (e *Enforcer) indexed(index, value string) (keys []loop.Key) {
-	for _, shadow := range e.shadows.ByIndex(index, value) {
-		keys = append(keys, cache.MetaObjectToName(shadow))
-	}
-	return keys
+func (e *Enforcer) indexed(index, value string) []loop.Key {
+	return loop.Keys(e.shadows.ByIndex(index, value))
 }
 
 // shadowsThatSelect returns the keys of the ShadowPods of a Quota's consumer that are not
 // enforced and select nodes.
-func (e *Enforcer) shadowsThatSelect(obj any) []loop.Key {
-	q, ok := obj.(*offloadingv1beta1.Quota)
-	if !ok {
-		return nil
-	}
+func (e *Enforcer) shadowsThatSelect(q *offloadingv1beta1.Quota) []loop.Key {
 	consumer, ok := quota.Consumer(q)
 	if !ok {
 		return nil
@@ -301,11 +285,7 @@ func (e *Enforcer) trustChanged(fc *corev1beta1.ForeignCluster) {
 }
 
 // shadowsIn returns the keys of the ShadowPods in a namespace.
-func (e *Enforcer) shadowsIn(obj any) []loop.Key {
-	ns, ok := obj.(*corev1.Namespace)
-	if !ok {
-		return nil
-	}
+func (e *Enforcer) shadowsIn(ns *corev1.Namespace) []loop.Key {
 	return e.indexed(cache.NamespaceIndex, ns.Name)
 }
 

@@ -105,28 +105,19 @@ func NewApprover(cfg ApproverConfig) (*Approver, error) {
 		a.clock = clock.RealClock{}
 	}
 	a.Loop = loop.New(loop.Config{Name: "servingcertificate", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
-	if _, err := a.Watch(cfg.Requests.Informer(), requestKeys); err != nil {
-		return nil, err
-	}
-	none := func(any) []loop.Key { return nil }
-	if _, err := a.Watch(cfg.VirtualNodes.Informer(), none); err != nil { // only its cache is needed
-		return nil, err
-	}
-	_, err := a.Watch(cfg.Nodes.Informer(), none)
-	return a, err
+	return a, a.WatchAll(loop.From(cfg.Requests.Informer(), requestKeys), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
 }
 
 // requestKeys returns the key of a request by a vkubelet for a serving certificate, and no
 // key for any other request.
-func requestKeys(obj any) []loop.Key {
-	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
-	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+func requestKeys(csr *certificatesv1.CertificateSigningRequest) []loop.Key {
+	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
 		return nil
 	}
 	if _, ours := Requestor(csr.Spec.Username); !ours {
 		return nil
 	}
-	return loop.Self(obj)
+	return loop.Self(csr)
 }
 
 func (a *Approver) sync(ctx context.Context, key loop.Key) error {

@@ -148,5 +148,4 @@ func TestRequestKeys(t *testing.T) {
 	require.Equal(t, []loop.Key{{Name: "csr-1"}}, requestKeys(csr))
 	csr.Spec.Username = "system:node:worker-1"
 	require.Empty(t, requestKeys(csr))
-	require.Empty(t, requestKeys(&corev1.Pod{}))
 }

@@ -41,7 +41,7 @@ type KeeperConfig struct {
 	// VirtualNodes and Nodes may contain other objects, too.
 	VirtualNodes offloadinginformers.VirtualNodeInformer
 	Nodes        coreinformers.NodeInformer
-	// ForeignClusters tell how the network to the provider is.
+	// ForeignClusters have the state of the network to the provider.
 	ForeignClusters clusterinformers.ForeignClusterInformer
 	// Namespace and Name identify the VirtualNode. Name is also the name of the Node.
 	Namespace, Name string
@@ -87,26 +87,17 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 		remote: notContacted(),
 	}
 	k.loop = loop.New(loop.Config{Name: "node", Sync: k.sync, Log: cfg.Log, Observer: cfg.Observer})
-	own := func(namespace string) func(any) []loop.Key {
-		return func(obj any) []loop.Key {
-			for _, key := range loop.Self(obj) {
-				if key.Name == cfg.Name && key.Namespace == namespace {
-					return []loop.Key{k.key}
-				}
+	own := func(namespace string) func(metav1.Object) []loop.Key {
+		return func(obj metav1.Object) (keys []loop.Key) {
+			if obj.GetName() == cfg.Name && obj.GetNamespace() == namespace {
+				keys = []loop.Key{k.key}
 			}
-			return nil
+			return keys
 		}
 	}
-	if _, err := k.loop.Watch(cfg.VirtualNodes.Informer(), own(cfg.Namespace)); err != nil {
-		return nil, err
-	}
-	if _, err := k.loop.Watch(cfg.Nodes.Informer(), own("")); err != nil {
-		return nil, err
-	}
-	if _, err := k.loop.Watch(cfg.ForeignClusters.Informer(), loop.Constant(k.key)); err != nil {
-		return nil, err
-	}
-	return k, nil
+	return k, k.loop.WatchAll(
+		loop.From(cfg.VirtualNodes.Informer(), own(cfg.Namespace)), loop.From(cfg.Nodes.Informer(), own("")), loop.From(cfg.ForeignClusters.Informer(), loop.Constant(k.key)),
+	)
 }
 
 func notContacted() Remote {
@@ -196,7 +187,7 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	if err := k.update(ctx, have, want); err != nil || !unknown {
 		return err
 	}
-	return loop.After(left) // no event tells of the end of the grace period
+	return loop.After(left) // the end of the grace period is no event
 }
 
 func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (NodeFacts, error) {

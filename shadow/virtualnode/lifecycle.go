@@ -17,7 +17,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -91,41 +90,25 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 }
 
 func (l *Lifecycle) watch(cfg Config) error {
-	for _, w := range []struct {
-		informer cache.SharedIndexInformer
-		keys     func(any) []loop.Key
-	}{
-		{cfg.VirtualNodes.Informer(), l.namesakeKeys},
-		{cfg.NamespaceMaps.Informer(), l.tenantKeys},
-		{cfg.Nodes.Informer(), l.namesakeKeys},
-		{cfg.Deployments.Informer(), ownerKeys},
-		{cfg.Budgets.Informer(), ownerKeys},
-		{cfg.ServiceAccounts.Informer(), ownerKeys},
-		{cfg.RoleBindings.Informer(), ownerKeys},
-		{cfg.ClusterRoleBindings.Informer(), ownerKeys},
-	} {
-		if _, err := l.Watch(w.informer, w.keys); err != nil {
-			return err
-		}
-	}
-	return nil
+	return l.WatchAll(
+		loop.From(cfg.VirtualNodes.Informer(), l.namesakeKeys),
+		loop.From(cfg.NamespaceMaps.Informer(), l.tenantKeys),
+		loop.From(cfg.Nodes.Informer(), l.namesakeKeys),
+		loop.From(cfg.Deployments.Informer(), ownerKeys),
+		loop.From(cfg.Budgets.Informer(), ownerKeys),
+		loop.From(cfg.ServiceAccounts.Informer(), ownerKeys),
+		loop.From(cfg.RoleBindings.Informer(), ownerKeys),
+		loop.From(cfg.ClusterRoleBindings.Informer(), ownerKeys),
+	)
 }
 
 // namesakeKeys maps a Node or VirtualNode to all VirtualNodes of its name: an object that
 // waits for the name may now get it.
-func (l *Lifecycle) namesakeKeys(obj any) []loop.Key {
-	var keys []loop.Key
-	m, ok := obj.(metav1.Object)
-	if !ok {
-		return nil
+func (l *Lifecycle) namesakeKeys(m metav1.Object) (keys []loop.Key) {
+	if _, ok := m.(*offloadingv1beta1.VirtualNode); ok {
+		keys = loop.Self(m)
 	}
-	if _, ok := obj.(*offloadingv1beta1.VirtualNode); ok {
-		keys = loop.Self(obj)
-	}
-	namesakes, err := namesakes(l.virtualNodes, m.GetName())
-	if err != nil {
-		return keys
-	}
+	namesakes, _ := namesakes(l.virtualNodes, m.GetName()) // of a cache
 	for _, vn := range namesakes {
 		if key := (loop.Key{Namespace: vn.Namespace, Name: vn.Name}); !slices.Contains(keys, key) {
 			keys = append(keys, key)
@@ -135,20 +118,9 @@ func (l *Lifecycle) namesakeKeys(obj any) []loop.Key {
 }
 
 // tenantKeys maps a NamespaceMap to the VirtualNodes in its namespace.
-func (l *Lifecycle) tenantKeys(obj any) []loop.Key {
-	m, ok := obj.(metav1.Object)
-	if !ok {
-		return nil
-	}
-	all, err := l.virtualNodes.VirtualNodes(m.GetNamespace()).List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	var keys []loop.Key
-	for _, vn := range all {
-		keys = append(keys, loop.Key{Namespace: vn.Namespace, Name: vn.Name})
-	}
-	return keys
+func (l *Lifecycle) tenantKeys(nm *offloadingv1beta1.NamespaceMap) []loop.Key {
+	all, _ := l.virtualNodes.VirtualNodes(nm.Namespace).List(labels.Everything()) // of a cache
+	return loop.Keys(all)
 }
 
 // namesakes returns the VirtualNodes called name in all namespaces.
@@ -224,7 +196,7 @@ func (l *Lifecycle) retire(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return nil
 	}
 	node, err := l.liveNode(ctx, vn.Name)
-	if err != nil || node == nil || isNodeOf(vn, node) {
+	if err != nil || node == nil || Ours(node, vn) {
 		return err
 	}
 	_, err = l.removeDeployment(ctx, vn)

@@ -80,11 +80,7 @@ func isNodeOf(vn *offloadingv1beta1.VirtualNode, node *corev1.Node) bool {
 }
 
 // ownerKeys maps an object that the controller created to its VirtualNode.
-func ownerKeys(obj any) []loop.Key {
-	m, ok := obj.(metav1.Object)
-	if !ok {
-		return nil
-	}
+func ownerKeys(m metav1.Object) []loop.Key {
 	labels := m.GetLabels()
 	name, clusterID := labels[offloadingv1beta1.VirtualNodeLabel], labels[corev1beta1.RemoteClusterIDLabel]
 	if name == "" || clusterID == "" {

@@ -18,6 +18,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // remove deletes what belongs to a VirtualNode, in this order: pods, vkubelet, Node,
@@ -32,7 +33,7 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return err
 	}
 	// A foreign Node of that name keeps its pods.
-	foreign := node != nil && !isNodeOf(vn, node)
+	foreign := node != nil && !Ours(node, vn)
 	if !foreign {
 		if done, err := l.drainNode(ctx, vn, node); !done {
 			return err
@@ -64,14 +65,7 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 }
 
 func (l *Lifecycle) liveNode(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := l.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading Node %s: %w", name, err)
-	}
-	return node, nil
+	return store.Live(ctx, "Node", l.kube.CoreV1().Nodes(), name)
 }
 
 // going shows the progress in the status, and requeues.
@@ -331,7 +325,7 @@ func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.Virtual
 		return false, err
 	}
 	if node != nil {
-		return isNodeOf(vn, node), nil
+		return Ours(node, vn), nil
 	}
 	pods, err := l.podsOn(ctx, vn.Name)
 	if err != nil {
