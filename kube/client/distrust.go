@@ -83,7 +83,7 @@ func Distrust(cfg *rest.Config, f Foreign) (*rest.Config, error) {
 	if out.WarningHandler == nil && out.WarningHandlerWithContext == nil {
 		out.WarningHandler = rest.NoWarnings{} // by default they are logged
 	}
-	known := newTallies()
+	known := &tallies{lists: map[string]*tally{}, watches: map[string]*tally{}}
 	out.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		return &distrusted{wrapped: wrapped{rt}, foreign: f, host: base.Host, scheme: base.Scheme, known: known}
 	})

@@ -25,10 +25,6 @@ type tally struct{ bytes atomic.Int64 }
 
 func (t *tally) add(n int64) int64 { return t.bytes.Add(n) }
 
-func newTallies() *tallies {
-	return &tallies{lists: map[string]*tally{}, watches: map[string]*tally{}}
-}
-
 // begin returns the tally that the response to req belongs to. It returns nil for the
 // first page of a list, and for a request that is neither an informer's list nor a watch.
 func (t *tallies) begin(req *http.Request) *tally {

@@ -145,7 +145,7 @@ type Endpoint struct {
 
 // New returns an Endpoint. It starts nothing.
 func New(cfg Config) *Endpoint {
-	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress), places: newPlaces()}
+	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress), places: &places{each: map[string]int{}}}
 }
 
 // enroll exchanges a token for an identity. A repeated request with the same key gets the

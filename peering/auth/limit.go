@@ -96,8 +96,6 @@ type places struct {
 	each             map[string]int // of each verified user
 }
 
-func newPlaces() *places { return &places{each: map[string]int{}} }
-
 // take returns the function that frees the place of a request, or nil if there is none.
 // user is the verified user, or empty.
 func (p *places) take(user string) (free func()) {

@@ -86,7 +86,7 @@ func (c *commands) writeArchive(cmd *cobra.Command, g *gathering) error {
 	if err := cmd.Context().Err(); err != nil {
 		return err
 	}
-	h := newHarvest(to, snap, g)
+	h := &harvest{to: to, snap: snap, flags: g, redactor: newRedactor(), texts: map[string]string{}, unread: map[string]error{}}
 	h.all(ctx, c.build.Version)
 	if err := cmd.Context().Err(); err != nil {
 		return err

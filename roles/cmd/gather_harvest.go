@@ -49,10 +49,6 @@ type harvest struct {
 	pods   []corev1.Pod // of liqod
 }
 
-func newHarvest(to *clients, snap *report.Snapshot, flags *gathering) *harvest {
-	return &harvest{to: to, snap: snap, flags: flags, redactor: newRedactor(), texts: map[string]string{}, unread: map[string]error{}}
-}
-
 // add adds a file, or the reason for which it is missing or incomplete.
 func (h *harvest) add(name, text string, err error) {
 	h.mu.Lock()

@@ -93,7 +93,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 func newServer(cfg Config, g *guard) *Server {
-	s := &Server{cfg: cfg, guard: g, meter: newMeter(cfg)}
+	s := &Server{cfg: cfg, guard: g, meter: &meter{turn: make(chan struct{}, 1), counters: newNodeCounters(cfg.NodeName, cfg.Clock.Now())}}
 	mux := http.NewServeMux()
 	for _, r := range s.table() {
 		for _, method := range r.methods {

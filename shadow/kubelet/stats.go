@@ -51,10 +51,6 @@ type meter struct {
 	broken   bool // told already
 }
 
-func newMeter(cfg Config) *meter {
-	return &meter{turn: make(chan struct{}, 1), counters: newNodeCounters(cfg.NodeName, cfg.Clock.Now())}
-}
-
 // usage returns what the pods use, at most usageTTL old. It fails when this node's pods
 // are not known; a provider that does not tell is no failure.
 func (s *Server) usage(ctx context.Context) (measured, error) {

@@ -133,7 +133,7 @@ func accepted(spec *corev1.PodSpec, allowed Allowed) error {
 		return err
 	}
 	for i := range spec.Volumes {
-		if p := spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, isCertificate) {
+		if p := spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, func(p corev1.VolumeProjection) bool { return p.PodCertificate != nil }) {
 			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: %s issues no certificates to pods of peers",
 				spec.Volumes[i].Name, allowed.cluster())}
 		}
@@ -170,8 +170,6 @@ func alwaysPull(spec *corev1.PodSpec) {
 		}
 	}
 }
-
-func isCertificate(p corev1.VolumeProjection) bool { return p.PodCertificate != nil }
 
 // dropTokens removes tokens of this cluster's service accounts from a volume.
 func dropTokens(v *corev1.Volume) {

@@ -44,8 +44,8 @@ func forgeServiceAccount(vn *offloadingv1beta1.VirtualNode) *corev1.ServiceAccou
 // offloaded namespace.
 func forgeRoleBindings(vn *offloadingv1beta1.VirtualNode, namespaces []string) []*rbacv1.RoleBinding {
 	bindings := []*rbacv1.RoleBinding{
-		roleBinding(vn, vn.Namespace, tenantBindingName(vn), "ClusterRole", tenantClusterRole),
-		roleBinding(vn, metav1.NamespaceSystem, authReaderBindingName(vn), "Role", authReaderRole),
+		roleBinding(vn, vn.Namespace, tenantClusterRole+":"+vn.Name, "ClusterRole", tenantClusterRole),
+		roleBinding(vn, metav1.NamespaceSystem, "liqod-vkubelet-authentication-reader:"+vn.Namespace+":"+vn.Name, "Role", authReaderRole),
 	}
 	for _, namespace := range namespaces {
 		binding := roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole)
@@ -65,7 +65,7 @@ func roleBinding(vn *offloadingv1beta1.VirtualNode, namespace, name, kind, role 
 
 func forgeClusterRoleBinding(vn *offloadingv1beta1.VirtualNode) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: clusterBindingName(vn), Labels: ownLabels(vn)},
+		ObjectMeta: metav1.ObjectMeta{Name: clusterClusterRole + ":" + vn.Namespace + ":" + vn.Name, Labels: ownLabels(vn)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterClusterRole},
 		Subjects:   subjects(vn),
 	}

@@ -3,7 +3,6 @@ package virtualnode
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -31,14 +30,6 @@ const (
 // vkubelet for the VirtualNode called name.
 func VirtualKubeletName(name string) string { return vkubeletPrefix + name }
 
-func tenantBindingName(vn *offloadingv1beta1.VirtualNode) string {
-	return tenantClusterRole + ":" + vn.Name
-}
-
-func clusterBindingName(vn *offloadingv1beta1.VirtualNode) string {
-	return clusterClusterRole + ":" + vn.Namespace + ":" + vn.Name
-}
-
 func namespaceBindingName(vn *offloadingv1beta1.VirtualNode) string {
 	return NamespaceBindingName(vn.Namespace, vn.Name)
 }
@@ -47,10 +38,6 @@ func namespaceBindingName(vn *offloadingv1beta1.VirtualNode) string {
 // VirtualNode its rights in an offloaded namespace.
 func NamespaceBindingName(tenantNamespace, name string) string {
 	return namespaceClusterRole + ":" + tenantNamespace + ":" + name
-}
-
-func authReaderBindingName(vn *offloadingv1beta1.VirtualNode) string {
-	return "liqod-vkubelet-authentication-reader:" + vn.Namespace + ":" + vn.Name
 }
 
 // ownLabels returns the labels of every object that the controller creates for a
@@ -71,12 +58,6 @@ func owned(vn *offloadingv1beta1.VirtualNode, obj metav1.Object) bool {
 		}
 	}
 	return true
-}
-
-// isNodeOf reports whether node belongs to vn's vkubelet. It compares the providerID, which
-// is immutable; labels can be edited.
-func isNodeOf(vn *offloadingv1beta1.VirtualNode, node *corev1.Node) bool {
-	return Ours(node, vn)
 }
 
 // ownerKeys maps an object that the controller created to its VirtualNode.

@@ -54,7 +54,7 @@ func refuse(vn *offloadingv1beta1.VirtualNode, namesakes []*offloadingv1beta1.Vi
 				"the older VirtualNode %s/%s has the same name, and a Node can stand for one of them only: use another name", other.Namespace, other.Name)}
 		}
 	}
-	if node != nil && !isNodeOf(vn, node) {
+	if node != nil && !Ours(node, vn) {
 		return refusal{ReasonNameTaken, fmt.Sprintf(
 			"a Node %s exists that does not belong to this virtual node (its providerID is %q, not %q): use another name, or delete that Node",
 			node.Name, node.Spec.ProviderID, ProviderID(vn.Spec.ClusterID, vn.Name))}
