@@ -70,7 +70,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 		},
 	}
 	if services.Workers > 0 {
-		k.Related = []engine.Related{{Informer: serviceInformer, Keys: slicesOf}}
+		k.Related = []engine.Related{{Informer: serviceKind().Local, Keys: slicesOf}}
 		k.Indexers = cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string {
 			return []string{s.Labels[discoveryv1.LabelServiceName]}
 		})}

@@ -1,0 +1,104 @@
+package kinds
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// objects is the client of a kind in a namespace.
+type objects[T any, L runtime.Object] interface {
+	engine.Writer[T]
+	store.Client[L]
+}
+
+// alike describes the watches and clients of a kind that is the same in both clusters.
+func alike[T engine.Object, L runtime.Object](resource string, example T, client func(kubernetes.Interface, string) objects[T, L]) engine.Kind[T, T] {
+	watch := func(f engine.Factories) cache.SharedIndexInformer {
+		return engine.KubeInformer(f, example, func(c kubernetes.Interface) store.Client[L] { return client(c, f.Namespace) })
+	}
+	return engine.Kind[T, T]{
+		Resource: resource, Local: watch, Remote: watch,
+		Reader: func(c engine.Clients, namespace string) store.Getter[T] { return client(c.Kube, namespace) },
+		Writer: func(c engine.Clients, namespace string) engine.Writer[T] { return client(c.Kube, namespace) },
+		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+			return client(c.Kube, namespace).List(ctx, opts)
+		},
+	}
+}
+
+// ConfigMaps returns the description of reflected ConfigMaps.
+func ConfigMaps() engine.Description {
+	k := alike("configmap", &corev1.ConfigMap{}, func(c kubernetes.Interface, namespace string) objects[*corev1.ConfigMap, *corev1.ConfigMapList] {
+		return c.CoreV1().ConfigMaps(namespace)
+	})
+	k.Forge = func(local *corev1.ConfigMap, s engine.Scope) (*corev1.ConfigMap, error) {
+		return forge.ConfigMap(local, s.ObjectOptions)
+	}
+	k.Merge, k.Replaces = forge.MergeConfigMap, forge.ReplacesConfigMap
+	k.Whole = true // the type has been stable for years
+	k.Chosen = func(local *corev1.ConfigMap, s engine.Scope) (bool, string) {
+		if local.Name == forge.RootCAConfigMap {
+			return true, "" // offloaded pods verify the API server of their own cluster with it
+		}
+		return engine.ByAnnotations(local, s)
+	}
+	k.LocalName = func(name string, o forge.ObjectOptions) string {
+		return forge.LocalConfigMapName(name, o.OriginClusterID)
+	}
+	k.RemoteName = func(name string, o forge.ObjectOptions) string {
+		return forge.RemoteConfigMapName(name, o.OriginClusterID)
+	}
+	return k
+}
+
+// Secrets returns the description of reflected Secrets. Tokens of service accounts are
+// not reflected.
+func Secrets() engine.Description {
+	k := alike("secret", &corev1.Secret{}, func(c kubernetes.Interface, namespace string) objects[*corev1.Secret, *corev1.SecretList] {
+		return c.CoreV1().Secrets(namespace)
+	})
+	k.Forge = func(local *corev1.Secret, s engine.Scope) (*corev1.Secret, error) {
+		return forge.Secret(local, s.ObjectOptions, false)
+	}
+	k.Merge, k.Replaces = forge.MergeSecret, forge.ReplacesSecret
+	k.Whole = true // the type has been stable for years
+	return k
+}
+
+func serviceKind() engine.Kind[*corev1.Service, *corev1.Service] {
+	return alike("service", &corev1.Service{}, func(c kubernetes.Interface, namespace string) objects[*corev1.Service, *corev1.ServiceList] {
+		return c.CoreV1().Services(namespace)
+	})
+}
+
+// Services returns the description of reflected Services.
+func Services() engine.Description {
+	k := serviceKind()
+	k.Forge = func(local *corev1.Service, s engine.Scope) (*corev1.Service, error) {
+		return forge.Service(local, s.ObjectOptions, s.LoadBalancerClasses)
+	}
+	k.Merge, k.Replaces, k.Misleads = forge.MergeService, forge.ReplacesService, forge.MisleadsService
+	return k
+}
+
+// Ingresses returns the description of reflected Ingresses.
+func Ingresses() engine.Description {
+	k := alike("ingress", &networkingv1.Ingress{}, func(c kubernetes.Interface, namespace string) objects[*networkingv1.Ingress, *networkingv1.IngressList] {
+		return c.NetworkingV1().Ingresses(namespace)
+	})
+	k.Forge = func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
+		return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)
+	}
+	k.Merge, k.Misleads = forge.MergeIngress, forge.MisleadsIngress
+	return k
+}
