@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
@@ -59,6 +60,17 @@ func (c *commands) connection(flags *pflag.FlagSet) *connection {
 	flags.StringVar(&o.AuthInfo.Impersonate, clientcmd.FlagImpersonate, "", "`user` to act as")
 	flags.StringArrayVar(&o.AuthInfo.ImpersonateGroups, clientcmd.FlagImpersonateGroup, nil, "`group` to act as; may be repeated")
 	return conn
+}
+
+// connected returns what a command runs with the clients of a cluster.
+func (c *commands) connected(conn *connection, run func(*cobra.Command, *clients, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		return run(cmd, to, args)
+	}
 }
 
 // clients has the clients of the selected cluster.

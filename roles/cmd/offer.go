@@ -48,11 +48,7 @@ func (c *commands) offerList() *cobra.Command {
 	var output string
 	addChoice(cmd, &output, "output", "o", "print the ResourceOffers themselves", asYAML, asJSON)
 	conn := c.connection(cmd.Flags())
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(cmd.Context(), metav1.ListOptions{})
 		if err != nil {
 			return unknown(explain(fmt.Errorf("listing ResourceOffers: %w", err)))
@@ -61,7 +57,7 @@ func (c *commands) offerList() *cobra.Command {
 			return printData(cmd.OutOrStdout(), output, list)
 		}
 		return printOffers(cmd.OutOrStdout(), list.Items)
-	})
+	}))
 	return cmd
 }
 
@@ -117,17 +113,13 @@ func (c *commands) offerJudge(use, short, about string, judge func(context.Conte
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "`namespace` of the offer, needed where several have one of the name: "+corev1beta1.TenantNamespacePrefix+"<id of the other cluster>")
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completer(conn, offerNames)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		o, err := findOffer(cmd.Context(), to, namespace, args[0])
 		if err != nil {
 			return explain(err)
 		}
 		return explain(judge(cmd.Context(), to, o, cmd.OutOrStdout()))
-	})
+	}))
 	return cmd
 }
 

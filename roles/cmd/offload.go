@@ -274,18 +274,14 @@ func (c *commands) unoffload() *cobra.Command {
 	addWait(cmd.Flags(), &wait, &timeout, 2*time.Minute, "until the providers have removed the twin")
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completer(conn, offloadedNames)
-	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = interruptible(limited(&timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		out := cmd.OutOrStdout()
 		uid, err := takeBack(cmd.Context(), to, args[0], out)
 		if err != nil || !wait {
 			return explain(err)
 		}
 		return explain(c.untilTakenBack(cmd.Context(), to, args[0], uid, out))
-	}))
+	})))
 	return shortened(parent("unoffload", "Take back what runs in other clusters", cmd), cmd)
 }
 

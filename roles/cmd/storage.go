@@ -33,11 +33,7 @@ func (c *commands) storage() *cobra.Command {
 	var output string
 	addChoice(cmd, &output, "output", "o", "format, instead of text", asJSON, asYAML)
 	conn := c.connection(cmd.Flags())
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		stored, err := readStored(cmd.Context(), to)
 		if err != nil {
 			return unknown(explain(err))
@@ -51,7 +47,7 @@ func (c *commands) storage() *cobra.Command {
 			return printData(cmd.OutOrStdout(), output, list)
 		}
 		return printText(cmd.OutOrStdout(), list.Text())
-	})
+	}))
 	return parent("storage", "Show the volumes of the class liqo, and move their data", cmd, c.storageMove(), c.storageCopy())
 }
 

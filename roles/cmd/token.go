@@ -296,11 +296,7 @@ func (c *commands) tokenList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the tokens of this cluster", Long: tokenListAbout, Args: noArguments}
 	addChoice(cmd, &output, "output", "o", "print the tokens as data", asYAML, asJSON)
 	conn := c.connection(cmd.Flags())
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		views, err := listTokens(cmd.Context(), to)
 		if err != nil {
 			return explain(err)
@@ -309,7 +305,7 @@ func (c *commands) tokenList() *cobra.Command {
 			return printData(cmd.OutOrStdout(), output, views)
 		}
 		return printTokens(cmd.OutOrStdout(), views)
-	})
+	}))
 	return cmd
 }
 
@@ -382,11 +378,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		}
 		return ids, err
 	})
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		_, namespace, err := manual.Installed(cmd.Context(), to.kube)
 		if err != nil {
 			return explain(err)
@@ -396,7 +388,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 			errs = append(errs, revoke(cmd.Context(), to, namespace, arg, cmd.OutOrStdout()))
 		}
 		return explain(errors.Join(errs...))
-	})
+	}))
 	return cmd
 }
 

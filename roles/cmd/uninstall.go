@@ -35,12 +35,8 @@ func (c *commands) uninstall() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "end-all", false, "take all namespaces back, and end all peerings")
 	addTimeout(cmd.Flags(), &timeout, 10*time.Minute)
 	conn := c.connection(cmd.Flags())
-	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = interruptible(limited(&timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		ctx := cmd.Context()
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
 		s, err := c.lookAtRemains(ctx, to)
 		if err != nil {
 			return err
@@ -57,7 +53,7 @@ func (c *commands) uninstall() *cobra.Command {
 			return fmt.Errorf("liqod cannot be uninstalled yet, as its controller has to take back what it has made: %s. To end all of it: %s uninstall --end-all", left, c.program)
 		}
 		return printText(cmd.OutOrStdout(), report.UninstallSteps(s))
-	}))
+	})))
 	return cmd
 }
 
