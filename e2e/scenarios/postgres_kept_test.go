@@ -194,7 +194,7 @@ func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	w.listedAs(t, w.rome, databases, "data-later-0", "bound")
 }
 
-// makesAgain makes a volume of milan, and its claim, as administrators do who have the objects.
+// makesAgain creates a volume of milan and its claim again, as an administrator does from saved objects.
 func (w *postgresWorld) makesAgain(t *testing.T, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	core := w.milan.Client().CoreV1()

@@ -106,7 +106,8 @@ type order struct {
 	Connection *networkingv1beta1.Connection
 }
 
-// told is what a gateway tells: its Lease, its Connections, and what it has written to the kernel.
+// told is the answer of a process: the Lease of its gateway, its Connections, why it is not ready, and
+// how often it has written to the kernel.
 type told struct {
 	Lease       *coordinationv1.Lease
 	Connections []networkingv1beta1.Connection
@@ -160,7 +161,7 @@ type worker interface {
 }
 
 // runSite is the process of a gateway or of an agent. Each line that comes in is an order; the
-// process answers an empty one by what there is.
+// process answers an empty one.
 func runSite(text string) error {
 	var s site
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -333,7 +334,7 @@ func (a *apis) tell(ctx context.Context, s site, h worker) error {
 // actor is a process, and where it runs.
 type actor struct {
 	site
-	at *netspace
+	at *kubetest.Netns
 
 	process *exec.Cmd
 	in      io.WriteCloser
@@ -352,7 +353,7 @@ func (w *actor) up(t *testing.T) {
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, w.at.start(cmd))
+	require.NoError(t, w.at.Do(cmd.Start))
 	w.process, w.in, w.out = cmd, in, json.NewDecoder(out)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -360,7 +361,7 @@ func (w *actor) up(t *testing.T) {
 	})
 }
 
-// down ends the process, and returns what it told last.
+// down ends the process. It returns the last answer, which a killed process does not give.
 func (w *actor) down(t *testing.T, with os.Signal) (last told) {
 	t.Helper()
 	require.NoError(t, w.process.Process.Signal(with))
@@ -390,7 +391,7 @@ func (w *actor) give(t *testing.T, o order) {
 	require.NoError(t, err)
 }
 
-// eventually waits for what a gateway tells.
+// eventually waits for an answer of the process.
 func (w *actor) eventually(t *testing.T, what string, ok func(told) bool) (out told) {
 	t.Helper()
 	require.Eventually(t, func() bool {

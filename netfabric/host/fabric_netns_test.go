@@ -2,13 +2,9 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,96 +23,24 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// netspace is a network namespace. Nothing of it is left when the test ends.
-type netspace struct{ fd int }
-
-func newNetspace(t *testing.T) *netspace {
-	t.Helper()
-	type result struct {
-		fd  int
-		err error
-	}
-	made := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		fd := -1
-		if err == nil {
-			fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-		made <- result{fd, err}
-	}()
-	r := <-made
-	if os.Getenv("CI") != "true" && (errors.Is(r.err, unix.EPERM) || errors.Is(r.err, unix.EACCES)) {
-		t.Skipf("SKIPPED: this test needs root, or the right to make network namespaces: %v", r.err)
-	}
-	require.NoError(t, r.err)
-	t.Cleanup(func() { _ = unix.Close(r.fd) })
-	s := &netspace{r.fd}
-	s.sh(t, "ip link set lo up")
-	return s
-}
-
-// path leads other processes to the namespace.
-func (s *netspace) path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.fd) }
-
-// start starts a process in the namespace, with its own view of /proc/sys/net.
-func (s *netspace) start(cmd *exec.Cmd) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if err := unix.Setns(s.fd, unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
-		}
-		done <- cmd.Start()
-	}()
-	return <-done
-}
-
-// try runs a script in the namespace.
-func (s *netspace) try(t *testing.T, script string) (string, error) {
-	var out strings.Builder
-	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := s.start(cmd); err != nil {
-		return "", err
-	}
-	err := cmd.Wait()
-	return out.String(), err
-}
-
-func (s *netspace) sh(t *testing.T, script string) string {
-	t.Helper()
-	out, err := s.try(t, script)
-	require.NoError(t, err, "%s: %s", script, out)
-	return out
-}
-
-// plug connects two namespaces.
-func plug(t *testing.T, a *netspace, nameA string, b *netspace, nameB string) {
-	t.Helper()
-	a.sh(t, fmt.Sprintf("ip link add %s type veth peer name %s netns %s; ip link set %s up", nameA, nameB, b.path(), nameA))
-	b.sh(t, fmt.Sprintf("ip link set %s up", nameB))
-}
-
 // lead connects a gateway, by its public address, to the internet.
-func lead(t *testing.T, internet *netspace, name string, gateway *netspace, public string) {
+func lead(t *testing.T, internet *kubetest.Netns, name string, gateway *kubetest.Netns, public string) {
 	t.Helper()
 	router := netip.MustParseAddr(public).Prev().String()
-	plug(t, internet, name, gateway, "wan")
-	internet.sh(t, fmt.Sprintf("ip addr add %s/30 dev %s", router, name))
-	gateway.sh(t, fmt.Sprintf("ip addr add %s/30 dev wan; ip route add default via %s", public, router))
+	kubetest.Cable(t, internet, name, gateway, "wan")
+	internet.Sh(t, fmt.Sprintf("ip addr add %s/30 dev %s", router, name))
+	gateway.Sh(t, fmt.Sprintf("ip addr add %s/30 dev wan; ip route add default via %s", public, router))
 }
 
 // town is a cluster with a gateway, a node and a pod. All towns have the same addresses.
 type town struct {
 	actor              // the gateway
-	gateway, node, pod *netspace
+	gateway, node, pod *kubetest.Netns
 	api                *apis // of the node
 	agent              *NodeHost
 	writes             atomic.Int32 // to the kernel, by the agents of the node
@@ -128,22 +52,22 @@ const (
 	nodeName    = "node-1"
 )
 
-func newTown(t *testing.T, id, public string, internet *netspace) *town {
+func newTown(t *testing.T, id, public string, internet *kubetest.Netns) *town {
 	t.Helper()
-	w := &town{gateway: newNetspace(t), node: newNetspace(t), pod: newNetspace(t)}
+	w := &town{gateway: kubetest.NewNetns(t), node: kubetest.NewNetns(t), pod: kubetest.NewNetns(t)}
 	timing := EchoTiming{Interval: 100 * time.Millisecond, Silence: 2 * time.Second, Patience: 5 * time.Second, Answers: 2}
 	w.at = w.gateway
 	w.site = site{ClusterID: id, Number: 1, Keys: t.TempDir(), Address: "192.168.0.13", Timing: timing, Nodes: []corev1.Node{{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress}}},
 	}}}
-	plug(t, w.node, "eth0", w.gateway, "eth0")
-	plug(t, w.node, "pod", w.pod, "eth0")
-	w.gateway.sh(t, "ip addr add 192.168.0.13/24 dev eth0")
+	kubetest.Cable(t, w.node, "eth0", w.gateway, "eth0")
+	kubetest.Cable(t, w.node, "pod", w.pod, "eth0")
+	w.gateway.Sh(t, "ip addr add 192.168.0.13/24 dev eth0")
 	lead(t, internet, "to-"+id, w.gateway, public)
-	w.pod.sh(t, "ip addr add "+podAddress+"/24 dev eth0; ip route add default via 10.244.1.1")
+	w.pod.Sh(t, "ip addr add "+podAddress+"/24 dev eth0; ip route add default via 10.244.1.1")
 	// As of a plain CNI, which masquerades what leaves the pod range.
-	w.node.sh(t, `ip addr add 192.168.0.11/24 dev eth0; ip addr add 10.244.1.1/24 dev pod
+	w.node.Sh(t, `ip addr add 192.168.0.11/24 dev eth0; ip addr add 10.244.1.1/24 dev pod
 echo 1 > /proc/sys/net/ipv4/ip_forward
 nft 'table ip cni { chain post { type nat hook postrouting priority 100; ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade; }; }'`)
 	var err error
@@ -158,7 +82,7 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 	var err error
 	w.agent, err = NewNode(NodeConfig{
 		ClusterID: w.ClusterID, Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500,
-		Host:    kernel.New(kernel.Config{Namespace: w.node.fd, Log: zap.NewNop(), Wrote: func(string) { w.writes.Add(1) }}),
+		Host:    kernel.New(kernel.Config{Namespace: w.node.FD, Log: zap.NewNop(), Wrote: func(string) { w.writes.Add(1) }}),
 		Sources: w.api.sources, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		AllPods: organisation,
 	})
@@ -209,13 +133,13 @@ func restartGateway(t *testing.T, w, peer *town) {
 	last := w.ask(t)
 	w.down(t, unix.SIGKILL)
 	peer.eventually(t, "the peer is silent", func(o told) bool { return !isConnected(o) })
-	w.gateway.sh(t, "ip rule del priority 92; nft delete element inet liqod senders4 '{ "+nodeAddress+" }'")
+	w.gateway.Sh(t, "ip rule del priority 92; nft delete element inet liqod senders4 '{ "+nodeAddress+" }'")
 	w.Leases, w.Connections = []coordinationv1.Lease{*last.Lease}, last.Connections
 	w.up(t)
 	w.Leases, w.Connections = nil, nil
 	w.announced(t)
 	w.reaches(t, "after a kill")
-	lines := func(list string) int { return strings.Count(w.gateway.sh(t, list), "\n") }
+	lines := func(list string) int { return strings.Count(w.gateway.Sh(t, list), "\n") }
 	writes := w.ask(t).Writes
 	delete(writes, "peer") // again with each endpoint that is tried
 	require.Equal(t, map[string]int{
@@ -264,25 +188,11 @@ func connectionTo(peer string, trust corev1beta1.Trust, podView, externalView st
 	}
 }
 
-// in runs f on a thread in the namespace: the sockets that it opens stay there.
-func (s *netspace) in(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := unix.Setns(s.fd, unix.CLONE_NEWNET)
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
-}
-
 // answers has the pod answer each packet with the address that it came from.
 func (w *town) answers(t *testing.T) {
 	t.Helper()
 	var conn net.PacketConn
-	require.NoError(t, w.pod.in(func() (err error) {
+	require.NoError(t, w.pod.Do(func() (err error) {
 		conn, err = net.ListenPacket("udp4", "0.0.0.0:7777")
 		return err
 	}))
@@ -301,7 +211,7 @@ func (w *town) answers(t *testing.T) {
 
 // asks sends a packet to the pod of the other town, and returns the answer.
 func (w *town) asks() (answer string, err error) {
-	err = w.pod.in(func() error {
+	err = w.pod.Do(func() error {
 		conn, err := net.Dial("udp4", "10.200.1.10:7777")
 		if err != nil {
 			return err
@@ -332,8 +242,8 @@ func (w *town) reaches(t *testing.T, why string) {
 		}
 	}
 	const state = "ip rule; ip route show table all; nft list ruleset"
-	node, _ := w.node.try(t, state)
-	gateway, _ := w.gateway.try(t, state)
+	node, _ := w.node.Try(t, state)
+	gateway, _ := w.gateway.Try(t, state)
 	t.Fatalf("%s: the pod of %s has no answer: %v\nnode (%v): %s\ngateway: %s", why, w.ClusterID, err, w.agent.Ready(), node, gateway)
 }
 
@@ -344,8 +254,8 @@ func isConnected(o told) bool {
 // Two clusters with the same ranges: gateways and nodes follow API objects until packets
 // pass, and repair what others break.
 func TestGatewaysAndNodes(t *testing.T) {
-	internet := newNetspace(t)
-	internet.sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	internet := kubetest.NewNetns(t)
+	internet.Sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
 	rome, milan := newTown(t, "rome", "203.0.113.2", internet), newTown(t, "milan", "198.51.100.2", internet)
 	milan.Endpoint = "198.51.100.2:51840" // rome dials
 	towns := []*town{rome, milan}
@@ -394,7 +304,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 	_, err := rome.api.kube.CoordinationV1().Leases(homeNamespace).Update(t.Context(), last.Lease, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return !rome.api.sources.Gateways.List()[0].Alive }, patience, 10*time.Millisecond)
-	require.Contains(t, rome.node.sh(t, "ip route show table 6171"), "10.200.0.0/16 via 192.168.0.13 dev liqod-vx")
+	require.Contains(t, rome.node.Sh(t, "ip route show table 6171"), "10.200.0.0/16 via 192.168.0.13 dev liqod-vx")
 	rome.up(t)
 	rome.announced(t)
 	met(0)
@@ -426,7 +336,7 @@ func (w *town) apiServersAway(t *testing.T, away bool) {
 func broken(t *testing.T, w *town) {
 	for _, s := range []struct {
 		name  string
-		where *netspace
+		where *kubetest.Netns
 		do    string
 		check string // succeeds when it is repaired
 	}{
@@ -445,10 +355,10 @@ func broken(t *testing.T, w *town) {
 		// Who sets up the network of the host adds its default route again.
 		{"the outer link of the gateway", w.gateway, "ip link set wan down; ip link set wan up; ip route add default via 203.0.113.1", "ip link show liqod-wg up | grep liqod-wg"},
 	} {
-		s.where.sh(t, s.do)
+		s.where.Sh(t, s.do)
 		since := time.Now()
 		require.Eventually(t, func() bool {
-			_, err := s.where.try(t, s.check)
+			_, err := s.where.Try(t, s.check)
 			return err == nil
 		}, patience, 20*time.Millisecond, s.name)
 		w.reaches(t, s.name)

@@ -18,6 +18,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -38,16 +39,16 @@ type city struct {
 	connection *networkingv1beta1.Connection // to the other city
 }
 
-func newCity(t *testing.T, id string, public [2]string, internet *netspace) *city {
+func newCity(t *testing.T, id string, public [2]string, internet *kubetest.Netns) *city {
 	t.Helper()
 	c := &city{town: newTown(t, id, public[0], internet)}
 	c.Replaced, c.Endpoint = true, public[0]+":51840"
 	c.Timing = EchoTiming{Interval: 200 * time.Millisecond, Silence: 1500 * time.Millisecond, Patience: 10 * time.Second, Answers: 3} // the defaults
 	second, agent := c.actor, c.actor
-	second.at, second.Keys, second.Number, second.Address, second.Endpoint = newNetspace(t), t.TempDir(), 2, "192.168.0.14", public[1]+":51840"
-	plug(t, c.node, "eth1", second.at, "eth0")
-	c.node.sh(t, "ip route add 192.168.0.14 dev eth1 src "+nodeAddress)
-	second.at.sh(t, "ip addr add 192.168.0.14/24 dev eth0")
+	second.at, second.Keys, second.Number, second.Address, second.Endpoint = kubetest.NewNetns(t), t.TempDir(), 2, "192.168.0.14", public[1]+":51840"
+	kubetest.Cable(t, c.node, "eth1", second.at, "eth0")
+	c.node.Sh(t, "ip route add 192.168.0.14 dev eth1 src "+nodeAddress)
+	second.at.Sh(t, "ip addr add 192.168.0.14/24 dev eth0")
 	lead(t, internet, "to-"+id+"-2", second.at, public[1])
 	agent.at, agent.Agent = c.node, true
 	c.gateways, c.route = [2]*actor{&c.actor, &second}, &agent
@@ -92,8 +93,8 @@ type country [2]*city
 
 func newCountry(t *testing.T) country {
 	t.Helper()
-	internet := newNetspace(t)
-	internet.sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	internet := kubetest.NewNetns(t)
+	internet.Sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
 	w := country{
 		newCity(t, "rome", [2]string{"203.0.113.2", "203.0.113.6"}, internet),
 		newCity(t, "milan", [2]string{"198.51.100.2", "198.51.100.6"}, internet),
@@ -108,7 +109,8 @@ func newCountry(t *testing.T) country {
 	return w
 }
 
-// pass hands on what has changed at the API servers. It returns what gateways tell.
+// pass writes the Leases that gateways have changed to the other processes of their city, and the
+// Connections that follow from them to the other city. It returns the answers of the gateways.
 func (w country) pass(t *testing.T) (tells [2][]told) {
 	t.Helper()
 	for i, c := range w {
@@ -158,7 +160,7 @@ func equalGateways(a, b []networkingv1beta1.Gateway) bool {
 	return slices.EqualFunc(a, b, func(x, y networkingv1beta1.Gateway) bool { return fmt.Sprint(x) == fmt.Sprint(y) })
 }
 
-// await passes on what changes until ok.
+// await calls ok, which calls pass, until it returns true.
 func (w country) await(t *testing.T, what string, ok func(*testing.T) bool) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -168,7 +170,7 @@ func (w country) await(t *testing.T, what string, ok func(*testing.T) bool) {
 	}
 }
 
-// rest passes on what changes for a time.
+// rest calls pass for a time.
 func (w country) rest(t *testing.T, d time.Duration) {
 	t.Helper()
 	end := time.Now().Add(d)
@@ -185,7 +187,7 @@ func (w country) preferred(i int) int {
 // used returns which gateway the node of a city uses; -1: none.
 func (c *city) used(t *testing.T) int {
 	t.Helper()
-	routes, _ := c.node.try(t, "ip route show table 6171")
+	routes, _ := c.node.Try(t, "ip route show table 6171")
 	return slices.IndexFunc(c.gateways[:], func(a *actor) bool { return strings.Contains(routes, "10.200.0.0/16 via "+a.Address+" ") })
 }
 
@@ -236,7 +238,7 @@ type talk struct{ conn net.Conn }
 func (c *city) talk(t *testing.T) talk {
 	t.Helper()
 	var conn net.Conn
-	require.NoError(t, c.pod.in(func() (err error) {
+	require.NoError(t, c.pod.Do(func() (err error) {
 		conn, err = net.DialTimeout("tcp4", "10.200.1.10:7779", patience)
 		return err
 	}))
@@ -271,7 +273,7 @@ func (k talk) hears(t *testing.T) {
 func (w *town) listens(t *testing.T) {
 	t.Helper()
 	var listener net.Listener
-	require.NoError(t, w.pod.in(func() (err error) {
+	require.NoError(t, w.pod.Do(func() (err error) {
 		listener, err = net.Listen("tcp4", "0.0.0.0:7779")
 		return err
 	}))

@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // followed is the longest time until packets pass again after an address has moved.
@@ -25,17 +26,17 @@ func (w *town) names(t *testing.T, text string) {
 }
 
 // readdress replaces the address of the gateway of a town on the internet, and its router's.
-func (w *town) readdress(t *testing.T, internet *netspace, address, router string) {
+func (w *town) readdress(t *testing.T, internet *kubetest.Netns, address, router string) {
 	t.Helper()
-	internet.sh(t, "ip addr flush dev to-"+w.ClusterID+"; ip addr add "+router+"/30 dev to-"+w.ClusterID)
-	w.gateway.sh(t, "ip addr flush dev wan; ip addr add "+address+"/30 dev wan; ip route replace default via "+router)
+	internet.Sh(t, "ip addr flush dev to-"+w.ClusterID+"; ip addr add "+router+"/30 dev to-"+w.ClusterID)
+	w.gateway.Sh(t, "ip addr flush dev wan; ip addr add "+address+"/30 dev wan; ip route replace default via "+router)
 }
 
 // One side is behind NAT and dials the other one, at whichever of its addresses answers; and
 // each address that moves is followed.
 func TestNetnsAddressesThatMove(t *testing.T) {
-	internet := newNetspace(t)
-	internet.sh(t, `echo 1 > /proc/sys/net/ipv4/ip_forward; ip route add blackhole 192.0.2.0/24
+	internet := kubetest.NewNetns(t)
+	internet.Sh(t, `echo 1 > /proc/sys/net/ipv4/ip_forward; ip route add blackhole 192.0.2.0/24
 nft 'table ip nat {
 	chain out { type nat hook postrouting priority 100; oifname "to-milan" meta l4proto udp masquerade to :20000-60000 fully-random; masquerade; }
 	chain in { type filter hook forward priority 0; iifname "to-milan" ct state new drop; }
@@ -65,7 +66,7 @@ nft 'table ip nat {
 			toMilan("192.0.2.7", "198.51.100.1", "gw.milan.example", "198.51.100.2")
 		}},
 		// What is masqueraded for a link is forgotten with the link. The next port is another one.
-		{"the NAT forgets the tunnel", func() { internet.sh(t, "ip link set to-milan down; ip link set to-milan up") }},
+		{"the NAT forgets the tunnel", func() { internet.Sh(t, "ip link set to-milan down; ip link set to-milan up") }},
 		{"the side that dials has another address", func() { rome.readdress(t, internet, "203.0.113.6", "203.0.113.5") }},
 		{"the endpoint moves, and the Connection with it", func() {
 			milan.readdress(t, internet, "198.51.100.6", "198.51.100.5")

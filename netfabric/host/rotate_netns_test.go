@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/kernel"
 )
 
@@ -93,7 +94,7 @@ type stream struct {
 func (w *town) stream(t *testing.T) *stream {
 	t.Helper()
 	s := &stream{stop: make(chan struct{}), back: map[int]bool{}}
-	require.NoError(t, w.pod.in(func() (err error) {
+	require.NoError(t, w.pod.Do(func() (err error) {
 		s.conn, err = net.Dial("udp4", "10.200.1.10:7778")
 		return err
 	}))
@@ -164,7 +165,7 @@ func (s *stream) lost() (lost, sent int, hole time.Duration) {
 func (w *town) mirrors(t *testing.T) {
 	t.Helper()
 	var conn net.PacketConn
-	require.NoError(t, w.pod.in(func() (err error) {
+	require.NoError(t, w.pod.Do(func() (err error) {
 		conn, err = net.ListenPacket("udp4", "0.0.0.0:7778")
 		return err
 	}))
@@ -189,8 +190,8 @@ type pairOfTowns struct {
 
 func newPairOfTowns(t *testing.T) *pairOfTowns {
 	t.Helper()
-	internet := newNetspace(t)
-	internet.sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	internet := kubetest.NewNetns(t)
+	internet.Sh(t, "echo 1 > /proc/sys/net/ipv4/ip_forward")
 	p := &pairOfTowns{rome: newTown(t, "rome", "203.0.113.2", internet), milan: newTown(t, "milan", "198.51.100.2", internet), says: map[*town]string{}}
 	p.milan.Endpoint = "198.51.100.2:51840" // rome dials
 	for _, w := range []*town{p.rome, p.milan} {

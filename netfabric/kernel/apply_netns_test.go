@@ -236,7 +236,7 @@ func walk(t *testing.T, k *Kernel, c counter, tunnel bool) {
 func TestNetnsRandomStates(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	walk(t, k, c, false)
 }
 

@@ -14,7 +14,7 @@ import (
 func TestNetnsCounters(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	got, err := k.Counters(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, got, "there is no table")

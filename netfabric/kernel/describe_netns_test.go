@@ -19,7 +19,7 @@ func TestNetnsDescribeNode(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.address(t, "lo", "192.168.0.10/32", "fd00:1::10/128")
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	var empty strings.Builder
 	require.NoError(t, k.Describe(t.Context(), &empty, time.Now()))
 	require.Equal(t, nothingToDescribe, empty.String())

@@ -24,7 +24,7 @@ func TestNetnsATableThatIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.address(t, "lo", "192.168.0.10/32", "fd00:1::10/128")
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	good, err := plan.Node(fixed())
 	require.NoError(t, err)
 	without := good
@@ -57,7 +57,7 @@ func TestNetnsATableThatIsRefused(t *testing.T) {
 func TestNetnsManyElements(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	want := plan.State{Table: plan.Table{Name: plan.TableName, Sets: everySet(), Chains: everyRule()}}
 	for i := range 3000 {
 		net4, net6 := fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), fmt.Sprintf("fd00:%x::/32", i)
@@ -77,7 +77,7 @@ func TestNetnsManyElements(t *testing.T) {
 func TestNetnsKernelSettings(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	want := plan.State{Sysctls: []plan.Sysctl{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv6/conf/all/forwarding", Value: "1"}}}
 	applied(t, k, c, want)
 	require.Equal(t, 2, c["sysctl"])
@@ -127,7 +127,7 @@ func TestNetnsDevicesThatFail(t *testing.T) {
 func TestNetnsTunnelInANamespaceOfAnother(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	k, _ := kernelAt(t, s.fd)
+	k, _ := kernelAt(t, s.FD)
 	want, err := plan.Gateway(fixed())
 	require.NoError(t, err)
 	if err = k.Apply(t.Context(), want); err != nil { // else the kernel has WireGuard

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,67 +20,30 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// space is a network namespace. Nothing of it is left when the test ends.
+// space is a network namespace with a connection to its kernel.
 type space struct {
-	fd int
+	*kubetest.Netns
 	nl *netlink.Handle
 }
 
-// newSpace creates a namespace with lo up.
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	type result struct {
-		ns  netns.NsHandle
-		err error
-	}
-	made := make(chan result)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		ns, err := netns.New()
-		made <- result{ns, err}
-	}()
-	r := <-made
-	needs(t, r.err)
-	handle, err := netlink.NewHandleAt(r.ns)
+	ns := kubetest.NewNetns(t)
+	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.FD))
 	require.NoError(t, err)
-	s := &space{int(r.ns), handle}
-	t.Cleanup(func() {
-		handle.Close()
-		_ = unix.Close(s.fd)
-	})
-	lo, err := handle.LinkByName("lo")
-	require.NoError(t, err)
-	require.NoError(t, handle.LinkSetUp(lo))
-	return s
+	t.Cleanup(handle.Close)
+	return &space{ns, handle}
 }
 
-// needs skips a test that cannot run without more rights, or fails it where it has to run.
-func needs(t *testing.T, err error) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	if os.Getenv("CI") != "true" && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
-		t.Skipf("SKIPPED: this test needs root, or the right to make network namespaces: %v", err)
-	}
-	require.NoError(t, err)
-}
-
-// do runs f on a thread in the namespace, with its own view of /proc/sys/net.
+// do is Do for a function without an error.
 func (s *space) do(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err := unix.Setns(s.fd, unix.CLONE_NEWNET); err != nil {
-			panic(err)
-		}
-		f()
-	}()
-	<-done
+	if err := s.Do(func() error { f(); return nil }); err != nil {
+		panic(err)
+	}
 }
 
 // run runs a command in the namespace, and returns what it prints.
@@ -110,22 +72,6 @@ func (s *space) address(t *testing.T, device string, cidrs ...string) {
 	require.NoError(t, s.nl.LinkSetUp(l))
 }
 
-// cable connects two namespaces with a veth pair.
-func cable(t *testing.T, a *space, nameA string, b *space, nameB string) {
-	t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Namespace = nameA, netlink.NsFd(a.fd)
-	require.NoError(t, a.nl.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.fd)}))
-	for _, end := range []struct {
-		s    *space
-		name string
-	}{{a, nameA}, {b, nameB}} {
-		l, err := end.s.nl.LinkByName(end.name)
-		require.NoError(t, err)
-		require.NoError(t, end.s.nl.LinkSetUp(l))
-	}
-}
-
 // own is the environment variable that names the test that has a process of its own.
 const own = "LIQOD_TEST_PROCESS"
 
@@ -141,7 +87,7 @@ func alone(t *testing.T) bool {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	out, err := cmd.CombinedOutput()
 	if !errors.As(err, new(*exec.ExitError)) {
-		needs(t, err)
+		kubetest.RequireRights(t, err)
 	}
 	t.Logf("in a process of its own:\n%s", out)
 	require.NoError(t, err)
@@ -160,7 +106,7 @@ func here(t *testing.T) *space {
 	require.NoError(t, err)
 	require.NoError(t, handle.LinkSetUp(lo))
 	t.Cleanup(handle.Close)
-	return &space{int(ns), handle}
+	return &space{&kubetest.Netns{FD: int(ns)}, handle}
 }
 
 // counter counts writes.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -46,7 +47,7 @@ func newMallory(t *testing.T, internet *space, victim *city, ours views) *mallor
 	m := &mallory{&gateway{space: newSpace(t), key: key}, victim, ours, mallorySeen}
 	// Its kernel must not send packets that nobody asked for.
 	m.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
-	cable(t, internet, "to-mallory", m.space, "wan")
+	kubetest.Cable(t, internet.Netns, "to-mallory", m.space.Netns, "wan")
 	internet.address(t, "to-mallory", "192.0.2.1/30")
 	m.address(t, "wan", "192.0.2.2/30")
 	m.run(t, "ip", "route", "add", "default", "via", "192.0.2.1")

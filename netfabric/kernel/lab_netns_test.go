@@ -22,6 +22,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -184,7 +185,7 @@ func (c *city) build(t *testing.T, internet *space) {
 	c.net.run(t, "ip", "link", "set", "sw", "up")
 	c.plug(t, "gw", c.gateway.space, "192.168.0.13/24", "fd00:1::13/64")
 
-	cable(t, internet, "to-"+c.name, c.gateway.space, "wan")
+	kubetest.Cable(t, internet.Netns, "to-"+c.name, c.gateway.space.Netns, "wan")
 	internet.address(t, "to-"+c.name, public.Prev().String()+"/30")
 	c.gateway.address(t, "wan", public.String()+"/30")
 	c.gateway.run(t, "ip", "route", "add", "default", "via", public.Prev().String())
@@ -196,7 +197,7 @@ func (c *city) build(t *testing.T, internet *space) {
 
 func (c *city) plug(t *testing.T, port string, s *space, cidrs ...string) {
 	t.Helper()
-	cable(t, c.net, port, s, "eth0")
+	kubetest.Cable(t, c.net.Netns, port, s.Netns, "eth0")
 	c.net.run(t, "ip", "link", "set", port, "master", "sw")
 	s.address(t, "eth0", cidrs...)
 }
@@ -212,7 +213,7 @@ func (c *city) node(t *testing.T, i int) {
 	n, p := newSpace(t), newSpace(t)
 	c.nodes, c.pods = append(c.nodes, n), append(c.pods, p)
 	c.plug(t, host.Name, n, host.Addrs[0].String()+"/24", host.Addrs[1].String()+"/64")
-	cable(t, n, "pod", p, "eth0")
+	kubetest.Cable(t, n.Netns, "pod", p.Netns, "eth0")
 	n.address(t, "pod", host.Pods[0].Addr().Next().String()+"/24", host.Pods[1].Addr().Next().String()+"/64")
 	p.address(t, "eth0", v4.String()+"/24", v6.String()+"/64")
 	p.run(t, "sh", "-ec", fmt.Sprintf("ip route add default via %s; ip -6 route add default via %s", host.Pods[0].Addr().Next(), host.Pods[1].Addr().Next()))
@@ -231,7 +232,7 @@ table inet cni {
 	}
 }
 EOF`, c.pod, other+1, nodeAddrs(other)[0], nodeAddrs(other)[1]))
-	k, _ := kernelAt(t, n.fd)
+	k, _ := kernelAt(t, n.FD)
 	c.kernels = append(c.kernels, k)
 }
 

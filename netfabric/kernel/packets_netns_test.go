@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -193,7 +194,7 @@ func (c *city) counters(t *testing.T) map[string]uint64 {
 func TestNetnsSourceOfErrors(t *testing.T) {
 	t.Parallel()
 	client, router := newSpace(t), newSpace(t)
-	cable(t, client, "eth0", router, "eth0")
+	kubetest.Cable(t, client.Netns, "eth0", router.Netns, "eth0")
 	client.address(t, "eth0", "10.9.0.1/24", "fd09::1/64")
 	router.address(t, "eth0", "10.9.0.2/24", "fd09::2/64")
 	router.run(t, "sh", "-ec", `
@@ -202,7 +203,7 @@ echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
 ip route add prohibit 10.8.0.0/16
 ip -6 route add prohibit fd08::/16`)
 	client.run(t, "sh", "-ec", "ip route add default via 10.9.0.2; ip -6 route add default via fd09::2")
-	k, c := kernelAt(t, router.fd)
+	k, c := kernelAt(t, router.FD)
 	applied(t, k, c, plan.State{Table: plan.Table{
 		Name: plan.TableName,
 		Sets: []plan.Set{

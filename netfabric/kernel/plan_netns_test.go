@@ -131,7 +131,7 @@ func TestNetnsPlansOfNodes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.address(t, "lo", "192.168.0.10/32", "fd00:1::10/128") // of host-0
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	walkPlans(t, k, c, plan.Node)
 }
 
@@ -161,7 +161,7 @@ func TestNetnsTableAsNftWritesIt(t *testing.T) {
 		want = plan.State{Table: readable(want.Table)}
 
 		s := newSpace(t)
-		k, c := kernelAt(t, s.fd)
+		k, c := kernelAt(t, s.FD)
 		applied(t, k, c, want)
 		got := listing(s.run(t, "nft", "-n", "list", "table", "inet", plan.TableName))
 

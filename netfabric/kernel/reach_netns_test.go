@@ -85,7 +85,7 @@ func TestNetnsPeerReachesWhatIsShared(t *testing.T) {
 		}, time.Minute, 50*time.Millisecond, where)
 	}
 	require.False(t, w.has(hostile), "%q", w.heard)
-	gateway, _ := kernelAt(t, rome.gateway.fd)
+	gateway, _ := kernelAt(t, rome.gateway.FD)
 	require.Eventually(t, func() bool { return refused(t, gateway, mallorySeen) > 0 }, time.Minute, 10*time.Millisecond)
 	require.Zero(t, refused(t, gateway, milanSeen))
 

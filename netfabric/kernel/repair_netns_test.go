@@ -73,7 +73,7 @@ func TestNetnsDamageIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.address(t, "lo", "192.168.0.10/32", "fd00:1::10/128")
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	want, err := plan.Node(fixed())
 	require.NoError(t, err)
 	applied(t, k, c, want)
@@ -123,7 +123,7 @@ func TestNetnsTunnelOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.run(t, "ip", "tuntap", "add", plan.TunnelDevice, "mode", "tun")
-	k, c := kernelAt(t, s.fd)
+	k, c := kernelAt(t, s.FD)
 	want, err := plan.Gateway(fixed())
 	require.NoError(t, err)
 	want.Sysctls = nil

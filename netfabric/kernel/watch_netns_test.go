@@ -15,7 +15,7 @@ func TestNetnsWatch(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	s.address(t, "lo", "192.168.0.10/32", "fd00:1::10/128")
-	k, _ := kernelAt(t, s.fd)
+	k, _ := kernelAt(t, s.FD)
 	want, err := plan.Node(fixed())
 	require.NoError(t, err)
 	require.NoError(t, k.Apply(t.Context(), want))
