@@ -335,6 +335,7 @@ func TestForgottenDataIsRemembered(t *testing.T) {
 		}},
 		"it names no claim":            {there: func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, offloadingv1beta1.LocalClaimUIDLabel) }},
 		"it names what is no UID":      {there: func(c *corev1.PersistentVolumeClaim) { c.Labels[offloadingv1beta1.LocalClaimUIDLabel] = "A_B" }},
+		"its name is a command":        {there: func(c *corev1.PersistentVolumeClaim) { c.Name = "data; reboot" }},
 		"the provider has named many":  {many: maxRemembered},
 		"and one less is not too many": {many: maxRemembered - 1, want: true},
 	} {
@@ -353,7 +354,9 @@ func TestForgottenDataIsRemembered(t *testing.T) {
 			s.startClaims(t)
 			if !tc.want {
 				require.Never(t, func() bool { return len(s.events.Events) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
-				require.NotNil(t, s.claimThere(t))
+				left, err := s.remote.CoreV1().PersistentVolumeClaims("shop-rome").List(t.Context(), metav1.ListOptions{})
+				require.NoError(t, err)
+				require.Len(t, left.Items, 1)
 				return
 			}
 			eventually(t, func() bool { return s.volume(t, "claim-1") != nil }, "the data shows here")

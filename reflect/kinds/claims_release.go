@@ -144,7 +144,11 @@ const maxRemembered = 100
 func (c *Claims) remember(ctx context.Context, v claimView) error {
 	uid := types.UID(localClaimUID(v.remote))
 	name := forge.VolumeNameFor(uid)
-	if uid == "" || (v.local != nil && v.local.UID == uid) || c.volumes.Get(loop.Key{Name: name}) != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
+	if uid == "" || (v.local != nil && v.local.UID == uid) || c.volumes.Get(loop.Key{Name: name}) != nil {
+		return nil
+	}
+	// The provider chooses both names, and its API server may have sent anything.
+	if len(validation.IsDNS1123Subdomain(name)) > 0 || len(validation.IsDNS1123Subdomain(v.key.Name)) > 0 {
 		return nil
 	}
 	kept := slices.DeleteFunc(c.volumes.List(), func(has *corev1.PersistentVolume) bool {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -40,7 +41,10 @@ func (m moving) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
 		return out
 	}
 	command := fmt.Sprintf("%s storage move -n %s %s", m.program, pvc.Namespace, pvc.Name)
-	out.Finish, out.Undo = command+" --to "+to, command+" --undo"
+	out.Undo = command + " --undo"
+	if len(validation.IsDNS1123Subdomain(to)) == 0 { // a user of the namespace may have written what is no node
+		out.Finish = command + " --to " + to
+	}
 	c, copied := m.copies[pvc.UID]
 	out.State = c.Progress
 	switch idle := m.now.Sub(lastMoved(pvc)) > movePatience; {
@@ -82,8 +86,8 @@ func (m *Move) inOneLine() string {
 
 // commandsOn returns the commands by which a person goes on.
 func (m *Move) commandsOn() string {
-	if m.Undo == "" {
-		return m.Finish
+	if m.Undo == "" || m.Finish == "" {
+		return m.Finish + m.Undo
 	}
 	return fmt.Sprintf("%s\nor, to leave the data where it is:\n%s", m.Finish, m.Undo)
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -48,6 +49,8 @@ func TestMoves(t *testing.T) {
 			&Move{To: "worker", State: "copied and verified; no command goes on with the move", Stopped: true, Finish: finish, Undo: undo}},
 		"interrupted after the decision": {[]func(*corev1.PersistentVolumeClaim){to(time.Hour), annotated(selectedNodeAnnotation, "worker", time.Hour)}, copies{},
 			&Move{To: "worker", State: "the copy is verified, and the claim gets it; no command goes on with the move", Stopped: true, Finish: finish}},
+		"to what is no node": {[]func(*corev1.PersistentVolumeClaim){annotated(offloadingv1beta1.MoveToAnnotation, "x; reboot", time.Hour)}, copies{},
+			&Move{To: "x; reboot", State: "no pod copies it; no command goes on with the move", Stopped: true, Undo: undo}},
 		"a copy there": {[]func(*corev1.PersistentVolumeClaim){annotated(offloadingv1beta1.DiscardCopyAnnotation, "turin", time.Hour)}, nil,
 			&Move{State: "the other copy, behind virtual node turin, is deleted once its cluster can be reached"}},
 		"a copy here": {[]func(*corev1.PersistentVolumeClaim){annotated(offloadingv1beta1.DiscardCopyAnnotation, offloadingv1beta1.CopyHere, time.Hour)}, nil,
@@ -82,9 +85,10 @@ func TestMoves(t *testing.T) {
 			mark := map[bool]string{true: "‼", false: "✔"}[tc.want.Stopped]
 			require.Contains(t, check, "\nVolumes\n  "+mark+" shop/data: its data moves "+tc.want.inOneLine())
 			require.Equal(t, tc.want.Stopped, len(status.Warnings) > 0)
+			require.NotContains(t, listed+text+check, "--to x")
 			if tc.want.Stopped {
-				require.Contains(t, check, finish)
-				require.Contains(t, text, finish)
+				require.Contains(t, check, cmp.Or(tc.want.Finish, tc.want.Undo))
+				require.Contains(t, text, cmp.Or(tc.want.Finish, tc.want.Undo))
 			}
 		})
 	}

@@ -352,7 +352,7 @@ func (l *storing) keptThere(v *StoredVolume, volume *corev1.PersistentVolume, pe
 			v.Delete = list + "\nThen here, where this PersistentVolume contains no data:\n" + leftover
 			return
 		}
-	} else {
+	} else if len(validation.IsDNS1123Subdomain(v.Claim)) == 0 { // the provider may have chosen it
 		v.Get = fmt.Sprintf("Offload namespace %s to cluster %s, create PersistentVolumeClaim %s if it is gone, and let its first pod run there:\nkubectl -n %s annotate pvc %s %s=true",
 			v.Namespace, peer, key, v.Namespace, v.Claim, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -118,6 +119,8 @@ func TestListStorage(t *testing.T) {
 		"kept there": {Stored{Volumes: volumes{volumeFor("u1", "milan", keptFor)}, Maps: twinCalled("shop-rome")},
 			[]StoredVolume{{Where: "cluster milan, namespace shop-rome", Phase: "kept", Why: "namespace shop was deleted", Get: adopt,
 				Delete: "In cluster milan:\nkubectl -n shop-rome delete pvc -l offloading.liqo.io/local-claim-uid=u1\nThen here:\nkubectl delete pv pvc-u1"}}},
+		"a claim of the peer's invention": {Stored{Volumes: volumes{volumeFor("u1", "milan", keptFor, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "x; reboot" })}},
+			[]StoredVolume{{Claim: "x; reboot", Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted", Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
 		"retained there, no longer offloaded": {Stored{Volumes: volumes{volumeFor("u1", "milan", retaining)}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "kept", Why: "its claim is gone, and the reclaim policy of PersistentVolume pvc-u1 is Retain", Get: adopt,
 				Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
@@ -162,7 +165,7 @@ func TestListStorage(t *testing.T) {
 			t.Parallel()
 			tc.is.Program, tc.is.Classes = "liqod", []storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
 			for i := range tc.want {
-				tc.want[i].Namespace, tc.want[i].Claim, tc.want[i].Size = "shop", "data", "1Gi"
+				tc.want[i].Namespace, tc.want[i].Claim, tc.want[i].Size = "shop", cmp.Or(tc.want[i].Claim, "data"), "1Gi"
 			}
 			got := ListStorage(&tc.is)
 			require.Equal(t, tc.want, got.Volumes)
