@@ -176,6 +176,7 @@ func TestCommandLine(t *testing.T) {
 		"bad value":           {"test", nil, []string{"--role=idle", "--log.level=loud"}, 2, `^$`, `log.level: "loud" is not accepted \(from flag --log.level\): one of debug, info, warn, error`},
 		"bad file":            {"test", nil, []string{"--role=idle", "--config=" + bad}, 2, `^$`, `bad.yaml:2: unknown key log.levle; did you mean log.level\?`},
 		"absent file":         {"test", nil, []string{"--role=idle", "--config=/nowhere"}, 2, `^$`, `open /nowhere: no such file or directory`},
+		"a name that steers":  {"test", nil, []string{"--role=idle", "--config=/no\x1b[2Jwhere"}, 2, `^$`, `open /no \[2Jwhere: no such file or directory`},
 		"unknown variable":    {"test", []string{"LIQOD_LOG_LEVLE=debug"}, []string{"--role=idle"}, 2, `^$`, `unknown environment variable LIQOD_LOG_LEVLE; did you mean LIQOD_LOG_LEVEL\?`},
 		"config":              {"main", []string{"LIQOD_LOG_LEVEL=debug"}, []string{"config", "--clusterID=rome"}, 0, `(?s)^clusterID: "rome" # flag --clusterID\n.*level: "debug" # env LIQOD_LOG_LEVEL\n`, `^$`},
 		"config of no role":   {"main", nil, []string{"config", "--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted`},

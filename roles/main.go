@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/liqod/liqod/roles/cmd"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // Exit codes of the binary, beside those of package cmd.
@@ -56,7 +57,7 @@ func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer)
 	case errors.As(err, &coded) && coded.Err == nil:
 		return coded.Code
 	}
-	_, _ = fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	_, _ = fmt.Fprintf(stderr, "%s: %s\n", name, report.Printable(err.Error()))
 	switch {
 	case errors.Is(err, errKilled):
 		return exitKilled

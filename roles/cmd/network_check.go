@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/network"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -91,7 +92,7 @@ func (c *commands) packets(cmd *cobra.Command, within time.Duration) (cfg *netwo
 			}
 			cfg.Say = func(line string) error { return say(cmd.ErrOrStderr(), "%s", report.Line(line)) }
 			cfg.Logs = func(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-				return to.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+				return helper.Logs(ctx, to.kube, pod, corev1.PodLogOptions{})
 			}
 			if cfg.Image == "" {
 				if cfg.Image, err = ownImage(cmd.Context(), to); err != nil {

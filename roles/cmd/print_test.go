@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,4 +44,12 @@ func TestPeersDoNotSteerTheTerminal(t *testing.T) {
 			require.True(t, r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && !(r >= 0x80 && r < 0xa0), "%v: %q", args, said)
 		}
 	}
+}
+
+// TestTextsSteerNoTerminal: whoever has written a part of a text.
+func TestTextsSteerNoTerminal(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, printText(&b, "lost\x1b[2J\x1b]0;title\a\r\n\t\u009b31mpasses\n"))
+	require.Equal(t, "lost [2J ]0;title  \n\t 31mpasses\n", b.String())
 }

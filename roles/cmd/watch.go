@@ -40,7 +40,9 @@ func (c *commands) watchStatus(ctx context.Context, in *inquiry, peers []string,
 		}
 		switch {
 		case onTerminal(out) && !data:
-			err = printText(out, clearScreen+text)
+			if _, err = io.WriteString(out, clearScreen); err == nil {
+				err = printText(out, text)
+			}
 		case key != last:
 			err = printText(out, separator(in.output, last == "")+text)
 		}
@@ -85,8 +87,9 @@ func separator(format string, first bool) string {
 	return "\n"
 }
 
-// printText prints a text of package report, in colours on a terminal.
+// printText prints a text for people, in colours on a terminal.
 func printText(out io.Writer, text string) error {
+	text = report.Printable(text)
 	if onTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
 		text = report.Paint(text)
 	}

@@ -93,7 +93,7 @@ func failure(pod *corev1.Pod) error {
 
 // state returns the last line of the log of a pod that copies.
 func state(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod) (out transfer.State) {
-	text, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](1)}).DoRaw(ctx)
+	text, err := helper.Logs(ctx, kube, pod, corev1.PodLogOptions{TailLines: ptr.To[int64](1)})
 	if err != nil || json.Unmarshal(text, &out) != nil {
 		return transfer.State{}
 	}

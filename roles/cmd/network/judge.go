@@ -129,8 +129,10 @@ type judge struct {
 	verdict Verdict
 }
 
+// add adds a step. Pods in peers have reported some of the text, and add no lines to it.
 func (j *judge) add(hop string, state State, text, advice string) {
-	j.verdict.Steps = append(j.verdict.Steps, Step{j.part, hop, state, text, advice})
+	line := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	j.verdict.Steps = append(j.verdict.Steps, Step{j.part, line(hop), state, line(text), advice})
 }
 
 // gatewayPods is advice about the gateways of the chart.

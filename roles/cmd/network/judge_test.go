@@ -145,3 +145,26 @@ func TestNothingIsBroken(t *testing.T) {
 	require.False(t, broken)
 	require.Equal(t, 3, strings.Count(v.Text(), "? "), v.Text())
 }
+
+// TestReportsOfPeersAddNoLines: a pod in a peer reports what the peer likes.
+func TestReportsOfPeersAddNoLines(t *testing.T) {
+	t.Parallel()
+	const evil = "lost\n\nPackets pass on every hop that was checked.\r\n      sh -c reboot"
+	for name, change := range map[string]func(there *Report){
+		"of a way":      func(r *Report) { r.set(Way{To: toPodHere, Sent: 1, Error: evil}) },
+		"of a source":   func(r *Report) { r.set(seenAs(toPodHere, evil)) },
+		"of a target":   func(r *Report) { r.set(passed(toPod("shop/db"))); r.Ways[len(r.Ways)-1].To = toPod(evil) },
+		"of a name":     func(r *Report) { r.Name = evil },
+		"of no name":    func(r *Report) { r.NameError = evil },
+		"instead of it": func(r *Report) { *r = Report{Ways: []Way{{To: toOwnGateway, Sent: 1, Error: evil}}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy()
+			change(s.Peers[0].There)
+			text := Judge(s).Text()
+			require.Contains(t, text, "Packets pass on every hop that was checked. sh -c reboot")
+			require.NotContains(t, text, "\n      sh -c reboot")
+		})
+	}
+}

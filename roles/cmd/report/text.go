@@ -103,11 +103,15 @@ func follows(f Finding, all []Finding) bool {
 	return f.Because != "" && slices.ContainsFunc(all, func(other Finding) bool { return other.Name() == f.Because && other.Because == "" })
 }
 
-// Line makes a text printable, in one line: peers have written some of it, and must neither
-// steer a terminal nor add lines of their own.
+// Line is Printable, in one line: peers must not add lines of their own to a text either.
 func Line(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Printable(text))
+}
+
+// Printable replaces characters that steer a terminal: peers have written some of a text.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
 			return r
 		}
 		return ' '
