@@ -168,6 +168,9 @@ func (t *target) batch(at *current, batch []*entry) error {
 		if err := proper(e.Name); err != nil {
 			return refusal{err.Error()}
 		}
+		if e.Size < 0 {
+			return refusal{fmt.Sprintf("a file of %d bytes", e.Size)}
+		}
 		at.names[string(e.Name)] = true
 		w, err := t.make(at, e)
 		if err != nil {

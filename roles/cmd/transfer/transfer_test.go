@@ -259,6 +259,8 @@ func TestHostileSource(t *testing.T) {
 		"no JSON":                        {{kindBatch, []byte("{")}},
 		"data without a file":            {{kindData, []byte("x")}},
 		"more data than the file has":    {batch(file("x")), {kindData, []byte("x")}},
+		"less than no bytes":             {batch(file("x")), {kindEnd, nil}, batch(&entry{Name: []byte("x"), Mode: unix.S_IFREG | 0o644, Links: 1, Size: -10 * block})},
+		"a link in the place of a file":  {batch(file("x"), &entry{Name: []byte("x"), Mode: unix.S_IFLNK | 0o777, Link: []byte("../outside/secret")}), {kindEnd, nil}},
 		"leaves twice":                   {{kindListed, nil}, {kindLeave, mustJSON(t, folder)}, {kindLeave, mustJSON(t, folder)}},
 		"leaves a file":                  {{kindListed, nil}, {kindLeave, mustJSON(t, file("."))}},
 		"done without a checksum":        {{kindDone, nil}},
