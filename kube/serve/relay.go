@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 type Relay struct {
 	dial func(context.Context) (net.Conn, error)
 	log  *zap.Logger
+	most int            // connections of one address
+	told rate.Sometimes // spaces the lines about connections that are not served: clients open them without end
 
 	mu   sync.Mutex
 	open map[netip.AddrPort]func() // that end what is served
@@ -33,7 +36,7 @@ type Relay struct {
 
 // NewRelay returns a Relay that opens the other ends of connections with dial.
 func NewRelay(dial func(context.Context) (net.Conn, error), log *zap.Logger) *Relay {
-	return &Relay{dial: dial, log: log, open: map[netip.AddrPort]func(){}}
+	return &Relay{dial: dial, log: log, most: relayed, told: rate.Sometimes{First: 1, Interval: time.Minute}, open: map[netip.AddrPort]func(){}}
 }
 
 // Follow serves these addresses, which this host has, and no others. Connections of the others end.
@@ -78,14 +81,16 @@ func (r *Relay) serve(at netip.AddrPort) (end func(), err error) {
 }
 
 func (r *Relay) accept(ctx context.Context, listener *net.TCPListener, wait *sync.WaitGroup) {
-	room := make(chan struct{}, relayed)
+	room := make(chan struct{}, r.most)
 	for {
 		client, err := listener.Accept()
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil { // too many open files, or a client that has left already
-			r.log.Warn("a connection was not accepted", zap.Stringer("address", listener.Addr()), zap.Error(err))
+			r.told.Do(func() {
+				r.log.Warn("a connection was not accepted", zap.Stringer("address", listener.Addr()), zap.Error(err))
+			})
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
@@ -99,7 +104,9 @@ func (r *Relay) accept(ctx context.Context, listener *net.TCPListener, wait *syn
 				r.lead(ctx, client)
 			})
 		default:
-			r.log.Warn("a connection was closed: too many are open", zap.Stringer("address", listener.Addr()), zap.Int("open", relayed))
+			r.told.Do(func() {
+				r.log.Warn("connections are closed: too many are open", zap.Stringer("address", listener.Addr()), zap.Int("open", r.most))
+			})
 			_ = client.Close()
 		}
 	}

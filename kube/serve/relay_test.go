@@ -7,12 +7,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // echo answers each connection with what it has sent, in capitals, once it has sent all. It
@@ -106,4 +108,25 @@ func TestRelay(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	require.ErrorContains(t, r.Follow([]netip.AddrPort{at}), "address already in use")
+}
+
+// TestRelayFlooded: of connections without end those that fit are led on, and the log has one line a minute.
+func TestRelayFlooded(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	r := NewRelay(func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, zap.New(core))
+	r.most = 2
+	at := free(t)
+	require.NoError(t, r.Follow([]netip.AddrPort{at}))
+	defer func() { require.NoError(t, r.Follow(nil)) }()
+	for range r.most {
+		kept, err := net.Dial("tcp", at.String())
+		require.NoError(t, err)
+		defer kept.Close()
+	}
+	for range 50 {
+		_, err := through(at, "")
+		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it is closed at once")
+	}
+	require.Len(t, logs.All(), 1)
 }
