@@ -122,6 +122,9 @@ func TestKeptByTrust(t *testing.T) {
 	r.network("pods", "10.42.0.0/16")
 	a.settle()
 	require.Equal(t, "10.42.0.0/16", string(r.getNetwork("pods").Status.CIDR))
+	r.network("behind", "10.43.0.0/24", ipamv1alpha1.RemappedLabel)
+	a.settle()
+	require.Equal(t, "10.80.0.0/24", string(r.getNetwork("behind").Status.CIDR), "others choose a range behind the peer")
 }
 
 // TestTrustWakesNetworks: a range that was refused is given once the peer is trusted.

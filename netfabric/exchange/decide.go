@@ -141,7 +141,7 @@ func (f facts) claimAll(out *decision) claiming {
 	for _, r := range check.OwnRanges(f.theirs) {
 		name := networkName(f.theirs.Name, r)
 		c.wanted[name] = true
-		want := f.network(name, r.CIDR)
+		want := f.network(name, r)
 		have := f.networks[name]
 		switch {
 		case have == nil:
@@ -207,15 +207,20 @@ func networkName(configuration string, r check.OwnRange) string {
 	return configuration + "-" + strings.ToLower(string(r.Use)) + "-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(r.Prefix.String())
 }
 
-// network is the claim for a range of the peer.
-func (f facts) network(name string, cidr networkingv1beta1.CIDR) *ipamv1alpha1.Network {
-	return &ipamv1alpha1.Network{
+// network is the claim for a range of the peer. What is behind the peer keeps no addresses: whoever chooses
+// them is trusted by the peer, not by this cluster.
+func (f facts) network(name string, r check.OwnRange) *ipamv1alpha1.Network {
+	out := &ipamv1alpha1.Network{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: f.theirs.Namespace, Name: name, Labels: made(f.peer),
 			OwnerReferences: []metav1.OwnerReference{ownedBy(f.theirs)},
 		},
-		Spec: ipamv1alpha1.NetworkSpec{CIDR: cidr},
+		Spec: ipamv1alpha1.NetworkSpec{CIDR: r.CIDR},
 	}
+	if r.Use == networkingv1beta1.RangeTransit {
+		out.Labels[ipamv1alpha1.RemappedLabel] = "true"
+	}
+	return out
 }
 
 func ownedBy(c *networkingv1beta1.Configuration) metav1.OwnerReference {

@@ -40,7 +40,7 @@ func (k networkKind) claim(object any) (claim, bool) {
 	c := newClaim(n, ipamv1alpha1.NetworkFinalizer, n.Status.Conditions)
 	// What is no range stays the zero value, which no request may ask for.
 	c.request.For, _ = n.Spec.CIDR.Prefix()
-	c.request.Exact = n.Labels[ipamv1alpha1.NotRemappedLabel] == "true"
+	c.request.Exact, c.request.Pooled = n.Labels[ipamv1alpha1.NotRemappedLabel] == "true", n.Labels[ipamv1alpha1.RemappedLabel] == "true"
 	c.request.Group = peerOf(n.Namespace)
 	c.given, _ = n.Status.CIDR.Prefix()
 	return c, true

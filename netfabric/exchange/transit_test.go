@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -133,6 +134,9 @@ func TestTransitOfAPeer(t *testing.T) {
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.Local.CIDR.Transit = cidrs{"10.96.0.0/16"} })
 	r.settle("milan")
 	require.Equal(t, before, b.connection("milan").Spec, "what is there stays until the range has a view")
+	for cidr, n := range b.claims("milan") {
+		require.Equal(t, cidr == "10.96.0.0/16", n.Labels[ipamv1alpha1.RemappedLabel] == "true", "the third cluster chooses no addresses here: %s", cidr)
+	}
 	b.grant("milan", "10.96.0.0/16", "10.85.0.0/16")
 	r.settle("milan")
 	transit := networkingv1beta1.Mapping{Own: "10.96.0.0/16", View: "10.85.0.0/16", Use: networkingv1beta1.RangeTransit}

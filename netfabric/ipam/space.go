@@ -53,6 +53,8 @@ type Request struct {
 	For netip.Prefix
 	// Exact accepts only For itself, even outside Keep.
 	Exact bool
+	// Pooled accepts only a range of the Pools. It does not hold for Exact.
+	Pooled bool
 }
 
 // Reason is the kind of an Error.
@@ -162,7 +164,7 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 		return netip.Prefix{}, refuse(Exhausted, "%d allocations exist, as many as are kept: delete claims that are not needed", r.Len())
 	}
 	obstacle := s.obstacle(r, req.For)
-	if obstacle == "" && (req.Exact || Within(s.cfg.Keep, req.For) && s.fair(r, req.Group, req.For)) {
+	if obstacle == "" && (req.Exact || !req.Pooled && Within(s.cfg.Keep, req.For) && s.fair(r, req.Group, req.For)) {
 		return req.For, nil
 	}
 	if req.Exact {

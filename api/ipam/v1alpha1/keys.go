@@ -4,6 +4,9 @@ const (
 	// NotRemappedLabel, "true" on a Network, asks for the very range of spec.cidr or none. It
 	// counts when the range is allocated.
 	NotRemappedLabel = "ipam.liqo.io/network-not-remapped"
+	// RemappedLabel, "true" on a Network, asks for a range of the pools, also where ipam.keep has
+	// that of spec.cidr.
+	RemappedLabel = "ipam.liqo.io/network-remapped"
 
 	// ManagedByAPIServer is the value of liqo.io/managed-by on the IPs that the controller
 	// makes for this cluster's API server, one for each VirtualNode. Its one port is that of the
