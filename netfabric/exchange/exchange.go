@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -61,7 +64,23 @@ type ExchangeConfig struct {
 type Exchange struct {
 	*loop.Loop
 	cfg ExchangeConfig
+
+	pace  loop.Pace // of new versions of Configurations, by peer
+	taken sync.Map  // by peer: the version that counts
 }
+
+// version names a state of a peer's Configuration.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+// A new version of a peer's Configuration costs writes here and in third clusters, and a plan on each
+// host, and a peer may change it without end.
+const (
+	versionsAtOnce  = 20
+	versionInterval = time.Second
+)
 
 // NewExchange registers with the informers and starts nothing.
 func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
@@ -150,6 +169,9 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 	if e.cfg.Off || f.theirs == nil || f.theirs.DeletionTimestamp != nil {
 		return e.end(ctx, f)
 	}
+	if wait := e.waits(f.theirs); wait > 0 {
+		return loop.After(wait)
+	}
 	if f.theirs, err = e.hold(ctx, f.theirs, true); err != nil {
 		return store.IgnoreNotFound(err)
 	}
@@ -160,6 +182,19 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	return e.release(ctx, f, d.release)
+}
+
+// waits returns how long a version of a peer's Configuration waits until it is looked at.
+func (e *Exchange) waits(c *networkingv1beta1.Configuration) time.Duration {
+	now, peer := version{c.UID, c.Generation}, peerOf(c.Namespace)
+	if taken, _ := e.taken.Load(peer); taken == now {
+		return 0
+	}
+	wait := e.pace.Take(peer, versionsAtOnce, versionInterval, e.cfg.Clock.Now())
+	if wait == 0 {
+		e.taken.Store(peer, now)
+	}
+	return wait
 }
 
 // gather reads what there is of one peer from the caches.

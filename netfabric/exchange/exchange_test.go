@@ -262,6 +262,29 @@ func TestGatewaysAndMTUFlowThrough(t *testing.T) {
 	require.EqualValues(t, 1400, b.connection("milan").Spec.MTU)
 }
 
+// TestAPeerThatChangesItsNetworkAllTheTime: each version costs writes, also in third clusters, and a plan on each host.
+func TestAPeerThatChangesItsNetworkAllTheTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.connected()
+	written := 0
+	for range 1000 {
+		b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.MTU = 2770 - c.Spec.MTU })
+		r.deliver()
+		writes, err := r.sync("milan")
+		written += len(writes)
+		if err != nil {
+			require.Equal(t, loop.After(versionInterval), err)
+			require.Empty(t, writes)
+		}
+	}
+	require.LessOrEqual(t, written, 5*versionsAtOnce)
+	b.clk.Step(versionInterval)
+	_, err := r.sync("milan")
+	require.NoError(t, err)
+	require.Equal(t, min(b.theirs("milan").Spec.MTU, 1400), b.connection("milan").Spec.MTU, "the last one counts in the end")
+}
+
 func TestRefusedClaims(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -26,6 +27,9 @@ const (
 	// keys. A look takes at most a part of the time, one in followShare.
 	followEvery = 20 * time.Millisecond
 	followShare = 20
+	// A peer may begin handshakes with both keys in turns, without end. Each turn costs a plan.
+	turnsAtOnce  = 100
+	turnInterval = time.Second
 )
 
 // Keys are the private keys of a gateway.
@@ -53,9 +57,17 @@ type rotation struct {
 	unsure bool          // of rotate alone: an attempt to change the store has begun
 	waits  []string      // of rotate alone: as they were announced
 
+	pace loop.Pace // of turns, by peer
+
 	mu    sync.Mutex
 	keys  Keys
-	pairs []plan.Remote // of peers, with two keys
+	pairs []keyPair
+}
+
+// keyPair is a gateway of a peer with two keys.
+type keyPair struct {
+	peer string
+	plan.Remote
 }
 
 func (r *rotation) read() Keys {
@@ -66,11 +78,11 @@ func (r *rotation) read() Keys {
 
 // watch replaces the gateways whose use of their two keys is followed.
 func (r *rotation) watch(peers []plan.Peer) {
-	var pairs []plan.Remote
+	var pairs []keyPair
 	for _, p := range peers {
 		for _, g := range p.Gateways {
 			if g.Next != "" {
-				pairs = append(pairs, g)
+				pairs = append(pairs, keyPair{p.ID, g})
 			}
 		}
 	}
@@ -87,10 +99,20 @@ func (r *rotation) watch(peers []plan.Peer) {
 }
 
 // two are the gateways of peers with two keys.
-func (r *rotation) two() []plan.Remote {
+func (r *rotation) two() []keyPair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pairs
+}
+
+// turned reports whether a gateway of a peer has begun to use another key, by the times of handshakes.
+func (r *rotation) turned(latest func(key string) time.Time, now time.Time) (turned bool) {
+	for _, p := range r.two() {
+		if latest(p.Next).After(latest(p.Key)) && r.pace.Take(p.peer, turnsAtOnce, turnInterval, now) == 0 {
+			turned = true
+		}
+	}
+	return turned
 }
 
 // readKeys reads the keys from the store.
@@ -197,8 +219,7 @@ func (g *GatewayHost) accepted(keys Keys) bool {
 // followKeys wakes the loop of the host when a gateway of a peer has begun to use another key.
 func (g *GatewayHost) followKeys(ctx context.Context) {
 	for {
-		pairs, pause := g.rotation.two(), followEvery
-		if len(pairs) == 0 {
+		if len(g.rotation.two()) == 0 {
 			select {
 			case <-ctx.Done():
 				return
@@ -207,15 +228,13 @@ func (g *GatewayHost) followKeys(ctx context.Context) {
 			continue
 		}
 		began := g.clk.Now()
-		latest := g.handshakes()
-		if slices.ContainsFunc(pairs, func(r plan.Remote) bool { return latest(r.Next).After(latest(r.Key)) }) {
+		if g.rotation.turned(g.handshakes(), began) {
 			g.wake()
 		}
-		pause = max(pause, followShare*g.clk.Since(began))
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.clk.After(pause):
+		case <-g.clk.After(max(followEvery, followShare*g.clk.Since(began))):
 		}
 	}
 }

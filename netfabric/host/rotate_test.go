@@ -202,6 +202,28 @@ func TestRotationByAge(t *testing.T) {
 	}
 }
 
+// TestAPeerThatUsesTwoKeysInTurns: each turn costs a plan of the gateway, and no turn of another peer.
+func TestAPeerThatUsesTwoKeysInTurns(t *testing.T) {
+	t.Parallel()
+	var r rotation
+	with := func(id, key, next string) plan.Peer {
+		return plan.Peer{ID: id, Gateways: []plan.Remote{{Number: 1, Key: key, Next: next}}}
+	}
+	r.watch([]plan.Peer{with("milan", "a", "b")})
+	latest := func(key string) time.Time { return map[string]time.Time{"b": noon.Add(time.Second), "d": noon}[key] }
+	turns := 0
+	for i := range 1000 {
+		if r.turned(latest, noon.Add(time.Duration(i)*followEvery)) {
+			turns++
+		}
+	}
+	require.InDelta(t, turnsAtOnce+1000*followEvery/turnInterval, turns, 1)
+	r.watch([]plan.Peer{with("milan", "a", "b"), with("oslo", "c", "d")})
+	require.True(t, r.turned(latest, noon.Add(1000*followEvery)))
+	r.watch([]plan.Peer{with("oslo", "d", "c")})
+	require.False(t, r.turned(latest, noon.Add(time.Hour)), "the plan has followed")
+}
+
 // The tunnel between two gateways keeps its state through another key of either, and a request
 // carries which next key is accepted.
 func TestProbesGoOnWithAnotherKey(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 func counts() corev1.ResourceList {
@@ -336,26 +337,26 @@ func TestNamespacesOfAPeer(t *testing.T) {
 // TestTogglingCreatesNoNamespacesWithoutEnd: a peer adds and removes entries all the time.
 func TestTogglingCreatesNoNamespacesWithoutEnd(t *testing.T) {
 	t.Parallel()
-	c, now := creations{}, time.Now()
+	c, now := loop.Pace{}, time.Now()
 	made := 0
 	for range 1000 {
-		if c.take("rome", 5, now) == 0 {
+		if c.Take("rome", fewestCreations, creationInterval, now) == 0 {
 			made++
 		}
 	}
 	require.Equal(t, fewestCreations, made)
-	require.Equal(t, creationInterval, c.take("rome", 5, now))
-	require.Zero(t, c.take("oslo", 5, now), "another peer's do not count")
-	require.Zero(t, c.take("rome", 5, now.Add(creationInterval)), "waiting costs nothing")
-	require.NotZero(t, c.take("rome", 5, now.Add(creationInterval)))
+	require.Equal(t, creationInterval, c.Take("rome", fewestCreations, creationInterval, now))
+	require.Zero(t, c.Take("oslo", fewestCreations, creationInterval, now), "another peer's do not count")
+	require.Zero(t, c.Take("rome", fewestCreations, creationInterval, now.Add(creationInterval)), "waiting costs nothing")
+	require.NotZero(t, c.Take("rome", fewestCreations, creationInterval, now.Add(creationInterval)))
 }
 
 // TestSteadyUseIsNotSlowed: a peer that makes and deletes a namespace in each second for ten
 // minutes waits for none of them, also with a bound on their number that it has long passed.
 func TestSteadyUseIsNotSlowed(t *testing.T) {
 	t.Parallel()
-	c, now := creations{}, time.Now()
+	c, now := loop.Pace{}, time.Now()
 	for i := range 600 {
-		require.Zero(t, c.take("rome", 5, now.Add(time.Duration(i)*time.Second)), i)
+		require.Zero(t, c.Take("rome", fewestCreations, creationInterval, now.Add(time.Duration(i)*time.Second)), i)
 	}
 }

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -43,33 +41,6 @@ func beyond(nm *offloadingv1beta1.NamespaceMap, twins map[string]*corev1.Namespa
 func (m *Maps) tooMany(peer string) string {
 	return fmt.Sprintf("cluster %s may have %d namespaces in %s, and has or asks for more: offload fewer, or have sharing.namespacesPerPeer of %s raised. Namespaces that are being deleted or are kept for their volumes count too",
 		peer, m.cfg.NamespacesPerPeer, m.cfg.ClusterID, m.cfg.ClusterID)
-}
-
-// creations limits how often a peer has twins created, so that a peer that adds and removes
-// entries does not keep this cluster busy. It is safe for concurrent use. Nothing is
-// persisted.
-type creations struct {
-	mu    sync.Mutex
-	peers map[string]*rate.Limiter
-}
-
-// take returns how long the next creation for a peer must wait. It counts the creation if
-// that is zero. most is the number of twins that the peer may have.
-func (c *creations) take(peer string, most int, now time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.peers == nil {
-		c.peers = map[string]*rate.Limiter{}
-	}
-	if c.peers[peer] == nil {
-		c.peers[peer] = rate.NewLimiter(rate.Every(creationInterval), max(most, fewestCreations))
-	}
-	r := c.peers[peer].ReserveN(now, 1)
-	wait := r.DelayFrom(now)
-	if wait > 0 {
-		r.CancelAt(now)
-	}
-	return wait
 }
 
 // tooOften is the error for a twin that is created later.

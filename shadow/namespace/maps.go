@@ -85,7 +85,7 @@ type Maps struct {
 	namespaces corelisters.NamespaceLister
 	quotas     listers.QuotaLister
 	bindings   *store.Binder
-	creations  creations
+	creations  loop.Pace // of twins, by peer
 }
 
 // NewMaps returns a Maps and registers its event handlers on the informers. It starts

@@ -441,7 +441,7 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.namespaces.Get(w.name); err == nil {
 		return ns, nil
 	}
-	if wait := m.creations.take(w.peer, m.cfg.NamespacesPerPeer, m.cfg.Clock.Now()); wait > 0 {
+	if wait := m.creations.Take(w.peer, max(m.cfg.NamespacesPerPeer, fewestCreations), creationInterval, m.cfg.Clock.Now()); wait > 0 {
 		return nil, tooOften{wait}
 	}
 	annotations := map[string]string{
