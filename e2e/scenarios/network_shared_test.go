@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"net"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,8 +47,7 @@ func networkShared(t *testing.T, w networkWorld) {
 		}
 		return err
 	})
-	// milan sees all pods of rome under one /16.
-	view := strings.Join(append(strings.Split(here.seen["milan"], ".")[:2], strings.Split(own, ".")[2:]...), ".")
+	view := beside(here.seen["milan"], own)
 	asks := func(ctx context.Context) error {
 		return arrives(w.milan.Exec(ctx, netTwin, there.name, "reach", "tcp://"+view+":8080/0"))
 	}
@@ -57,8 +58,8 @@ func networkShared(t *testing.T, w networkWorld) {
 	require.ErrorContains(t, asks(t.Context()), view, "a pod that is not shared")
 
 	port := int32(8080)
-	slices := home.DiscoveryV1().EndpointSlices(netNamespace)
-	_, err = slices.Create(t.Context(), &discoveryv1.EndpointSlice{
+	endpointSlices := home.DiscoveryV1().EndpointSlices(netNamespace)
+	_, err = endpointSlices.Create(t.Context(), &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "apart"},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{own}}},
@@ -66,7 +67,7 @@ func networkShared(t *testing.T, w networkWorld) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	within(t, longest, "a shared pod is reached", asks)
-	require.NoError(t, slices.Delete(t.Context(), "apart", metav1.DeleteOptions{}))
+	require.NoError(t, endpointSlices.Delete(t.Context(), "apart", metav1.DeleteOptions{}))
 	within(t, longest, "a pod that is no longer shared is closed", func(ctx context.Context) error {
 		if asks(ctx) == nil {
 			return fmt.Errorf("%s still answers", view)
@@ -78,6 +79,18 @@ func networkShared(t *testing.T, w networkWorld) {
 	within(t, longest, "the namespace is gone", func(ctx context.Context) error {
 		return absent(home.CoreV1().Namespaces().Get(ctx, netApart, metav1.GetOptions{}))
 	})
+}
+
+// beside returns the address under which a cluster would see a pod, if it saw it: the range in which it
+// sees another pod of the same cluster, a /16 or a /56, and there the place of the pod's own address.
+func beside(seen, own string) string {
+	view, place := netip.MustParseAddr(seen).AsSlice(), netip.MustParseAddr(own).AsSlice()
+	network := 2
+	if len(view) == net.IPv6len {
+		network = 7
+	}
+	out, _ := netip.AddrFromSlice(slices.Concat(view[:network], place[network:]))
+	return out.String()
 }
 
 // arrives reports what has not arrived of the targets of a command reach.

@@ -49,7 +49,7 @@ func TestNetwork(t *testing.T) {
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Fabric: site.FabricProcesses, KubeRouter: lab.KubeRouterFirewall,
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
-	w.records(t, networkRun{Plugin: lab.CNIBridge, Proxy: lab.ProxyNFTables, Families: site.IPv4, With: "NetworkPolicies of kube-router"})
+	networkRun{Plugin: lab.CNIBridge, Proxy: lab.ProxyNFTables, Families: site.IPv4, With: "NetworkPolicies of kube-router"}.records(t, w.rome)
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)
@@ -171,6 +171,11 @@ type netPod struct {
 	second     map[string]string // of the other family, in clusters with two
 }
 
+// addresses are those that a cluster shows.
+func (p netPod) addresses(cluster string) []string {
+	return slices.DeleteFunc([]string{p.seen[cluster], p.second[cluster]}, func(a string) bool { return a == "" })
+}
+
 // netPods are the pods with their addresses, four of them on four nodes.
 func (w networkWorld) netPods(ctx context.Context) (map[string]netPod, error) {
 	out := map[string]netPod{}
@@ -253,10 +258,7 @@ func netTargets(pods map[string]netPod, in string) (targets []string, answers ma
 		targets, answers[target] = append(targets, target), by
 	}
 	for name, p := range pods {
-		for _, ip := range []string{p.seen[in], p.second[in]} {
-			if ip == "" {
-				continue
-			}
+		for _, ip := range p.addresses(in) {
 			for _, target := range []string{
 				"tcp://%s:8080/0", "tcp://%s:8080/20000", "udp://%s:8080/64", "udp://%s:8080/1380", "udp://%s:8080/3000", "icmp://%s/64", "icmp://%s/3000",
 			} {

@@ -13,14 +13,13 @@ import (
 // no request fails.
 func (w hubWorld) fourth(t *testing.T) {
 	paris := w.more[0]
-	pods, err := w.pods(t.Context())
-	require.NoError(t, err)
+	pods := w.settled(t)
 	asking := boundPod("asks")
 	tolerations := asking.Spec.Tolerations
 	asking.Spec = testSpec(1)
 	asking.Spec.Containers[0].Args = []string{"load", "http://" + pods["turin"].seen["milan"] + ":8080/", "20ms"}
 	asking.Spec.NodeName, asking.Spec.Tolerations = "milan", tolerations
-	_, err = w.rome.Client().CoreV1().Pods(netNamespace).Create(t.Context(), asking, metav1.CreateOptions{})
+	_, err := w.rome.Client().CoreV1().Pods(netNamespace).Create(t.Context(), asking, metav1.CreateOptions{})
 	require.NoError(t, err)
 	asked := func(ctx context.Context) (tally, error) {
 		return tallyOf(ctx, w.list[1], w.twin(w.list[1], netNamespace), "asks")

@@ -152,19 +152,23 @@ func (w hubWorld) twin(s *site.Site, namespace string) string {
 	return namespace + "-rome"
 }
 
-// endpoints returns the addresses of the pods of Service all that a cluster knows as ready, by name.
-func (w hubWorld) endpoints(ctx context.Context, s *site.Site) (map[string]string, error) {
+// endpoints returns the addresses of the pods of Service all that a cluster knows as ready, by name: for
+// each one of each family, IPv4 first.
+func (w hubWorld) endpoints(ctx context.Context, s *site.Site) (map[string][]string, error) {
 	list, err := s.Client().DiscoveryV1().EndpointSlices(w.twin(s, netNamespace)).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=all"})
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]string{}
+	out := map[string][]string{}
 	for _, slice := range list.Items {
 		for _, e := range slice.Endpoints {
 			if e.TargetRef != nil && ptr.Deref(e.Conditions.Ready, false) {
-				out[e.TargetRef.Name] = e.Addresses[0]
+				out[e.TargetRef.Name] = append(out[e.TargetRef.Name], e.Addresses...)
 			}
 		}
+	}
+	for _, addresses := range out {
+		slices.SortFunc(addresses, func(a, b string) int { return strings.Compare(family(a), family(b)) })
 	}
 	return out, nil
 }
@@ -173,7 +177,7 @@ func (w hubWorld) endpoints(ctx context.Context, s *site.Site) (map[string]strin
 func (w hubWorld) pods(ctx context.Context) (map[string]netPod, error) {
 	out := map[string]netPod{}
 	for _, s := range w.list {
-		out[s.Name] = netPod{name: s.Name, node: s.Name, in: s.Name, seen: map[string]string{}}
+		out[s.Name] = netPod{name: s.Name, node: s.Name, in: s.Name, seen: map[string]string{}, second: map[string]string{}}
 	}
 	for _, s := range w.list {
 		known, err := w.endpoints(ctx, s)
@@ -183,11 +187,27 @@ func (w hubWorld) pods(ctx context.Context) (map[string]netPod, error) {
 		if len(known) != len(w.list) {
 			return nil, fmt.Errorf("%s knows %v, not one pod of each cluster", s.Name, known)
 		}
-		for name, address := range known {
-			out[name].seen[s.Name] = address
+		for name, addresses := range known {
+			if len(addresses) != len(s.Options.PodCIDRs()) {
+				return nil, fmt.Errorf("%s knows %v of the pod in %s, not one address of each family", s.Name, addresses, name)
+			}
+			out[name].seen[s.Name] = addresses[0]
+			if len(addresses) > 1 {
+				out[name].second[s.Name] = addresses[1]
+			}
 		}
 	}
 	return out, nil
+}
+
+// settled waits until each cluster knows all pods as ready, and returns them.
+func (w hubWorld) settled(t *testing.T) (pods map[string]netPod) {
+	t.Helper()
+	within(t, longest, "each cluster knows all pods", func(ctx context.Context) (err error) {
+		pods, err = w.pods(ctx)
+		return err
+	})
+	return pods
 }
 
 // reached: each pod reaches each by the names of Services and by the addresses that its cluster shows.
@@ -206,43 +226,45 @@ func (w hubWorld) reached(t *testing.T) {
 		}
 		return err
 	})
-	pods, err := w.pods(t.Context())
-	require.NoError(t, err)
-	for _, p := range pods {
-		for cluster, address := range p.seen {
-			require.True(t, cluster == p.in || address != p.seen[p.in], "the ranges are equal: %s has another address for the pod in %s", cluster, p.in)
+	for _, p := range w.settled(t) {
+		own := p.addresses(p.in)
+		for _, s := range w.list {
+			for i, address := range p.addresses(s.Name) {
+				require.True(t, s.Name == p.in || address != own[i], "the ranges are equal: %s has another address for the pod in %s", s.Name, p.in)
+			}
 		}
 	}
 }
 
-// asks has the pod in milan ask the server at an address.
-func (w hubWorld) asks(ctx context.Context, address string) error {
-	return arrives(w.list[1].Exec(ctx, w.twin(w.list[1], netNamespace), "milan", "reach", "tcp://"+address+":8080/0"))
+// asks has a pod of net in a cluster, which has the name of the cluster, ask the server at an address.
+func (w hubWorld) asks(ctx context.Context, s *site.Site, address string) error {
+	return arrives(s.Exec(ctx, w.twin(s, netNamespace), s.Name, "reach", "tcp://"+inURL(address)+":8080/0"))
 }
 
 // shared: milan does not reach a pod in turin of a namespace that milan has no part of.
 func (w hubWorld) shared(t *testing.T) {
-	turin := w.list[2]
-	pods, err := w.pods(t.Context())
-	require.NoError(t, err)
-	var own string
+	milan, turin := w.list[1], w.list[2]
+	pods := w.settled(t)
+	var own []corev1.PodIP
 	within(t, longest, "the pod of another namespace runs", func(ctx context.Context) error {
 		p, err := turin.Client().CoreV1().Pods(w.twin(turin, netApart)).Get(ctx, "turin", metav1.GetOptions{})
 		if err == nil && podReady(p) != corev1.ConditionTrue {
 			err = fmt.Errorf("it is not Ready: %+v", p.Status)
 		}
 		if err == nil {
-			own = p.Status.PodIP
+			own = p.Status.PodIPs
 		}
 		return err
 	})
-	// milan sees all pods of turin under one /16.
-	view := strings.Join(slices.Concat(strings.Split(pods["turin"].seen["milan"], ".")[:2], strings.Split(own, ".")[2:]), ".")
-	require.NoError(t, w.asks(t.Context(), pods["turin"].seen["milan"]))
-	require.ErrorContains(t, w.asks(t.Context(), view), view)
 	here, err := w.rome.Client().CoreV1().Pods(netApart).Get(t.Context(), "turin", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NoError(t, arrives(w.rome.Exec(t.Context(), netNamespace, "rome", "reach", "tcp://"+here.Status.PodIP+":8080/0")), "rome itself reaches it")
+	require.Len(t, here.Status.PodIPs, len(own))
+	for i, seen := range pods["turin"].addresses("milan") {
+		view := beside(seen, own[i].IP)
+		require.NoError(t, w.asks(t.Context(), milan, seen))
+		require.ErrorContains(t, w.asks(t.Context(), milan, view), view)
+		require.NoError(t, w.asks(t.Context(), w.rome, here.Status.PodIPs[i].IP), "rome itself reaches it")
+	}
 }
 
 // only changes the providers of the namespace.
@@ -263,9 +285,10 @@ func (w hubWorld) ends(t *testing.T, in string, providers ...string) {
 	w.only(t, providers...)
 }
 
-// given waits until milan sees as many ranges of rome and of what is behind it.
+// given waits until milan sees as many ranges of each family, of rome and of what is behind it.
 func (w hubWorld) given(t *testing.T, ranges int) {
 	t.Helper()
+	ranges *= len(w.rome.Options.PodCIDRs())
 	within(t, longest, fmt.Sprintf("milan sees %d ranges", ranges), func(ctx context.Context) error {
 		c, err := w.list[1].Liqod().NetworkingV1beta1().Connections("liqo-tenant-rome").Get(ctx, "rome", metav1.GetOptions{})
 		if err == nil && len(c.Spec.Remote) != ranges {
@@ -277,12 +300,13 @@ func (w hubWorld) given(t *testing.T, ranges int) {
 
 // parted: when the namespace is no longer offloaded to turin, milan loses the way there, and rome stays.
 func (w hubWorld) parted(t *testing.T) {
-	before, err := w.pods(t.Context())
-	require.NoError(t, err)
+	before := w.settled(t)
 	w.ends(t, "turin", "milan")
 	w.given(t, 2)
 	known, err := w.endpoints(t.Context(), w.list[1])
 	require.NoError(t, err)
 	require.NotContains(t, known, "turin")
-	require.NoError(t, w.asks(t.Context(), before["rome"].seen["milan"]))
+	for _, address := range before["rome"].addresses("milan") {
+		require.NoError(t, w.asks(t.Context(), w.list[1], address))
+	}
 }
