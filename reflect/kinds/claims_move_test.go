@@ -63,7 +63,8 @@ func TestVolumeAfterAMove(t *testing.T) {
 	s.add(s.remote.Tracker(), remoteClaim(t, claim))
 	s.startClaims(t)
 	require.Never(t, func() bool {
-		return s.volume(t, "claim-1").Labels[corev1beta1.RemoteClusterIDLabel] != "turin" || len(s.events.Events) > 0
+		v := s.volume(t, "claim-1") // nil once it is deleted below: a last look may be that late
+		return v == nil || v.Labels[corev1beta1.RemoteClusterIDLabel] != "turin" || len(s.events.Events) > 0
 	}, 300*time.Millisecond, 10*time.Millisecond)
 	require.NoError(t, s.home.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-claim-1", metav1.DeleteOptions{}))
 	eventually(t, func() bool {
