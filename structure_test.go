@@ -17,7 +17,7 @@ import (
 // Bounds of the product: Go outside of api, e2e and hack, without tests. A change that makes
 // the product smaller lowers them; one with a feature may raise them, and its commit says why.
 const (
-	mostLines    = 92_900 // room for the storage fabric (move, classes, gravity), topology, the figures of peers, transit between peers, the keys of gateways, the check and the measurement of the network, endpoints that move, and clusters whose state went back
+	mostLines    = 92_650 // room for the storage fabric (move, classes, gravity), topology, the figures of peers, transit between peers, the keys of gateways, the check and the measurement of the network, endpoints that move, and clusters whose state went back
 	mostPackages = 47     // with those of api; one for each larger command, and one for the pods of several
 )
 
