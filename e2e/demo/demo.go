@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,7 +74,7 @@ func (d *demo) story(ctx context.Context) error {
 		tell  func(context.Context) error
 	}{
 		{"Start three clusters, and build liqod and its image meanwhile", d.startClusters},
-		{"Install liqod by its chart in all", d.install},
+		{"Install DNS, and liqod by its chart, in all", d.install},
 		{"Connect them: rome uses milan and turin", d.connect},
 		{"Offload the namespace shop", d.offload},
 		{"Deploy an application that spans all", d.deploy},
@@ -158,7 +157,7 @@ func (d *demo) startCluster(ctx context.Context, name string, nodes int) (*lab.C
 	if err != nil {
 		return nil, err
 	}
-	return c, errors.Join(d.full.ApplyStorage(ctx, c), d.full.ApplyCoreDNS(ctx, c))
+	return c, d.full.ApplyStorage(ctx, c)
 }
 
 func (d *demo) build(ctx context.Context) (err error) {
@@ -179,6 +178,10 @@ func (d *demo) addKubectl() error {
 
 func (d *demo) install(ctx context.Context) error {
 	group, installing := errgroup.WithContext(ctx)
+	// Names are needed by the application, and not by liqod.
+	for _, c := range []*lab.Cluster{d.clusters.milan, d.clusters.rome, d.clusters.turin} {
+		group.Go(func() error { return d.full.ApplyCoreDNS(installing, c) })
+	}
 	group.Go(func() (err error) {
 		d.milan, err = d.sites.Install(installing, d.clusters.milan)
 		return err

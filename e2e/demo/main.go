@@ -140,9 +140,14 @@ func parse(args []string, env string, stderr io.Writer) (keep bool, err error) {
 func (d *demo) run(ctx context.Context) (err error) {
 	d.begin = time.Now()
 	d.banner()
-	l, err := lab.New(ctx, lab.Options{Log: d.console.note, Exited: func(p *lab.Process) {
-		d.console.note("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(2000))
-	}})
+	l, err := lab.New(ctx, lab.Options{
+		Log: d.console.note,
+		// Memory for time, as in the tests.
+		PlaneEnv: []string{"GOGC=400"},
+		Exited: func(p *lab.Process) {
+			d.console.note("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(2000))
+		},
+	})
 	if err != nil {
 		return err
 	}

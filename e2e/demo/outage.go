@@ -17,7 +17,7 @@ import (
 
 // outage is how long rome stays away: longer than every Lease in it lives, and than it takes
 // rome to give up a node (NodeGrace).
-const outage = 8 * time.Second
+const outage = 7 * time.Second
 
 // running is what of a pod changes if it is made or started a second time.
 type running struct {
