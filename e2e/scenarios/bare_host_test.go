@@ -21,6 +21,7 @@ func TestBareHost(t *testing.T) {
 	w := newNetworkWorld(t, site.FabricPods, nil, 2, 2)
 	w.peer(t)
 	w.deploy(t)
+	t.Run("an address moves", func(t *testing.T) { networkMoves(t, w) })
 	t.Run("beside the chart's gateway", func(t *testing.T) { hostBeside(t, w) })
 	t.Run("in the place of the chart's gateway", func(t *testing.T) { hostAlone(t, w) })
 	t.Run("killed", func(t *testing.T) { hostKilled(t, w) })
