@@ -112,7 +112,6 @@ func (s *Snapshot) outdated(pod *corev1.Pod) bool {
 	if o := s.offloadingOf(pod.Namespace); o != nil && o.DeletionTimestamp == nil {
 		strategy, selector = o.Spec.PodOffloadingStrategy, o.Spec.ClusterSelector
 	}
-	have := required(pod)
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
 		return s.leftover(pod, strategy, selector)
@@ -121,11 +120,30 @@ func (s *Snapshot) outdated(pod *corev1.Pod) bool {
 	if !read {
 		return s.leftover(pod, strategy, selector)
 	}
-	want, err := rules.Offload(&corev1.Pod{Spec: template.Spec}, strategy, selector)
-	if err != nil || equality.Semantic.DeepEqual(have, required(want)) && (tolerates(pod) || !tolerates(want)) {
+	fresh := &corev1.Pod{Spec: template.Spec}
+	want, err := rules.Offload(fresh, strategy, selector)
+	if err != nil || like(pod, want) || forClaims(pod, fresh, want, strategy) {
 		return false
 	}
 	return (mentionsVirtualNodes(pod) || mentionsVirtualNodes(want) || tolerates(want)) && s.fitsSome(want)
+}
+
+// like reports whether a pod is scheduled as one that is created now.
+func like(pod, created *corev1.Pod) bool {
+	return equality.Semantic.DeepEqual(required(pod), required(created)) && (tolerates(pod) || !tolerates(created))
+}
+
+// forClaims reports whether a pod is as the webhook creates it now for the sake of its claims: on own
+// nodes, or off virtual nodes that make no volumes.
+func forClaims(pod, fresh, want *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy) bool {
+	atHome, err := rules.KeepHome(fresh)
+	if err == nil && strategy == offloadingv1beta1.PodsLocalAndRemote && like(pod, atHome) {
+		return true
+	}
+	return slices.ContainsFunc([]bool{true, false}, func(onOwnNodes bool) bool {
+		created, err := rules.WithStorage(want, onOwnNodes)
+		return err == nil && like(pod, created)
+	})
 }
 
 // tolerates reports whether a pod has the toleration that the webhook adds.

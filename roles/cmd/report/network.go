@@ -76,6 +76,6 @@ func (c *checker) networkFix(fc *corev1beta1.ForeignCluster, condition *metav1.C
 	case corev1beta1.ReasonNoGateway:
 		return fmt.Sprintf("kubectl -n %s get pods -l %s=gateway", c.Namespace, ComponentLabel)
 	}
-	return fmt.Sprintf("kubectl -n %s get connections.networking.liqo.io -o wide\nIf probes are lost, see whether UDP packets reach the gateways of both clusters. Their endpoints:\n"+
-		"kubectl -n %s get configurations.networking.liqo.io -o custom-columns='NAME:.metadata.name,ADDRESS:.spec.gateways[*].endpoints[*].address,PORT:.spec.gateways[*].endpoints[*].port'", tenant, tenant)
+	return fmt.Sprintf("kubectl -n %s get connections.networking.liqo.io -o wide\nIf probes are lost, see whether a gateway runs in cluster %s, and whether UDP packets reach the gateways of both clusters. Their endpoints:\n"+
+		"kubectl -n %s get configurations.networking.liqo.io -o custom-columns='NAME:.metadata.name,ADDRESS:.spec.gateways[*].endpoints[*].address,PORT:.spec.gateways[*].endpoints[*].port'", tenant, fc.Spec.ClusterID, tenant)
 }

@@ -191,6 +191,9 @@ func (c *checker) claimFix(pod placedPod) string {
 			return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, again)
 		}
 		return again
+	case reasonClaimKeepsHome:
+		return fmt.Sprintf("%s\nChange its requests, node selector or affinity, so that a node of this cluster takes it. "+
+			"Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod.Pod))
 	case reasonNoStorage:
 		return c.storageFix(pod.Pod)
 	case reasonDataElsewhere:

@@ -417,14 +417,14 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 		return s.drawn(pod, pvc, of)
 	case pvc.Status.Phase == corev1.ClaimLost:
 		return &claimCause{reason: reasonClaimLost, message: of + " has lost its volume " + pvc.Spec.VolumeName}
+	case known < 0 && class != "" && len(s.Classes) > 0:
+		return &claimCause{reason: reasonClaimClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
 	case e != nil && s.Taken.Sub(eventTime(e)) < recent:
 		return &claimCause{reason: e.Reason, message: of + ": " + e.Message}
 	case class == "" && pvc.Spec.VolumeName == "" && len(s.Classes) > 0:
 		return &claimCause{reason: reasonClaimClassMissing, message: "names no class, and this cluster has no default one: it waits for a volume that somebody makes"}
-	case known < 0 && len(s.Classes) > 0:
-		return &claimCause{reason: reasonClaimClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
 	case known >= 0 && node == "" && waitsForPod(s.Classes[known]):
-		return s.nowhere(pod, of) // else the claim is not the cause
+		return s.nowhere(pod, of, own) // else the claim is not the cause
 	case known >= 0 && virtual:
 		return &claimCause{passing: true, reason: reasonClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
 	}

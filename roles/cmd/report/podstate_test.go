@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // TestPodsThatWaitForClaims follows a waiting pod to its claim, and the claim to its class, node and
@@ -36,6 +37,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		claim    *corev1.PersistentVolumeClaim
 		binding  bool   // the scheduler waits for the volume, and has said nothing yet
 		node     string // of the pod; there it is unschedulable
+		kept     bool   // the pod admits no virtual node
 		event    string // about the claim
 		strategy offloadingv1beta1.PodOffloadingStrategy
 		classes  []*storagev1.StorageClass
@@ -60,6 +62,11 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			why: `PersistentVolumeClaim data (class "liqo"): cluster milan refuses it: exceeded quota: storage`, fix: "kubectl -n shop describe pvc data\nshows its class and its events. Its volume is made in cluster milan, whose quotas and classes apply:\nliqod status milan"},
 		"of no class that exists": {claim: at("gone", ""), level: Problem, state: "StorageClassMissing",
 			why: `PersistentVolumeClaim data has the class "gone", which does not exist: it waits for a volume that somebody makes`, fix: "kubectl -n shop delete pvc data\n"},
+		"of no class that exists, and told so": {claim: at("gone", ""), event: `storageclass.storage.k8s.io "gone" not found`, level: Problem, state: "StorageClassMissing",
+			fix: "kubectl -n shop delete pvc data\n"},
+		"of own nodes, which do not take its pod": {claim: at("local-path", ""), kept: true, age: time.Second, level: Warning, state: "ClaimKeepsHome",
+			why: `PersistentVolumeClaim data (class "local-path") has its volume on nodes of this cluster only, and none takes the pod: 0/3 nodes`,
+			fix: "kubectl -n shop replace --force -f one.yaml\nChange its requests, node selector or affinity, so that a node of this cluster takes it."},
 		"of no class": {claim: at("", ""), classes: []*storagev1.StorageClass{class("liqo", "liqo.io/storage")}, level: Problem, state: "StorageClassMissing",
 			why: "PersistentVolumeClaim data names no class, and this cluster has no default one: it waits for a volume that somebody makes", fix: "kubectl get storageclasses"},
 		"being made in the provider": {claim: at("liqo", "milan"), binding: true, age: 2 * time.Minute, level: Warning, state: "ClaimPending",
@@ -92,6 +99,11 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			}
 			if tc.node != "" {
 				p.Status.Conditions[0].Type = corev1.PodReady
+			}
+			if tc.kept {
+				kept, err := rules.KeepHome(&p)
+				require.NoError(t, err)
+				p = *kept
 			}
 			s.Pods = []corev1.Pod{p}
 			require.Equal(t, []string{"shop"}, s.Claiming())

@@ -108,7 +108,7 @@ func (s *Snapshot) judgeRole(w *workload) Role {
 	out.Message, out.fix = fmt.Sprintf("%d of %s ready", w.ready, replicas(w.want)), w.failureFix(reason, logs)
 	switch {
 	case w.want == 0 && w.kind == "daemonset":
-		out.Message, out.fix = "no node takes it", fmt.Sprintf("kubectl -n %s describe daemonset/%s\nshows which nodes it selects", w.Namespace, w.Name)
+		out.Message, out.fix = "no node takes it", fmt.Sprintf("kubectl -n %s describe daemonset/%s\nshows which nodes it selects: none with the label networking.liqo.io/route=host, which run it as a service.", w.Namespace, w.Name)
 	case w.want == 0:
 		out.Message = "it is scaled to zero"
 		out.fix = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as the values of the chart say", w.Namespace, w.Name)

@@ -294,8 +294,9 @@ func (s *Snapshot) namedAsProvider(node string) string {
 
 // Reasons for which a pod with a claim of liqod gets no node.
 const (
-	reasonDataElsewhere = "DataElsewhere"
-	reasonNoStorage     = "NoStorage"
+	reasonDataElsewhere  = "DataElsewhere"
+	reasonNoStorage      = "NoStorage"
+	reasonClaimKeepsHome = "ClaimKeepsHome"
 )
 
 // drawn returns why a pod without a node waits for the provider that has the data of its claim. It
@@ -345,8 +346,12 @@ func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
 	return s.Volumes[i].Labels[corev1beta1.RemoteClusterIDLabel]
 }
 
-// nowhere returns a cause if a pod admits virtual nodes only, and no volume is made on any of these.
-func (s *Snapshot) nowhere(pod *corev1.Pod, of string) *claimCause {
+// nowhere returns a cause if its claim keeps a pod on own nodes, or if it admits virtual nodes only, and no
+// volume is made on any of these.
+func (s *Snapshot) nowhere(pod *corev1.Pod, of string, own bool) *claimCause {
+	if own && unschedulableHere(pod) && mentionsVirtualNodes(pod) && !selectsVirtualNodes(pod) {
+		return &claimCause{standing: true, reason: reasonClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + PodCondition(pod, corev1.PodScheduled).Message}
+	}
 	without := s.withoutStorage(pod)
 	if len(without) == 0 {
 		return nil

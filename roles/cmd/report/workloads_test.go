@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // TestPodsWithoutAProblem: pods that start, wait on purpose, or are no concern of liqod are no
@@ -148,6 +149,9 @@ func TestManyCauses(t *testing.T) {
 // node then, have an outdated affinity.
 func TestEarlierAffinity(t *testing.T) {
 	own := region("nowhere")
+	claims := func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	}
 	template := func(s *Snapshot, affinity *corev1.NodeSelector) {
 		spec := corev1.PodSpec{}
 		if affinity != nil {
@@ -194,6 +198,26 @@ func TestEarlierAffinity(t *testing.T) {
 			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
 			template(s, nil)
 		}, false},
+		"kept on own nodes by its claim": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			claims(p)
+			kept, err := rules.KeepHome(p)
+			require.NoError(t, err)
+			p.Spec = kept.Spec
+			template(s, nil)
+		}, false},
+		"off virtual nodes without storage by its claim": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			claims(p)
+			offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+			restricted, err := rules.WithStorage(p, true)
+			require.NoError(t, err)
+			p.Spec = restricted.Spec
+			template(s, nil)
+		}, false},
+		"with a claim, and the selector changed": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			claims(p)
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			template(s, nil)
+		}, true},
 		"without a controller": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
 			p.OwnerReferences = nil
 			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
