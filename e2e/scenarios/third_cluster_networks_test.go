@@ -13,7 +13,7 @@ import (
 
 // TestThirdClusterNetworks: three clusters with other networks, with two of them peers of the third only
 // and then of each other. After each fault, pods reach pods with nobody's help. TestThirdCluster has the
-// bridge with nftables and IPv4. The rows with -all only have not passed as a whole yet.
+// bridge with nftables and IPv4. The rows with -all only have not passed yet, for reasons that are not known.
 func TestThirdClusterNetworks(t *testing.T) {
 	const with = "three clusters"
 	networks := []networkRun{
