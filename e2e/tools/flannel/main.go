@@ -74,7 +74,7 @@ func run(ctx context.Context, kubeconfig, network, device string) error {
 	if err := rules.Init(ctx); err != nil {
 		return fmt.Errorf("preparing the rules: %w", err)
 	}
-	err = rules.SetupAndEnsureMasqRules(ctx, config.Network, ip.IP4Net{}, ip.IP4Net{}, config.IPv6Network, ip.IP6Net{}, ip.IP6Net{},
+	err = rules.SetupAndEnsureMasqRules(ctx, config.Network, ip.IP4Net{}, ip.IP4Net{}, config.IPv6Network, overlay.Lease().IPv6Subnet, config.IPv6Network,
 		overlay.Lease(), resync, false)
 	if err != nil {
 		return fmt.Errorf("writing the rules for masquerading: %w", err)
