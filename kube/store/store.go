@@ -76,13 +76,14 @@ func (s *Store[T]) Get(key cache.ObjectName) T {
 	return latest
 }
 
-// List returns all objects of the cache.
-func (s *Store[T]) List() []T { return typed[T](s.informer.GetStore().List()) }
+// List returns all objects of the cache, each in the newest state known of it (see Get).
+func (s *Store[T]) List() []T { return s.newest(typed[T](s.informer.GetStore().List())) }
 
-// ByIndex returns the objects of the cache under a value of one of its indexes, which exists.
+// ByIndex returns the objects that the cache has under a value of one of its indexes, which
+// exists. Each is in the newest state known of it (see Get).
 func (s *Store[T]) ByIndex(index, value string) []T {
 	found, _ := s.informer.GetIndexer().ByIndex(index, value) // it fails only for an index that does not exist
-	return typed[T](found)
+	return s.newest(typed[T](found))
 }
 
 func typed[T any](all []any) []T {

@@ -44,6 +44,9 @@ func TestStoreOverlaysTheCache(t *testing.T) {
 	require.Equal(t, "5", s.Cached(a).ResourceVersion)
 	require.Nil(t, s.Cached(b))
 	require.Len(t, s.List(), 1)
+	require.Equal(t, "7", s.List()[0].ResourceVersion, "a list has own writes too")
+	require.Equal(t, "7", s.ByIndex(cache.NamespaceIndex, "shop")[0].ResourceVersion)
+	require.Equal(t, "5", s.Cached(a).ResourceVersion, "the cache is not changed")
 
 	var gone []string
 	_, err := s.On(Handler[*corev1.ConfigMap]{Gone: func(last *corev1.ConfigMap, missed bool) {

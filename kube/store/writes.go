@@ -106,6 +106,22 @@ func (w *Writes[T]) Gone(obj T) {
 func (w *Writes[T]) Latest(key cache.ObjectName, cached T, found bool) (T, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.latest(key, cached, found)
+}
+
+// newest replaces each cached object by the last one written, if that is newer.
+func (w *Writes[T]) newest(cached []T) []T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, obj := range cached {
+		if len(w.written) > 0 {
+			cached[i], _ = w.latest(cache.MetaObjectToName(obj), obj, true)
+		}
+	}
+	return cached
+}
+
+func (w *Writes[T]) latest(key cache.ObjectName, cached T, found bool) (T, bool) {
 	m, ok := w.written[key]
 	if !ok {
 		return cached, found
