@@ -44,7 +44,7 @@ func (p *Pods) localUID(local *corev1.Pod, tw *twin, remote corev1.ObjectReferen
 		if pod := tw.pods.Cached(tw.key(remote.Name)); pod != nil {
 			candidates = append(candidates, pod)
 		}
-		if pod := p.lastSeen(local.UID); pod != nil {
+		if pod := p.memo(local.UID).last; pod != nil {
 			candidates = append(candidates, pod)
 		}
 	} else if shadow := tw.shadows.Cached(tw.key(remote.Name)); shadow != nil {

@@ -45,7 +45,7 @@ func (p *Pods) reserve(local *corev1.Pod) (*corev1.ContainerPort, error) {
 	}
 	p.admitting.Lock() // of two pods that are synced at the same time, one gets the port
 	defer p.admitting.Unlock()
-	if p.wasAdmitted(local) {
+	if p.memo(local.UID).admitted {
 		return nil, nil
 	}
 	for _, other := range p.localPods(corev1.NamespaceAll) {
@@ -62,16 +62,8 @@ func (p *Pods) reserve(local *corev1.Pod) (*corev1.ContainerPort, error) {
 			return &ports[i], nil
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.admitted[local.UID] = true
+	p.change(local.UID, func(r *memo) { r.admitted = true })
 	return nil, nil
-}
-
-func (p *Pods) wasAdmitted(local *corev1.Pod) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.admitted[local.UID]
 }
 
 // occupies reports whether a pod of the node has been sent to the provider and has not ended.
@@ -82,7 +74,7 @@ func (p *Pods) occupies(cached *corev1.Pod) (bool, error) {
 	if pod == nil || pod.UID != cached.UID || ended(pod) || p.locals.WasDeleted(pod.UID) {
 		return false, nil
 	}
-	if p.wasAdmitted(pod) || started(pod) {
+	if p.memo(pod.UID).admitted || started(pod) {
 		return true, nil
 	}
 	tw := p.twins.Get(key.Namespace)

@@ -295,15 +295,12 @@ func (p *Pods) tellNotCarried(v view, refused error) {
 		reason, what = reasonUpdateRefused, refused.Error()
 	}
 	what = store.ClipMessage(what)
-	p.mu.Lock()
-	news := p.told[v.local.UID] != what
-	if what == "" {
-		delete(p.told, v.local.UID)
-	} else {
-		p.told[v.local.UID] = what
+	before := p.memo(v.local.UID).rejected
+	if before == what {
+		return
 	}
-	p.mu.Unlock()
-	if news && what != "" {
+	p.change(v.local.UID, func(r *memo) { r.rejected = what })
+	if what != "" {
 		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, fmt.Sprintf("in cluster %s: %s", p.cfg.Destination, what))
 	}
 }

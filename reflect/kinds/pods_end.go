@@ -35,12 +35,12 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 		}
 		return nil // the end of the deletion triggers a new sync
 	}
-	if !p.wentWithLocal(v.local.UID) {
+	if !p.memo(v.local.UID).withLocal {
 		if err := p.confirmNothingThere(ctx, v); err != nil {
 			return err
 		}
 	}
-	return p.release(ctx, v.local, p.lastSeen(v.local.UID))
+	return p.release(ctx, v.local, p.memo(v.local.UID).last)
 }
 
 // confirmNothingThere confirms by live reads that the provider has neither the ShadowPod nor the
@@ -91,7 +91,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 		if p.cfg.Namespaces.Map() == nil {
 			return loop.After(namespaceRetry) // the NamespaceMap will be created again, and decides
 		}
-		return p.release(ctx, local, p.lastSeen(local.UID))
+		return p.release(ctx, local, p.memo(local.UID).last)
 	case started(local):
 		return p.abort(ctx, local)
 	default:

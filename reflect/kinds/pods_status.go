@@ -208,17 +208,10 @@ func (p *Pods) refreshHostIPs(ctx context.Context) {
 	}
 }
 
-func (p *Pods) markMoved(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.moved[uid] = true
-}
+func (p *Pods) markMoved(uid types.UID) { p.change(uid, func(r *memo) { r.moved = true }) }
 
-func (p *Pods) takeMoved(uid types.UID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	moved := p.moved[uid]
-	delete(p.moved, uid)
+func (p *Pods) takeMoved(uid types.UID) (moved bool) {
+	p.change(uid, func(r *memo) { moved, r.moved = r.moved, false })
 	return moved
 }
 
@@ -231,55 +224,37 @@ const (
 	// mostTold is the number of different refusals of which a pod gets an event.
 	mostTold = 8
 	// reasonStatusRefused is the reason of events about a part of the provider's status that
-	// is left out.
+	// is left out, and reasonStatusDelayed about a status that waits for more than delayPatience.
 	reasonStatusRefused = "RemoteStatusRefused"
+	reasonStatusDelayed = "RemoteStatusDelayed"
+	delayPatience       = 5 * time.Second
 	// RefusedRate means that the status of a pod changes too often, and is written later.
 	RefusedRate = "status-rate"
 )
-
-// bucket limits the writes of one pod's status.
-type bucket struct {
-	tokens float64
-	at     time.Time // of the last change of tokens
-	free   int       // bytes that do not count for the budget of the provider
-}
-
-// wait returns the time until the next write may be made; 0 means that it may be made now.
-func (b *bucket) wait(now time.Time) time.Duration {
-	b.tokens = min(statusBurst, b.tokens+max(0, now.Sub(b.at).Seconds())/statusInterval.Seconds())
-	b.at = now
-	if b.tokens < 1 {
-		return time.Duration((1-b.tokens)*float64(statusInterval)) + time.Millisecond
-	}
-	return 0
-}
 
 // delay returns how long a write of the status has to wait, because a provider whose pods
 // change all the time would fill the etcd of this cluster. Whatever the status is then is
 // written. The end of a pod never waits, nor does the end of its readiness: each follows a
 // write that was counted.
-func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) time.Duration {
-	now, cost := p.cfg.Clock.Now(), statusCost(local, want)
-	urgency := urgencyOf(local, want)
-	p.mu.Lock()
-	b := p.buckets[local.UID]
-	if b == nil {
-		b = &bucket{tokens: statusBurst, at: now, free: podBytes}
-		p.buckets[local.UID] = b
-	}
-	wait := b.wait(now)
-	if urgency == atOnce {
-		wait = 0
-	}
-	if wait == 0 {
-		wait = p.spend(b, now, cost, urgency)
-	}
-	if wait == 0 && urgency != atOnce {
-		b.tokens--
-	}
-	p.mu.Unlock()
+func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) (wait time.Duration) {
+	now, u := p.cfg.Clock.Now(), urgencyOf(local, want)
+	p.change(local.UID, func(r *memo) {
+		if u != atOnce {
+			wait = r.writes.wait(now, 1, float64(time.Minute/statusInterval), statusBurst)
+		}
+		if wait == 0 {
+			wait = p.spend(r, now, statusCost(local, want), u)
+		}
+		if wait == 0 && u != atOnce {
+			r.writes.amount++
+		}
+	})
 	if wait > 0 {
 		p.count(RefusedRate)
+	}
+	if wait >= delayPatience && p.isNews(local.UID, reasonStatusDelayed) {
+		p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusDelayed, fmt.Sprintf(
+			"cluster %s changes the status of its pods so often that this cluster writes that of this pod later; it may be older than %s here", p.cfg.Destination, delayPatience))
 	}
 	return wait
 }
@@ -303,19 +278,16 @@ func (p *Pods) tellRefused(local *corev1.Pod, reason, message string) {
 	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusRefused, store.ClipMessage(message))
 }
 
-func (p *Pods) isNews(uid types.UID, what string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	told := p.refused[uid]
-	if told[what] || len(told) >= mostTold {
-		return false
-	}
-	if told == nil {
-		told = map[string]bool{}
-		p.refused[uid] = told
-	}
-	told[what] = true
-	return true
+func (p *Pods) isNews(uid types.UID, what string) (news bool) {
+	p.change(uid, func(r *memo) {
+		if news = !r.told[what] && len(r.told) < mostTold; news {
+			if r.told == nil {
+				r.told = map[string]bool{}
+			}
+			r.told[what] = true
+		}
+	})
+	return news
 }
 
 func (p *Pods) count(reason string) {
@@ -324,15 +296,19 @@ func (p *Pods) count(reason string) {
 	}
 }
 
-// Limits of the bytes that the statuses of a provider's pods make this cluster write to its
-// etcd, which stores the whole pod with each write. They are counted for a virtual node. The
-// parts for each pod are there because more pods change more often.
+// Limits of the bytes of statuses that a provider makes this cluster write to its etcd. They are
+// counted for a virtual node. The parts for each pod are there because more pods change more often.
+// A write also stores the rest of the pod, which the users of this cluster have made: the number of
+// writes bounds that.
 const (
 	// podBytes is free for each pod: enough for its start and its end.
 	podBytes = 64 << 10
 	// After that the pods share these bytes each minute, and these at once.
 	nodeBytesPerMinute, nodeBytesPerMinuteAndPod = 128 << 10, 256
 	nodeBytesBurst, nodeBytesBurstOfPod          = 1 << 20, 64 << 10
+	// leastCost is the cost of a small status, and containerBytes the size of the status of a container
+	// with no more than the local pod makes necessary.
+	leastCost, containerBytes = 1 << 10, 1 << 10
 	// endpointCost is added for a change of the readiness or the address of a pod, which the
 	// EndpointSlices of this cluster follow.
 	endpointCost = 8 << 10
@@ -365,48 +341,54 @@ func movesEndpoints(local *corev1.Pod, want *corev1.PodStatus) bool {
 	return isReady(&local.Status) != isReady(want) || local.Status.PodIP != want.PodIP
 }
 
-// statusCost returns about how many bytes etcd stores for a write of the status.
+// statusCost returns about how many bytes of a write of the status the provider has made.
 func statusCost(local *corev1.Pod, want *corev1.PodStatus) int {
-	cost := local.ObjectMeta.Size() + local.Spec.Size() + want.Size()
+	spec := &local.Spec
+	own := containerBytes * (len(spec.InitContainers) + len(spec.Containers) + len(spec.EphemeralContainers))
+	cost := max(leastCost, want.Size()-own)
 	if movesEndpoints(local, want) {
 		cost += endpointCost
 	}
 	return cost
 }
 
-// spent is the bytes that count against a budget and have not been forgotten yet. It is not
+// spent is what counts against a budget and has not been forgotten yet. It is not
 // a rate.Limiter, because that one has no more to give when its burst grows with the pods.
 type spent struct {
-	bytes float64
-	at    time.Time
+	amount float64
+	at     time.Time
 }
 
-// forget takes off what perMinute allows since the last call.
-func (s *spent) forget(now time.Time, perMinute int) {
-	s.bytes = max(0, s.bytes-max(0, now.Sub(s.at).Minutes())*float64(perMinute))
+// wait forgets what perMinute allows since the last call. It returns how long the cost has to wait
+// until burst has room for it; 0 means that it has. A cost above burst waits until nothing else counts.
+func (s *spent) wait(now time.Time, cost, perMinute, burst float64) time.Duration {
+	s.amount = max(0, s.amount-max(0, now.Sub(s.at).Minutes())*perMinute)
 	s.at = now
+	beyond := s.amount + min(cost, burst) - burst
+	if beyond <= 0 {
+		return 0
+	}
+	return time.Duration(beyond/perMinute*float64(time.Minute)) + time.Millisecond
 }
 
 // spend takes the bytes of a write from what is free for its pod, or from the budget of the
 // node. It returns how long the write has to wait instead; 0 means that it is counted. The
 // caller holds mu.
-func (p *Pods) spend(b *bucket, now time.Time, cost int, u urgency) time.Duration {
-	if b.free >= cost {
-		b.free -= cost
+func (p *Pods) spend(r *memo, now time.Time, cost int, u urgency) time.Duration {
+	if r.bytes+cost <= podBytes {
+		r.bytes += cost
 		return 0
 	}
-	pods := len(p.buckets)
-	perMinute, burst := nodeBytesPerMinute+nodeBytesPerMinuteAndPod*pods, nodeBytesBurst+nodeBytesBurstOfPod*pods
-	p.spent.forget(now, perMinute)
+	pods := len(p.memos)
+	perMinute, burst := float64(nodeBytesPerMinute+nodeBytesPerMinuteAndPod*pods), float64(nodeBytesBurst+nodeBytesBurstOfPod*pods)
 	soonest := time.Second
 	if u == noise {
 		soonest, burst = statusInterval, burst/2
 	}
-	cost = min(cost, burst) // a pod that is larger than all waits until nothing else counts
-	if beyond := p.spent.bytes + float64(cost) - float64(burst); beyond > 0 && u != atOnce {
-		return max(soonest, time.Duration(beyond/float64(perMinute)*float64(time.Minute)))
+	if wait := p.spent.wait(now, float64(cost), perMinute, burst); wait > 0 && u != atOnce {
+		return max(soonest, wait)
 	}
-	p.spent.bytes += float64(cost)
+	p.spent.amount += min(float64(cost), burst)
 	return 0
 }
 

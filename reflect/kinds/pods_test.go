@@ -711,7 +711,7 @@ func TestTombstonesAreRemembered(t *testing.T) {
 		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
 	})
 	s.pods.twins.onPod("shop").OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
-	require.NotNil(t, s.pods.lastSeen("local-1"))
+	require.NotNil(t, s.pods.memo("local-1").last)
 }
 
 // TestAbsenceIsNoEnd requires that a local pod is deleted only after the watch has
@@ -771,9 +771,9 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	remote := tw.pods.Cached(tw.key("web"))
 	require.NotNil(t, remote)
 	s.pods.twins.onPod("shop").OnDelete(remote)
-	require.NotNil(t, s.pods.lastSeen("local-1"))
-	require.False(t, s.pods.wentWithLocal("local-1"))
+	require.NotNil(t, s.pods.memo("local-1").last)
+	require.False(t, s.pods.memo("local-1").withLocal)
 	tw.shadows.Deleted("shadow-local-1")
 	s.pods.twins.onPod("shop").OnDelete(remote)
-	require.True(t, s.pods.wentWithLocal("local-1"))
+	require.True(t, s.pods.memo("local-1").withLocal)
 }

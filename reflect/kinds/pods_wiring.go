@@ -115,30 +115,18 @@ type Pods struct {
 	admitting sync.Mutex
 
 	mu sync.Mutex
-	// moved has the pods whose status must be written even if only the host IP differs.
-	moved map[types.UID]bool
-	// gone has the last state of each deleted remote pod, by the UID of the local pod,
-	// until the local pod is deleted too.
-	gone map[types.UID]departed
-	// told has the last event about a rejected change, by the UID of the local pod.
-	told map[types.UID]string
-	// buckets limit the writes of statuses, and refused has the refusals with an event,
-	// both by the UID of the local pod.
-	buckets map[types.UID]*bucket
+	// memos are those of the local pods, by their UIDs.
+	memos map[types.UID]*memo
 	// spent limits the bytes that all statuses write after what is free for each pod.
 	spent   spent
-	refused map[types.UID]map[string]bool
-	// admitted has the UIDs of pods that have got their host ports.
-	admitted map[types.UID]bool
-	awaited  awaited
+	awaited awaited
 }
 
 // NewPods returns a Pods and registers its handlers with the informers; it starts no
 // goroutines. It returns an error if an informer has been stopped.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{},
-		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{}, admitted: map[types.UID]bool{},
+		cfg: cfg, memos: map[types.UID]*memo{},
 		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
 	}
 	p.loop = loop.New(loop.Config{
@@ -277,13 +265,47 @@ func (p *Pods) localPods(namespace string) []*corev1.Pod {
 	return pods
 }
 
-// departed is a remote pod that was deleted.
-type departed struct {
+// memo is what is remembered of a local pod until it is deleted.
+type memo struct {
+	// moved is true if the status must be written even if only the host IP differs.
+	moved bool
+	// admitted is true if the pod has got its host ports.
+	admitted bool
+	// rejected is the last event about a rejected change, and told has the other events that a
+	// pod gets once.
+	rejected string
+	told     map[string]bool
+	// writes limits the writes of the status, and bytes is the size of those that were free.
+	writes spent
+	bytes  int
+	// last is the last state of the remote pod that was deleted.
 	last *corev1.Pod
 	// withLocal is true if the watch has reported the deletion of the remote pod after
 	// that of its ShadowPod, while the local pod was being deleted. Then the provider
 	// creates no replacement, and nothing is left there.
 	withLocal bool
+}
+
+// change calls f with the memo of a pod.
+func (p *Pods) change(uid types.UID, f func(*memo)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.memos[uid]
+	if r == nil {
+		r = &memo{}
+		p.memos[uid] = r
+	}
+	f(r)
+}
+
+// memo returns a copy of the memo of a pod.
+func (p *Pods) memo(uid types.UID) (out memo) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.memos[uid]; r != nil {
+		out = *r
+	}
+	return out
 }
 
 // remember keeps the last state of a deleted remote pod as long as its local pod exists.
@@ -294,9 +316,7 @@ func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
 		return
 	}
 	withLocal := !missed && local.DeletionTimestamp != nil && p.withdrawn(namespace, pod.Name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.gone[local.UID] = departed{pod, withLocal}
+	p.change(local.UID, func(r *memo) { r.last, r.withLocal = pod, withLocal })
 }
 
 // withdrawn reports whether the provider has no ShadowPod of this name, or this process
@@ -310,28 +330,11 @@ func (p *Pods) withdrawn(namespace, name string) bool {
 	return shadow == nil || tw.shadows.WasDeleted(shadow.UID)
 }
 
-func (p *Pods) lastSeen(uid types.UID) *corev1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone[uid].last
-}
-
-func (p *Pods) wentWithLocal(uid types.UID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gone[uid].withLocal
-}
-
 func (p *Pods) forget(uid types.UID) {
 	p.awaited.forget(uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.gone, uid)
-	delete(p.told, uid)
-	delete(p.moved, uid)
-	delete(p.buckets, uid)
-	delete(p.refused, uid)
-	delete(p.admitted, uid)
+	delete(p.memos, uid)
 }
 
 func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {

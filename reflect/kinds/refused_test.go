@@ -139,9 +139,7 @@ func TestRefusalsAreToldInFewWords(t *testing.T) {
 		})
 		s.start(t)
 		require.Less(t, len(<-s.events.Events), few)
-		s.pods.mu.Lock()
-		defer s.pods.mu.Unlock()
-		require.Less(t, len(s.pods.told[local.UID]), few, "nor is more remembered")
+		require.Less(t, len(s.pods.memo(local.UID).rejected), few, "nor is more remembered")
 	})
 	t.Run("a claim", func(t *testing.T) {
 		s := storageSite(t, fast)

@@ -144,7 +144,7 @@ func (p *Pods) waitForKept(ctx context.Context, v view) error {
 	case v.local == nil:
 		return nil
 	case v.local.DeletionTimestamp != nil:
-		return p.release(ctx, v.local, p.lastSeen(v.local.UID))
+		return p.release(ctx, v.local, p.memo(v.local.UID).last)
 	case ended(v.local):
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -23,7 +24,7 @@ type fleet struct {
 
 func newFleet(n int) *fleet {
 	f := &fleet{clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
-	f.pods = &Pods{cfg: PodsConfig{Clock: f.clock}, buckets: map[types.UID]*bucket{}}
+	f.pods = &Pods{cfg: PodsConfig{Clock: f.clock, Recorder: &record.FakeRecorder{}}, memos: map[types.UID]*memo{}}
 	for i := range n {
 		pod := localPod()
 		pod.UID = types.UID(fmt.Sprint(i))
@@ -136,6 +137,54 @@ func TestAnHonestProviderIsNotDelayed(t *testing.T) {
 		all(becomes(corev1.PodRunning, true, strings.Repeat("x", 4<<10)))
 	}
 	all(becomes(corev1.PodSucceeded, false, ""))
+}
+
+// TestLargePodsAreNotDelayed: what the users of this cluster made large does not count. Forty pods
+// with a spec of 120 KB, or with forty containers, start, are lost three times, and end.
+func TestLargePodsAreNotDelayed(t *testing.T) {
+	t.Parallel()
+	for name, large := range map[string]func(*corev1.Pod){
+		"variables": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: strings.Repeat("a", 60<<10)}, {Name: "B", Value: strings.Repeat("b", 60<<10)}}
+		},
+		"annotations": func(p *corev1.Pod) { p.Annotations = map[string]string{"a": strings.Repeat("a", 120<<10)} },
+		"containers": func(p *corev1.Pod) {
+			p.Spec.Containers = nil
+			for i := range 40 {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example.com/team/image:1"})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(40)
+			for _, pod := range f.local {
+				large(pod)
+			}
+			all := func(phase corev1.PodPhase, ready bool, waiting string) {
+				for i := range f.local {
+					require.True(t, f.says(i, func(s *corev1.PodStatus) {
+						becomes(phase, ready, "")(s)
+						s.ContainerStatuses = nil
+						for _, c := range f.local[i].Spec.Containers {
+							s.ContainerStatuses = append(s.ContainerStatuses, corev1.ContainerStatus{
+								Name: c.Name, Image: c.Image, ImageID: c.Image + "@sha256:" + strings.Repeat("0", 64), ContainerID: "containerd://" + strings.Repeat("0", 64),
+								State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}},
+							})
+						}
+					}), "pod %d, %s", i, waiting)
+				}
+				f.clock.Step(time.Second)
+			}
+			all(corev1.PodPending, false, "ContainerCreating")
+			all(corev1.PodPending, false, "PodInitializing")
+			for range 3 {
+				all(corev1.PodRunning, false, "Started")
+				all(corev1.PodRunning, true, "Ready")
+			}
+			all(corev1.PodSucceeded, false, "Completed")
+		})
+	}
 }
 
 // TestABudgetGrowsWithThePods: one pod uses up what is there for it, and many others come

@@ -14,14 +14,14 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-func TestBucket(t *testing.T) {
+func TestSpent(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	b := &bucket{tokens: statusBurst, at: now}
+	var b spent
 	take := func(now time.Time) time.Duration {
-		wait := b.wait(now)
+		wait := b.wait(now, 1, float64(time.Minute/statusInterval), statusBurst)
 		if wait == 0 {
-			b.tokens--
+			b.amount++
 		}
 		return wait
 	}
@@ -48,7 +48,7 @@ func TestAProviderThatChangesAllTheTime(t *testing.T) {
 	s.pods.cfg.Clock = clock
 	counted := map[string]int{}
 	s.pods.cfg.Refused = func(reason string) { counted[reason]++ }
-	s.pods.buckets = map[types.UID]*bucket{}
+	s.pods.memos = map[types.UID]*memo{}
 	says := func(n int) error {
 		want := *s.local(t).Status.DeepCopy()
 		want.Message = fmt.Sprint(n)
@@ -62,6 +62,13 @@ func TestAProviderThatChangesAllTheTime(t *testing.T) {
 	}
 	require.Equal(t, statusBurst, written)
 	require.Equal(t, 1000-statusBurst, counted[RefusedRate])
+	delayed := 0
+	for len(s.events.Events) > 0 {
+		if strings.Contains(<-s.events.Events, reasonStatusDelayed) {
+			delayed++
+		}
+	}
+	require.Equal(t, 1, delayed, "the pod says so, once")
 	clock.Step(statusInterval + time.Second)
 	require.NoError(t, says(1000))
 	require.Equal(t, "1000", s.local(t).Status.Message, "the newest")
@@ -103,6 +110,5 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 	require.Equal(t, mostTold, told)
 	s.pods.forget(pod.UID)
-	require.Empty(t, s.pods.refused)
-	require.Empty(t, s.pods.buckets)
+	require.Empty(t, s.pods.memos)
 }
