@@ -124,7 +124,7 @@ func (r *testRun) again(ctx context.Context) {
 		} else {
 			r.goTest(ctx, againArgs(f)...)
 		}
-		if r.summary.passedAgain(f) {
+		if r.summary.passedAgain(f, output) {
 			r.history.Flakes = append(r.history.Flakes, flake{Test: f.pkg + " " + f.test, Commit: r.commit, When: time.Now().Round(time.Second), Output: output})
 		}
 	}

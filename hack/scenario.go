@@ -13,12 +13,22 @@ import (
 type scenario struct {
 	// folder is the package of the test, relative to the root.
 	folder, test string
-	// core says that `make test` runs it. `make test-more` and `make test-all` run the others.
-	core bool
+	// when says which targets run it.
+	when when
 	// covers are the folders whose changes make `make test-more` run the test, separated by
 	// spaces. A change in the folder of the test does so too.
 	covers string
 }
+
+// when says which targets run a scenario.
+type when int
+
+const (
+	more when = iota // make test-more and make test-all
+	core             // make test and make test-all
+	long             // make test-all, since it has no short form
+	own              // a target of its own, which make test-all calls
+)
 
 // name is the name of the test in tables and in the history.
 func (s scenario) name() string { return s.folder + " " + s.test }
@@ -33,59 +43,59 @@ func scenarios() []scenario {
 	)
 	s, t, l := scenariosFolder, "e2e/timed", "e2e/lab"
 	return []scenario{
-		{s, "TestApplication", true, all},
-		{s, "TestChart", true, "charts"},
-		{s, "TestPeerRights", true, "charts shadow reflect"},
-		{s, "TestUpgrade", true, all},
+		{s, "TestApplication", core, all},
+		{s, "TestChart", core, "charts"},
+		{s, "TestPeerRights", core, "charts shadow reflect"},
+		{s, "TestUpgrade", core, all},
 
-		{s, "TestBareHost", false, network},
-		{s, "TestClocks", false, "peering health shadow"},
-		{s, "TestFaultsHome", false, pods},
-		{s, "TestFaultsProvider", false, pods},
-		{s, "TestFull", false, pods},
-		{s, "TestMesh", false, "peering reflect netfabric"},
-		{s, "TestNamespaces", false, "shadow/namespace shadow/rules reflect/kinds reflect/replication roles/cmd"},
-		{s, "TestNegotiation", false, "peering/offer peering/link roles/cmd"},
-		{s, "TestNegotiationByHand", false, "peering/offer roles/cmd"},
-		{s, "TestNetwork", false, network + " shadow/namespace"},
-		{s, "TestNetworkKept", false, "netfabric/ipam netfabric/exchange roles/ipam.go"},
-		{s, "TestNetworks", false, network},
-		{s, "TestNetworkCheck", false, "roles/cmd/network netfabric"},
-		{s, "TestOfferCapacity", false, "peering/offer"},
-		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
-		{s, "TestPods", true, pods + " health"},
-		{s, "TestPostgres", false, pods + " netfabric"},
-		{s, "TestQuota", false, "shadow/pod shadow/quota shadow/rules"},
-		{s, "TestRecordedAlerts", false, ""},
-		{s, "TestReflection", true, "reflect"},
-		{s, "TestReplicas", false, "kube/lease kube/serve charts netfabric"},
-		{s, "TestReplicasLost", false, "kube/lease kube/serve netfabric shadow/endpoints health charts"},
-		{s, "TestRolesLost", false, "kube/lease peering/link shadow/endpoints health charts"},
-		{s, "TestSlowEtcd", false, "kube shadow reflect"},
-		{s, "TestThirdCluster", false, network + " shadow/endpoints"},
-		{s, "TestThirdClusterNetworks", false, ""},
-		{s, "TestTokenPeering", false, peers},
-		{s, "TestTokenProviders", false, peers},
-		{s, "TestStorageMove", false, "roles/cmd/move roles/cmd/transfer reflect/kinds shadow/namespace"},
-		{s, "TestTokens", false, "reflect/kinds peering/auth"},
-		{s, "TestUpgradeGateways", false, network + " kube/lease"},
-		{s, "TestVirtualNodes", false, "shadow/virtualnode shadow/kubelet peering/offer"},
-		{s, "TestWebhookRules", false, "roles/webhook.go kube/serve charts peering/discovery"},
+		{s, "TestBareHost", more, network},
+		{s, "TestClocks", long, "peering health shadow"},
+		{s, "TestFaultsHome", more, pods},
+		{s, "TestFaultsProvider", more, pods},
+		{s, "TestFull", more, pods},
+		{s, "TestMesh", more, "peering reflect netfabric"},
+		{s, "TestNamespaces", more, "shadow/namespace shadow/rules reflect/kinds reflect/replication roles/cmd"},
+		{s, "TestNegotiation", more, "peering/offer peering/link roles/cmd"},
+		{s, "TestNegotiationByHand", more, "peering/offer roles/cmd"},
+		{s, "TestNetwork", more, network + " shadow/namespace"},
+		{s, "TestNetworkKept", more, "netfabric/ipam netfabric/exchange roles/ipam.go"},
+		{s, "TestNetworks", more, network},
+		{s, "TestNetworkCheck", more, "roles/cmd/network netfabric"},
+		{s, "TestOfferCapacity", more, "peering/offer"},
+		{s, "TestPartition", more, "netfabric peering/link health shadow/endpoints"},
+		{s, "TestPods", core, pods + " health"},
+		{s, "TestPostgres", more, pods + " netfabric"},
+		{s, "TestQuota", more, "shadow/pod shadow/quota shadow/rules"},
+		{s, "TestRecordedAlerts", more, ""},
+		{s, "TestReflection", core, "reflect"},
+		{s, "TestReplicas", more, "kube/lease kube/serve charts netfabric"},
+		{s, "TestReplicasLost", more, "kube/lease kube/serve netfabric shadow/endpoints health charts"},
+		{s, "TestRolesLost", more, "kube/lease peering/link shadow/endpoints health charts"},
+		{s, "TestSlowEtcd", more, "kube shadow reflect"},
+		{s, "TestThirdCluster", more, network + " shadow/endpoints"},
+		{s, "TestThirdClusterNetworks", more, ""},
+		{s, "TestTokenPeering", more, peers},
+		{s, "TestTokenProviders", long, peers},
+		{s, "TestStorageMove", more, "roles/cmd/move roles/cmd/transfer reflect/kinds shadow/namespace"},
+		{s, "TestTokens", more, "reflect/kinds peering/auth"},
+		{s, "TestUpgradeGateways", more, network + " kube/lease"},
+		{s, "TestVirtualNodes", more, "shadow/virtualnode shadow/kubelet peering/offer"},
+		{s, "TestWebhookRules", more, "roles/webhook.go kube/serve charts peering/discovery"},
 
-		{t, "TestAlarm", false, ""},
-		{t, "TestAnarchy", false, "netfabric health shadow/endpoints"},
-		{t, "TestChaos", false, pods},
-		{t, "TestPeerings", false, peers},
-		{t, "TestSoak", false, "reflect shadow"},
+		{t, "TestAlarm", own, ""},
+		{t, "TestAnarchy", more, "netfabric health shadow/endpoints"},
+		{t, "TestChaos", more, pods},
+		{t, "TestPeerings", more, peers},
+		{t, "TestSoak", more, "reflect shadow"},
 
-		{l, "TestLabEtcdFront", false, ""},
-		{l, "TestLabFullCloseLeavesNothing", false, ""},
-		{l, "TestLabFullCrash", false, ""},
-		{l, "TestLabFullNetwork", false, ""},
-		{l, "TestLabFullTwoClusters", false, ""},
-		{l, "TestLabSimulatedPods", false, ""},
-		{l, "TestLabTwoClusters", false, ""},
-		{l, "TestRenderAndInstall", false, "charts"},
+		{l, "TestLabEtcdFront", more, ""},
+		{l, "TestLabFullCloseLeavesNothing", more, ""},
+		{l, "TestLabFullCrash", more, ""},
+		{l, "TestLabFullNetwork", more, ""},
+		{l, "TestLabFullTwoClusters", more, ""},
+		{l, "TestLabSimulatedPods", more, ""},
+		{l, "TestLabTwoClusters", more, ""},
+		{l, "TestRenderAndInstall", more, "charts"},
 	}
 }
 
@@ -108,16 +118,17 @@ func (s scenario) touched(files []string) bool {
 
 // coreScenarios returns the tests of `make test`, the longest first.
 func coreScenarios(h history) []scenario {
-	return longestFirst(h, slices.DeleteFunc(scenarios(), func(s scenario) bool { return !s.core }))
+	return longestFirst(h, slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when != core }))
 }
 
 // moreScenarios returns the tests of `make test-more`: those that files concern, then a third
-// of the others. The order is that of their last runs, because time may end before the list.
+// of the others, but for long ones. The order is that of their last runs, because time may end
+// before the list.
 // rotation decides among others that never ran.
 func moreScenarios(h history, files []string, rotation int) []scenario {
 	var concerned, others []scenario
 	turn := map[string]int{}
-	for i, s := range slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.core }) {
+	for i, s := range slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when != more }) {
 		turn[s.name()] = (i + rotation) % 3
 		if s.touched(files) {
 			concerned = append(concerned, s)

@@ -63,13 +63,13 @@ func TestMoreScenarios(t *testing.T) {
 		require.NotEmpty(t, list)
 		require.Less(t, len(list), len(scenarios())/2)
 		for _, s := range list {
-			require.False(t, s.core, s.test)
+			require.Equal(t, more, s.when, s.test)
 			seen[s.name()] = true
 			h.Ran[s.name()] = time.Unix(int64(round+1), 0)
 		}
 	}
 	for _, s := range scenarios() {
-		require.True(t, s.core || seen[s.name()], s.name())
+		require.Equal(t, s.when == more, seen[s.name()], s.name())
 	}
 }
 

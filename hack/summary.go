@@ -64,7 +64,7 @@ type summary struct {
 	failed  []string // also subtests
 	top     map[failedTest]bool
 	said    map[string]string // output of failed tests, by package and test at the top level
-	flaky   []string
+	flaky   []flake
 }
 
 func newSummary(out io.Writer) *summary {
@@ -246,14 +246,15 @@ func (s *summary) retry(f failedTest) string {
 	return strings.ToValidUTF8(said[max(0, len(said)-mostSaid):], "")
 }
 
-// passedAgain reports whether a test that ran again passed, and notes it as flaky.
-func (s *summary) passedAgain(f failedTest) bool {
+// passedAgain reports whether a test that ran again passed, and notes it as flaky. output is what
+// it printed when it failed.
+func (s *summary) passedAgain(f failedTest, output string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.result(f.pkg).action != "pass" {
 		return false
 	}
-	s.flaky = append(s.flaky, f.String())
+	s.flaky = append(s.flaky, flake{Test: f.String(), Output: output})
 	return true
 }
 
@@ -261,6 +262,10 @@ func (s *summary) passedAgain(f failedTest) bool {
 func (s *summary) leave(t scenario) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if t.when == long || t.when == own {
+		s.left[t.name()] = true
+		return
+	}
 	s.notRun = append(s.notRun, t.name())
 }
 
@@ -271,10 +276,11 @@ func (s *summary) cpu(name string, used time.Duration) {
 	s.result(name).cpu += used
 }
 
-// printFlaky prints the tests that failed once. It comes last in the output of a run.
+// printFlaky prints the tests that failed once, with the end of what they printed then. It comes
+// last in the output of a run.
 func (s *summary) printFlaky() {
-	for _, name := range s.flaky {
-		fmt.Fprintf(s.out, "FLAKY %s: it failed, and passed when it ran again, alone\n", name)
+	for _, f := range s.flaky {
+		fmt.Fprintf(s.out, "FLAKY %s: it failed, and passed when it ran again, alone. The failure:\n%s\n", f.Test, strings.TrimSpace(f.Output))
 	}
 }
 

@@ -103,17 +103,19 @@ func TestRetry(t *testing.T) {
 		`{"Action":"fail","Package":"q","Test":"TestB"}`, `{"Action":"pass","Package":"q","Test":"TestC"}`, `{"Action":"fail","Package":"q"}`,
 	)
 	require.Equal(t, []failedTest{{"p", "TestA"}, {"q", "TestB"}}, s.failedTests())
-	require.Contains(t, s.retry(failedTest{"p", "TestA"}), "=== FAILED p TestA/one\nwant 3\n")
+	said := s.retry(failedTest{"p", "TestA"})
+	require.Contains(t, said, "=== FAILED p TestA/one\nwant 3\n")
 	s.retry(failedTest{"q", "TestB"})
 	readEvents(t, s,
 		`{"Action":"pass","Package":"p","Test":"TestA/one"}`, `{"Action":"pass","Package":"p","Test":"TestA"}`, `{"Action":"pass","Package":"p"}`,
 		`{"Action":"fail","Package":"q","Test":"TestB"}`, `{"Action":"fail","Package":"q"}`,
 	)
-	require.True(t, s.passedAgain(failedTest{"p", "TestA"}))
-	require.False(t, s.passedAgain(failedTest{"q", "TestB"}))
+	require.True(t, s.passedAgain(failedTest{"p", "TestA"}, said))
+	require.False(t, s.passedAgain(failedTest{"q", "TestB"}, ""))
 	require.Equal(t, []failedTest{{"q", "TestB"}}, s.failedTests())
 	s.print(time.Second)
 	s.printFlaky()
 	require.Contains(t, out.String(), "3 passed, 1 failed, 0 skipped\n")
-	require.True(t, strings.HasSuffix(out.String(), "FLAKY p TestA: it failed, and passed when it ran again, alone\n"))
+	_, last, _ := strings.Cut(out.String(), "FLAKY p TestA: it failed, and passed when it ran again, alone. The failure:\n")
+	require.Contains(t, last, "want 3\n")
 }

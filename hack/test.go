@@ -143,11 +143,11 @@ func (r *testRun) selected(ctx context.Context) []scenario {
 		fmt.Printf("the change is %.12s..%.12s: %d files\n", base, r.commit, len(files))
 		list = moreScenarios(r.history, files, len(commits)+int(commits[len(commits)-1]))
 	case setAll:
-		list = longestFirst(r.history, scenarios())
+		list = longestFirst(r.history, slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when == own }))
 	}
 	unlisted := func(s scenario) bool { return !slices.Contains(r.listed, importPath(s.folder)) }
 	for _, s := range slices.DeleteFunc(scenarios(), unlisted) {
-		if !slices.Contains(list, s) && !(r.set == setMore && s.core) {
+		if !slices.Contains(list, s) && !(r.set == setMore && s.when == core) {
 			r.summary.leave(s)
 		}
 	}
