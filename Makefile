@@ -22,7 +22,7 @@ FUZZ = go run ./hack fuzz -packages "$(FUZZED)"
 DEPS = hack/deps.sh || [ "$${CI:-}" != true ]
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench chaos soak alarm gaps
+.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench ratchet chaos soak alarm gaps
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test-all: ## Run every test, long ones and all cases of the tables, with limits 
 	$(FUZZ) -in-all 1h
 	go -C hack/promql test -count=1 .
 	LAB_SEATS=3 LAB_LONG=1 $(TEST) -set all -- $(TEST_FLAGS)
-	$(MAKE) --no-print-directory chaos soak alarm gaps
+	$(MAKE) --no-print-directory chaos soak alarm gaps ratchet
 
 lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck, and build the commands for macOS
 	go vet ./...
@@ -93,6 +93,10 @@ demo: ## Show three real clusters working as one (KEEP=1 leaves them running)
 # "--no-policies" and others.
 bench: ## Measure offloading beside a direct mirror, reflection, the network and an outage
 	go run ./e2e/bench $(BENCH_FLAGS)
+
+# A commit that makes pods cheaper writes the hash of the one before it into the file. AGAINST=COMMIT compares with another one.
+ratchet: ## Fail if pods cost more CPU or requests than at the commit in e2e/bench/ratchet (some 15 minutes, quiet machine)
+	go run ./e2e/bench --only pods --out bin/bench-against.json --against $(or $(AGAINST),$(shell cat e2e/bench/ratchet)) $(BENCH_FLAGS)
 
 # CHAOS_FLAGS="-seed N" makes other random choices, "-only TEXT" runs only the scenarios (of peerings: the cases) whose name contains that.
 # ANARCHY_FLAGS="-for 5m -seed 7" is for the part that breaks three clusters under traffic.

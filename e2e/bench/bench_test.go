@@ -29,6 +29,7 @@ func TestParse(t *testing.T) {
 		"--scale-pods=0":      "--scale-pods is 0: at least 1 is accepted",
 		"--network-for=1ms":   "--network-for is 1ms: at least 100ms is accepted",
 		"--network-memory=-1": "--network-memory is -1: at least 0 is accepted",
+		"--against=HEAD":      `--against is "HEAD": only --only pods compares`,
 		"--only=all":          `--only is "all": pods, reflection, network, outage, flood, scale or nothing is accepted`,
 		"now":                 `argument "now" is not understood`,
 	} {
@@ -155,6 +156,31 @@ func TestReport(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
 	require.NoError(t, writeJSON(path, r))
 	require.FileExists(t, path)
+}
+
+// TestAgainst: CPU has risen where every pair shows it and the median is above the noise; processes
+// that use next to nothing are not judged.
+func TestAgainst(t *testing.T) {
+	at := func(vkubelet, controller, etcd float64) round {
+		p := phase{Seconds: 1, CPU: map[string]float64{"rome vkubelet": vkubelet, "milan controller": controller, "milan etcd": etcd, benchProcess: 9}}
+		return round{Create: p, Delete: p}
+	}
+	v := versus{
+		Commit: "0123456789abcdef", Pods: 10, This: requests{"rome vkubelet": 3, "milan controller": 1}, That: requests{"rome vkubelet": 2.5, "milan controller": 1},
+		Pairs: []turns{{at(1.2, 1, 0.1), at(1, 1, 0.01)}, {at(1.1, 1.2, 0.1), at(1, 1, 0.01)}, {at(1.3, 0.9, 0.1), at(1, 1, 0.01)}},
+	}
+	err := v.judge()
+	require.ErrorContains(t, err, "create: CPU of rome vkubelet is 1.20 (1.10 - 1.30) times that of 0123456789ab")
+	require.ErrorContains(t, err, "4.00 requests per pod, and 3.50 at 0123456789ab")
+	require.NotContains(t, err.Error(), "controller is", "one pair shows less")
+	require.NotContains(t, err.Error(), "etcd")
+	var out strings.Builder
+	v.print(&out)
+	require.Regexp(t, `create +rome vkubelet +1\.20 \(1\.10 - 1\.30\)`, out.String())
+	require.Regexp(t, `all +4\.00 +3\.50`, out.String())
+
+	_, err = commitOf(t.Context(), "no-such-commit")
+	require.ErrorContains(t, err, `--against is "no-such-commit": a commit of this repository is accepted`)
 }
 
 func TestPatience(t *testing.T) {

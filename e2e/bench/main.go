@@ -133,6 +133,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
 	case o.pairs < 0:
 		return options{}, fmt.Errorf("--pairs is %d: 0 or more is accepted", o.pairs)
+	case o.against != "" && o.only != "pods":
+		return options{}, fmt.Errorf("--against is %q: only --only pods compares with a commit", o.against)
 	case o.only != "" && !slices.Contains(names, o.only):
 		return options{}, fmt.Errorf("--only is %q: %s or nothing is accepted", o.only, all)
 	}

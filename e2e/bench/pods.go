@@ -19,10 +19,13 @@ type podOptions struct {
 	pods int
 	// large and largePairs are of the second table.
 	large, largePairs int
+	// against is an earlier commit, which is measured in place of the mirror; empty: none.
+	against string
 }
 
 func (o *podOptions) flags(flags *flag.FlagSet) {
 	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
+	flags.StringVar(&o.against, "against", "", "with --only pods: a commit that is measured in place of the mirror; fails if this tree costs more CPU or requests")
 	flags.IntVar(&o.large, "large", 3000, "pods of each round of the second table; 0: no such table")
 	flags.IntVar(&o.largePairs, "large-pairs", podPairs, "timed rounds of each for the second table")
 }
@@ -34,6 +37,9 @@ func (o *podOptions) check() error {
 // measurePods makes the tables: of --pods, and of --large.
 func measurePods(ctx context.Context, o options) error {
 	o.pairs = cmp.Or(o.pairs, podPairs)
+	if o.against != "" {
+		return measureAgainst(ctx, o)
+	}
 	r, err := podTable(ctx, o)
 	if err != nil {
 		return err

@@ -40,7 +40,8 @@ type worldOptions struct {
 	pods       int
 	mirror     bool // starts the mirror
 	audit      bool
-	noPolicies bool // leaves the chart's admission policies out
+	noPolicies bool   // leaves the chart's admission policies out
+	commit     string // whose chart and binary are installed; empty: those of this tree
 	// twinLimits replace those that are shipped; none: they stay.
 	twinLimits []string
 }
@@ -83,6 +84,11 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	sites, err := site.New(ctx, w.lab, nil)
 	if err != nil {
 		return err
+	}
+	if o.commit != "" {
+		if sites.Installs, err = sites.Version(ctx, o.commit); err != nil {
+			return err
+		}
 	}
 	// Empty sections undo what is set for tests: the settings are those that are shipped.
 	sites.Settings = map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "log": map[string]any{}}
