@@ -104,10 +104,11 @@ func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace st
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, r.configuration, r.vkubelets, r.daemonSets, r.rolePods)
+	r.together(ctx, r.leases, r.configuration, r.vkubelets, r.daemonSets, r.rolePods)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
 	}
+	r.snap.Taken = to.now()
 	return r.snap, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,11 @@ func role(name, version, image string) *appsv1.Deployment {
 func TestVersionOfTheCluster(t *testing.T) {
 	t.Parallel()
 	c := installation(t, "rome")
-	c.add(t, role("controller", "0.2.0", "liqod:0.2.0"), role("gateway", "0.2.0", "liqod:0.1.0"))
+	controller := role("controller", "0.2.0", "liqod:0.2.0")
+	controller.Status.ReadyReplicas = 1
+	c.add(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-controller"}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("liqod-controller-0"), LeaseDurationSeconds: new(int32(15)), RenewTime: new(metav1.NowMicro())}},
+		controller, role("gateway", "0.2.0", "liqod:0.1.0"))
 	out, err := c.run(t, "version")
 	require.NoError(t, err)
 	require.Contains(t, out, ownVersion+"\nCluster rome\nliqod 0.2.0 in namespace liqod, Kubernetes ")
@@ -40,6 +45,7 @@ func TestVersionOfTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "cluster:\n  cluster: rome\n  findings:\n  - docs: ")
 	require.Contains(t, out, "platform: linux/amd64\nversion: 0.1.0\n")
+	require.Contains(t, out, "    level: ok\n    message: 1 of 1 replica is ready; liqod-controller-0 leads\n    name: controller\n", "the Lease is read before it is judged")
 }
 
 func TestVersionWithoutACluster(t *testing.T) {

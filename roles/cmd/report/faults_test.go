@@ -228,6 +228,10 @@ func TestFaults(t *testing.T) {
 			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
 		}, Unknown, "milan, virtual node milan: the Node is not Ready: Kubelet stopped posting node status. (NodeStatusUnknown)",
 			"kubectl -n liqo-tenant-milan delete pods -l liqo.io/virtual-node=milan\n", ""},
+		"a Quota here that somebody has cordoned": {func(_ *testing.T, s *Snapshot) {
+			s.Quotas = []offloadingv1beta1.Quota{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.QuotaSpec{Cordoned: new(true)}}}
+		}, Warning, "milan, Quota milan: spec.cordoned is true: it gives nothing to new pods of cluster milan, which wait (QuotaCordoned) unless another Quota has room",
+			`kubectl -n liqo-tenant-milan patch quotas.offloading.liqo.io milan --type=merge -p '{"spec":{"cordoned":false}}'`, ""},
 		"offer withdrawn": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaCordoned, "the quota of cluster rome is cordoned: no new pod starts"))
 		}, Problem, "1 of 3 pods waits (QuotaCordoned); the first, web-3: the quota of cluster rome is cordoned", "kubectl cordon milan", ""},
@@ -276,6 +280,12 @@ func TestFaults(t *testing.T) {
 			p := broken(s, "job", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace lab is not offloaded to cluster milan"))
 			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "lab", ago(6*time.Minute), ago(7*time.Minute)
 		}, Problem, "milan, pods of namespace lab: pod job waits (OffloadingBackOff): namespace lab is not offloaded", "liqod offload namespace lab", ""},
+		"a provisioner's pod on a virtual node": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "helper-pod", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace local-path-storage is not offloaded to cluster milan"))
+			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "local-path-storage", ago(6*time.Minute), ago(7*time.Minute)
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/opt"}}}}
+		}, Problem, "milan, pods of namespace local-path-storage: pod helper-pod waits (OffloadingBackOff)",
+			"Fix: kubectl -n local-path-storage get pod helper-pod -o yaml\n           shows what has placed it on virtual node milan: keep the pod off virtual nodes.", ""},
 		"selector with a typing error": {func(t *testing.T, s *Snapshot) {
 			nobodyChosen(s)
 			s.Nodes[0].Labels["region"] = "north"

@@ -38,6 +38,7 @@ const (
 	idIncoming       ID = "peer-capacity-here"
 	idTenant         ID = "peer-tenant-namespace"
 	idConsumerRights ID = "peer-rights"
+	idQuota          ID = "peer-quota"
 	idTrust          ID = "peer-trust"
 	idConsumerRanges ID = "peer-address-ranges"
 	idAddresses      ID = "peer-addresses"
@@ -69,7 +70,7 @@ const (
 // ids are the checks of status and check, in the order of docs/checks.md.
 var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
-	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idTrust,
+	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idQuota, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
 	idNoProvider, idNamespace, idDifferences, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idMove, idDaemonSets,
 }

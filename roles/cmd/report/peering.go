@@ -87,6 +87,7 @@ func (c *checker) peering(id string) {
 	if fc != nil && consumes(role) {
 		c.consumer(fc)
 	}
+	c.cordonedQuotas(id)
 	if trust := c.trustApart(id); trust != "" {
 		c.add(idTrust, OK, "trust", fmt.Sprintf("%s, by spec.trust of ForeignCluster %s; without it sharing.trust of this cluster counts", trust, fc.Name), "")
 	}
@@ -107,6 +108,16 @@ func (c *checker) revoked() {
 		theirs := slices.Contains([]ID{idIdentity, idUniqueID, idIncoming, idConsumerRights, idConsumerRanges}, f.ID)
 		if f.Peer == c.peer && f.Level != OK && f.Name() != cause && !theirs {
 			f.Because, f.Fix = cause, ""
+		}
+	}
+}
+
+// cordonedQuotas adds a finding for each Quota of a peer that gives nothing to its new pods. Only people cordon one.
+func (c *checker) cordonedQuotas(id string) {
+	for _, q := range c.quotas(id) {
+		if q.Spec.Cordoned != nil && *q.Spec.Cordoned {
+			c.add(idQuota, Warning, "Quota "+q.Name, fmt.Sprintf("spec.cordoned is true: it gives nothing to new pods of cluster %s, which wait (%s) unless another Quota has room", id, offloadingv1beta1.ReasonQuotaCordoned),
+				fmt.Sprintf("kubectl -n %s patch quotas.offloading.liqo.io %s --type=merge -p '{\"spec\":{\"cordoned\":false}}'", q.Namespace, q.Name))
 		}
 	}
 }

@@ -154,6 +154,9 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 	case offloadingv1beta1.ReasonRemotePodKept:
 		return "docs/continuity.md describes pods that are kept after a restore, and how to end them"
 	case offloadingv1beta1.ReasonOffloadingBackOff:
+		if c.offloadingOf(pod.Namespace) == nil && c.ofNode(pod.Pod) {
+			return fmt.Sprintf("kubectl -n %s get pod %s -o yaml\nshows what has placed it on virtual node %s: keep the pod off virtual nodes. It works on a node of this cluster itself.", pod.Namespace, pod.Name, pod.Spec.NodeName)
+		}
 		if c.offloadingOf(pod.Namespace) == nil {
 			return fmt.Sprintf("%s offload namespace %s\nor keep the pod off virtual nodes.", c.Program, pod.Namespace)
 		}
@@ -177,6 +180,13 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 	return describe
 }
 
+// ofNode reports whether a pod belongs to nodes of this cluster, such as one of a provisioner of volumes: its
+// namespace is not for providers.
+func (c *checker) ofNode(pod *corev1.Pod) bool {
+	return pod.Spec.HostNetwork || strings.HasPrefix(pod.Namespace, "kube-") || pod.Namespace == c.Namespace ||
+		slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
+}
+
 // claimFix is about pods that wait for a claim.
 func (c *checker) claimFix(pod placedPod) string {
 	kubectl, claim := "kubectl -n "+pod.Namespace, pod.verdict.pvc
@@ -186,11 +196,7 @@ func (c *checker) claimFix(pod placedPod) string {
 	case reasonClaimClassMissing:
 		return fmt.Sprintf("%s delete pvc %s\nand create it with a class that exists; the class of a claim cannot change. The classes:\nkubectl get storageclasses", kubectl, claim)
 	case reasonClaimNeedsOwnNode:
-		again := fmt.Sprintf("%s delete pod %s\nIts controller creates it again, and the webhook of liqod keeps it on nodes of this cluster.", kubectl, pod.Name)
-		if o := c.offloadingOf(pod.Namespace); o != nil && o.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote {
-			return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, again)
-		}
-		return again
+		return c.ownNodeFix(pod.Pod, kubectl)
 	case reasonClaimKeepsHome:
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity, so that a node of this cluster takes it. "+
 			"Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod.Pod))
@@ -208,6 +214,29 @@ func (c *checker) claimFix(pod placedPod) string {
 		fix += fmt.Sprintf(" Its volume is made in cluster %s, whose quotas and classes apply:\n%s status %s", peer, c.Program, peer)
 	}
 	return fix
+}
+
+// ownNodeFix is about a pod on a virtual node whose claim needs a node of this cluster. One that asks for virtual
+// nodes itself would come there again.
+func (c *checker) ownNodeFix(pod *corev1.Pod, kubectl string) string {
+	o := c.offloadingOf(pod.Namespace)
+	remote := o != nil && o.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote
+	asks := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: pod.Spec.NodeSelector}}
+	if class := pod.Spec.RuntimeClassName; !remote || class != nil && *class == offloadingv1beta1.RuntimeClassName {
+		asks = pod // else the webhook has added the affinity
+	}
+	again := fmt.Sprintf("%s delete pod %s\nand create it again from its manifest: no controller does it. The webhook of liqod keeps it on nodes of this cluster.", kubectl, pod.Name)
+	if metav1.GetControllerOf(pod) != nil {
+		again = fmt.Sprintf("%s delete pod %s\nIts controller creates it again, and the webhook of liqod keeps it on nodes of this cluster.", kubectl, pod.Name)
+	}
+	switch {
+	case rules.AsksForVirtualNodes(asks):
+		return fmt.Sprintf("%s\nRemove what asks for virtual nodes: the nodeSelector or affinity with the key %s, or the runtime class %s. "+
+			"Or give it a claim of a class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod), offloadingv1beta1.TypeLabel, offloadingv1beta1.RuntimeClassName)
+	case remote:
+		return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, again)
+	}
+	return again
 }
 
 // dataFix is about a pod that waits for the provider that has its data.

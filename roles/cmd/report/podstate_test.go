@@ -38,6 +38,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		binding  bool   // the scheduler waits for the volume, and has said nothing yet
 		node     string // of the pod; there it is unschedulable
 		kept     bool   // the pod admits no virtual node
+		selects  bool   // the pod selects virtual nodes itself
 		event    string // about the claim
 		strategy offloadingv1beta1.PodOffloadingStrategy
 		classes  []*storagev1.StorageClass
@@ -53,11 +54,15 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			fix: "kubectl -n shop delete pod one\n"},
 		"the same, Remote": {claim: at("local-path", "milan"), strategy: offloadingv1beta1.PodsRemote, level: Problem, state: "ClaimNeedsOwnNode",
 			fix: "liqod offload namespace shop --pod-offloading-strategy LocalAndRemote\nkubectl -n shop delete pod one\n"},
+		"of own nodes, of a pod that selects virtual ones": {claim: at("", "milan"), selects: true, level: Problem, state: "ClaimNeedsOwnNode",
+			fix: "kubectl -n shop get pod one -o yaml >one.yaml && ${EDITOR:-vi} one.yaml && kubectl -n shop replace --force -f one.yaml\nRemove what asks for virtual nodes: the nodeSelector or affinity with the key liqo.io/type, or the runtime class liqo."},
+		"the same, and Remote": {claim: at("", "milan"), selects: true, strategy: offloadingv1beta1.PodsRemote, level: Problem, state: "ClaimNeedsOwnNode",
+			fix: "\nRemove what asks for virtual nodes: "},
 		"bound, its pod in the provider": {claim: func() *corev1.PersistentVolumeClaim {
 			c := at("local-path", "")
 			c.Status.Phase, c.Spec.VolumeName = corev1.ClaimBound, "v"
 			return c
-		}(), node: "milan", level: Problem, state: "ClaimNeedsOwnNode", fix: "kubectl -n shop delete pod one\n"},
+		}(), node: "milan", level: Problem, state: "ClaimNeedsOwnNode", fix: "kubectl -n shop delete pod one\nand create it again from its manifest: no controller does it."},
 		"refused by the provider": {claim: at("liqo", "milan"), event: "cluster milan refuses it: exceeded quota: storage", level: Problem, state: "ProvisioningFailed",
 			why: `PersistentVolumeClaim data (class "liqo"): cluster milan refuses it: exceeded quota: storage`, fix: "kubectl -n shop describe pvc data\nshows its class and its events. Its volume is made in cluster milan, whose quotas and classes apply:\nliqod status milan"},
 		"of no class that exists": {claim: at("gone", ""), level: Problem, state: "StorageClassMissing",
@@ -99,6 +104,13 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			}
 			if tc.node != "" {
 				p.Status.Conditions[0].Type = corev1.PodReady
+			}
+			if tc.selects {
+				p.Spec.NodeSelector = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
+			}
+			if tc.strategy == offloadingv1beta1.PodsRemote {
+				offloadedAs(t, &p, tc.strategy, corev1.NodeSelector{})
+				p.Spec.NodeName = tc.node
 			}
 			if tc.kept {
 				kept, err := rules.KeepHome(&p)

@@ -350,22 +350,26 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 	return out
 }
 
+// quotas are those that bound a peer in this cluster.
+func (s *Snapshot) quotas(id string) (out []*offloadingv1beta1.Quota) {
+	for i := range s.Quotas {
+		if q := &s.Quotas[i]; q.Namespace == corev1beta1.TenantNamespace(id) {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
 // given returns what this cluster gives a peer, and what the pods of the peer here ask for. The
 // capacity is nil if nothing bounds it, or if it is not known.
 func (s *Snapshot) given(id string) (out Room, limit string) {
-	var quotas []*offloadingv1beta1.Quota
-	for i := range s.Quotas {
-		if q := &s.Quotas[i]; q.Namespace == corev1beta1.TenantNamespace(id) {
-			quotas = append(quotas, q)
-		}
-	}
 	out.Used = corev1.ResourceList{}
 	for i := range s.Pods {
 		if pod := &s.Pods[i]; origin(pod) == id && !ended(pod) {
 			out.use(pod)
 		}
 	}
-	switch bound := rules.SumQuotas(quotas); {
+	switch bound := rules.SumQuotas(s.quotas(id)); {
 	case s.Unread[ReadQuotas] != nil:
 		return out, "Quotas cannot be read: its limit is unknown"
 	case bound.Quotas == 0:
