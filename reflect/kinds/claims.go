@@ -184,7 +184,7 @@ func (c *Claims) misplaced(claim *corev1.PersistentVolumeClaim) {
 		return
 	}
 	c.tell(claim, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
-		"provisioner %s makes no volumes on virtual node %s: delete the pod; where the strategy is LocalAndRemote, the next one is kept on nodes of this cluster, as this claim exists", by, c.cfg.Node))
+		"provisioner %s makes no volumes on virtual node %s: delete the pod; where the strategy is LocalAndRemote, the next one is kept on nodes of this cluster, as this claim exists, unless it selects virtual nodes itself", by, c.cfg.Node))
 }
 
 // isNeighbours reports whether the claim belongs to another virtual node of the provider,
