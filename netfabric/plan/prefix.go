@@ -39,22 +39,6 @@ func (m Map) Check() error {
 	return nil
 }
 
-// Compose returns the translation by m first and next after it, for the addresses that both
-// translate: a cluster beyond a hub is seen under the hub's view of the hub's view of it. It
-// reports false if there is no such address. Both pass Check.
-func (m Map) Compose(next Map) (Map, bool) {
-	switch {
-	case !m.View.Overlaps(next.Own):
-		return Map{}, false
-	case m.View.Bits() <= next.Own.Bits():
-		own, _ := m.In(next.Own.Addr())
-		return Map{Own: netip.PrefixFrom(own, next.Own.Bits()), View: next.View}, true
-	default:
-		view, _ := next.Out(m.View.Addr())
-		return Map{Own: m.Own, View: netip.PrefixFrom(view, m.View.Bits())}, true
-	}
-}
-
 // Maps are translations of ranges that do not overlap.
 type Maps []Map
 

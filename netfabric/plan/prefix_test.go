@@ -103,66 +103,6 @@ func TestMapCheck(t *testing.T) {
 	}
 }
 
-func TestCompose(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		m, next, want Map
-		none          bool
-	}{
-		"a range beyond a hub": {
-			m:    Map{prefix("10.244.0.0/16"), prefix("10.70.0.0/16")},
-			next: Map{prefix("10.70.0.0/16"), prefix("10.99.0.0/16")},
-			want: Map{prefix("10.244.0.0/16"), prefix("10.99.0.0/16")},
-		},
-		"the hub gives a part": {
-			m:    Map{prefix("10.244.0.0/16"), prefix("10.70.0.0/16")},
-			next: Map{prefix("10.70.3.0/24"), prefix("10.99.9.0/24")},
-			want: Map{prefix("10.244.3.0/24"), prefix("10.99.9.0/24")},
-		},
-		"the hub gives more": {
-			m:    Map{prefix("10.244.3.0/24"), prefix("10.70.5.0/24")},
-			next: Map{prefix("10.70.0.0/16"), prefix("10.99.0.0/16")},
-			want: Map{prefix("10.244.3.0/24"), prefix("10.99.5.0/24")},
-		},
-		"nothing is translated": {
-			m:    Map{prefix("10.1.0.0/16"), prefix("10.1.0.0/16")},
-			next: Map{prefix("10.1.0.0/16"), prefix("10.1.0.0/16")},
-			want: Map{prefix("10.1.0.0/16"), prefix("10.1.0.0/16")},
-		},
-		"IPv6": {
-			m:    Map{prefix("fd00::/48"), prefix("fd70::/48")},
-			next: Map{prefix("fd70:0:0:8::/64"), prefix("fd99::/64")},
-			want: Map{prefix("fd00:0:0:8::/64"), prefix("fd99::/64")},
-		},
-		"another range": {
-			m:    Map{prefix("10.244.0.0/16"), prefix("10.70.0.0/16")},
-			next: Map{prefix("10.71.0.0/16"), prefix("10.99.0.0/16")},
-			none: true,
-		},
-		"another family": {
-			m:    Map{prefix("10.244.0.0/16"), prefix("10.70.0.0/16")},
-			next: Map{prefix("fd00::/16"), prefix("fd70::/16")},
-			none: true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got, ok := tc.m.Compose(tc.next)
-			require.Equal(t, !tc.none, ok)
-			if !ok {
-				return
-			}
-			require.Equal(t, tc.want, got)
-			require.NoError(t, got.Check())
-			first := got.Own.Addr()
-			step, _ := tc.m.Out(first)
-			want, _ := tc.next.Out(step)
-			have, _ := got.Out(first)
-			require.Equal(t, want, have, "in two steps")
-		})
-	}
-}
-
 func TestMaps(t *testing.T) {
 	t.Parallel()
 	m := Maps{
@@ -209,53 +149,6 @@ func FuzzMap(f *testing.F) {
 		}
 		if in, ok := m.In(out); !ok || in != x {
 			t.Fatalf("%v: In(Out(%s)) = %s", m, x, in)
-		}
-	})
-}
-
-// FuzzCompose translates in one step and in two.
-func FuzzCompose(f *testing.F) {
-	for _, seed := range []struct {
-		a, own, view, next, last string
-		bits, nextBits           int
-	}{
-		{"10.244.1.10", "10.244.0.0", "10.70.0.0", "10.70.0.0", "10.99.0.0", 16, 16},
-		{"10.244.3.10", "10.244.0.0", "10.70.0.0", "10.70.3.0", "10.99.9.0", 16, 24},
-		{"10.244.3.10", "10.244.3.0", "10.70.5.0", "10.70.0.0", "10.99.0.0", 24, 16},
-		{"fd00:0:0:8::1", "fd00::", "fd70::", "fd70:0:0:8::", "fd99::", 48, 64},
-	} {
-		f.Add(addr(seed.a).AsSlice(), addr(seed.own).AsSlice(), addr(seed.view).AsSlice(), addr(seed.next).AsSlice(), addr(seed.last).AsSlice(), seed.bits, seed.nextBits)
-	}
-	f.Fuzz(func(t *testing.T, a, own, view, next, last []byte, bits, nextBits int) {
-		from := func(raw []byte, bits int) netip.Prefix {
-			a, _ := netip.AddrFromSlice(raw)
-			return netip.PrefixFrom(a, bits).Masked()
-		}
-		first, second := Map{from(own, bits), from(view, bits)}, Map{from(next, nextBits), from(last, nextBits)}
-		if first.Check() != nil || second.Check() != nil {
-			return
-		}
-		x, _ := netip.AddrFromSlice(a)
-		step, ok := first.Out(x)
-		if ok {
-			step, ok = second.Out(step)
-		}
-		both, composed := first.Compose(second)
-		if !composed && ok {
-			t.Fatalf("%v and %v do not compose, but %s becomes %s", first, second, x, step)
-		}
-		if !composed {
-			return
-		}
-		if err := both.Check(); err != nil {
-			t.Fatal(err)
-		}
-		out, found := both.Out(x)
-		if found != ok || out != step && ok {
-			t.Fatalf("%v after %v is %v: it turns %s into %s, not %s", second, first, both, x, out, step)
-		}
-		if in, back := both.In(out); ok && (!back || in != x) {
-			t.Fatalf("%v: In(Out(%s)) = %s", both, x, in)
 		}
 	})
 }
