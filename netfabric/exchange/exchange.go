@@ -79,7 +79,7 @@ type version struct {
 // host, and a peer may change it without end.
 const (
 	versionsAtOnce  = 20
-	versionInterval = time.Second
+	versionInterval = 10 * time.Second
 )
 
 // NewExchange registers with the informers and starts nothing.
