@@ -40,7 +40,7 @@ func TestNetworks(t *testing.T) {
 		"of another":           {before: []string{"10.42.0.0/16"}, ask: "10.42.0.0/16", want: "10.80.0.0/16", reason: "Remapped"},
 		"exactly":              {ask: "203.0.113.0/24", exact: true, want: "203.0.113.0/24", reason: "Allocated"},
 		"exactly, of another":  {before: []string{"10.42.0.0/16"}, ask: "10.42.0.0/16", exact: true, reason: "Overlaps", says: "no other range is accepted"},
-		"nothing is left":      {before: []string{"10.80.0.0/16", "10.81.0.0/16"}, ask: "10.244.0.0/16", reason: "Exhausted", says: "nothing more is given to milan, for 10.244.0.0/16: its claims get at most a half of each range of ipam.pools: add a range to ipam.pools"},
+		"nothing is left":      {before: []string{"10.80.0.0/16", "10.81.0.0/16"}, ask: "10.244.0.0/16", reason: "Exhausted", says: "nothing more is given to milan, for 10.244.0.0/16: its claims get at most a half of what others leave of each range of ipam.pools: add a range to ipam.pools"},
 		"too large":            {ask: "172.16.0.0/15", reason: "Exhausted", says: "172.16.0.0/15 is too large: a claim gets at most a quarter of a range of ipam.pools, so ranges of size /16 and smaller are accepted"},
 		"loopback":             {ask: "127.0.0.0/16", reason: "Invalid", says: "loopback"},
 		"past the API server":  {ask: "nonsense", reason: "Invalid", says: "a range without host bits is"},

@@ -38,13 +38,15 @@ func (m model) fair(group string, p netip.Prefix) bool {
 			}
 			return 1 << (q.Addr().BitLen() - max(q.Bits(), pool.Bits()))
 		}
-		have, size := 0, in(pool)
+		have, others, size := in(p), 0, in(pool)
 		for _, a := range m.given {
 			if a.Group == group {
 				have += in(a.Given)
+			} else {
+				others += in(a.Given)
 			}
 		}
-		if group != "" && in(p) > 0 && (in(p)*4 > size || (have+in(p))*2 > size) {
+		if group != "" && in(p) > 0 && (in(p)*4 > size || have*8 > size && have*2 > size-others) {
 			return false
 		}
 	}

@@ -46,8 +46,8 @@ type Request struct {
 	// Owner is the owner of the range. An owner has one range.
 	Owner string
 	// Group is who the owner belongs to, such as a peer. An owner with a Group gets at most a
-	// quarter of a pool, and the owners of one Group together get at most a half of it. Both
-	// limits do not hold for Exact and for owners without a Group.
+	// quarter of a pool. The owners of one Group together get an eighth of it, or a half of what
+	// others leave, whichever is more. Both limits do not hold for Exact and for owners without a Group.
 	Group string
 	// For is the requested range.
 	For netip.Prefix
@@ -183,7 +183,7 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 			text(req.For), s.cfg.Setting, largest, s.cfg.Setting)
 	}
 	if free {
-		return netip.Prefix{}, refuse(Exhausted, "nothing more is given to %s, for %s: its claims get at most a half of each range of %s: add a range to %s, or delete claims of %s that are not needed",
+		return netip.Prefix{}, refuse(Exhausted, "nothing more is given to %s, for %s: its claims get at most a half of what others leave of each range of %s: add a range to %s, or delete claims of %s that are not needed",
 			req.Group, text(req.For), s.cfg.Setting, s.cfg.Setting, req.Group)
 	}
 	return netip.Prefix{}, s.exhausted(req.For)
@@ -210,13 +210,15 @@ func (s *Space) fair(r Record, group string, p netip.Prefix) bool {
 		if part == 0 {
 			continue
 		}
-		sum := part
+		sum, left := part, uint64(whole)
 		for _, a := range r.list {
 			if a.Group == group {
 				sum += share(pool, a.Given)
+			} else {
+				left -= min(left, share(pool, a.Given))
 			}
 		}
-		if part > whole/4 || sum > whole/2 {
+		if part > whole/4 || sum > max(whole/8, left/2) {
 			return false
 		}
 	}

@@ -126,7 +126,7 @@ func TestGroups(t *testing.T) {
 	r := give(Record{}, of("a", "milan", "172.16.0.0/16"), "10.80.0.0/16")
 	r = give(r, of("b", "milan", "10.83.0.0/16"), "10.83.0.0/16")
 	_, _, err := s.Take(r, of("c", "milan", "172.18.0.0/16"))
-	requireReason(t, err, Exhausted, "nothing more is given to milan, for 172.18.0.0/16: its claims get at most a half of each range of pools: add a range to pools")
+	requireReason(t, err, Exhausted, "nothing more is given to milan, for 172.18.0.0/16: its claims get at most a half of what others leave of each range of pools: add a range to pools")
 	_, _, err = s.Take(r, of("c", "milan", "10.81.0.0/24"))
 	requireReason(t, err, Exhausted, "nothing more is given to milan")
 	r = give(r, of("c", "milan", "192.168.0.0/17"), "192.168.0.0/17")
@@ -142,6 +142,33 @@ func TestGroups(t *testing.T) {
 	exact.Exact = true
 	give(r, exact, "10.82.0.0/16")
 	give(r, of("g", "", "172.18.0.0/16"), "10.82.0.0/16")
+}
+
+// TestGroupsInLeague: peers that take all they get leave ranges to those that come later. Eight peers with
+// two ranges of the usual size, and four that all offload to each other, notice nothing.
+func TestGroupsInLeague(t *testing.T) {
+	t.Parallel()
+	s := space(t, Config{Setting: "pools", Pools: ranges("10.80.0.0/12")})
+	take := func(r Record, peers, each int) (Record, []int) {
+		var got []int
+		for peer := range peers {
+			had := 0
+			for i := range each {
+				a, next, err := s.Take(r, Request{Owner: fmt.Sprint(peer, "-", i), Group: fmt.Sprint("peer-", peer), For: prefix("172.16.0.0/16")})
+				if err == nil && a.Given.IsValid() {
+					r, had = next, had+1
+				}
+			}
+			got = append(got, had)
+		}
+		return r, got
+	}
+	_, greedy := take(Record{}, 4, 16)
+	require.Equal(t, []int{8, 4, 2, 2}, greedy)
+	_, spokes := take(Record{}, 8, 2)
+	require.Equal(t, []int{2, 2, 2, 2, 2, 2, 2, 2}, spokes)
+	_, mesh := take(Record{}, 3, 4)
+	require.Equal(t, []int{4, 4, 4}, mesh)
 }
 
 func requireReason(t *testing.T, err error, want Reason, says string) {
