@@ -9,11 +9,11 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Exit code and reason that kubelets report for a container whose end they did not
-// observe.
+// UnknownReason is the reason that kubelets report for a container whose end they did not
+// observe, and unknownExitCode its exit code.
 const (
+	UnknownReason   = "ContainerStatusUnknown"
 	unknownExitCode = 137
-	unknownReason   = "ContainerStatusUnknown"
 )
 
 // PendingStatus returns the status of a local pod that cannot run in the provider:
@@ -83,7 +83,7 @@ func end(s *corev1.ContainerStatus, now metav1.Time) {
 	s.Started = new(bool)
 	terminated := &corev1.ContainerStateTerminated{
 		ExitCode:    unknownExitCode,
-		Reason:      unknownReason,
+		Reason:      UnknownReason,
 		Message:     "the end of the container was not observed before its pod was gone",
 		FinishedAt:  now,
 		ContainerID: s.ContainerID,
@@ -124,7 +124,10 @@ func (in *StatusInput) await(out *corev1.PodStatus, there []corev1.ContainerStat
 	if in.Local.DeletionTimestamp != nil || ready == nil {
 		return
 	}
-	spec := &in.Local.Spec
+	spec, reason := &in.Local.Spec, ready.Reason
+	if in.losing() {
+		reason = ReasonRemotePodTerminating // that of Ready may be the kubelet's, such as PodCompleted
+	}
 	for i := range spec.Containers {
 		s := findStatus(out.ContainerStatuses, spec.Containers[i].Name)
 		if s == nil || findStatus(there, s.Name) != nil && !(in.losing() && s.State.Terminated != nil) ||
@@ -136,7 +139,7 @@ func (in *StatusInput) await(out *corev1.PodStatus, there []corev1.ContainerStat
 			end(&last, in.Now)
 			s.LastTerminationState = last.State
 		}
-		s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: ready.Reason}}
+		s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
 		s.Ready, s.Started = false, new(bool)
 	}
 }

@@ -24,20 +24,22 @@ func TestContainerStatuses(t *testing.T) {
 		earlier     int32
 		terminating bool
 		want        corev1.ContainerStatus
+		before      int32 // in pods of earlier ShadowPods
 	}{
-		"restarted there":                    {always, running("web", 0), running("web", 2), 0, false, running("web", 2)},
-		"earlier pods count":                 {always, running("web", 4), running("web", 1), 5, false, running("web", 6)},
-		"counts never fall":                  {always, running("web", 4), running("web", 0), 0, false, running("web", 4)},
-		"made again, Always":                 {always, terminated("web", 0, 0), waiting("web"), 0, false, waiting("web")},
-		"made again, OnFailure after 1":      {onFailure, terminated("web", 0, 1), waiting("web"), 0, false, waiting("web")},
-		"made again, OnFailure after 0":      {onFailure, terminated("web", 0, 0), waiting("web"), 0, false, terminated("web", 0, 0)},
-		"made again, Never":                  {never, terminated("web", 0, 1), running("web", 0), 1, false, terminated("web", 1, 1)},
-		"ended, Never":                       {never, running("web", 0), terminated("web", 0, 1), 0, false, terminated("web", 0, 1)},
-		"ended again, Never":                 {never, terminated("web", 0, 1), terminated("web", 0, 0), 0, false, terminated("web", 0, 0)},
-		"ending with the pod, Never":         {never, running("web", 0), terminated("web", 0, 143), 0, true, notReadyYet(running("web", 0))},
-		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, awaited(terminated("web", 0, 143), ReasonRemotePodTerminating)},
-		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
-		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0))},
+		"restarted there":                    {always, running("web", 0), running("web", 2), 0, false, running("web", 2), 0},
+		"earlier pods count":                 {always, running("web", 4), running("web", 1), 5, false, running("web", 6), 0},
+		"pods of earlier ShadowPods count":   {always, running("web", 4), running("web", 1), 5, false, running("web", 9), 3},
+		"counts never fall":                  {always, running("web", 4), running("web", 0), 0, false, running("web", 4), 0},
+		"made again, Always":                 {always, terminated("web", 0, 0), waiting("web"), 0, false, waiting("web"), 0},
+		"made again, OnFailure after 1":      {onFailure, terminated("web", 0, 1), waiting("web"), 0, false, waiting("web"), 0},
+		"made again, OnFailure after 0":      {onFailure, terminated("web", 0, 0), waiting("web"), 0, false, terminated("web", 0, 0), 0},
+		"made again, Never":                  {never, terminated("web", 0, 1), running("web", 0), 1, false, terminated("web", 1, 1), 0},
+		"ended, Never":                       {never, running("web", 0), terminated("web", 0, 1), 0, false, terminated("web", 0, 1), 0},
+		"ended again, Never":                 {never, terminated("web", 0, 1), terminated("web", 0, 0), 0, false, terminated("web", 0, 0), 0},
+		"ending with the pod, Never":         {never, running("web", 0), terminated("web", 0, 143), 0, true, notReadyYet(running("web", 0)), 0},
+		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, awaited(terminated("web", 0, 143), ReasonRemotePodTerminating), 0},
+		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143), 0},
+		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0)), 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -47,6 +49,7 @@ func TestContainerStatuses(t *testing.T) {
 			in.Local.Status.ContainerStatuses = []corev1.ContainerStatus{tc.local}
 			in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{tc.remote, running("injected-there", 0)}
 			in.Shadow.Status.Restarts = restarts(tc.earlier)
+			in.Shadow.Spec.EarlierRestarts = restarts(tc.before)
 			if tc.terminating {
 				in.Remote.DeletionTimestamp = &deleted
 			}
@@ -70,12 +73,17 @@ func awaited(ended corev1.ContainerStatus, reason string) corev1.ContainerStatus
 func TestWaitingContainers(t *testing.T) {
 	t.Parallel()
 	deleted := at(150)
+	completed := func(in *StatusInput) {
+		in.Remote.DeletionTimestamp = &deleted
+		in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{terminated("web", 0, 0)}
+		notReady(&in.Remote.Status, "PodCompleted", "", at(150))
+	}
 	unplaced := func(in *StatusInput) {
 		in.Remote.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}
 	}
 	lost := terminated("web", 0, unknownExitCode)
-	lost.State.Terminated.Reason, lost.State.Terminated.FinishedAt, lost.State.Terminated.StartedAt = unknownReason, at(200), at(1)
+	lost.State.Terminated.Reason, lost.State.Terminated.FinishedAt, lost.State.Terminated.StartedAt = UnknownReason, at(200), at(1)
 	lost.State.Terminated.Message = "the end of the container was not observed before its pod was gone"
 	always, onFailure, never := corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
 	cases := map[string]struct {
@@ -84,6 +92,7 @@ func TestWaitingContainers(t *testing.T) {
 		change func(*StatusInput)
 		want   corev1.ContainerStatus
 	}{
+		"leaving, its kubelet says so": {always, running("web", 0), completed, awaited(terminated("web", 0, 0), ReasonRemotePodTerminating)},
 		"drained":                      {always, terminated("web", 0, 0), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
 		"drained, it waited before":    {always, awaited(terminated("web", 0, 0), ReasonRemotePodTerminating), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
 		"drained, OnFailure":           {onFailure, terminated("web", 0, 1), unplaced, terminated("web", 0, 1)},

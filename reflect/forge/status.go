@@ -358,16 +358,25 @@ func (in *StatusInput) status(remote, old *corev1.ContainerStatus, c *corev1.Con
 
 // earlierRestarts returns the restarts in the pods that the provider ran for this pod
 // before the current one.
-func (in *StatusInput) earlierRestarts(name string) int32 {
+func (in *StatusInput) earlierRestarts(name string) (sum int32) {
 	if in.Shadow == nil {
 		return 0
 	}
-	for _, r := range in.Shadow.Status.Restarts {
+	for _, r := range slices.Concat(in.Shadow.Spec.EarlierRestarts, in.Shadow.Status.Restarts) {
 		if r.Name == name {
-			return r.Count
+			sum = sumRestarts(sum, r.Count)
 		}
 	}
-	return 0
+	return sum
+}
+
+// EarlierRestarts returns the restart counts that the next ShadowPod of a pod starts from: those of
+// the local status, and one for the loss of the ShadowPod before.
+func EarlierRestarts(local *corev1.Pod) (all []offloadingv1beta1.ContainerRestarts) {
+	for _, s := range slices.Concat(local.Status.InitContainerStatuses, local.Status.ContainerStatuses) {
+		all = append(all, offloadingv1beta1.ContainerRestarts{Name: s.Name, Count: sumRestarts(s.RestartCount, 1)})
+	}
+	return all
 }
 
 // stuck reports whether the API server rejects a status in which the container leaves its

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,11 @@ func lost(in forge.StatusInput, destination string) corev1.PodStatus {
 func failed(in forge.StatusInput, reason, message string) corev1.PodStatus {
 	s := forge.FinalStatus(in)
 	s.Phase, s.Reason, s.Message = corev1.PodFailed, reason, message
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+		if t := c.State.Terminated; t != nil && t.Reason == forge.UnknownReason {
+			t.Reason = reason // kubectl shows it as the state of the pod
+		}
+	}
 	return s
 }
 

@@ -167,6 +167,9 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("forging the ShadowPod: %w", err)
 	}
+	if started(v.local) {
+		want.Spec.EarlierRestarts = forge.EarlierRestarts(v.local)
+	}
 	if err := p.awaitCopies(ctx, v, o, want); err != nil {
 		return err
 	}
@@ -174,6 +177,10 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	switch {
 	case err == nil:
 		v.twin.shadows.Wrote(written)
+		if started(v.local) {
+			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonPodReplaced,
+				fmt.Sprintf("the pod was deleted in cluster %s with its ShadowPod; it is created there again", p.cfg.Destination))
+		}
 		if fields := forge.HostNamespaces(&v.local.Spec); len(fields) > 0 {
 			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasonHostNamespaces,
 				fmt.Sprintf("cluster %s runs the pod without %s: it has a network and processes of its own there", p.cfg.Destination, strings.Join(fields, ", ")))

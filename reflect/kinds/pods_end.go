@@ -92,7 +92,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 			return loop.After(namespaceRetry) // the NamespaceMap will be created again, and decides
 		}
 		return p.release(ctx, local, p.memo(local.UID).last)
-	case started(local):
+	case started(local) || p.takenBack(local):
 		return p.abort(ctx, local)
 	default:
 		return p.backOff(ctx, local, why)
@@ -134,6 +134,33 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 		why += ": " + store.ClipMessage(s.Message)
 	}
 	return true, why
+}
+
+// takenBack reports whether a pod was created before its namespace was taken back. Such a pod
+// was on its way to the provider, and a later one is like those of a namespace that was never offloaded.
+func (p *Pods) takenBack(local *corev1.Pod) bool {
+	p.noteTakenBack(local.Namespace)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, was := p.endings[local.Namespace]
+	return was && !local.CreationTimestamp.After(at)
+}
+
+// noteTakenBack records that a namespace is no longer offloaded while the provider still has its twin.
+func (p *Pods) noteTakenBack(namespace string) {
+	m := p.cfg.Namespaces.Map()
+	if m == nil {
+		return
+	}
+	_, wanted := m.Spec.DesiredMapping[namespace]
+	_, there := m.Status.CurrentMapping[namespace]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, noted := p.endings[namespace]; wanted {
+		delete(p.endings, namespace)
+	} else if there && !noted {
+		p.endings[namespace] = p.cfg.Clock.Now()
+	}
 }
 
 // abort ends a pod whose namespace is no longer offloaded: its twin is being deleted at

@@ -108,7 +108,11 @@ func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	// to write.
 	if reason, message := symptom(want); reason != "" {
 		if before, _ := symptom(local.Status); before != reason {
-			p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reason, message)
+			severity := corev1.EventTypeWarning
+			if reason == reasonNotReflected {
+				severity = corev1.EventTypeNormal // as at most first starts; a pod that starts without has a warning
+			}
+			p.cfg.Recorder.Event(local, severity, reason, message)
 		}
 	}
 	return p.patchStatus(ctx, local, want)

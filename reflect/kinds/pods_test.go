@@ -475,6 +475,56 @@ func TestUnoffloadedRunningPodIsAborted(t *testing.T) {
 	s.start(t)
 	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
 	require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
+	require.Equal(t, "OffloadingAborted", s.local(t).Status.ContainerStatuses[0].State.Terminated.Reason, "kubectl shows it")
+}
+
+// TestPodsOnTheirWayAreAborted: a namespace is taken back while one of its pods has no ShadowPod yet,
+// and one that was created before is bound later. Both end. One that was created later waits, as in a
+// namespace that was never offloaded, and nothing ends it when the vkubelet restarts.
+func TestPodsOnTheirWayAreAborted(t *testing.T) {
+	for name, restart := range map[string]bool{"seen": false, "the vkubelet was away": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.offload("shop")
+			took := func() {
+				maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
+				m, err := maps.Get(t.Context(), "milan", metav1.GetOptions{})
+				require.NoError(t, err)
+				delete(m.Spec.DesiredMapping, "shop")
+				m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingTerminating}
+				_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
+				require.NoError(t, err)
+			}
+			s.add(s.home.Tracker(), localPod())
+			s.gate = errors.New("the provider is away")
+			if restart {
+				took()
+				s.start(t)
+			} else {
+				s.start(t)
+				took()
+			}
+			eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
+			require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
+			m, err := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Get(t.Context(), "milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			m.Status.CurrentMapping = nil
+			_, err = s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Update(t.Context(), m, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			status := func(name string) corev1.PodStatus {
+				pod, err := s.home.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{})
+				require.NoError(t, err)
+				return pod.Status
+			}
+			for name, created := range map[string]time.Time{"bound-later": time.Now().Add(-time.Minute), "created-later": time.Now().Add(time.Minute)} {
+				s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) {
+					p.Name, p.UID, p.CreationTimestamp = name, types.UID(name), metav1.NewTime(created)
+				}))
+			}
+			eventually(t, func() bool { return status("bound-later").Reason == "OffloadingAborted" }, "it ends")
+			eventually(t, func() bool { return status("created-later").Reason == offloadingv1beta1.ReasonOffloadingBackOff }, "it waits")
+		})
+	}
 }
 
 func TestPodsOfATwinThatGoesAreNotReady(t *testing.T) {
@@ -611,6 +661,12 @@ func TestLostInTheProvider(t *testing.T) {
 			s.start(t)
 			if tc.again {
 				eventually(t, func() bool { return s.shadow(t) != nil }, "it is created")
+				if !started(tc.pod) {
+					require.Empty(t, s.shadow(t).Spec.EarlierRestarts)
+					return
+				}
+				require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "c", Count: tc.pod.Status.ContainerStatuses[0].RestartCount + 1}}, s.shadow(t).Spec.EarlierRestarts)
+				require.Contains(t, <-s.events.Events, "Warning PodReplaced")
 				return
 			}
 			eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "it fails at home")
@@ -692,7 +748,7 @@ func TestARefusedPodHasAnEventThoughTheAnswerIsLost(t *testing.T) {
 func TestHostNamespacesAreToldOnce(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running, func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }))
+	s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostIPC = true, true }))
 	s.start(t)
 	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it has an event")
 	require.Equal(t, "Warning HostNamespacesLeftOut cluster milan runs the pod without hostNetwork, hostIPC: it has a network and processes of its own there", <-s.events.Events)

@@ -117,6 +117,8 @@ type Pods struct {
 	mu sync.Mutex
 	// memos are those of the local pods, by their UIDs.
 	memos map[types.UID]*memo
+	// endings has when namespaces were taken back.
+	endings map[string]time.Time
 	// spent limits the bytes that all statuses write after what is free for each pod.
 	spent   spent
 	awaited awaited
@@ -126,7 +128,7 @@ type Pods struct {
 // goroutines. It returns an error if an informer has been stopped.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, memos: map[types.UID]*memo{},
+		cfg: cfg, memos: map[types.UID]*memo{}, endings: map[string]time.Time{},
 		locals: store.New("pod", cfg.Pods.Informer(), cfg.Clock, func(ns string) store.API[*corev1.Pod] { return cfg.Home.CoreV1().Pods(ns) }),
 	}
 	p.loop = loop.New(loop.Config{
@@ -164,7 +166,7 @@ func (p *Pods) Run(ctx context.Context) error {
 	}
 	defer remove()
 	// This is before the first sync, for which a namespace without a twin is not offloaded.
-	defer p.cfg.Namespaces.Follow(ctx, p.enqueueNamespace, p.twins.Spaces, p.tokens.spaces)()
+	defer p.cfg.Namespaces.Follow(ctx, p.mapChanged, p.twins.Spaces, p.tokens.spaces)()
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
 		return nil
 	}
@@ -230,6 +232,11 @@ func (p *Pods) Resync() {
 // Settled enqueues the pods that wait for the copy of an object. kind is in lower case, and name
 // is empty if the provider's objects of the kind have just become known.
 func (p *Pods) Settled(namespace, kind, name string) { p.awaited.settled(namespace, kind, name) }
+
+func (p *Pods) mapChanged(namespace string) {
+	p.noteTakenBack(namespace)
+	p.enqueueNamespace(namespace)
+}
 
 func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
 

@@ -29,8 +29,6 @@ const (
 	// ReasonUpdateRefused means that the pod runs, but the API server refuses a change of
 	// it.
 	ReasonUpdateRefused = "UpdateRefused"
-	// ReasonPodReplaced is the reason of the event for a lost pod that is created again.
-	ReasonPodReplaced = "PodReplaced"
 )
 
 // deny returns the action that sets the condition Enforced to false.
@@ -75,15 +73,15 @@ func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.Sha
 	if written, err := e.writeStatus(ctx, next); err != nil || !written {
 		return err
 	}
-	e.cfg.Recorder.Eventf(shadow, corev1.EventTypeWarning, ReasonPodReplaced,
+	e.cfg.Recorder.Eventf(shadow, corev1.EventTypeWarning, offloadingv1beta1.ReasonPodReplaced,
 		"the pod (UID %s) was deleted in this cluster; it is created again", lost.UID)
 	e.cfg.Log.Info("remote pod lost; it will be replaced",
 		zap.String("key", shadow.Namespace+"/"+shadow.Name), zap.String("uid", string(lost.UID)))
 	return nil
 }
 
-// deny sets the condition Enforced to false. The status and the event are written only when
-// the condition changes. With a.retry, the key is requeued with back-off.
+// deny sets the condition Enforced to false, if that changes it. The vkubelet of the consumer
+// records the event about it at the local pod. With a.retry, the key is requeued with back-off.
 func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	var again error
 	if a.retry {
@@ -96,7 +94,6 @@ func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	if written, err := e.writeStatus(ctx, next); err != nil || !written {
 		return err
 	}
-	e.cfg.Recorder.Event(f.shadow, corev1.EventTypeWarning, a.condition.Reason, a.condition.Message)
 	e.cfg.Log.Warn("ShadowPod not enforced", zap.String("key", f.shadow.Namespace+"/"+f.shadow.Name),
 		zap.String("reason", a.condition.Reason), zap.String("message", a.condition.Message))
 	return again

@@ -41,6 +41,12 @@ type ShadowPodSpec struct {
 	// it knew of the pod, which is not to say that the pod was deleted.
 	// +optional
 	LocalResourceVersion string `json:"localResourceVersion,omitempty"`
+	// EarlierRestarts has, for each container, what the pods of earlier ShadowPods of the same
+	// pod of the consumer add to its restart count: these were deleted with their ShadowPod.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	EarlierRestarts []ContainerRestarts `json:"earlierRestarts,omitempty"`
 }
 
 // Condition type and reasons of a ShadowPod.
@@ -48,6 +54,8 @@ const (
 	// ShadowPodEnforced is absent while the pod is as wanted, and False with a reason
 	// while it cannot be made so.
 	ShadowPodEnforced = "Enforced"
+	// ReasonPodReplaced is the reason of the event for a lost pod that is created again.
+	ReasonPodReplaced = "PodReplaced"
 	// ReasonPodRefused says that the provider's API server refuses the pod.
 	ReasonPodRefused = "PodRefused"
 	// ReasonPodCollision says that a pod of that name exists that is not ours.

@@ -682,6 +682,11 @@ func (in *ShadowPodList) DeepCopyObject() runtime.Object {
 func (in *ShadowPodSpec) DeepCopyInto(out *ShadowPodSpec) {
 	*out = *in
 	in.Pod.DeepCopyInto(&out.Pod)
+	if in.EarlierRestarts != nil {
+		in, out := &in.EarlierRestarts, &out.EarlierRestarts
+		*out = make([]ContainerRestarts, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 
