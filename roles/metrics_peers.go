@@ -49,6 +49,7 @@ type peerMetrics struct {
 	unknown    *prometheus.Desc
 	nodeReady  *prometheus.Desc
 	nodeSilent *prometheus.Desc
+	refuses    *prometheus.Desc
 	peerPods   *prometheus.Desc
 	namespaces *prometheus.Desc
 	offered    *prometheus.Desc
@@ -60,6 +61,7 @@ func (m *peerMetrics) describe() {
 	m.unknown = describe("liqod_peer_unknown", "1 if the same condition is Unknown, else 0.", "peer", "check")
 	m.nodeReady = describe("liqod_virtual_node_ready", "1 if the Node of a virtual node is Ready, else 0.", "peer", "virtual_node")
 	m.nodeSilent = describe("liqod_virtual_node_controller_silent", "1 if the controller of a virtual node's provider has missed its heartbeats, else 0.", "peer", "virtual_node")
+	m.refuses = describe("liqod_virtual_node_reflection_refused", "1 if the provider of a virtual node refuses objects of this cluster, else 0.", "peer", "virtual_node")
 	m.peerPods = describe("liqod_peer_pods", "Pods of a peer in this cluster, by phase.", "peer", "phase")
 	m.namespaces = describe("liqod_namespaces",
 		"Twin namespaces; direction is outgoing (in the peer) or incoming; phase is Accepted, CreationLoopBackOff, Terminating or Waiting (no answer yet).",
@@ -123,7 +125,7 @@ func (m *peerMetrics) run(ctx context.Context) error {
 
 // Describe implements prometheus.Collector.
 func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.peerPods, m.namespaces, m.offered} {
+	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.refuses, m.peerPods, m.namespaces, m.offered} {
 		out <- d
 	}
 }
@@ -217,6 +219,7 @@ func (m *peerMetrics) collectNodes(out gauges) {
 		peer := node.Labels[corev1beta1.RemoteClusterIDLabel]
 		out.send(m.nodeReady, holds(corev1.NodeReady), peer, node.Name)
 		out.send(m.nodeSilent, holds(offloadingv1beta1.ReasonControllerSilent), peer, node.Name)
+		out.send(m.refuses, holds(offloadingv1beta1.NodeReflectionRefused), peer, node.Name)
 	}
 }
 

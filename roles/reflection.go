@@ -5,7 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -15,6 +17,7 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
 // reflection reflects the kinds that the virtual nodes of one provider share. It runs in
@@ -26,6 +29,9 @@ type reflection struct {
 	resting *engine.Engine
 	// forget drops the state of the tracker about the loops of a stopped engine.
 	forget func()
+	// refused tells what the provider refuses, by the text of offloadingv1beta1.RefusedText.
+	refused func(text string)
+	clock   clock.Clock
 
 	mu     sync.Mutex
 	engine *engine.Engine
@@ -57,7 +63,8 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
 		Settled: settled,
 	}
-	return &reflection{lease: runner, resting: engine.New(cfg), make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
+	refused := func(text string) { v.keeper.SetRemote(func(r *virtualnode.Remote) { r.Refused = text }) }
+	return &reflection{lease: runner, clock: v.env.Clock, refused: refused, resting: engine.New(cfg), make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
 		for _, name := range engine.LoopNames(cfg.Kinds) {
 			v.env.Tracker.Forget(name)
 		}
@@ -90,8 +97,28 @@ func (r *reflection) run(ctx context.Context) error {
 			r.set(nil)
 			r.forget()
 		}()
-		return e.Run(ctx)
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return e.Run(ctx) })
+		group.Go(func() error { return r.tellRefused(ctx, e) })
+		return group.Wait()
 	})
+}
+
+// refusedInterval is the time between two looks at what the provider refuses. A new namespace refuses everything
+// for a moment.
+const refusedInterval = 5 * time.Second
+
+// tellRefused tells what the provider refuses until ctx is done.
+func (r *reflection) tellRefused(ctx context.Context, e *engine.Engine) error {
+	defer r.refused("")
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-r.clock.After(refusedInterval):
+			r.refused(offloadingv1beta1.RefusedText(e.Refused()))
+		}
+	}
+	return nil
 }
 
 func (r *reflection) set(e *engine.Engine) {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
@@ -116,6 +117,15 @@ func (e *Engine) Behind(ctx context.Context, namespace string, named []forge.Nam
 func (e *Engine) BehindLive(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error) {
 	s := e.newSpace(namespace, remote)
 	return e.first(named, func(r reflector, n forge.Named) (string, bool, error) { return r.behindLive(ctx, s, n, existed) })
+}
+
+// Refused returns the objects that the provider does not have, or not as this cluster has them, because it refuses
+// them, or another object has the name.
+func (e *Engine) Refused() (out []offloadingv1beta1.RefusedObject) {
+	for _, r := range e.reflectors {
+		out = append(out, r.refusals()...)
+	}
+	return out
 }
 
 func (e *Engine) first(named []forge.Named, behind func(reflector, forge.Named) (string, bool, error)) (forge.Named, bool, error) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -196,6 +197,8 @@ type reflector interface {
 	// with these names return.
 	behind(ctx context.Context, namespace string, n forge.Named, existed time.Time) (name string, is bool, err error)
 	behindLive(ctx context.Context, s *space, n forge.Named, existed time.Time) (name string, is bool, err error)
+	// refusals are the objects of the kind that Engine.Refused returns.
+	refusals() []offloadingv1beta1.RefusedObject
 	run(ctx context.Context) error
 }
 

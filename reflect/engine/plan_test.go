@@ -84,7 +84,7 @@ func TestWishFor(t *testing.T) {
 		"excluded":               {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation))},
 		"not allowed":            {kind: configMaps(), local: local("app"), policy: forge.AllowList},
 		"allowed":                {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation)), policy: forge.AllowList, want: true},
-		"both annotations":       {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation), annotated(offloadingv1beta1.SkipReflectionAnnotation)), reason: ReasonFailedReflection, message: BothAnnotations},
+		"both annotations":       {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation), annotated(offloadingv1beta1.SkipReflectionAnnotation)), reason: offloadingv1beta1.ReasonFailedReflection, message: BothAnnotations},
 		"refused":                {kind: refusing, local: local("app"), reason: "NotNow", message: "later"},
 		"excluded before it all": {kind: failing, local: local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation))},
 		"failing":                {kind: failing, local: local("app"), fails: true},

@@ -56,7 +56,7 @@ type stores[R Object] struct {
 }
 
 type note struct {
-	text string
+	reason, text string
 	// blocked is true if a foreign object occupies the name in the provider.
 	blocked bool
 }
@@ -113,10 +113,6 @@ type wish[R Object] struct {
 	reason, message string
 }
 
-// ReasonFailedReflection is the reason of events about objects that are not reflected, or
-// only in part.
-const ReasonFailedReflection = "FailedReflection"
-
 // wishFor returns the desired object for local, which is nil if it does not exist. An
 // object that was reflected from another cluster is not reflected further.
 func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
@@ -131,7 +127,7 @@ func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
 	yes, warning := chosen(local, s)
 	w := wish[R]{message: warning}
 	if warning != "" {
-		w.reason = ReasonFailedReflection
+		w.reason = offloadingv1beta1.ReasonFailedReflection
 	}
 	if !yes {
 		return w, nil
@@ -404,12 +400,23 @@ func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool
 	if message == "" {
 		delete(r.told, v.key)
 	} else {
-		r.told[v.key] = note{message, blocked}
+		r.told[v.key] = note{reason, message, blocked}
 	}
 	r.mu.Unlock()
 	if news && message != "" && v.local != none {
 		r.engine.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, message)
 	}
+}
+
+func (r *kindLoop[L, R]) refusals() (out []offloadingv1beta1.RefusedObject) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for key, n := range r.told {
+		if n.reason == offloadingv1beta1.ReasonFailedReflection {
+			out = append(out, offloadingv1beta1.RefusedObject{Kind: r.Resource, Namespace: key.Namespace, Name: key.Name, Cause: n.text})
+		}
+	}
+	return out
 }
 
 func (r *kindLoop[L, R]) blocked(key loop.Key) bool {

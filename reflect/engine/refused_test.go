@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -29,4 +31,32 @@ func TestARefusalIsToldInFewWords(t *testing.T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	require.Less(t, len(k.told[loop.Key{Namespace: "shop", Name: "app"}].text), 2000, "nor is more remembered")
+}
+
+// TestRefused: what the provider refuses is known as long as it refuses it, whether it refuses the object or a
+// change of it. A part that it leaves out is no refusal.
+func TestRefused(t *testing.T) {
+	r := newRig()
+	var refuses atomic.Bool
+	refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refuses.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", errors.New("no"))
+	}
+	r.remote.PrependReactor("create", "configmaps", refuse)
+	r.remote.PrependReactor("patch", "configmaps", refuse)
+	r.admit = func(cm *corev1.ConfigMap) { delete(cm.Annotations, "example.com/odd") }
+	refused := func() string { return offloadingv1beta1.RefusedText(r.engine.Refused()) }
+	const app = `configmap shop/app: cluster milan refuses it: configmaps "app" is forbidden: no`
+
+	refuses.Store(true)
+	r.offload(t, "shop")
+	r.createHome(t, local("app", annotated("example.com/odd")))
+	r.start(t)
+	eventually(t, func() bool { return refused() == app }, "the object is refused")
+	refuses.Store(false)
+	eventually(t, func() bool { return r.there(t, "app") != nil && refused() == "" }, "the object is there")
+	refuses.Store(true)
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	eventually(t, func() bool { return refused() == app }, "a change is refused")
+	r.deleteHome(t, "app")
+	eventually(t, func() bool { return refused() == "" }, "the object is gone")
 }

@@ -94,7 +94,7 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 		r.tell(v, "", "", false)
 		return true, loop.After(staleRetry)
 	}
-	r.tell(v, ReasonFailedReflection, fmt.Sprintf("%s %s/%s of cluster %s was not made by liqod for this object, and is not changed; waiting until it is gone",
+	r.tell(v, offloadingv1beta1.ReasonFailedReflection, fmt.Sprintf("%s %s/%s of cluster %s was not made by liqod for this object, and is not changed; waiting until it is gone",
 		r.Resource, v.scope.RemoteNamespace, name, v.scope.DestinationClusterID), true)
 	return true, loop.After(takenRetry)
 }
@@ -169,7 +169,7 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.tell(v, ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s refuses it: %s", v.scope.DestinationClusterID, offloadingv1beta1.ExplainBound(err.Error()))), false)
+		r.tell(v, offloadingv1beta1.ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s refuses it: %s", v.scope.DestinationClusterID, offloadingv1beta1.ExplainBound(err.Error()))), false)
 	}
 	return fmt.Errorf("writing to the provider: %w", err)
 }

@@ -139,6 +139,7 @@ func (c *commands) lookAtNamespace(ctx context.Context, to *clients, namespace s
 	_ = r.somePods(ctx, namespace, metav1.ListOptions{}) // the error is in the snapshot
 	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings)
+	r.refused(ctx)
 	readApplications(ctx, to, r.snap)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
@@ -473,6 +474,16 @@ func (r *reading) warnings(ctx context.Context) {
 			r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
 		}
 	}
+}
+
+// refused reads the events about objects that providers refuse, for a person who may not read Nodes, which say it.
+func (r *reading) refused(ctx context.Context) {
+	if r.snap.Unread[report.ReadNodes] == nil {
+		return
+	}
+	selector := fields.OneTermEqualSelector("reason", offloadingv1beta1.ReasonFailedReflection).String()
+	list, err := r.to.kube.CoreV1().Events(r.snap.Only).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
+	r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
 }
 
 // refusals reads the events about packets of peers that hosts of this cluster have dropped.

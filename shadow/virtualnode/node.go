@@ -34,6 +34,8 @@ type Remote struct {
 	// Silent says that the provider's controller does not run; "": it runs, or nothing is known
 	// of it. The Node stays Ready, as its pods run on.
 	Silent string
+	// Refused is the text of offloadingv1beta1.RefusedText.
+	Refused string
 }
 
 // NodeFacts are the inputs of WantNode besides the VirtualNode.
@@ -311,12 +313,17 @@ func setConditions(s *corev1.NodeStatus, f NodeFacts) {
 		ready.Status = corev1.ConditionFalse
 	}
 	setCondition(s, ready, f.Now)
-	silent := corev1.NodeCondition{Type: offloadingv1beta1.ReasonControllerSilent, Status: corev1.ConditionFalse, Reason: "ProviderControllerRuns"}
-	if f.Remote.Silent != "" {
-		silent.Status, silent.Reason, silent.Message = corev1.ConditionTrue, offloadingv1beta1.ReasonControllerSilent, f.Remote.Silent
-	}
-	if ready.Status == corev1.ConditionTrue && (f.Remote.Silent != "" || hasCondition(s, silent.Type)) {
-		setCondition(s, silent, f.Now)
+	for _, trouble := range []struct{ kind, none, message string }{
+		{offloadingv1beta1.ReasonControllerSilent, "ProviderControllerRuns", f.Remote.Silent},
+		{offloadingv1beta1.NodeReflectionRefused, "NothingRefused", f.Remote.Refused},
+	} {
+		c := corev1.NodeCondition{Type: corev1.NodeConditionType(trouble.kind), Status: corev1.ConditionFalse, Reason: trouble.none, Message: trouble.message}
+		if c.Message != "" {
+			c.Status, c.Reason = corev1.ConditionTrue, trouble.kind
+		}
+		if ready.Status == corev1.ConditionTrue && (c.Message != "" || hasCondition(s, c.Type)) {
+			setCondition(s, c, f.Now)
+		}
 	}
 	for t, reason := range map[corev1.NodeConditionType]string{
 		corev1.NodeMemoryPressure: "RemoteClusterHasSufficientMemory",

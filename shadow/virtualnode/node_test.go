@@ -211,6 +211,24 @@ func TestReadyCondition(t *testing.T) {
 	}
 }
 
+// TestRefusedReflection: the Node says which objects its provider refuses, and when that is over. A Node whose
+// provider has refused nothing has no such condition.
+func TestRefusedReflection(t *testing.T) {
+	refused := func(n *corev1.Node) string {
+		for _, c := range n.Status.Conditions {
+			if c.Type == offloadingv1beta1.NodeReflectionRefused {
+				return string(c.Status) + " " + c.Reason + " " + c.Message
+			}
+		}
+		return ""
+	}
+	up := WantNode(nil, plainVirtualNode(), facts())
+	require.Empty(t, refused(up))
+	some := WantNode(up, plainVirtualNode(), facts(func(f *NodeFacts) { f.Remote.Refused = "service shop/ext: no" }))
+	require.Equal(t, "True ReflectionRefused service shop/ext: no", refused(some))
+	require.Equal(t, "False NothingRefused ", refused(WantNode(some, plainVirtualNode(), facts())))
+}
+
 // TestSilentController: a provider without a controller creates no pods, and runs those that it
 // has: the Node is Ready, and has a condition that says so. A provider of which nothing is known
 // has no such condition.

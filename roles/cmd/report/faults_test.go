@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -108,6 +109,48 @@ func region(values ...string) corev1.NodeSelector {
 func nobodyChosen(s *Snapshot) {
 	set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "NoClusterSelected", "no virtual node matches spec.clusterSelector")
 	s.Offloadings[0].Status.RemoteNamespacesConditions = nil
+}
+
+// refuses lets the provider of the virtual node refuse objects, as its vkubelet writes it.
+func refuses(s *Snapshot, objects ...offloadingv1beta1.RefusedObject) {
+	s.Nodes[0].Labels[corev1beta1.RemoteClusterIDLabel] = "milan"
+	s.Nodes[0].Status.Conditions = append(s.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: offloadingv1beta1.NodeReflectionRefused,
+		Status: corev1.ConditionTrue, Reason: offloadingv1beta1.NodeReflectionRefused, Message: offloadingv1beta1.RefusedText(objects)})
+}
+
+// TestRefusedObjects: each object that a provider refuses is a warning, also of one namespace alone, and to a
+// person who may not read Nodes.
+func TestRefusedObjects(t *testing.T) {
+	t.Parallel()
+	var objects []offloadingv1beta1.RefusedObject
+	for i := range 20 {
+		objects = append(objects, offloadingv1beta1.RefusedObject{Kind: "configmap", Namespace: "lab", Name: fmt.Sprintf("c-%02d", i), Cause: "no"})
+	}
+	objects = append(objects, offloadingv1beta1.RefusedObject{Kind: "service", Namespace: "shop", Name: "ext", Cause: "no"})
+	warnings := func(s *Snapshot) (names []string) {
+		for _, f := range Summarize(s).Warnings {
+			names = append(names, f.Name()+": "+f.Message)
+		}
+		return names
+	}
+	s := healthy(t)
+	refuses(s, objects...)
+	all := warnings(s)
+	require.Len(t, all, 17)
+	require.Contains(t, all, "milan, service ext of namespace shop: no")
+	require.Contains(t, all, "milan, further objects: it refuses 5 more")
+	s.Only = "shop"
+	require.Equal(t, []string{"milan, service ext of namespace shop: no", "milan, further objects: it refuses 5 more"}, warnings(s))
+
+	s.Nodes, s.Unread[ReadNodes] = nil, denied("nodes")
+	event := corev1.Event{Type: corev1.EventTypeWarning, Reason: offloadingv1beta1.ReasonFailedReflection, Message: "cluster milan refuses it: no", LastTimestamp: ago(5 * time.Minute),
+		InvolvedObject: corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: "ext"}}
+	late := event
+	late.InvolvedObject.Name, late.LastTimestamp = "old", ago(2*time.Hour)
+	s.Events = []corev1.Event{event, late, event}
+	require.Equal(t, []string{"service ext of namespace shop: cluster milan refuses it: no (an event of 5m ago)"}, warnings(s))
+	s.Events = nil
+	require.Empty(t, warnings(s))
 }
 
 func denied(resource string) error {
@@ -286,6 +329,10 @@ func TestFaults(t *testing.T) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/opt"}}}}
 		}, Problem, "milan, pods of namespace local-path-storage: pod helper-pod waits (OffloadingBackOff)",
 			"Fix: kubectl -n local-path-storage get pod helper-pod -o yaml\n           shows what has placed it on virtual node milan: keep the pod off virtual nodes.", ""},
+		"objects that the provider refuses": {func(_ *testing.T, s *Snapshot) {
+			refuses(s, offloadingv1beta1.RefusedObject{Kind: "service", Namespace: "shop", Name: "ext", Cause: "cluster milan refuses it: its setting sharing.serviceFields lets peers choose it"})
+		}, Warning, "\n  ‼ milan, service ext of namespace shop: cluster milan refuses it: its setting sharing.serviceFields lets peers choose it\n      Fix: kubectl -n shop edit service ext\n",
+			"kubectl -n shop annotate service ext liqo.io/skip-reflection=true\n", ""},
 		"selector with a typing error": {func(t *testing.T, s *Snapshot) {
 			nobodyChosen(s)
 			s.Nodes[0].Labels["region"] = "north"

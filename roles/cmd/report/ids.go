@@ -56,6 +56,7 @@ const (
 	idNoProvider    ID = "providers"
 	idNamespace     ID = "namespace"
 	idDifferences   ID = "namespace-differences"
+	idRefusedObject ID = "namespace-objects"
 	idPods          ID = "pods"
 	idNotReady      ID = "pods-not-ready"
 	idRefused       ID = "pods-refused"
@@ -72,7 +73,7 @@ var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idQuota, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNoProvider, idNamespace, idDifferences, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idMove, idDaemonSets,
+	idNoProvider, idNamespace, idDifferences, idRefusedObject, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idMove, idDaemonSets,
 }
 
 // IDs returns the checks of status and check.

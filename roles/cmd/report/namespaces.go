@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -28,6 +29,46 @@ func (c *checker) offloadings() {
 		c.offloading(&c.Offloadings[i])
 		if c.Only == "" { // else they are printed apart
 			c.application(c.Offloadings[i].Namespace)
+		}
+	}
+	c.refused()
+}
+
+// refused adds a warning for each object that a provider refuses. The Nodes of the virtual nodes say which. Who may
+// not read Nodes sees the events of the last hour.
+func (c *checker) refused() {
+	warn := func(o offloadingv1beta1.RefusedObject, by string) {
+		kubectl := "kubectl -n " + o.Namespace
+		c.add(idRefusedObject, Warning, fmt.Sprintf("%s %s of namespace %s", o.Kind, o.Name, o.Namespace), o.Cause,
+			fmt.Sprintf("%s edit %s %s\nChange what the message names; or the administrators of %s allow it. If it is not needed there:\n%s annotate %s %s %s=true",
+				kubectl, o.Kind, o.Name, by, kubectl, o.Kind, o.Name, offloadingv1beta1.SkipReflectionAnnotation))
+	}
+	for i := range c.Nodes {
+		said := nodeCondition(&c.Nodes[i], offloadingv1beta1.NodeReflectionRefused)
+		if said == nil || said.Status != corev1.ConditionTrue {
+			continue
+		}
+		c.peer = c.Nodes[i].Labels[corev1beta1.RemoteClusterIDLabel]
+		objects, more := offloadingv1beta1.RefusedIn(said.Message)
+		for _, o := range objects {
+			if c.Only == "" || c.Only == o.Namespace {
+				warn(o, "cluster "+c.peer)
+			}
+		}
+		if more > 0 {
+			c.add(idRefusedObject, Warning, "further objects", fmt.Sprintf("it refuses %d more", more), "kubectl get events -A --field-selector reason="+offloadingv1beta1.ReasonFailedReflection)
+		}
+	}
+	c.peer = ""
+	if c.Unread[ReadNodes] == nil {
+		return
+	}
+	told := map[string]bool{}
+	for _, e := range slices.SortedFunc(slices.Values(c.Events), func(a, b corev1.Event) int { return eventTime(&b).Compare(eventTime(&a)) }) {
+		of := e.InvolvedObject
+		if age := c.Taken.Sub(eventTime(&e)); e.Reason == offloadingv1beta1.ReasonFailedReflection && age < recent && !told[of.Kind+of.Name] && plainName.MatchString(of.Kind+of.Name) {
+			told[of.Kind+of.Name] = true
+			warn(offloadingv1beta1.RefusedObject{Kind: strings.ToLower(of.Kind), Namespace: c.Only, Name: of.Name, Cause: fmt.Sprintf("%s (an event of %s ago)", e.Message, duration.HumanDuration(age))}, "that cluster")
 		}
 	}
 }

@@ -155,7 +155,8 @@ type Snapshot struct {
 	Volumes []corev1.PersistentVolume
 	// Copies are what the pods of moves show, by the UID of the claim. It is nil if it was not read.
 	Copies map[types.UID]Copying
-	// Events are warnings about pods in the namespaces that Unexplained returns, and about Claims.
+	// Events are warnings about pods in the namespaces that Unexplained returns, about Claims, and about objects of
+	// Only that a provider refuses, if Nodes cannot be read.
 	Events []corev1.Event
 	// Refusals are events about Connections: packets of peers that the network fabric has dropped.
 	Refusals []corev1.Event
