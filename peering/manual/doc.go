@@ -11,16 +11,16 @@ import (
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ErrNotInstalled means that a cluster has no ConfigMap of liqod's chart.
-var ErrNotInstalled = errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod contains a clusterID; install the chart first")
+// ErrNotInstalled means that a cluster has no configuration of liqod's chart.
+var ErrNotInstalled = errors.New("liqod is not installed in this cluster: there is no ClusterRoleBinding liqod-controller, or no ConfigMap liqod with a clusterID in the namespace that it names; install the chart first")
 
 // Cluster is one of the two clusters, with the rights of an administrator.
 type Cluster struct {
@@ -30,36 +30,52 @@ type Cluster struct {
 	Liqo          versioned.Interface
 }
 
-// Installed returns the id of the cluster that core reaches, and the namespace of liqod,
-// from the ConfigMap of liqod's chart. It ignores ConfigMaps that a peer has reflected. It
-// returns an error if more than one ConfigMap qualifies: a user who may write ConfigMaps in
-// some namespace must not be able to redirect the tokens of administrators there.
-func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace string, err error) {
-	list, err := kube.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
+// Controller is the name that the chart gives to all objects of liqod's controller.
+const Controller = "liqod-controller"
+
+// Namespace returns the namespace that liqod is installed in: that of the ServiceAccount to which
+// ClusterRoleBinding liqod-controller gives rights. Only administrators write this object. Labels say nothing:
+// who may write in any namespace sets the same ones there.
+func Namespace(ctx context.Context, kube kubernetes.Interface) (string, error) {
+	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, Controller, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", ErrNotInstalled
+	}
 	if err != nil {
-		return "", "", fmt.Errorf("looking for the configuration of liqod: %w", err)
+		return "", fmt.Errorf("looking for the namespace of liqod in ClusterRoleBinding %s: %w", Controller, err)
 	}
-	for i := range list.Items {
-		cm := &list.Items[i]
-		if _, reflected := cm.Labels[offloadingv1beta1.OriginLabel]; reflected {
-			continue
-		}
-		var config struct {
-			ClusterID string `json:"clusterID"`
-		}
-		if err := yaml.Unmarshal([]byte(cm.Data["config.yaml"]), &config); err != nil {
-			return "", "", fmt.Errorf("reading ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
-		}
-		switch {
-		case config.ClusterID == "":
-		case namespace != "":
-			return "", "", fmt.Errorf("ConfigMaps in the namespaces %s and %s are both labelled as the configuration of liqod: remove the label app.kubernetes.io/name=liqod from the one that does not belong to the chart", namespace, cm.Namespace)
-		default:
-			id, namespace = config.ClusterID, cm.Namespace
-		}
+	if len(binding.Subjects) != 1 || binding.Subjects[0].Namespace == "" {
+		return "", fmt.Errorf("ClusterRoleBinding %s does not say in which namespace liqod is: one subject is accepted, the ServiceAccount of its controller, and it has %d", Controller, len(binding.Subjects))
 	}
-	if namespace == "" {
-		return "", "", ErrNotInstalled
+	return binding.Subjects[0].Namespace, nil
+}
+
+// Configuration reads the configuration of liqod's chart into settings, and returns the namespace of liqod.
+func Configuration(ctx context.Context, kube kubernetes.Interface, settings any) (namespace string, err error) {
+	if namespace, err = Namespace(ctx, kube); err != nil {
+		return "", err
 	}
-	return id, namespace, nil
+	cm, err := kube.CoreV1().ConfigMaps(namespace).Get(ctx, "liqod", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", ErrNotInstalled
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the configuration of liqod: %w", err)
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["config.yaml"]), settings); err != nil {
+		return "", fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	}
+	return namespace, nil
+}
+
+// Installed returns the id of the cluster that kube reaches, and the namespace of liqod.
+func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace string, err error) {
+	var config struct {
+		ClusterID string `json:"clusterID"`
+	}
+	namespace, err = Configuration(ctx, kube, &config)
+	if err == nil && config.ClusterID == "" {
+		err = ErrNotInstalled
+	}
+	return config.ClusterID, namespace, err
 }

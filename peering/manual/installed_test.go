@@ -5,36 +5,42 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// TestInstalled: only the ConfigMap of liqod's chart counts as its configuration, because
-// the commands put tokens where it says.
+// TestInstalled: only what an administrator writes says where liqod is. What the owners of other namespaces write there,
+// with the same names and labels, neither leads the commands elsewhere nor stops them.
 func TestInstalled(t *testing.T) {
 	t.Parallel()
-	configuration := func(namespace, config string, labels map[string]string) *corev1.ConfigMap {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}},
-			Data: map[string]string{"config.yaml": config}}
-		for key, value := range labels {
-			cm.Labels[key] = value
+	binding := func(namespaces ...string) *rbacv1.ClusterRoleBinding {
+		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Controller}}
+		for _, ns := range namespaces {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: Controller, Namespace: ns})
 		}
-		return cm
+		return b
 	}
-	own := configuration("liqod", "clusterID: rome", nil)
-	ofPeer := map[string]string{offloadingv1beta1.OriginLabel: "milan"}
-
-	id, namespace, err := Installed(t.Context(), fake.NewClientset(own,
-		configuration("a-milan", "clusterID: evil", ofPeer), configuration("b-milan", "{", ofPeer), configuration("c", "log: {level: debug}", nil)))
+	configuration := func(namespace, config string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}},
+			Data: map[string]string{"config.yaml": config}}
+	}
+	own := configuration("liqod", "clusterID: rome")
+	id, namespace, err := Installed(t.Context(), fake.NewClientset(binding("liqod"), own, configuration("aaa", "clusterID: evil"), configuration("bbb", "clusterID: [")))
 	require.NoError(t, err)
 	require.Equal(t, "rome", id)
 	require.Equal(t, "liqod", namespace)
 
-	_, _, err = Installed(t.Context(), fake.NewClientset(own, configuration("app", "clusterID: evil", nil)))
-	require.ErrorContains(t, err, "namespaces app and liqod are both labelled")
-
-	_, _, err = Installed(t.Context(), fake.NewClientset(configuration("a-milan", "clusterID: evil", ofPeer)))
-	require.ErrorContains(t, err, "not installed")
+	for name, kube := range map[string]*fake.Clientset{
+		"no binding":       fake.NewClientset(own),
+		"no configuration": fake.NewClientset(binding("liqod"), configuration("aaa", "clusterID: evil")),
+		"no id":            fake.NewClientset(binding("liqod"), configuration("liqod", "log: {level: debug}")),
+	} {
+		_, _, err = Installed(t.Context(), kube)
+		require.ErrorIs(t, err, ErrNotInstalled, name)
+	}
+	for _, namespaces := range [][]string{nil, {""}, {"aaa", "liqod"}} {
+		_, err = Namespace(t.Context(), fake.NewClientset(binding(namespaces...), own))
+		require.ErrorContains(t, err, "one subject is accepted, the ServiceAccount of its controller", "%v", namespaces)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -27,6 +28,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -38,9 +40,18 @@ type cluster struct {
 
 func newCluster(objects ...runtime.Object) *cluster {
 	return &cluster{
-		core:  fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}),
+		core:  fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, binding("liqod")),
 		liqod: liqodfake.NewSimpleClientset(objects...),
 	}
+}
+
+// binding is the ClusterRoleBinding of the chart, with an account of the controller in each of the namespaces.
+func binding(namespaces ...string) *rbacv1.ClusterRoleBinding {
+	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: manual.Controller}}
+	for _, ns := range namespaces {
+		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: manual.Controller, Namespace: ns})
+	}
+	return b
 }
 
 // answers lets the NamespaceOffloading have a status, each time another one until the last.

@@ -45,7 +45,7 @@ func (c *commands) dashboard() *cobra.Command {
 	flags := cmd.Flags()
 	flags.Uint16Var(&cfg.Port, "port", 0, "`port` of 127.0.0.1 to listen on; 0 takes a free one")
 	flags.DurationVar(&cfg.Every, "every", 5*time.Second, "pause between two reads of the cluster while a browser shows the page")
-	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else it is looked for")
+	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else that of ClusterRoleBinding liqod-controller")
 	flags.DurationVar(&cfg.Timeout, "timeout", 15*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(flags)
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {

@@ -119,7 +119,7 @@ func (p *painted) installation(t *testing.T) {
 	ca, err := serve.NewCA("test", p.now, 24*time.Hour)
 	require.NoError(t, err)
 	labels := map[string]string{"app.kubernetes.io/name": "liqod"}
-	p.core = append(p.core,
+	p.core = append(p.core, binding("liqod"),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome\n"}},
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "liqod", Labels: labels}, Webhooks: []admissionregistrationv1.MutatingWebhook{
 			{Name: "pod.mutate.liqo.io", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: ca.CertPEM()}}}},

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const gatherAbout = `Gather writes an archive (tar.gz) for the search for a problem of this cluster: liqod's objects, the
@@ -52,7 +54,7 @@ func (c *commands) gather() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&g.file, "file", "f", "", "`file` to create; - is the standard output; else liqod-CLUSTER-TIME.tar.gz")
-	flags.StringVarP(&g.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else it is looked for")
+	flags.StringVarP(&g.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else that of ClusterRoleBinding liqod-controller")
 	flags.DurationVar(&g.since, "since", 0, "no log lines that are older; 0 is all that is kept")
 	flags.Int64Var(&g.lines, "lines", 5000, "log lines of each container")
 	flags.IntVar(&g.mostPods, "max-pods", 50, "pods of each role, for logs, metrics and the state of the network")
@@ -85,6 +87,9 @@ func (c *commands) writeArchive(cmd *cobra.Command, g *gathering) error {
 	}
 	if err := cmd.Context().Err(); err != nil {
 		return err
+	}
+	if err := snap.Unread[report.ReadInstallation]; err != nil && g.namespace == "" {
+		return fmt.Errorf("values of the Secrets of liqod cannot be removed from an archive without its namespace: %w", err)
 	}
 	h := &harvest{to: to, snap: snap, flags: g, redactor: newRedactor(), texts: map[string]string{}, unread: map[string]error{}}
 	h.all(ctx, c.build.Version)

@@ -1,10 +1,13 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,13 +27,14 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const (
 	// installed selects the objects of the chart.
 	installed = "app.kubernetes.io/name=liqod"
-	// usualNamespace is the namespace that is assumed if no object of the chart is found.
+	// usualNamespace is the namespace of liqod in texts, if the cluster does not say which it is.
 	usualNamespace = "liqod"
 	// configurationName is the name of the ConfigMap of the chart, and the key in it.
 	configurationName, configurationKey = "liqod", "config.yaml"
@@ -67,6 +71,11 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	if err != nil {
 		return nil, err
 	}
+	return r.all(ctx, whole)
+}
+
+// all reads what begin has not.
+func (r *reading) all(ctx context.Context, whole bool) (*report.Snapshot, error) {
 	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.virtualNodes, r.offloadings, r.nodes, r.tenants, r.vkubelets, r.daemonSets, r.rolePods, r.hosted, r.volumes)
 	if whole {
 		r.namespaces(ctx)
@@ -75,13 +84,14 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings, r.refusals, r.budgets)
 	if ctx.Err() != nil {
-		return nil, silent(ctx, to)
+		return nil, silent(ctx, r.to)
 	}
-	r.snap.Taken = to.now()
+	r.snap.Taken = r.to.now()
 	return r.snap, nil
 }
 
-// begin reads the version of the API server, and the Deployments of liqod in a namespace; in all if it is empty.
+// begin reads the version of the API server, and the Deployments of liqod in a namespace; if it is empty, in the one
+// that the cluster names.
 func (c *commands) begin(ctx context.Context, to *clients, namespace string) (*reading, error) {
 	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
 	if ctx.Err() != nil {
@@ -112,25 +122,22 @@ func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace st
 	return r.snap, nil
 }
 
-// lookAt reads what status shows: of a namespace of a user that namespace, with lookAtNamespace; else all, with look.
+// lookAt reads what status shows: of a namespace of a user that namespace, with lookAtNamespace; else all, as look.
 func (c *commands) lookAt(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
-	if namespace == "" || namespace == usualNamespace {
-		return c.look(ctx, to, namespace)
-	}
-	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
-	if err == nil && cm.Data[configurationKey] != "" {
-		return c.look(ctx, to, namespace)
-	}
-	return c.lookAtNamespace(ctx, to, namespace)
-}
-
-// lookAtNamespace reads a namespace of a user, and of the cluster what places its pods. The snapshot notes
-// what the user may not read.
-func (c *commands) lookAtNamespace(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
 	r, err := c.begin(ctx, to, "")
 	if err != nil {
 		return nil, err
 	}
+	if namespace == "" || namespace == r.snap.Namespace {
+		return r.all(ctx, false)
+	}
+	return r.lookAtNamespace(ctx, namespace)
+}
+
+// lookAtNamespace reads a namespace of a user, and of the cluster what places its pods. The snapshot notes
+// what the user may not read.
+func (r *reading) lookAtNamespace(ctx context.Context, namespace string) (*report.Snapshot, error) {
+	to := r.to
 	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, unknown(fmt.Errorf("there is no namespace %s in this cluster", namespace))
 	}
@@ -197,17 +204,20 @@ func (r *reading) note(what string, err error, keep func()) {
 	keep()
 }
 
-// installation finds the objects of the chart, in the given namespace or in all.
+// installation reads the Deployments of the chart in the given namespace, or in the one that the cluster names.
 func (r *reading) installation(ctx context.Context) {
+	if r.snap.Namespace == "" {
+		namespace, err := manual.Namespace(ctx, r.to.kube)
+		r.snap.Namespace = cmp.Or(namespace, usualNamespace)
+		if err != nil {
+			if !errors.Is(err, manual.ErrNotInstalled) {
+				r.snap.Unread[report.ReadInstallation] = fmt.Errorf("%w (--namespace names it)", err)
+			}
+			return
+		}
+	}
 	list, err := r.to.kube.AppsV1().Deployments(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadInstallation, err, func() { r.snap.Roles = list.Items })
-	if r.snap.Namespace != "" {
-		return
-	}
-	r.snap.Namespace = usualNamespace
-	if i := slices.IndexFunc(r.snap.Roles, func(d appsv1.Deployment) bool { return d.Labels[report.ComponentLabel] == report.Controller }); i >= 0 {
-		r.snap.Namespace = r.snap.Roles[i].Namespace
-	}
 }
 
 func (r *reading) kinds(ctx context.Context) {
@@ -230,13 +240,8 @@ func (r *reading) kinds(ctx context.Context) {
 }
 
 func (r *reading) leases(ctx context.Context) {
-	for _, role := range []string{report.Controller, report.Webhook} {
-		l, err := r.to.kube.CoordinationV1().Leases(r.snap.Namespace).Get(ctx, report.LeaseName(role), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		r.note(report.ReadLeases, err, func() { r.snap.Leases = append(r.snap.Leases, *l) })
-	}
+	list, err := r.to.kube.CoordinationV1().Leases(r.snap.Namespace).List(ctx, metav1.ListOptions{})
+	r.note(report.ReadLeases, err, func() { r.snap.Leases = list.Items })
 }
 
 // configuration finds out the id of this cluster, from whom its overlay takes packets, and how far
@@ -318,9 +323,16 @@ func (r *reading) tenants(ctx context.Context) {
 	r.note(report.ReadTenants, err, func() { r.snap.Tenants = tenants.Items })
 }
 
+// ofTenant reports whether a namespace is one of peers. The owner of another one may set all labels in it.
+func ofTenant(namespace string) bool {
+	return strings.HasPrefix(namespace, corev1beta1.TenantNamespacePrefix)
+}
+
 func (r *reading) vkubelets(ctx context.Context) {
 	list, err := r.to.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
-	r.note(report.ReadVKubelets, err, func() { r.snap.VKubelets = list.Items })
+	r.note(report.ReadVKubelets, err, func() {
+		r.snap.VKubelets = slices.DeleteFunc(list.Items, func(d appsv1.Deployment) bool { return !ofTenant(d.Namespace) })
+	})
 }
 
 func (r *reading) daemonSets(ctx context.Context) {
@@ -333,7 +345,9 @@ func (r *reading) rolePods(ctx context.Context) {
 	own, err := r.to.kube.CoreV1().Pods(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadRolePods, err, func() { r.snap.RolePods = append(r.snap.RolePods, own.Items...) })
 	vkubelets, err := r.to.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
-	r.note(report.ReadRolePods, err, func() { r.snap.RolePods = append(r.snap.RolePods, vkubelets.Items...) })
+	r.note(report.ReadRolePods, err, func() {
+		r.snap.RolePods = append(r.snap.RolePods, slices.DeleteFunc(vkubelets.Items, func(p corev1.Pod) bool { return !ofTenant(p.Namespace) })...)
+	})
 }
 
 // hosted reads the pods of peers in this cluster.

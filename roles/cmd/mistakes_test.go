@@ -143,13 +143,17 @@ func TestKubeconfigThatIsMissing(t *testing.T) {
 	}
 }
 
-// serving returns the URL of an API server that has a ConfigMap of liqod and nothing else.
+// serving returns the URL of an API server that has what says that liqod is installed, and nothing else.
 func serving(t *testing.T, id string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if r.URL.Path == "/api/v1/configmaps" {
-			_, _ = w.Write([]byte(`{"kind":"ConfigMapList","apiVersion":"v1","items":[{"metadata":{"name":"liqod","namespace":"liqod"},"data":{"config.yaml":"clusterID: ` + id + `"}}]}`))
+		switch r.URL.Path {
+		case "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/liqod-controller":
+			_, _ = w.Write([]byte(`{"kind":"ClusterRoleBinding","apiVersion":"rbac.authorization.k8s.io/v1","subjects":[{"kind":"ServiceAccount","name":"liqod-controller","namespace":"liqod"}]}`))
+			return
+		case "/api/v1/namespaces/liqod/configmaps/liqod":
+			_, _ = w.Write([]byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"liqod","namespace":"liqod"},"data":{"config.yaml":"clusterID: ` + id + `"}}`))
 			return
 		}
 		_, _ = w.Write([]byte(`{"kind":"List","apiVersion":"v1","items":[]}`))

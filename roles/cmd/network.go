@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -61,7 +60,7 @@ func (c *commands) rotateKeys() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, namespace, err := manual.Installed(cmd.Context(), to.kube)
+		namespace, err := manual.Namespace(cmd.Context(), to.kube)
 		if err != nil {
 			return explain(err)
 		}
@@ -159,14 +158,6 @@ const reachAll = "All"
 // reachesAll returns a function that reports whether a peer reaches all pods of this cluster, by
 // spec.trust of its ForeignCluster.
 func reachesAll(ctx context.Context, to *clients) (func(corev1beta1.Trust) bool, error) {
-	_, namespace, err := manual.Installed(ctx, to.kube)
-	if err != nil {
-		return nil, explain(err)
-	}
-	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
-	if err != nil {
-		return nil, explain(err)
-	}
 	var given struct {
 		Networking struct {
 			Reach string `json:"reach"`
@@ -175,8 +166,8 @@ func reachesAll(ctx context.Context, to *clients) (func(corev1beta1.Trust) bool,
 			Trust corev1beta1.Trust `json:"trust"`
 		} `json:"sharing"`
 	}
-	if err := yaml.Unmarshal([]byte(cm.Data[configurationKey]), &given); err != nil {
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	if _, err := manual.Configuration(ctx, to.kube, &given); err != nil {
+		return nil, explain(err)
 	}
 	return func(trust corev1beta1.Trust) bool {
 		if reach := given.Networking.Reach; reach != "" {
@@ -224,7 +215,11 @@ func hostObjects(ctx context.Context, to *clients) (out host.Objects, err error)
 	if err != nil {
 		return out, explain(err)
 	}
-	leases, err := to.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
+	namespace, err := manual.Namespace(ctx, to.kube)
+	if err != nil {
+		return out, explain(err)
+	}
+	leases, err := to.kube.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
 	if err != nil {
 		return out, explain(err)
 	}

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -213,21 +212,13 @@ const sharedByPeople = "Manual"
 
 // approvedByPeople reports whether a person must approve the offers of this cluster.
 func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
-	_, namespace, err := manual.Installed(ctx, to.kube)
-	if err != nil {
-		return false, err
-	}
-	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
-	if err != nil {
-		return false, fmt.Errorf("reading the configuration of liqod: %w", err)
-	}
 	var config struct {
 		Sharing struct {
 			Mode string `json:"mode"`
 		} `json:"sharing"`
 	}
-	if err := yaml.Unmarshal([]byte(cm.Data[configurationKey]), &config); err != nil {
-		return false, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
+		return false, err
 	}
 	return config.Sharing.Mode == sharedByPeople, nil
 }

@@ -113,7 +113,7 @@ func namespaceNames(ctx context.Context, to *clients) (names []string, err error
 	if err != nil {
 		return nil, err
 	}
-	_, own, err := manual.Installed(ctx, to.kube)
+	own, err := manual.Namespace(ctx, to.kube)
 	if err != nil {
 		own = usualNamespace
 	}

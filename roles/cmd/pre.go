@@ -200,7 +200,7 @@ func (p *preflight) readKinds(ctx context.Context, to *clients) {
 	own := corev1beta1.SchemeGroupVersion.String()
 	ask(own)
 	p.kinds = len(served[own]) > 0
-	_, namespace, err := manual.Installed(ctx, to.kube)
+	namespace, err := manual.Namespace(ctx, to.kube)
 	if err != nil && !errors.Is(err, manual.ErrNotInstalled) {
 		p.unread["the configuration of liqod"] = err
 	}

@@ -74,7 +74,7 @@ func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
 	in := &inquiry{}
 	flags := cmd.Flags()
 	addChoice(cmd, &in.output, "output", "o", "format, instead of text", append(formats, asJSON, asYAML)...)
-	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else it is looked for")
+	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else that of ClusterRoleBinding liqod-controller")
 	flags.DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(flags)
 	return in
@@ -110,7 +110,7 @@ func (c *commands) status() *cobra.Command {
 		Long: statusAbout, Example: c.example(statusExamples), Args: cobra.ArbitraryArgs,
 	}
 	in := c.inquiry(cmd, asWide)
-	cmd.Flags().Lookup("namespace").Usage = "`namespace` of an application to show alone; or the one that liqod is installed in, which else is looked for"
+	cmd.Flags().Lookup("namespace").Usage = "`namespace` of an application to show alone; or the one that liqod is installed in"
 	watch := false
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the state again when it changes, until interrupted")
 	cmd.ValidArgsFunction = c.completer(in.conn, peerNames)

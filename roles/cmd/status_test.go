@@ -127,7 +127,7 @@ func TestStatusWithoutRights(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out, "may not read"), out)
 	require.Contains(t, out, `? rights: user "nobody" may not read Deployments of liqod, Leases`)
 	require.Contains(t, out, "events,poddisruptionbudgets.policy,daemonsets.apps\n", "also what is read only once others can be")
-	require.Contains(t, out, "kubectl -n liqod create role liqod-status --verb=get --resource=leases.coordination.k8s.io,configmaps\n")
+	require.Contains(t, out, "kubectl -n liqod create role liqod-status --verb=get,list --resource=leases.coordination.k8s.io,configmaps\n")
 	out, _ = c.run(t, "check")
 	require.Contains(t, out, "MutatingWebhookConfigurations, ValidatingWebhookConfigurations")
 }
@@ -198,7 +198,7 @@ func TestStatusOfANamespaceByAnAdministrator(t *testing.T) {
 	require.Contains(t, out, "Cluster rome: healthy\n")
 	c.add(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome\n"}})
 	out, _ = c.run(t, "status", "-n", "shop")
-	require.Contains(t, out, "namespace shop has no Deployment of it", "liqod is installed there")
+	require.Contains(t, out, "Namespace shop of cluster rome: healthy\n", "a ConfigMap of the namespace does not make it that of liqod")
 	c.add(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
 	out, err = c.run(t, "status", "-n", "empty")
 	require.NoError(t, err)

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
 	"github.com/liqod/liqod/roles/cmd/transfer"
@@ -173,15 +173,18 @@ func (c *commands) storageMove() *cobra.Command {
 
 // ownImage returns the image of the controller of this cluster.
 func ownImage(ctx context.Context, to *clients) (string, error) {
-	list, err := to.kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: installed})
+	namespace, err := manual.Namespace(ctx, to.kube)
 	if err != nil {
 		return "", fmt.Errorf("looking for liqod's image (--image names it): %w", err)
 	}
-	i := slices.IndexFunc(list.Items, func(d appsv1.Deployment) bool { return d.Labels[report.ComponentLabel] == report.Controller })
-	if i < 0 || len(list.Items[i].Spec.Template.Spec.Containers) == 0 {
-		return "", errors.New("there is no Deployment of liqod's controller, of whose image the pods that copy would be: name one with --image")
+	controller, err := to.kube.AppsV1().Deployments(namespace).Get(ctx, manual.Controller, metav1.GetOptions{})
+	if err == nil && len(controller.Spec.Template.Spec.Containers) == 0 {
+		err = errors.New("it has no container")
 	}
-	return list.Items[i].Spec.Template.Spec.Containers[0].Image, nil
+	if err != nil {
+		return "", fmt.Errorf("reading the image of Deployment %s/%s (--image names another one): %w", namespace, manual.Controller, err)
+	}
+	return controller.Spec.Template.Spec.Containers[0].Image, nil
 }
 
 // storageCopy is what the pods of a move run.

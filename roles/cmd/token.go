@@ -310,7 +310,7 @@ func (c *commands) tokenList() *cobra.Command {
 }
 
 func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
-	_, namespace, err := manual.Installed(ctx, to.kube)
+	namespace, err := manual.Namespace(ctx, to.kube)
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +379,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		return ids, err
 	})
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
-		_, namespace, err := manual.Installed(cmd.Context(), to.kube)
+		namespace, err := manual.Namespace(cmd.Context(), to.kube)
 		if err != nil {
 			return explain(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -22,6 +23,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 // clusterOf is rome with a node and the peer milan, in which it runs pods.
@@ -29,7 +31,8 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 	t.Helper()
 	up := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 	core := fake.NewClientset(
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}}, Data: map[string]string{"config.yaml": "clusterID: rome"}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: manual.Controller}, Subjects: []rbacv1.Subject{{Namespace: "liqod"}}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod"}, Data: map[string]string{"config.yaml": "clusterID: rome"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rome-1"}, Status: up},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}, Status: up},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{PodIP: "10.244.0.7"}},

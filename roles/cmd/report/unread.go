@@ -18,7 +18,7 @@ var reads = []struct {
 	resources []string
 }{
 	{ReadKinds, nil},
-	{ReadInstallation, []string{"deployments.apps"}},
+	{ReadInstallation, []string{"deployments.apps", "clusterrolebindings.rbac.authorization.k8s.io"}},
 	{ReadLeases, []string{"leases.coordination.k8s.io"}},
 	{ReadConfiguration, []string{"configmaps"}},
 	{ReadWebhooks, []string{"mutatingwebhookconfigurations.admissionregistration.k8s.io"}},
@@ -116,8 +116,12 @@ func (c *checker) reading() {
 		who = fmt.Sprintf("user %q", name)
 	}
 	everywhere, here := rights()
-	fix := fmt.Sprintf("use the kubeconfig of an administrator; or an administrator grants the rights:\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\n"+
-		"kubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s\nkubectl -n %s create role liqod-status --verb=get --resource=%s\n"+
+	known := ""
+	if slices.Contains(denied, ReadInstallation) {
+		known = "name the namespace of liqod with --namespace, or "
+	}
+	fix := known + fmt.Sprintf("use the kubeconfig of an administrator; or an administrator grants the rights:\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\n"+
+		"kubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s\nkubectl -n %s create role liqod-status --verb=get,list --resource=%s\n"+
 		"kubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s", strings.Join(everywhere, ","), to, c.Namespace, strings.Join(here, ","), c.Namespace, to)
 	c.add(idRights, Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
 }
