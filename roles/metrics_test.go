@@ -206,7 +206,7 @@ func TestPeerMetrics(t *testing.T) {
 	require.Equal(t, map[string]float64{
 		"liqod_peer_up APIServerStatus milan": 0, "liqod_peer_unknown APIServerStatus milan": 0,
 		"liqod_peer_up NetworkStatus milan": 0, "liqod_peer_unknown NetworkStatus milan": 1,
-		"liqod_virtual_node_ready milan milan": 1, "liqod_virtual_node_controller_silent milan milan": 1,
+		"liqod_virtual_node_ready milan milan": 1, "liqod_virtual_node_controller_silent milan milan": 1, "liqod_virtual_node_reflection_refused milan milan": 0,
 		"liqod_peer_pods milan Running": 1, "liqod_peer_pods milan Pending": 1, "liqod_peer_pods (rest) Failed": 1,
 		"liqod_namespaces outgoing milan Accepted": 1, "liqod_namespaces outgoing milan Waiting": 2, "liqod_namespaces incoming (rest) Terminating": 1,
 		"liqod_offers outgoing milan ManualActionRequired": 1, "liqod_offers outgoing milan Pending": 1, "liqod_offers incoming milan Accepted": 1,
