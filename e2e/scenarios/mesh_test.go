@@ -46,7 +46,6 @@ func TestMesh(t *testing.T) {
 	t.Run("Endpoints", func(t *testing.T) { testMeshEndpoints(t, m) })
 	t.Run("Idle", func(t *testing.T) { testMeshIdle(t, m) })
 	t.Run("Change", func(t *testing.T) { testMeshChange(t, m) })
-	t.Run("Shared", func(t *testing.T) { testMeshShared(t, m) })
 	t.Run("Families", func(t *testing.T) { testMeshFamilies(t, m) })
 	t.Run("Lost", func(t *testing.T) { testProviderLost(t, m.world(m.list[0], m.list[1]), m.list[1:]) })
 }

@@ -8,10 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,9 +17,6 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
-
-// lentName is a namespace of milan's own that accepts paris.
-const lentName = "lent"
 
 // asParis returns an attacker with the credentials that paris holds in milan.
 func asParis(t *testing.T, w *world) attacker {
@@ -69,147 +64,28 @@ func claimOf(name string) *corev1.PersistentVolumeClaim {
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
 }
 
-// lent: a namespace of milan's own accepts paris. Paris gets pods there, and nothing of what
-// the owner has, until the owner shares it.
-func lent(t *testing.T, w *world) {
-	p, ctx := asParis(t, w), t.Context()
-	core := w.milan.Client().CoreV1()
-	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: lentName,
-		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}, Annotations: map[string]string{offloadingv1beta1.AcceptTwinAnnotation: "paris"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.Secrets(lentName).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "password"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.PersistentVolumeClaims(lentName).Create(ctx, claimOf("ledger"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	p.ask(t, lentName, lentName)
-	p.mapped(t, lentName, offloadingv1beta1.MappingAccepted, "does not share its Secrets, PersistentVolumeClaims, Services")
-
-	allForbidden(t, lentAttempts(p))
-	for name, change := range lentUses() {
-		t.Run(name, func(t *testing.T) { p.refusedInLent(t, name, change) })
-	}
-	t.Run("orphan", func(t *testing.T) { p.orphan(t) })
-
-	w.annotateTwin(t, lentName, offloadingv1beta1.AcceptTwinSharesAnnotation, `"Secrets"`)
-	within(t, longest, "the owner shares its Secrets", func(ctx context.Context) error {
-		_, err := p.core.CoreV1().Secrets(lentName).Get(ctx, "password", metav1.GetOptions{})
-		return err
-	})
-	w.annotateTwin(t, lentName, offloadingv1beta1.AcceptTwinSharesAnnotation, "null")
-	within(t, longest, "the owner shares nothing any more", func(ctx context.Context) error {
-		if _, err := p.core.CoreV1().Secrets(lentName).Get(ctx, "password", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("not forbidden: %w", err)
-		}
-		return nil
-	})
-}
-
-func lentAttempts(p attacker) map[string]attempt {
-	own := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: "paris", offloadingv1beta1.DestinationLabel: "milan"}}
-	}
-	core := p.core.CoreV1()
-	return map[string]attempt{
-		"the owner's Secrets": func(ctx context.Context) error {
-			_, err := core.Secrets(lentName).List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"the owner's Secret": func(ctx context.Context) error {
-			_, err := core.Secrets(lentName).Get(ctx, "password", metav1.GetOptions{})
-			return err
-		},
-		"a Service for the owner's pods": func(ctx context.Context) error {
-			_, err := core.Services(lentName).Create(ctx, &corev1.Service{ObjectMeta: own("evil"), Spec: service("evil").Spec}, metav1.CreateOptions{})
-			return err
-		},
-		"endpoints of the owner's Service": func(ctx context.Context) error {
-			s := &offloadingv1beta1.ShadowEndpointSlice{ObjectMeta: own("evil")}
-			s.Labels["kubernetes.io/service-name"] = "web"
-			_, err := p.liqod.OffloadingV1beta1().ShadowEndpointSlices(lentName).Create(ctx, s, metav1.CreateOptions{})
-			return err
-		},
-		"an Ingress for the owner's Service": func(ctx context.Context) error {
-			_, err := p.core.NetworkingV1().Ingresses(lentName).Create(ctx, &networkingv1.Ingress{ObjectMeta: own("evil"), Spec: ingressOf("evil", "").Spec}, metav1.CreateOptions{})
-			return err
-		},
-		"a clone of the owner's claim": func(ctx context.Context) error {
-			c := claimOf("evil")
-			c.ObjectMeta = own("evil")
-			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "ledger"}
-			_, err := core.PersistentVolumeClaims(lentName).Create(ctx, c, metav1.CreateOptions{})
-			return err
-		},
-		"exec": func(ctx context.Context) error {
-			return core.RESTClient().Post().Namespace(lentName).Resource("pods").Name("x").SubResource("exec").Do(ctx).Error()
-		},
-	}
-}
-
-// lentUses are pods that use what the owner has.
-func lentUses() map[string]func(*corev1.PodSpec) {
-	volume := func(source corev1.VolumeSource) func(*corev1.PodSpec) {
-		return func(s *corev1.PodSpec) { s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
-	}
-	return map[string]func(*corev1.PodSpec){
-		"secret-volume": volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "password"}}),
-		"secret-later":  volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "not-yet", Optional: ptr.To(true)}}),
-		"secret-env": func(s *corev1.PodSpec) {
-			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}}}}
-		},
-		"pull-secret": func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "password"}} },
-		"claim":       volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "ledger"}}),
-	}
-}
-
-// inLent returns a ShadowPod of paris in the namespace.
-func inLent(name string) *offloadingv1beta1.ShadowPod {
-	s := shadowPod(name)
-	s.Namespace, s.Labels[offloadingv1beta1.OriginLabel] = lentName, "paris"
-	return s
-}
-
-func (p attacker) refusedInLent(t *testing.T, name string, change func(*corev1.PodSpec)) {
-	s := inLent(name)
-	change(&s.Spec.Pod)
-	shadows := p.liqod.OffloadingV1beta1().ShadowPods(lentName)
-	_, err := shadows.Create(t.Context(), s, metav1.CreateOptions{})
-	require.NoError(t, err)
-	within(t, longest, "the refusal shows", func(ctx context.Context) error {
-		have, err := shadows.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(have.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-		if c == nil || c.Reason != offloadingv1beta1.ReasonPodRefused || !strings.Contains(c.Message, offloadingv1beta1.AcceptTwinSharesAnnotation) {
-			return fmt.Errorf("conditions are %+v", have.Status.Conditions)
-		}
-		return nil
-	})
-	require.NoError(t, absent(p.milan.Client().CoreV1().Pods(lentName).Get(t.Context(), name, metav1.GetOptions{})))
-}
-
 // orphan: neither paris nor an administrator frees a pod of paris, which then a ReplicaSet of
-// the owner could adopt.
-func (p attacker) orphan(t *testing.T) {
-	ctx, shadows := t.Context(), p.liqod.OffloadingV1beta1().ShadowPods(lentName)
-	_, err := shadows.Create(ctx, inLent("freed"), metav1.CreateOptions{})
+// somebody else could adopt.
+func orphan(t *testing.T, w *world) {
+	const twin = "freed-paris"
+	p, ctx := asParis(t, w), t.Context()
+	p.ask(t, "freed", twin)
+	p.mapped(t, "freed", offloadingv1beta1.MappingAccepted, "")
+	shadow := shadowPod("freed")
+	shadow.Namespace, shadow.Labels[offloadingv1beta1.OriginLabel] = twin, "paris"
+	shadows := p.liqod.OffloadingV1beta1().ShadowPods(twin)
+	_, err := shadows.Create(ctx, shadow, metav1.CreateOptions{})
 	require.NoError(t, err)
-	pods := p.milan.Client().CoreV1().Pods(lentName)
-	within(t, longest, "the pod is there", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, "freed", metav1.GetOptions{})
-		if err == nil && pod.Spec.ServiceAccountName != offloadingv1beta1.AcceptedAccount {
-			err = fmt.Errorf("its account is %s", pod.Spec.ServiceAccountName)
-		}
-		return err
-	})
-	orphan := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}
-	err = shadows.Delete(ctx, "freed", orphan)
+	pods := p.milan.Client().CoreV1().Pods(twin)
+	within(t, longest, "the pod is there", func(ctx context.Context) error { return second(pods.Get(ctx, "freed", metav1.GetOptions{})) })
+	free := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}
+	err = shadows.Delete(ctx, "freed", free)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.ErrorContains(t, err, "propagationPolicy Orphan")
-	err = p.core.CoreV1().Pods(lentName).Delete(ctx, "freed", metav1.DeleteOptions{OrphanDependents: ptr.To(true)})
+	err = p.core.CoreV1().Pods(twin).Delete(ctx, "freed", metav1.DeleteOptions{OrphanDependents: ptr.To(true)})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 
-	require.NoError(t, p.milan.Liqod().OffloadingV1beta1().ShadowPods(lentName).Delete(ctx, "freed", orphan))
+	require.NoError(t, p.milan.Liqod().OffloadingV1beta1().ShadowPods(twin).Delete(ctx, "freed", free))
 	within(t, longest, "the pod goes nevertheless", func(ctx context.Context) error { return absent(pods.Get(ctx, "freed", metav1.GetOptions{})) })
 }
 

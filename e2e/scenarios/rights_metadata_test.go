@@ -108,7 +108,7 @@ func chartPeerMetadata(t *testing.T, plain rendered) {
 		}
 	}
 	for _, obj := range plain.ofKind("ClusterRole") {
-		if obj.GetName() != "liqod-peer-twin" && !strings.HasPrefix(obj.GetName(), "liqod-peer-accepted") {
+		if obj.GetName() != "liqod-peer-twin" {
 			continue
 		}
 		var role rbacv1.ClusterRole

@@ -21,9 +21,6 @@ func controllerPolicies(t *testing.T, w *world) {
 	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: plain, Labels: map[string]string{"team": "x"}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	other := w.rome.SimulatedNodeName(1)
-	shared := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "lent", Annotations: map[string]string{"liqo.io/accept-twin": "paris"}}}
-	_, err = w.rome.Client().CoreV1().Namespaces().Create(ctx, shared, metav1.CreateOptions{})
-	require.NoError(t, err)
 	for name, tolerations := range map[string][]corev1.Toleration{
 		"other": nil, "elsewhere": {{Key: "example.com/other", Operator: corev1.TolerationOpExists}}, "unbound": {{Operator: corev1.TolerationOpExists}},
 	} {
@@ -121,10 +118,6 @@ func bindings(c kubernetes.Interface, plain string) map[string]attempt {
 		"Secrets of kube-system":                   in("kube-system", "liqod-controller-tenant", own),
 		"pods of a namespace that is no twin":      in(plain, "liqod-controller-twin", own),
 		"a peer in a namespace that is no twin":    in(plain, "liqod-peer-twin", user("liqo.io:peer:milan:1")),
-		"a peer that the owner does not accept":    in("lent", "liqod-peer-accepted", user("liqo.io:peer:milan:1")),
-		"a peer in the pods of others":             in("lent", "liqod-peer-twin", user("liqo.io:peer:paris:1")),
-		"Secrets that the owner does not share":    in("lent", "liqod-peer-accepted-secrets", user("liqo.io:peer:paris:1")),
-		"a peer in a namespace that accepts none":  in(plain, "liqod-peer-accepted", user("liqo.io:peer:milan:1")),
 		"a vkubelet in kube-system":                in("kube-system", "liqod-vkubelet-namespace", vkubelet),
 		"another account in a tenant namespace":    in(tenantOfMilan, "liqod-controller-tenant", account("default", "default")),
 		"everybody in a tenant namespace":          in(tenantOfMilan, "liqod-peer-tenant", everybody),
@@ -159,12 +152,11 @@ func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
 		},
 		"pod security of a namespace": patch("kube-system", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"a label's removal":           patch(plain, `{"metadata":{"labels":{"team":null}}}`),
-		"a namespace given to a peer": patch(plain, `{"metadata":{"annotations":{"offloading.liqo.io/accepted-for":"liqo-tenant-milan/rome"},"labels":{"liqo.io/remote-cluster-id":"milan"}}}`),
-		"one given to another peer":   patch("lent", `{"metadata":{"annotations":{"offloading.liqo.io/accepted-for":"liqo-tenant-milan/rome"},"labels":{"liqo.io/remote-cluster-id":"milan"}}}`),
+		"a namespace given to a peer": patch(plain, `{"metadata":{"labels":{"liqo.io/remote-cluster-id":"milan"}}}`),
 		"the deletion of one": func(ctx context.Context) error {
-			return c.CoreV1().Namespaces().Delete(ctx, "lent", metav1.DeleteOptions{})
+			return c.CoreV1().Namespaces().Delete(ctx, plain, metav1.DeleteOptions{})
 		},
-		"its pod security":            patch("lent", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
+		"its pod security":            patch(plain, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"a twin with privileged pods": twinOfLevel(c, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}),
 		"a twin without a level":      twinOfLevel(c, nil),
 		"a namespace made a twin":     patch(plain, `{"metadata":{"annotations":{"liqo.io/managed-by-namespace-map":"liqo-tenant-milan/rome"}}}`),

@@ -95,7 +95,7 @@ func TestPeerRights(t *testing.T) {
 	t.Run("forbidden", func(t *testing.T) { forbidden(t, p) })
 	t.Run("trust", func(t *testing.T) { trustedApart(t, p) })
 	t.Run("without-label", func(t *testing.T) { withoutLabel(t, p) })
-	t.Run("lent", func(t *testing.T) { lent(t, w) })
+	t.Run("orphan", func(t *testing.T) { orphan(t, w) })
 	t.Run("twins", func(t *testing.T) { otherTwins(t, w) })
 	t.Run("kept", func(t *testing.T) { keptTwins(t, w) })
 	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })

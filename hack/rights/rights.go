@@ -32,18 +32,14 @@ var holders = []holder{
 
 // places are where the ClusterRoles hold that the controller binds at run time.
 var places = map[string]string{
-	"liqod-controller-tenant":                    "in tenant namespaces",
-	"liqod-controller-twin":                      "in twin namespaces",
-	"liqod-vkubelet-cluster":                     "in the whole cluster",
-	"liqod-vkubelet-tenant":                      "in its tenant namespace",
-	"liqod-vkubelet-namespace":                   "in namespaces that are offloaded through it",
-	"liqod-peer-cluster":                         "in the whole cluster",
-	"liqod-peer-tenant":                          "in its tenant namespace",
-	"liqod-peer-twin":                            "in its twin namespaces",
-	"liqod-peer-accepted":                        "in namespaces that accept it",
-	"liqod-peer-accepted-secrets":                "in namespaces that share Secrets with it",
-	"liqod-peer-accepted-services":               "in namespaces that share Services with it",
-	"liqod-peer-accepted-persistentvolumeclaims": "in namespaces that share PersistentVolumeClaims with it",
+	"liqod-controller-tenant":  "in tenant namespaces",
+	"liqod-controller-twin":    "in twin namespaces",
+	"liqod-vkubelet-cluster":   "in the whole cluster",
+	"liqod-vkubelet-tenant":    "in its tenant namespace",
+	"liqod-vkubelet-namespace": "in namespaces that are offloaded through it",
+	"liqod-peer-cluster":       "in the whole cluster",
+	"liqod-peer-tenant":        "in its tenant namespace",
+	"liqod-peer-twin":          "in its twin namespaces",
 }
 
 // narrows says whose rights each admission policy narrows. A policy that is missing is an error.

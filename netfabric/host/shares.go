@@ -184,7 +184,7 @@ func TrimShared(obj any) (any, error) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 			Labels:      only(o.Labels, corev1beta1.RemoteClusterIDLabel),
-			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.AcceptedForAnnotation, offloadingv1beta1.OriginalNameAnnotation),
+			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.OriginalNameAnnotation),
 		}}, nil
 	case *discoveryv1.EndpointSlice:
 		out := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{

@@ -97,10 +97,6 @@ func TestPodsThatAreShared(t *testing.T) {
 			pods: []*corev1.Pod{podOf("shop-rome", "rome", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("shop-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)},
 			reached: map[string][]string{"rome": {"10.244.1.1"}},
 		},
-		"one in a namespace that accepts the peer, beside one of the owner": {
-			pods: []*corev1.Pod{podOf("team", "rome", "10.244.1.1"), podOf("team", "", "10.244.1.2")}, twins: []*corev1.Namespace{twinOf("team", "rome", offloadingv1beta1.AcceptedForAnnotation)},
-			reached: map[string][]string{"rome": {"10.244.1.1"}},
-		},
 		"a pod that runs for a peer, which shares its namespace with another": {
 			pods:    []*corev1.Pod{podOf("apps-rome", "rome", "10.244.1.1"), podOf("apps-rome", "", "10.244.1.2"), podOf("apps-oslo", "oslo", "10.244.1.3")},
 			twins:   []*corev1.Namespace{lent, ofOslo},
@@ -114,10 +110,6 @@ func TestPodsThatAreShared(t *testing.T) {
 		"pods of an offloaded namespace": {
 			pods: []*corev1.Pod{both, podOf("apps", "", "10.244.1.3"), ofNode, ended, leaving}, to: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"milan": yes, "oslo": no, "turin": yes})},
 			reached: map[string][]string{"milan": {"10.244.1.4", "fd00::4", "10.244.1.6"}, "turin": {"10.244.1.4", "fd00::4", "10.244.1.6"}},
-		},
-		"a pod of another cluster there": {
-			pods: []*corev1.Pod{podOf("shop", "rome", "10.244.1.1")}, twins: []*corev1.Namespace{twinOf("shop", "rome", offloadingv1beta1.AcceptedForAnnotation)}, to: []*offloadingv1beta1.NamespaceOffloading{offloaded("shop", map[string]metav1.ConditionStatus{"rome": yes, "milan": yes})},
-			reached: map[string][]string{"rome": {"10.244.1.1"}, "milan": {"10.244.1.1"}},
 		},
 		"offloading that ends":           {pods: []*corev1.Pod{both}, to: []*offloadingv1beta1.NamespaceOffloading{gone}},
 		"offloading that was refused":    {pods: []*corev1.Pod{both}, to: []*offloadingv1beta1.NamespaceOffloading{invalid}},

@@ -24,14 +24,6 @@ func given(shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.End
 	return f
 }
 
-// lent makes the namespace one of this cluster's own that accepts the consumer.
-func lent(shares string) func(*facts) {
-	return func(f *facts) {
-		f.namespace = f.namespace.DeepCopy()
-		f.namespace.Annotations = map[string]string{offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.AcceptTwinSharesAnnotation: shares}
-	}
-}
-
 func TestDecide(t *testing.T) {
 	shadow := newShadow()
 	gone := newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.DeletionTimestamp = new(ago(0)) })
@@ -94,9 +86,6 @@ func TestDecide(t *testing.T) {
 		"taken over by another": {given(shadow, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) {
 			s.OwnerReferences = []metav1.OwnerReference{{Kind: "X", UID: "x", Controller: new(true)}}
 		})), action{verb: nothing, retry: true}, offloadingv1beta1.ReasonEndpointSliceCollision},
-		"accepted, not shared":        {given(shadow, nil, lent("Secrets")), action{verb: nothing}, offloadingv1beta1.ReasonEndpointsRefused},
-		"accepted, no longer shared":  {given(shadow, sliceOf(shadow), lent("")), action{verb: deleteSlice, confirm: true}, offloadingv1beta1.ReasonEndpointsRefused},
-		"accepted, shared":            {given(shadow, nil, lent("Services")), action{verb: createSlice}, ""},
 		"not a twin":                  {given(shadow, nil, elsewhere), action{verb: nothing}, ReasonNotTwinNamespace},
 		"no longer a twin":            {given(shadow, sliceOf(shadow), elsewhere, live), action{verb: deleteSlice}, ReasonNotTwinNamespace},
 		"not a twin, somebody else's": {given(shadow, sliceOf(shadow, foreign), elsewhere), action{verb: nothing, retry: true}, offloadingv1beta1.ReasonEndpointSliceCollision},

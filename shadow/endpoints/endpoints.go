@@ -330,10 +330,6 @@ func (f facts) misplaced() (action, bool) {
 		return f.withdraw(f.deny(ReasonForeignOrigin, fmt.Sprintf("label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
 			offloadingv1beta1.OriginLabel, have, ns.Name, want))), true
 	}
-	// A Service that is the peer's today may be the owner's tomorrow.
-	if !offloadingv1beta1.Shares(ns, offloadingv1beta1.ShareServices) {
-		return f.withdraw(f.deny(offloadingv1beta1.ReasonEndpointsRefused, offloadingv1beta1.NotShared(ns, offloadingv1beta1.ShareServices))), true
-	}
 	return action{}, false
 }
 

@@ -164,32 +164,11 @@ func (m *Maps) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
 // bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. why is
 // the reason for which they cannot be; the peer gets no rights in the twin then.
 // blocks are those of the peer.
-func (m *Maps) bound(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
+func (m *Maps) bound(ctx context.Context, peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
 	if why, err = m.boundCounts(ctx, peer, twin); why != "" || err != nil {
 		return why, err
 	}
-	return m.boundNetwork(ctx, peer, twin, accepted, blocks)
-}
-
-// unbound deletes the ResourceQuota and the NetworkPolicy of a namespace that is no longer a
-// twin. It reads live, because nothing would delete them later.
-func (m *Maps) unbound(ctx context.Context, twin string) error {
-	quotas, policies := m.cfg.Kube.CoreV1().ResourceQuotas(twin), m.cfg.Kube.NetworkingV1().NetworkPolicies(twin)
-	quota, err := store.OrNil(quotas.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
-	if err == nil && quota != nil && madeAsBound(quota) {
-		err = store.IgnoreGone(quotas.Delete(ctx, quota.Name, store.DeleteUID(quota)))
-	}
-	if err != nil {
-		return fmt.Errorf("deleting the ResourceQuota of namespace %s: %w", twin, err)
-	}
-	policy, err := store.OrNil(policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
-	if err == nil && policy != nil && madeAsBound(policy) {
-		err = store.IgnoreGone(policies.Delete(ctx, policy.Name, store.DeleteUID(policy)))
-	}
-	if err != nil {
-		return fmt.Errorf("deleting the NetworkPolicy of namespace %s: %w", twin, err)
-	}
-	return nil
+	return m.boundNetwork(ctx, peer, twin, blocks)
 }
 
 // madeAsBound reports whether Maps made an object that bounds a twin.
@@ -247,7 +226,7 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, 
 	return keepBound(ctx, m, b, twinQuota(peer, twin, limits))
 }
 
-func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
+func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
 	b := bounding[*networkingv1.NetworkPolicy]{
 		kind: "NetworkPolicy", setting: "sharing.networkPolicy", off: "false",
 		client: m.cfg.Kube.NetworkingV1().NetworkPolicies(twin), cached: m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get,
@@ -263,7 +242,7 @@ func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, accepted boo
 	if !m.cfg.Bounds.NetworkPolicy {
 		return "", dropBound(ctx, b, twin)
 	}
-	return keepBound(ctx, m, b, twinPolicy(peer, twin, accepted, blocks))
+	return keepBound(ctx, m, b, twinPolicy(peer, twin, blocks))
 }
 
 // dropBound deletes the object that bounds a twin, if Maps made it.

@@ -157,19 +157,6 @@ func TestBoundsOfOthersAreNotAdopted(t *testing.T) {
 	})
 }
 
-func TestBoundsOfAnAcceptedNamespace(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).bounds()
-		w.accepted("shop")
-		w.requireCounts("shop")
-		require.Equal(t, peersPods(), w.policy("shop").Spec.PodSelector)
-		w.setDesired(nil)
-		w.requireGivenBack("shop")
-		require.Nil(t, w.quota("shop"))
-		require.Nil(t, w.policy("shop"))
-	})
-}
-
 func TestBoundsOfAKeptNamespace(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), volumeClaim("web-rome", "pv")).bounds()

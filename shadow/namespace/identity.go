@@ -3,11 +3,9 @@ package namespace
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -46,21 +44,11 @@ func (i identity) has(mark string) bool {
 	return (i.cluster != "" && mark == i.peer+"/"+i.cluster) || mark == i.peer+"/"+i.peering
 }
 
-// markOf returns the mark of a namespace for a peer, or "" if it has none. A namespace of
-// this cluster's own may have been accepted for another peer before.
-func markOf(ns *corev1.Namespace, peer string) string {
-	mark := ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation]
-	if isMade := ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] != ""; !isMade && !strings.HasPrefix(mark, peer+"/") {
-		return ""
-	}
-	return mark
-}
-
 // claim returns the mark that a twin is to have, or the reason for which the peer does not
 // get the twin because the twin was made for another cluster of the same id. Without a
 // peering the mark stays as it is, because nobody gets rights then.
 func (m *Maps) claim(ctx context.Context, w wish, ns *corev1.Namespace) (mark, why string, err error) {
-	have := markOf(ns, w.peer)
+	have := ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation]
 	switch {
 	case w.of == (identity{}):
 		return have, "", nil
@@ -72,7 +60,7 @@ func (m *Maps) claim(ctx context.Context, w wish, ns *corev1.Namespace) (mark, w
 		return "", w.anothers(), nil
 	}
 	// A version of liqod without marks made the twin, or nobody was peered then.
-	if !m.madeFor(ns, w.key) || m.entitled(w) || !ns.CreationTimestamp.Before(&w.of.since) {
+	if m.entitled(w) || !ns.CreationTimestamp.Before(&w.of.since) {
 		return w.of.mark(), "", nil
 	}
 	kept, err := m.holds(ctx, ns)
@@ -87,14 +75,4 @@ func (m *Maps) claim(ctx context.Context, w wish, ns *corev1.Namespace) (mark, w
 func (w wish) anothers() string {
 	return fmt.Sprintf("namespace %[1]s exists already and was not made for this cluster %[2]s, but for an earlier one with the same id, or for one that is not known: it is not given away with what it holds. "+
 		"Its administrators hand it over with: kubectl annotate namespace %[1]s --overwrite %[3]s=%[4]s; or they delete it", w.name, w.peer, offloadingv1beta1.ConsumerUIDAnnotation, w.of.mark())
-}
-
-// keepsClaims reports whether a namespace has claims of a peer. It reads live.
-func (m *Maps) keepsClaims(ctx context.Context, namespace, peer string) (bool, error) {
-	claims, err := m.cfg.Kube.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: labels.Set{offloadingv1beta1.OriginLabel: peer}.String(), Limit: 1})
-	if err != nil {
-		return false, fmt.Errorf("looking for the claims of a peer in namespace %s: %w", namespace, err)
-	}
-	return len(claims.Items) > 0, nil
 }

@@ -135,26 +135,3 @@ func TestMarkOutlastsAnUnknownUID(t *testing.T) {
 		w.eventually("another cluster has no rights", func() bool { return w.bound("web-rome", PeerTwinRole) == nil })
 	})
 }
-
-// TestAcceptedNamespaceIsMarked: what a peer leaves in a namespace of this cluster's own is
-// not for another cluster of its id, and does not keep its owner from accepting another id.
-func TestAcceptedNamespaceIsMarked(t *testing.T) {
-	kubetest.Bubble(t, func(t *testing.T) {
-		left := volumeClaim("shop", "pv-1")
-		left.Labels = map[string]string{offloadingv1beta1.OriginLabel: "rome"}
-		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), peeredAs("fc-1", romeUser, "uid-a", time.Now()), left,
-			replica(map[string]string{"shop": "shop"})).provider()
-		w.accepted("shop")
-		w.setDesired(nil)
-		w.eventually("shop is given back", func() bool { return offloadingv1beta1.TwinOf(w.namespace("shop")) == "" })
-		require.Equal(t, "rome/uid-a", mark(w.namespace("shop")))
-		kept := w.namespace("shop")
-
-		other := newWorld(t, tenantNamespace("rome"), kept.DeepCopy(), peeredAs("fc-2", romeUser, "uid-b", time.Now()), left,
-			replica(map[string]string{"shop": "shop"})).provider()
-		other.backsOff("shop", "consumer-uid=rome/uid-b")
-		require.Nil(t, other.bound("shop", PeerTwinRole))
-
-		require.Empty(t, markOf(kept, "paris"))
-	})
-}

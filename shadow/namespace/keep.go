@@ -35,9 +35,6 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 	if ns.DeletionTimestamp != nil {
 		return "", m.revoke(ctx, ns.Name, user)
 	}
-	if offloadingv1beta1.IsAccepted(ns) {
-		return "", m.release(ctx, ns)
-	}
 	if ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation] != ns.Name {
 		if kept, err = m.holds(ctx, ns); err != nil {
 			return "", err
@@ -88,7 +85,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	}
 	// An object of another author under the name of a bound changes nothing: the peer has no
 	// rights in the namespace.
-	if _, err := m.bound(ctx, peer, ns.Name, false, blocks); err != nil {
+	if _, err := m.bound(ctx, peer, ns.Name, blocks); err != nil {
 		return err
 	}
 	if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == why {
@@ -97,7 +94,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	if err := m.revoke(ctx, ns.Name, ""); err != nil {
 		return err
 	}
-	if err := m.empty(ctx, ns.Name, offloadingv1beta1.OriginLabel); err != nil {
+	if err := m.empty(ctx, ns.Name); err != nil {
 		return err
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -118,12 +115,11 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 }
 
 // empty deletes the objects that peers write into a twin, except volumes, and the peers'
-// pods. Reflected objects are found by the selector origin. ShadowPods and
-// ShadowEndpointSlices go first, so that their controllers create nothing again.
-func (m *Maps) empty(ctx context.Context, twin, origin string) error {
+// pods. ShadowPods and ShadowEndpointSlices go first, so that their controllers create nothing again.
+func (m *Maps) empty(ctx context.Context, twin string) error {
 	core, liqo := m.cfg.Kube.CoreV1(), m.cfg.Liqo.OffloadingV1beta1()
 	all := metav1.ListOptions{}
-	reflected := metav1.ListOptions{LabelSelector: origin}
+	reflected := metav1.ListOptions{LabelSelector: offloadingv1beta1.OriginLabel}
 	made := metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod}
 	for _, step := range []struct {
 		what   string

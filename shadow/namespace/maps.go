@@ -42,8 +42,7 @@ type MapsConfig struct {
 	// binds it to ControllerTwinRole in every twin namespace.
 	ServiceAccount string
 	// TwinNames returns patterns, as of path.Match, of the names that a peer may give to its
-	// twins, beside those that end in - and the peer's id. A namespace that accepts a peer
-	// may have any name. A change of the peer's ForeignCluster may change its result.
+	// twins, beside those that end in - and the peer's id. A change of the peer's ForeignCluster may change its result.
 	TwinNames func(peer string) []string
 	// PodSecurityLevel is the pod-security level that twin namespaces enforce: privileged,
 	// baseline or restricted.
@@ -74,9 +73,7 @@ type MapsConfig struct {
 
 // Maps creates the twin namespaces for the NamespaceMaps that peers have replicated into
 // their tenant namespaces: one twin per entry, with the peer's rights and the controller's
-// own in it. It deletes a twin whose entry is gone. It does not touch any other namespace,
-// except one whose owner accepts the peer; such a namespace becomes a twin and is never
-// deleted. It runs under a lease.
+// own in it. It deletes a twin whose entry is gone. It does not touch any other namespace. It runs under a lease.
 type Maps struct {
 	*loop.Loop
 	cfg        MapsConfig
@@ -298,7 +295,7 @@ func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 	}
 	out := map[string]*corev1.Namespace{}
 	for _, obj := range all {
-		if ns, ok := obj.(*corev1.Namespace); ok && m.twinFor(ns, key) {
+		if ns, ok := obj.(*corev1.Namespace); ok && m.madeFor(ns, key) {
 			out[ns.Name] = ns
 		}
 	}
@@ -318,7 +315,7 @@ func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.
 		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
 	}
 	for i := range list.Items {
-		if m.twinFor(&list.Items[i], key) {
+		if m.madeFor(&list.Items[i], key) {
 			out[list.Items[i].Name] = &list.Items[i]
 		}
 	}

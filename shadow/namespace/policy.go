@@ -50,21 +50,16 @@ func prefixesOf(texts ...string) (out []netip.Prefix) {
 }
 
 // twinPolicy returns the NetworkPolicy of a twin. It restricts what the pods reach, and not
-// who reaches them. In an accepted namespace it applies only to the pods of the peer.
-// Policies match the addresses of endpoints, so the rules name no address of a Service.
+// who reaches them. Policies match the addresses of endpoints, so the rules name no address of a Service.
 // blocks are the rules of toBlocks.
-func twinPolicy(peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
-	out := &networkingv1.NetworkPolicy{
+func twinPolicy(peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
 			Egress:      append([]networkingv1.NetworkPolicyEgressRule{toDNS(), {To: toTwins(peer)}}, blocks...),
 		},
 	}
-	if accepted {
-		out.Spec.PodSelector = peersPods()
-	}
-	return out
 }
 
 // peersPods selects the pods that the controller has created for a peer.

@@ -44,8 +44,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 	case why != "":
 		warnings = append(warnings, fmt.Sprintf("providers refuse a twin namespace named %s: default, and names that begin with kube- or liqo, are reserved; use another remoteNamespaceName", name))
 	case !mayName(name, r.ClusterID, nil):
-		warnings = append(warnings, fmt.Sprintf("a provider accepts twin namespace %s only if its controller.twinNames lists the name, or if it has a namespace %s with the annotation %s=%s; "+
-			"namespaceMappingStrategy DefaultName needs neither", name, name, offloadingv1beta1.AcceptTwinAnnotation, r.ClusterID))
+		warnings = append(warnings, fmt.Sprintf("a provider accepts twin namespace %s only if its controller.twinNames lists the name: namespaceMappingStrategy DefaultName does not need that", name))
 	}
 	if len(chosen) == 0 && spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal {
 		warnings = append(warnings, r.nowhere())

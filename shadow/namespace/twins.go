@@ -27,16 +27,12 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// Names of the ClusterRoles that are bound in twin namespaces. Each RoleBinding has the
-// name of its role, with one exception.
+// Names of the ClusterRoles that are bound in twin namespaces, and of their RoleBindings.
 const (
 	// PeerTwinRole is bound to the user of the peer.
 	PeerTwinRole = "liqod-peer-twin"
 	// ControllerTwinRole is bound to the controller's service account.
 	ControllerTwinRole = "liqod-controller-twin"
-	// PeerAcceptedRole replaces PeerTwinRole in an accepted namespace, because not all pods
-	// there are the peer's. Its RoleBinding is named PeerTwinRole.
-	PeerAcceptedRole = "liqod-peer-accepted"
 )
 
 const (
@@ -323,8 +319,7 @@ func (w wish) terminating(message string) offloadingv1beta1.RemoteNamespaceStatu
 // one text for both, so that a peer does not learn which namespaces there are.
 func (m *Maps) taken(w wish) string {
 	return fmt.Sprintf("namespace %[3]s exists already and was not made for cluster %[2]s, or %[1]s does not let %[2]s name a namespace %[3]s: new names that end in -%[2]s are accepted "+
-		"(namespaceMappingStrategy DefaultName), those that controller.twinNames of %[1]s lists, and a namespace %[3]s that exists there and has the annotation %[4]s=%[2]s",
-		m.cfg.ClusterID, w.peer, w.name, offloadingv1beta1.AcceptTwinAnnotation)
+		"(namespaceMappingStrategy DefaultName), and those that controller.twinNames of %[1]s lists", m.cfg.ClusterID, w.peer, w.name)
 }
 
 // twin creates or corrects one twin, and returns the answer for its entry. have is the
@@ -354,30 +349,21 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		}
 	}
 	switch {
-	case !m.twinFor(have, w.key) && !free(have, w.peer):
+	case !m.madeFor(have, w.key):
 		return w.failed(m.taken(w)), nil
 	case have.DeletionTimestamp != nil:
 		return w.terminating(fmt.Sprintf("namespace %s is being deleted, and is created again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
 	case originalOf(have) != "" && originalOf(have) != w.original:
 		return w.terminating(fmt.Sprintf("namespace %s was the twin of %s and is being removed", w.name, originalOf(have))), nil
 	}
-	accepted, labels := !m.madeFor(have, w.key), m.twinLabels(w)
-	annotations := map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original}
-	if accepted {
-		if why, err := m.turnedDown(ctx, w, have); why != "" || err != nil {
-			return w.failed(why), err
-		}
-		delete(labels, corev1beta1.PodSecurityLabel) // the owner sets it
-		delete(labels, offloadingv1beta1.BoundedLabel)
-		annotations[offloadingv1beta1.AcceptedForAnnotation] = w.key.String()
-	} else {
-		if have.Labels[offloadingv1beta1.BoundedLabel] != "" && labels[offloadingv1beta1.BoundedLabel] == "" {
-			labels[offloadingv1beta1.BoundedLabel] = "false"
-		}
-		// The twin was kept for its volumes and is wanted again. A consent to delete the
-		// volumes does not outlast that.
-		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
+	labels := m.twinLabels(w)
+	if have.Labels[offloadingv1beta1.BoundedLabel] != "" && labels[offloadingv1beta1.BoundedLabel] == "" {
+		labels[offloadingv1beta1.BoundedLabel] = "false"
 	}
+	// A twin that was kept for its volumes is wanted again: a consent to delete the volumes
+	// does not outlast that.
+	annotations := map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original,
+		offloadingv1beta1.DataKeptAnnotation: nil, offloadingv1beta1.DeleteVolumesAnnotation: nil}
 	mark, why, err := m.claim(ctx, w, have)
 	if err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
@@ -391,28 +377,24 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
-	return m.open(ctx, w, have, accepted)
+	return m.open(ctx, w)
 }
 
 // open bounds the twin, and then gives the peer its rights there.
-func (m *Maps) open(ctx context.Context, w wish, have *corev1.Namespace, accepted bool) (offloadingv1beta1.RemoteNamespaceStatus, error) {
-	if why, err := m.bound(ctx, w.peer, w.name, accepted, w.blocks); why != "" || err != nil {
+func (m *Maps) open(ctx context.Context, w wish) (offloadingv1beta1.RemoteNamespaceStatus, error) {
+	if why, err := m.bound(ctx, w.peer, w.name, w.blocks); why != "" || err != nil {
 		if why == "" {
 			why = fmt.Sprintf("namespace %s cannot be bounded: %v", w.name, err)
 		}
 		return w.failed(why), err
 	}
-	if err := m.bind(ctx, w, have, accepted); err != nil {
+	if err := m.bind(ctx, w); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
 	}
 	if w.user == "" {
 		return w.failed(w.noUser), nil
 	}
-	answer := offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}
-	if accepted {
-		answer.Message = unshared(have)
-	}
-	return answer, nil
+	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}, nil
 }
 
 func (m *Maps) twinLabels(w wish) map[string]string {
@@ -427,13 +409,13 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 	return out
 }
 
-// find returns the namespace for a wish that no twin fulfils. It creates the namespace, or
-// returns nil if it does not exist and the peer may not choose its name.
+// find returns the namespace for a wish that no twin in the cache fulfils. It creates the
+// namespace; nil: the peer may not choose its name.
 func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
-	if mayName(w.name, w.peer, m.cfg.TwinNames(w.peer)) {
-		return m.create(ctx, w)
+	if !mayName(w.name, w.peer, m.cfg.TwinNames(w.peer)) {
+		return nil, nil
 	}
-	return store.Live(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), w.name)
+	return m.create(ctx, w)
 }
 
 // create creates a twin. It returns the existing namespace if there is one of that name.
@@ -492,7 +474,7 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 }
 
 // bind grants the rights in a twin, and revokes those that no longer apply.
-func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted bool) error {
+func (m *Maps) bind(ctx context.Context, w wish) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
 	own := store.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{store.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
@@ -503,31 +485,15 @@ func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted 
 	if err := m.bindings.Ensure(ctx, own); err != nil || w.user == "" {
 		return err
 	}
-	role := PeerTwinRole
-	if accepted {
-		role = PeerAcceptedRole
-		if err := errors.Join(m.account(ctx, w.name, marks), m.bindShares(ctx, w, ns, marks)); err != nil {
-			return err
-		}
-	}
-	return m.bindings.Ensure(ctx, store.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
+	return m.bindings.Ensure(ctx, store.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: PeerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{store.UserSubject(w.user)}})
 }
 
 // revoke removes the peer's rights in a twin from every user except the given one. It
 // applies to twins that are being deleted, too, because that may take long.
 func (m *Maps) revoke(ctx context.Context, twin, user string) error {
-	roles := []string{PeerTwinRole}
-	for _, share := range offloadingv1beta1.AllShares() {
-		roles = append(roles, sharedRole(share))
+	if user == "" {
+		return m.bindings.Remove(ctx, twin, PeerTwinRole)
 	}
-	var errs []error
-	for _, role := range roles {
-		if user == "" {
-			errs = append(errs, m.bindings.Remove(ctx, twin, role))
-		} else {
-			errs = append(errs, m.bindings.RemoveUnless(ctx, twin, role, store.UserSubject(user)))
-		}
-	}
-	return errors.Join(errs...)
+	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, store.UserSubject(user))
 }

@@ -65,23 +65,6 @@ func TestForge(t *testing.T) {
 	require.ErrorContains(t, err, "host network")
 }
 
-// TestForgeInAnAcceptedNamespace: the pod has an account of its own, and uses no Secret that
-// the owner does not share.
-func TestForgeInAnAcceptedNamespace(t *testing.T) {
-	accepted := twin(func(ns *corev1.Namespace) {
-		ns.Annotations = map[string]string{offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan"}
-	})
-	pod, err := forge(newShadow(always), accepted, rules.Metadata{}, noHostNetwork)
-	require.NoError(t, err)
-	require.Equal(t, "liqod-peer", pod.Spec.ServiceAccountName)
-	debugged := newShadow(always, debug("d"))
-	debugged.Spec.Pod.EphemeralContainers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
-	_, err = forge(debugged, accepted, rules.Metadata{}, noHostNetwork)
-	require.ErrorContains(t, err, "liqo.io/accept-twin-shares")
-	_, err = forge(debugged, twin(), rules.Metadata{}, noHostNetwork)
-	require.NoError(t, err)
-}
-
 // changeRow is a change and the patch that must result from it.
 type changeRow struct {
 	now, then  *offloadingv1beta1.ShadowPod // the current ShadowPod, and the one that the pod was made from

@@ -82,14 +82,8 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 	}.String()
 	pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = string(shadow.UID)
 	pod.Spec.EphemeralContainers = nil // not allowed at creation: see ephemeralChanges
-	if err := rules.Lent(&shadow.Spec.Pod, ns); err != nil {
-		return nil, err
-	}
 	if err := force(&pod.Spec); err != nil {
 		return nil, err
-	}
-	if offloadingv1beta1.IsAccepted(ns) {
-		pod.Spec.ServiceAccountName = offloadingv1beta1.AcceptedAccount
 	}
 	if offloadingv1beta1.RestartPolicy(&pod.Spec) != corev1.RestartPolicyAlways {
 		pod.Finalizers = []string{offloadingv1beta1.RemotePodFinalizer}

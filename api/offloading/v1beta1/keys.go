@@ -139,23 +139,6 @@ const (
 	// ManagedByNamespaceMapAnnotation on a twin namespace names the NamespaceMap that it
 	// was made for, as namespace/name.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
-	// AcceptTwinAnnotation on a namespace of the provider's own is the id of the one
-	// cluster that may have it as a twin.
-	AcceptTwinAnnotation = "liqo.io/accept-twin"
-	// AcceptTwinSharesAnnotation on such a namespace lists, with commas, what of the namespace
-	// the peer may use: ShareSecrets, ShareClaims, ShareServices. Without it the peer has pods
-	// and ConfigMaps there, and nothing that could lead to what the owner has.
-	AcceptTwinSharesAnnotation = "liqo.io/accept-twin-shares"
-	// ShareSecrets: the peer reads and writes Secrets, and its pods use them, whoever made them.
-	ShareSecrets = "Secrets"
-	// ShareClaims: the peer writes PersistentVolumeClaims, and its pods mount any.
-	ShareClaims = "PersistentVolumeClaims"
-	// ShareServices: the peer writes Services, which may select any pod, endpoints of any
-	// Service, and Ingresses.
-	ShareServices = "Services"
-	// AcceptedForAnnotation on such a namespace names the NamespaceMap that it has become a
-	// twin for, as namespace/name. It is never deleted for that map.
-	AcceptedForAnnotation = "offloading.liqo.io/accepted-for"
 	// ConsumerUIDAnnotation on a twin namespace says which cluster it was made for: the
 	// cluster's id, a slash, and the UID of its kube-system namespace. Where this cluster does not
 	// know that UID, "peering-" and the UID of the ForeignCluster stand for it. Another cluster
@@ -211,9 +194,6 @@ const (
 	TwinBounds = "liqod-twin"
 	// NamespaceMapFinalizer keeps a NamespaceMap in a provider until its twins are gone.
 	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
-	// AcceptedAccount is the service account, without rights and tokens, of a peer's pods in a
-	// namespace that accepts the peer: the account default there is the owner's.
-	AcceptedAccount = "liqod-peer"
 )
 
 // Reasons that show on the consumer's pods.
@@ -233,12 +213,8 @@ const (
 	ReasonRemotePodKept = "RemotePodKept"
 )
 
-// TwinOf returns the NamespaceMap, as namespace/name, that a namespace is a twin for,
-// whether it was made for it or accepted it; it is empty for a namespace that is no twin.
+// TwinOf returns the NamespaceMap, as namespace/name, that a namespace was made for; it is
+// empty for a namespace that is no twin.
 func TwinOf(namespace metav1.Object) string {
-	annotations := namespace.GetAnnotations()
-	if made := annotations[ManagedByNamespaceMapAnnotation]; made != "" {
-		return made
-	}
-	return annotations[AcceptedForAnnotation]
+	return namespace.GetAnnotations()[ManagedByNamespaceMapAnnotation]
 }

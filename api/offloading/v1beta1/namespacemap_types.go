@@ -59,8 +59,7 @@ type RemoteNamespaceStatus struct {
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 	// Phase of the twin.
 	Phase MappingPhase `json:"phase,omitempty"`
-	// Message says why the phase is not Accepted, or what of an accepted namespace its owner
-	// does not share.
+	// Message says why the phase is not Accepted.
 	Message string `json:"message,omitempty"`
 }
 
