@@ -231,6 +231,9 @@ func (s Surroundings) CheckGateways(peer string, gateways []networkingv1beta1.Ga
 		if !slices.Contains([]networkingv1beta1.WireGuard{"", networkingv1beta1.WireGuardKernel, networkingv1beta1.WireGuardUserspace}, g.WireGuard) {
 			bad("wireGuard is %.64q: %s and %s are accepted", g.WireGuard, networkingv1beta1.WireGuardKernel, networkingv1beta1.WireGuardUserspace)
 		}
+		if len(g.Proofs) > maxProofs {
+			bad("it has %d proofs: %d are accepted", len(g.Proofs), maxProofs)
+		}
 		names[g.Name], numbers[g.Number] = true, true
 		if len(g.Endpoints) > MaxEndpoints {
 			bad("it has %d endpoints: %d are accepted", len(g.Endpoints), MaxEndpoints)

@@ -96,7 +96,8 @@ func (f facts) decide() decision {
 }
 
 // kept returns the spec of the Connection as it is, but with the trust of today, and what third
-// clusters let the peer reach today: no mistake of the peer delays either. It returns nil if the Connection has to end.
+// clusters let the peer reach today: no mistake of the peer delays either. A key that belongs to
+// another peer by now is not in it. It returns nil if the Connection has to end.
 func (f facts) kept() *networkingv1beta1.ConnectionSpec {
 	if f.connection == nil || !managed(f.connection) || f.unknown == nil && (f.mine == nil || !f.holds()) {
 		return nil
@@ -104,6 +105,12 @@ func (f facts) kept() *networkingv1beta1.ConnectionSpec {
 	out := f.connection.Spec.DeepCopy()
 	if out.Trust, out.Admits = string(f.trust), nil; f.mine != nil {
 		out.Admits = f.mine.Spec.Admits
+	}
+	out.Gateways = slices.DeleteFunc(out.Gateways, func(g networkingv1beta1.Gateway) bool { return f.Keys[g.PublicKey] != "" })
+	for i, g := range out.Gateways {
+		if f.Keys[g.NextPublicKey] != "" {
+			out.Gateways[i].NextPublicKey = ""
+		}
 	}
 	return out
 }

@@ -120,16 +120,28 @@ func peerKey(obj any) []loop.Key {
 	return []loop.Key{{Name: peerOf(m.GetNamespace())}}
 }
 
-// connectionKeys returns the peer of a Connection, and each peer whose Configuration is not in
-// force: it may need what the Connection has.
-func (e *Exchange) connectionKeys(obj any) []loop.Key {
-	keys := peerKey(obj)
-	for _, c := range e.copies() {
-		if ready := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
-			keys = append(keys, peerKey(c)...)
+// connectionKeys returns the peer of a Connection, each peer whose Configuration is not in force, as it
+// may need what the Connection has, and each that has a key of the Connection too.
+func (e *Exchange) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
+	keys := peerKey(c)
+	for _, other := range e.copies() {
+		disputed := other.Namespace != c.Namespace && slices.ContainsFunc(c.Spec.Gateways, func(g networkingv1beta1.Gateway) bool {
+			return slices.ContainsFunc(g.Keys(), func(key string) bool { return holder(other.Spec.Gateways, key) != nil })
+		})
+		if disputed || !meta.IsStatusConditionTrue(other.Status.Conditions, networkingv1beta1.ConditionReady) {
+			keys = append(keys, peerKey(other)...)
 		}
 	}
 	return keys
+}
+
+// holder returns the gateway that has a key, as its present or its next one, or nil.
+func holder(gateways []networkingv1beta1.Gateway, key string) *networkingv1beta1.Gateway {
+	i := slices.IndexFunc(gateways, func(g networkingv1beta1.Gateway) bool { return slices.Contains(g.Keys(), key) })
+	if i < 0 {
+		return nil
+	}
+	return &gateways[i]
 }
 
 // copies are the Configurations of all peers.
@@ -251,12 +263,11 @@ func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configurati
 }
 
 // conflicts collects the keys and views of another peer's Connection: this peer may not have
-// them. A key that both Connections have belongs to the older one. The peer reads the texts, so
-// they name no other peer.
+// them. The peer reads the texts, so they name no other peer.
 func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 	for _, g := range c.Spec.Gateways {
 		for _, key := range g.Keys() {
-			if !f.hadFirst(key, c) {
+			if !f.owns(key, g, c) {
 				f.Keys[key] = "a gateway of another peer"
 			}
 		}
@@ -268,13 +279,21 @@ func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 	}
 }
 
-// hadFirst reports whether this peer's Connection has a key and is older than another's.
-func (f *facts) hadFirst(key string, other *networkingv1beta1.Connection) bool {
-	mine := f.connection
-	if mine == nil || !slices.ContainsFunc(mine.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return slices.Contains(g.Keys(), key) }) {
+// owns reports whether a key that the Connection of another peer has belongs to this peer: it proves the
+// key and the other one does not. Where both or neither do, it is the one whose Connection is older.
+func (f *facts) owns(key string, g networkingv1beta1.Gateway, other *networkingv1beta1.Connection) bool {
+	if f.theirs != nil {
+		if mine := holder(f.theirs.Spec.Gateways, key); mine != nil {
+			theirs := check.Proved(key, peerOf(other.Namespace), g.Proofs)
+			if proved := check.Proved(key, f.peer, mine.Proofs); proved != theirs {
+				return proved
+			}
+		}
+	}
+	if f.connection == nil || holder(f.connection.Spec.Gateways, key) == nil {
 		return false
 	}
-	return cmp.Or(mine.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, peerOf(other.Namespace))) < 0
+	return cmp.Or(f.connection.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, peerOf(other.Namespace))) < 0
 }
 
 // surroundings returns those of this cluster alone. The error is what of them is not known.

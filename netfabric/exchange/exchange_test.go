@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"crypto/ecdh"
+	"encoding/base64"
 	"errors"
 	"net/netip"
 	"testing"
@@ -417,6 +419,57 @@ func TestTheFirstPeerKeepsItsKey(t *testing.T) {
 	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.Gateways[0].PublicKey = own })
 	r.settle("milan")
 	require.Contains(t, b.condition("milan").Message, "is the key of a gateway of rome")
+}
+
+// TestAClaimedKeyKeepsNobodyOut: a peer names the key of another one's gateway, which everybody reads who is a peer of
+// that one. The one that proves it gets it, whoever came first, and the other one keeps the rest of its Connection.
+func TestAClaimedKeyKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	private := [32]byte{7: 9, 31: 64}
+	key, err := ecdh.X25519().NewPrivateKey(private[:])
+	require.NoError(t, err)
+	public := base64.StdEncoding.EncodeToString(key.PublicKey().Bytes())
+	for name, claim := range map[string]func(*networkingv1beta1.Configuration){
+		"as its next key": func(c *networkingv1beta1.Configuration) { c.Spec.Gateways[0].NextPublicKey = public },
+		"with the owner's proof": func(c *networkingv1beta1.Configuration) {
+			c.Spec.Gateways[0].NextPublicKey, c.Spec.Gateways[0].Proofs = public, []string{check.Prove(private, "paris")}
+		},
+		"of one gateway more": func(c *networkingv1beta1.Configuration) {
+			c.Spec.Gateways = append(c.Spec.Gateways, networkingv1beta1.Gateway{Name: "gw-2", Number: 2, PublicKey: public})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			r := b.connected()
+			b.edit(b.theirs("milan"), claim)
+			r.settle("milan")
+			require.NotNil(t, holder(b.connection("milan").Spec.Gateways, public), "nobody else has it")
+
+			b.peer("paris")
+			b.says("paris", "10.9.0.0/16", "10.72.0.0/16", 21)
+			b.edit(b.theirs("paris"), func(c *networkingv1beta1.Configuration) { c.Spec.Gateways[0].PublicKey = public })
+			r.settle("paris")
+			require.Contains(t, b.condition("paris").Message, "is the key of a gateway of another peer", "of two that prove nothing, the first one has it")
+			b.edit(b.theirs("paris"), func(c *networkingv1beta1.Configuration) {
+				c.Spec.Gateways[0].Proofs = []string{check.Prove(private, "paris")}
+			})
+			r.settle("paris")
+			b.grant("paris", "10.9.0.0/16", "10.9.0.0/16")
+			b.grant("paris", "10.72.0.0/16", "10.72.0.0/16")
+			b.answers("paris", "10.91.0.0/16", "10.70.0.0/16")
+			r.settle("paris")
+			require.NotNil(t, holder(b.connection("paris").Spec.Gateways, public))
+			require.Contains(t, r.exchange.connectionKeys(b.connection("paris")), loop.Key{Name: "milan"})
+
+			r.settle("milan")
+			require.Equal(t, []string{gatewayKey(11)}, b.connection("milan").Spec.Gateways[0].Keys())
+			require.Nil(t, holder(b.connection("milan").Spec.Gateways, public))
+			require.Contains(t, b.condition("milan").Message, "is the key of a gateway of another peer")
+			r.settle("paris")
+			require.NotNil(t, holder(b.connection("paris").Spec.Gateways, public))
+		})
+	}
 }
 
 func TestForeignObjectsAreLeftAlone(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -407,8 +408,10 @@ func (g *GatewayHost) activate(ctx context.Context, mode kernel.Mode) error {
 func (g *GatewayHost) announceSelf(mode kernel.Mode, nodes []*corev1.Node, keys Keys) {
 	say := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
 	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
+	say.Proofs = []string{check.Prove(g.key, g.cfg.ClusterID)}
 	if keys.Next != (kernel.Key{}) {
 		say.NextPublicKey = keys.Next.Public()
+		say.Proofs = append(say.Proofs, check.Prove(keys.Next, g.cfg.ClusterID))
 		say.Waits, _ = g.echoes.waiting(say.NextPublicKey)
 	}
 	for _, a := range g.cfg.Addresses {

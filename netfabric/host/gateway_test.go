@@ -23,6 +23,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -159,6 +160,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	eventually("it is announced", func() bool { return announcement().Name == "gw-a" && g.Ready() == nil })
 	require.Equal(t, networkingv1beta1.WireGuardKernel, announcement().WireGuard)
 	require.Equal(t, key.Public(), announcement().PublicKey)
+	require.True(t, check.Proved(key.Public(), "rome", announcement().Proofs))
 	require.Equal(t, key, host.key)
 	require.Equal(t, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 31000}}, announcement().Endpoints)
 	service.Spec.Ports[0].NodePort = 32000

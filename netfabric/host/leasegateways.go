@@ -188,7 +188,7 @@ func (a *announced) unreadable(have *coordinationv1.Lease, now time.Time) (chang
 
 // same reports whether two Announcements are equal.
 func (a Announcement) same(b Announcement) bool {
-	return a.Name == b.Name && a.Number == b.Number && slices.Equal(a.Keys(), b.Keys()) && slices.Equal(a.Waits, b.Waits) && a.WireGuard == b.WireGuard && a.MTU == b.MTU && a.NodeName == b.NodeName &&
+	return a.Name == b.Name && a.Number == b.Number && slices.Equal(a.Keys(), b.Keys()) && slices.Equal(a.Waits, b.Waits) && slices.Equal(a.Proofs, b.Proofs) && a.WireGuard == b.WireGuard && a.MTU == b.MTU && a.NodeName == b.NodeName &&
 		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Addresses, b.Addresses)
 }
 

@@ -166,6 +166,14 @@ type Gateway struct {
 	// +kubebuilder:validation:MaxLength=44
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
 	NextPublicKey string `json:"nextPublicKey,omitempty"`
+	// Proofs show that the cluster has the private key of PublicKey, and that of NextPublicKey: each
+	// is a signature of the cluster's id with it (XEdDSA), in base64. Of two peers with one key, the one
+	// that proves it has it. Clusters of earlier versions have none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=88
+	Proofs []string `json:"proofs,omitempty"`
 	// Endpoints are where it may be reached, the best first. Empty: it can only dial.
 	// +optional
 	// +listType=atomic
