@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,7 +23,7 @@ import (
 // the side that sends the next request closes them.
 const idleTimeout = 2 * time.Minute
 
-// Config is the input of Listen. All fields but TLS and Grace are required.
+// Config is the input of Listen. All fields but TLS, Control and Grace are required.
 type Config struct {
 	// Address to listen at, as host:port; port 0 takes a free one.
 	Address string
@@ -42,6 +43,8 @@ type Config struct {
 	Request, Answer time.Duration
 	// Grace is how long requests in work may take after the end. They are then cut.
 	Grace time.Duration
+	// Control, unless it is nil, sets options of the socket, which those of connections inherit.
+	Control func(network, address string, raw syscall.RawConn) error
 	// Count is called for each connection that is closed for a limit.
 	Count func()
 	// Log receives the errors of connections, at level debug: clients cause them.
@@ -56,7 +59,7 @@ type Server struct {
 
 // Listen opens the port.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	inner, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Address)
+	inner, err := (&net.ListenConfig{Control: cfg.Control}).Listen(ctx, "tcp", cfg.Address)
 	if err != nil {
 		return nil, err
 	}

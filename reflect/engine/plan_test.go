@@ -58,6 +58,11 @@ func TestPlan(t *testing.T) {
 
 func TestWishFor(t *testing.T) {
 	scope := Scope{Policy: forge.DenyList, ObjectOptions: forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}}
+	onlyTo := func(cluster string) func(*corev1.ConfigMap) {
+		return func(cm *corev1.ConfigMap) {
+			cm.Annotations = map[string]string{offloadingv1beta1.ReflectOnlyToAnnotation: cluster}
+		}
+	}
 	refusing := configMaps()
 	refusing.Forge = func(*corev1.ConfigMap, Scope) (*corev1.ConfigMap, error) {
 		return nil, &forge.Refused{Reason: "NotNow", Message: "later"}
@@ -85,6 +90,8 @@ func TestWishFor(t *testing.T) {
 		"not allowed":            {kind: configMaps(), local: local("app"), policy: forge.AllowList},
 		"allowed":                {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation)), policy: forge.AllowList, want: true},
 		"both annotations":       {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation), annotated(offloadingv1beta1.SkipReflectionAnnotation)), reason: offloadingv1beta1.ReasonFailedReflection, message: BothAnnotations},
+		"for this cluster only":  {kind: configMaps(), local: local("app", onlyTo("milan")), want: true},
+		"for another cluster":    {kind: configMaps(), local: local("app", onlyTo("turin"), annotated(offloadingv1beta1.AllowReflectionAnnotation))},
 		"refused":                {kind: refusing, local: local("app"), reason: "NotNow", message: "later"},
 		"excluded before it all": {kind: failing, local: local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation))},
 		"failing":                {kind: failing, local: local("app"), fails: true},

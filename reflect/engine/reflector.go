@@ -151,9 +151,12 @@ func (k Kind[L, R]) foreign(local L, s Scope) bool {
 	return forge.Foreign(local, s.OriginClusterID)
 }
 
-// ByAnnotations is the default of Kind.Chosen: the policy and the two reflection
+// ByAnnotations is the default of Kind.Chosen: the policy and the reflection
 // annotations decide. It returns the warning BothAnnotations if both annotations are set.
 func ByAnnotations[L Object](local L, s Scope) (bool, string) {
+	if only := local.GetAnnotations()[offloadingv1beta1.ReflectOnlyToAnnotation]; only != "" && only != s.DestinationClusterID {
+		return false, ""
+	}
 	yes, conflict := forge.Reflects(s.Policy, local.GetAnnotations())
 	if conflict {
 		return yes, BothAnnotations

@@ -44,6 +44,7 @@ var homeAnnotations = []string{
 	corev1.LastAppliedConfigAnnotation,
 	offloadingv1beta1.SkipReflectionAnnotation,
 	offloadingv1beta1.AllowReflectionAnnotation,
+	offloadingv1beta1.ReflectOnlyToAnnotation,
 	offloadingv1beta1.ReflectedAnnotation,
 	offloadingv1beta1.KeptAnnotation,
 	offloadingv1beta1.MoveToAnnotation,

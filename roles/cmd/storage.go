@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -138,6 +139,7 @@ func (c *commands) storageMove() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&cfg.Namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of the claim")
 	flags.StringVar(&cfg.Node, "to", "", "`node` that the data moves to; a virtual node for its provider")
+	flags.BoolVar(&cfg.KeepSetuid, "keep-setuid", false, "to this cluster: keep the bits setuid and setgid of files, and their capabilities")
 	flags.BoolVar(&undo, "undo", false, "give up a move, and delete the copy")
 	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods that copy; else that of liqod's controller")
 	flags.StringVar(&cfg.StorageNamespace, "storage-namespace", "liqo-storage", "`namespace` of the data in this cluster, as storage.storageNamespace of the chart")
@@ -190,30 +192,30 @@ func ownImage(ctx context.Context, to *clients) (string, error) {
 // storageCopy is what the pods of a move run.
 func (c *commands) storageCopy() *cobra.Command {
 	o := transfer.Options{Every: time.Second}
-	var read, write, listen, keys string
-	var dial []string
+	var read, write, keys string
 	cmd := &cobra.Command{Use: "copy", Hidden: true, Short: "Copy files to or from another pod", Args: noArguments}
 	flags := cmd.Flags()
 	flags.StringVar(&read, "read", "", "`folder` to send")
 	flags.StringVar(&write, "write", "", "`folder` to fill")
-	flags.StringVar(&listen, "listen", "", "`address` to listen on")
-	flags.StringSliceVar(&dial, "connect", nil, "`address` to connect to; of two, each gets what the other one sends")
-	flags.StringVar(&keys, "key", "", "`folder` with tls.crt and tls.key, the same for both ends")
+	flags.StringVar(&o.Listen, "listen", "", "`address` to listen on")
+	flags.StringSliceVar(&o.Connect, "connect", nil, "`address` to connect to; of two, that of the sender and that of the receiver, and each gets what the other one sends")
+	flags.StringVar(&keys, "key", "", "`folder` with tls.crt and tls.key of this end, and sender.crt or receiver.crt of the other one")
+	flags.BoolVar(&o.Plain, "plain", false, "leave out setuid, setgid and capabilities")
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		relay := len(dial) == 2 && read+write+listen == ""
-		if !relay && ((read == "") == (write == "") || len(dial) > 1 || (listen == "") == (len(dial) == 0)) {
+		relay := len(o.Connect) == 2 && read+write+o.Listen == ""
+		if !relay && ((read == "") == (write == "") || len(o.Connect) > 1 || (o.Listen == "") == (len(o.Connect) == 0)) {
 			return Usagef("give --read or --write, and --listen or --connect; or --connect twice")
 		}
-		o.Folder, o.Send, o.Address, o.Listen, o.Out = read+write, read != "", append(dial, listen)[0], listen != "", cmd.OutOrStdout()
+		o.Folder, o.Send, o.Out, o.Peers = read+write, read != "", cmd.OutOrStdout(), map[string][]byte{}
 		var err error
-		if o.Certificate, err = os.ReadFile(filepath.Join(keys, "tls.crt")); err != nil {
+		if o.Certificate, err = os.ReadFile(filepath.Join(keys, corev1.TLSCertKey)); err != nil {
 			return fmt.Errorf("reading the certificate: %w", err)
 		}
-		if o.Key, err = os.ReadFile(filepath.Join(keys, "tls.key")); err != nil {
+		if o.Key, err = os.ReadFile(filepath.Join(keys, corev1.TLSPrivateKeyKey)); err != nil {
 			return fmt.Errorf("reading the key: %w", err)
 		}
-		if relay {
-			return transfer.Relay(cmd.Context(), o, [2]string(dial))
+		for _, part := range []string{transfer.Sender, transfer.Receiver} {
+			o.Peers[part], _ = os.ReadFile(filepath.Join(keys, part+".crt")) // Run reports one that it needs
 		}
 		return transfer.Run(cmd.Context(), o)
 	})

@@ -78,6 +78,8 @@ const (
 	// AllowReflectionAnnotation, with any value but "false", has an object reflected under
 	// the policy AllowList.
 	AllowReflectionAnnotation = "liqo.io/allow-reflection"
+	// ReflectOnlyToAnnotation on a ConfigMap or Secret is the id of the only cluster that it is reflected to.
+	ReflectOnlyToAnnotation = "offloading.liqo.io/reflect-only-to"
 	// ForceRemoteNodePortAnnotation, "true" on a Service, carries its node ports too.
 	ForceRemoteNodePortAnnotation = "liqo.io/force-remote-node-port"
 	// RemoteStorageClassAnnotation on a PersistentVolumeClaim names its class in the provider.

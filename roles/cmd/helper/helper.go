@@ -12,7 +12,7 @@ import (
 )
 
 // New returns a pod with one container, on a node and without any privilege. It has no token of a
-// ServiceAccount, tolerates all taints, and ends within a second.
+// ServiceAccount, tolerates all taints, has at most 256Mi of memory, and ends within a second.
 func New(meta metav1.ObjectMeta, node, image string, args ...string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: meta,
@@ -29,6 +29,7 @@ func New(meta metav1.ObjectMeta, node, image string, args ...string) *corev1.Pod
 				},
 				Resources: corev1.ResourceRequirements{
 					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
 				},
 			}},
 		},

@@ -48,9 +48,10 @@ func (m *mover) tell(line string) error {
 	return m.Say(line)
 }
 
-// copy lets pods copy the data, and waits until both sides have read the same from their disks: then
-// one of the pods succeeds. Those in providers listen, the one in this cluster connects to them: this
-// cluster reaches the pods that run for it, whatever else a provider shares.
+// copy lets pods copy the data, and waits until the one in this cluster succeeds: then it has read the same from its
+// disk as the other end says, or both others say the same. What providers say of their pods ends nothing. Those
+// listen, and the one in this cluster connects to them: this cluster reaches the pods that run for it, whatever
+// else a provider shares.
 func (m *mover) copy(ctx context.Context) error {
 	begun := m.Now()
 	return m.until(ctx, func(ctx context.Context) (string, bool, error) {
@@ -61,51 +62,43 @@ func (m *mover) copy(ctx context.Context) error {
 		if err != nil {
 			return "", false, err
 		}
-		pods, addresses := []*corev1.Pod{here}, []string{}
+		if here != nil && here.Status.Phase == corev1.PodSucceeded {
+			return "", true, m.summary(ctx, here, begun)
+		}
+		shows, addresses := here, []string{}
 		for _, want := range m.there() {
-			pod, err := m.pod(ctx, want.Pod)
-			if err != nil {
+			pod, err := m.pod(ctx, want)
+			switch {
+			case err != nil:
 				return "", false, err
-			}
-			pods = append(pods, pod)
-		}
-		if i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == corev1.PodSucceeded }); i >= 0 {
-			return "", true, m.summary(ctx, pods[i], begun)
-		}
-		for i, want := range m.there() {
-			switch pod := pods[i+1]; {
 			case pod == nil:
 				return "starting a pod in cluster " + want.cluster, false, m.create(ctx, want.Pod)
-			case ended(pod):
+			case ended(pod) || !sameArgs(pod, want.Pod):
 				return "", false, m.remove(ctx, pod)
 			case pod.Status.PodIP == "" || pod.Status.Phase != corev1.PodRunning:
 				return waits(pod), false, failure(pod)
-			default:
-				addresses = append(addresses, pod.Status.PodIP)
+			case failure(pod) != nil:
+				return "", false, failure(pod)
+			case m.relays():
+				shows = pod
 			}
+			addresses = append(addresses, pod.Status.PodIP)
 		}
-		return m.copyHere(ctx, pods, addresses)
+		switch want := m.here(addresses...); {
+		case here == nil:
+			return "starting a pod in this cluster", false, m.create(ctx, want.Pod)
+		case ended(here) || !sameArgs(here, want.Pod):
+			return "", false, m.remove(ctx, here)
+		case here.Status.Phase != corev1.PodRunning:
+			return waits(here), false, failure(here)
+		}
+		return progress(ctx, m.Kube, shows), false, failure(here)
 	})
 }
 
-// copyHere looks at the pod in this cluster, the first one, while the others listen.
-func (m *mover) copyHere(ctx context.Context, pods []*corev1.Pod, addresses []string) (line string, done bool, err error) {
-	here, shows := pods[0], pods[0]
-	want := m.here(addresses...)
-	switch {
-	case here == nil:
-		return "starting a pod in this cluster", false, m.create(ctx, want)
-	case here.Annotations[addressAnnotation] != want.Annotations[addressAnnotation] || ended(here):
-		return "", false, m.remove(ctx, here)
-	case here.Status.Phase != corev1.PodRunning:
-		return waits(here), false, failure(here)
-	case m.relays():
-		shows = pods[1]
-	}
-	for _, pod := range pods {
-		err = errors.Join(err, failure(pod))
-	}
-	return progress(ctx, m.Kube, shows), false, err
+// sameArgs reports whether a pod does what another one is to do.
+func sameArgs(have, want *corev1.Pod) bool {
+	return slices.Equal(have.Spec.Containers[0].Args, want.Spec.Containers[0].Args)
 }
 
 // summary prints the end of a copy.
@@ -122,13 +115,27 @@ func (m *mover) clear(ctx context.Context) error {
 	if err := m.clearPods(ctx); err != nil {
 		return err
 	}
+	return m.clearKeys(ctx)
+}
+
+func (m *mover) clearKeys(ctx context.Context) error {
 	for _, namespace := range m.namespaces() {
-		err := m.Kube.CoreV1().Secrets(namespace).Delete(ctx, m.name(""), metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting the key of the move: %w", err)
+		list, err := m.Kube.CoreV1().Secrets(namespace).List(ctx, m.ofMove())
+		if err != nil {
+			return fmt.Errorf("listing the keys of the move: %w", err)
+		}
+		for i := range list.Items {
+			err := m.Kube.CoreV1().Secrets(namespace).Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &list.Items[i].UID}})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting the key of the move: %w", err)
+			}
 		}
 	}
 	return nil
+}
+
+func (m *mover) ofMove() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: moveLabel + "=" + string(m.claim.UID)}
 }
 
 // clearPods removes the pods, and waits until they are gone.
@@ -136,7 +143,7 @@ func (m *mover) clearPods(ctx context.Context) error {
 	return m.until(ctx, func(ctx context.Context) (string, bool, error) {
 		left := 0
 		for _, namespace := range m.namespaces() {
-			pods, err := m.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: moveLabel + "=" + string(m.claim.UID)})
+			pods, err := m.Kube.CoreV1().Pods(namespace).List(ctx, m.ofMove())
 			if err != nil {
 				return "", false, fmt.Errorf("listing the pods of the move: %w", err)
 			}

@@ -22,6 +22,8 @@ type Config struct {
 	Liqo versioned.Interface
 	// Namespace and Claim name the claim, Node the node that its data moves to.
 	Namespace, Claim, Node string
+	// KeepSetuid has files come home with the bits setuid and setgid, and with capabilities.
+	KeepSetuid bool
 	// Image is that of the pods that copy. StorageNamespace has the claims whose volumes are on
 	// nodes of this cluster.
 	Image, StorageNamespace string
@@ -43,6 +45,8 @@ type mover struct {
 	from, to place
 	// relay is the node of the pod that passes on what two providers send. It is empty otherwise.
 	relay string
+	// secrets have the keys of the ends, by the names of their pods.
+	secrets map[string]*corev1.Secret
 	// locked is the time of the lock, if this call has locked the claim.
 	locked time.Time
 	// said is the last line of a wait.
@@ -98,7 +102,7 @@ func Undo(ctx context.Context, cfg Config) error {
 	case m.Node == "" && m.claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation] == "":
 		return m.Say(fmt.Sprintf("PersistentVolumeClaim %s is not being moved", m.Claim))
 	case m.committed():
-		return fmt.Errorf("the copy on node %s is verified, and the claim has it already: finish the move with %s, and then move the data back", m.Node, m.command("--to "+m.Node))
+		return fmt.Errorf("the copy on node %s is verified, and the claim has it already: %s, and then move the data back", m.Node, m.finish(m.Node))
 	case m.Node != "":
 		if err := m.clear(ctx); err != nil {
 			return err
@@ -114,7 +118,7 @@ func Undo(ctx context.Context, cfg Config) error {
 func (m *mover) check(ctx context.Context) (done bool, err error) {
 	switch to := m.claim.Annotations[offloadingv1beta1.MoveToAnnotation]; {
 	case to != "" && to != m.Node:
-		return false, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s: finish that with %s, or end it with %s", m.Claim, to, m.command("--to "+to), m.command("--undo"))
+		return false, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %q: %s, or end it with %s", m.Claim, to, m.finish(to), m.command("--undo"))
 	case to == m.Node:
 		return false, m.unused(ctx)
 	case m.claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation] != "":
@@ -151,7 +155,20 @@ func (m *mover) lock(ctx context.Context) error {
 	if err := m.fenced(ctx); err != nil {
 		return errors.Join(err, m.abandon(ctx))
 	}
-	return m.Say(fmt.Sprintf("moving the data of PersistentVolumeClaim %s from %s to %s; new pods that use it are refused until the end", m.Claim, m.from, m.to))
+	lines := []string{
+		fmt.Sprintf("moving the data of PersistentVolumeClaim %s from %s to %s; new pods that use it are refused until the end", m.Claim, m.from, m.to),
+		"at the end, Kubernetes shows the claim as Lost for a moment, with the warning ClaimLost: no data is lost by that",
+		fmt.Sprintf("later pods with the claim run in %s: spread constraints and affinity of their workload, a StatefulSet for example, may not fit that", m.to),
+	}
+	if m.to.cluster == "" && !m.KeepSetuid {
+		lines = append(lines, "the bits setuid and setgid of files, and their capabilities, do not come along (--keep-setuid keeps them)")
+	}
+	for _, line := range lines {
+		if err := m.Say(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // committed reports whether the copy is whole and the claim is to get it.
@@ -162,14 +179,11 @@ func (m *mover) committed() bool {
 // commit decides, in one write, that the claim gets the copy, and that the earlier volume is deleted
 // after that.
 func (m *mover) commit(ctx context.Context) error {
-	begun, err := m.begun(ctx)
-	if err != nil {
-		return err
-	}
+	begun := m.begun()
 	if err := m.clearPods(ctx); err != nil {
 		return err
 	}
-	err = m.until(ctx, func(context.Context) (string, bool, error) {
+	err := m.until(ctx, func(context.Context) (string, bool, error) {
 		return "waiting for pods whose creation began before the move", m.Now().Sub(begun) >= settling, nil
 	})
 	if err != nil {
@@ -207,7 +221,7 @@ func (m *mover) abandon(ctx context.Context) error {
 	}
 	return m.annotate(ctx, change, func() error {
 		if m.committed() {
-			return fmt.Errorf("another command has ended the copy meanwhile: finish the move with %s", m.command("--to "+m.Node))
+			return fmt.Errorf("another command has ended the copy meanwhile: %s", m.finish(m.Node))
 		}
 		return nil
 	})
@@ -235,4 +249,13 @@ func (m *mover) discarded(ctx context.Context) error {
 
 func (m *mover) command(args string) string {
 	return fmt.Sprintf("%s storage move -n %s %s %s", m.Program, m.Namespace, m.Claim, args)
+}
+
+// finish returns how a move to a node is finished. Whoever may annotate the claim has written the name of the node.
+func (m *mover) finish(node string) string {
+	to := offloadingv1beta1.Command("--to %s", node)
+	if to == "" {
+		return fmt.Sprintf("finish the move by correcting the annotation %s, which names no node", offloadingv1beta1.MoveToAnnotation)
+	}
+	return "finish the move with " + m.command(to)
 }

@@ -42,6 +42,10 @@ type world struct {
 	// killAt is the write that fails, if not 0; lost: after it was done.
 	killAt int
 	lost   bool
+	// uids numbers the objects that were created.
+	uids int
+	// lies is called before each read, for what a provider says or a stranger does.
+	lies func()
 	// data says what each place has: whole, part or nothing.
 	data  map[string]string
 	lines []string
@@ -100,6 +104,10 @@ func (w *world) react(action clienttesting.Action) (bool, runtime.Object, error)
 		}
 		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "x", errors.New(offloadingv1beta1.MoveToAnnotation))
 	}
+	if create, ok := action.(clienttesting.CreateActionImpl); ok {
+		w.uids++
+		create.GetObject().(metav1.Object).SetUID(types.UID(fmt.Sprint("uid-", w.uids)))
+	}
 	w.writes++
 	if w.writes != w.killAt {
 		return false, nil, nil
@@ -136,6 +144,9 @@ func (w *world) play() {
 	if to != "" && to != selected && w.data[to] == "" {
 		w.data[to] = "part"
 	}
+	if w.lies != nil {
+		w.lies()
+	}
 	there, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-there")
 	target, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-target")
 	own, _ := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid-here")
@@ -155,14 +166,10 @@ func (w *world) play() {
 	case own != nil && there != nil && target != nil && target.Status.Phase == corev1.PodRunning:
 		require.Equal(w.t, []string{"storage", "copy", "--key", keyFolder, "--connect", "10.0.0.1:5473", "--connect", "10.0.0.2:5473"}, own.Spec.Containers[0].Args)
 		require.Len(w.t, own.Spec.Volumes, 1)
-		target.Status.Phase = corev1.PodSucceeded
-		w.update("pods", target)
-		w.data[to] = "whole"
+		w.succeeds(own, to, there, target)
 	case own != nil && there != nil && target == nil && own.Status.Phase == corev1.PodRunning && len(own.Spec.Volumes) == 2:
 		require.Contains(w.t, own.Spec.Containers[0].Args, "10.0.0.1:5473")
-		own.Status.Phase = corev1.PodSucceeded
-		w.update("pods", own)
-		w.data[to] = "whole"
+		w.succeeds(own, to, there)
 	}
 	volume, found := get[*corev1.PersistentVolume](w, "persistentvolumes", "", "pvc-uid")
 	at := selected
@@ -186,6 +193,34 @@ func (w *world) play() {
 		delete(claim.Annotations, offloadingv1beta1.DiscardCopyAnnotation)
 		w.update("persistentvolumeclaims", claim)
 	}
+}
+
+// succeeds ends a copy, if each end has its own key, and the certificates of those that it meets.
+func (w *world) succeeds(own *corev1.Pod, to string, others ...*corev1.Pod) {
+	key := func(pod *corev1.Pod) *corev1.Secret {
+		secret, found := get[*corev1.Secret](w, "secrets", pod.Namespace, pod.Name)
+		require.True(w.t, found)
+		require.Equal(w.t, secret.UID, pod.OwnerReferences[0].UID)
+		require.Equal(w.t, pod.Name, pod.Spec.Volumes[0].Secret.SecretName)
+		return secret
+	}
+	mine := key(own)
+	require.Equal(w.t, map[string]string{offloadingv1beta1.SkipReflectionAnnotation: "true"}, mine.Annotations)
+	require.Len(w.t, mine.Data, 2+len(others))
+	for _, pod := range others {
+		their, part, other := key(pod), "receiver.crt", "sender.crt"
+		if slices.Contains(pod.Spec.Containers[0].Args, "--read") {
+			part, other = other, part
+		}
+		require.Equal(w.t, map[string]string{offloadingv1beta1.AllowReflectionAnnotation: "true", offloadingv1beta1.ReflectOnlyToAnnotation: pod.Spec.NodeName}, their.Annotations)
+		require.Len(w.t, their.Data, 3)
+		require.NotEqual(w.t, mine.Data["tls.key"], their.Data["tls.key"])
+		require.Equal(w.t, mine.Data["tls.crt"], their.Data[other])
+		require.Equal(w.t, their.Data["tls.crt"], mine.Data[part])
+	}
+	own.Status.Phase = corev1.PodSucceeded
+	w.update("pods", own)
+	w.data[to] = "whole"
 }
 
 func (w *world) config(to string) Config {
@@ -312,9 +347,13 @@ func TestNotMoved(t *testing.T) {
 		"bound by hand":  {want: "is bound to the volume of an earlier claim", claim: func(c *corev1.PersistentVolumeClaim) { c.UID = "other" }},
 		"of a pod":       {want: "is an ephemeral volume", claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
 		"a clone":        {want: "has a data source", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }},
-		"another move": {want: "is being moved to node turin: finish that with liqod storage move -n shop data --to turin, or end it with",
+		"another move": {want: "is being moved to node \"turin\": finish the move with liqod storage move -n shop data --to turin, or end it with liqod storage move -n shop data --undo",
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "turin"
+			}},
+		"a move to a command": {want: `is being moved to node "milan; reboot #": finish the move by correcting the annotation offloading.liqo.io/move-to, which names no node, or end it with liqod storage move -n shop data --undo`,
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "milan; reboot #"
 			}},
 		"decided without a copy": {want: "correct the annotation", claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNode] = here }},
 		"another class": {want: "was not made by liqod", world: func(w *world) {
@@ -394,6 +433,82 @@ func TestAPIServerAway(t *testing.T) {
 	require.Contains(t, w.lines, `waiting for the API server: reading a pod of the move: Get "https://rome": TLS handshake timeout`)
 }
 
+// TestProvidersEndNothing: whatever a provider says of its pods, and whoever takes their names, the claim gets no copy
+// that the end in this cluster has not checked.
+func TestProvidersEndNothing(t *testing.T) {
+	for _, way := range [][2]string{{"milan", here}, {here, "milan"}, {"milan", "turin"}} {
+		for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+			for _, suffix := range []string{"-there", "-target"} {
+				w, lied := newWorld(t, way[0]), 0
+				w.lies = func() {
+					pod, found := get[*corev1.Pod](w, "pods", "shop", "liqod-move-uid"+suffix)
+					if found && pod.Status.Phase == corev1.PodRunning && lied < 3 {
+						lied++
+						pod.Status.Phase = phase
+						w.update("pods", pod)
+					}
+				}
+				require.NoError(t, w.run(way[1]), strings.Join(w.lines, "\n"))
+				w.left(way[1])
+			}
+		}
+	}
+}
+
+// TestPodsOfOthers: a pod with the name of one of a move is that only by the UID of the move's key.
+func TestPodsOfOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*corev1.Pod)
+		want   string
+	}{
+		"a stranger's":       {func(p *corev1.Pod) { p.Labels = nil }, "pod shop/liqod-move-uid-here is not of this move: delete it, and run the command again"},
+		"of another key":     {change: func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "Secret", UID: "earlier"}} }},
+		"without an owner":   {change: func(*corev1.Pod) {}},
+		"of another Secret":  {change: func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "Secret", UID: "uid"}} }},
+		"of another address": {change: func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"--connect", "10.0.0.9:5473"} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, here)
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "liqod-move-uid-here", UID: "other", Labels: map[string]string{moveLabel: "uid"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{}}}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
+			}
+			tc.change(pod)
+			require.NoError(t, w.core.Tracker().Add(pod))
+			w.lies = func() { // it is no end of a copy
+				if have, found := get[*corev1.Pod](w, "pods", "shop", pod.Name); found && have.UID == "other" {
+					require.NotEqual(t, "whole", w.data["milan"])
+				}
+			}
+			err := w.run("milan")
+			if tc.want != "" {
+				require.ErrorContains(t, err, tc.want)
+				require.Equal(t, here, w.claim().Annotations[selectedNode])
+				return
+			}
+			require.NoError(t, err)
+			w.left("milan")
+		})
+	}
+}
+
+// TestLostKey: without the key of one end, all are made anew, and pods with earlier ones end nothing.
+func TestLostKey(t *testing.T) {
+	w, lost := newWorld(t, "milan"), false
+	w.lies = func() {
+		own, found := get[*corev1.Pod](w, "pods", "liqo-storage", "liqod-move-uid-here")
+		if found && own.Status.Phase == corev1.PodRunning && !lost {
+			lost = true
+			require.NoError(t, w.core.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", "liqod-move-uid-there"))
+			own.Status.Phase = corev1.PodSucceeded
+			w.update("pods", own)
+		}
+	}
+	require.NoError(t, w.run(here), strings.Join(w.lines, "\n"))
+	require.True(t, lost)
+	w.left(here)
+}
+
 // TestCopies: the pods of a move show how far it is.
 func TestCopies(t *testing.T) {
 	t.Parallel()
@@ -406,16 +521,17 @@ func TestCopies(t *testing.T) {
 		here, there corev1.PodStatus
 		want        Copy
 	}{
-		"starts":   {corev1.PodStatus{Phase: corev1.PodPending}, running, Copy{Progress: "pod here is not running yet: Pending"}},
-		"runs":     {running, running, Copy{Progress: "waiting for the first line of pod here"}}, // a fake has no such log
-		"fails":    {running, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{failed}}, Copy{Failed: true, Progress: "pod there cannot copy the data: no space left; correct that and run the command again, or end the move with --undo"}},
-		"is whole": {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, running, Copy{Progress: "copied and verified", Whole: ended.Time}},
+		"starts":                      {corev1.PodStatus{Phase: corev1.PodPending}, running, Copy{Progress: "pod here is not running yet: Pending"}},
+		"runs":                        {running, running, Copy{Progress: "waiting for the first line of pod here"}}, // a fake has no such log
+		"fails":                       {running, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{failed}}, Copy{Failed: true, Progress: "pod there cannot copy the data: no space left; correct that and run the command again, or end the move with --undo"}},
+		"is whole":                    {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, running, Copy{Progress: "copied and verified", Whole: ended.Time}},
+		"is whole, says its provider": {running, corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, Copy{Progress: "waiting for the first line of pod here"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			of := map[string]string{moveLabel: "uid"}
+			of, connects := map[string]string{moveLabel: "uid"}, corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--connect"}}}}
 			core := fake.NewClientset(
-				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "here", Labels: of}, Status: tc.here},
+				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "here", Labels: of}, Status: tc.here, Spec: connects},
 				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "there", Labels: of}, Status: tc.there},
 				&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: running},
 			)

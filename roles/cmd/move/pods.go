@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,12 +20,9 @@ const (
 	fieldManager = offloadingv1beta1.MoveFieldManager
 	// moveLabel has the UID of the claim, on the pods and Secrets of its move.
 	moveLabel = "offloading.liqo.io/move"
-	// addressAnnotation has the addresses that the pod in this cluster connects to.
-	addressAnnotation = "offloading.liqo.io/move-address"
-	port              = "5473"
+	port      = "5473"
 	// Folders in the pods.
 	dataFolder, keyFolder = "/data", "/key"
-	certificate, key      = "tls.crt", "tls.key"
 )
 
 // name returns the name of the objects of the move.
@@ -37,49 +32,46 @@ func (m *mover) name(suffix string) string { return "liqod-move-" + string(m.cla
 // what the two others send: a provider need not reach the other one.
 func (m *mover) relays() bool { return m.from.cluster != "" && m.to.cluster != "" && m.from != m.to }
 
-// end is a pod that listens in a provider.
+// end is the pod of one end of a move.
 type end struct {
 	*corev1.Pod
+	// cluster is the provider in which the pod listens. It is empty for this cluster, where it connects.
 	cluster string
+	parts   []string
 }
 
-// there returns the pods in providers. Their claim has the name of the user's there, too.
+// there returns the ends in providers, the sender first. Their claim has the name of the user's there, too.
 func (m *mover) there() (out []end) {
 	listen := []string{"--listen", net.JoinHostPort("", port)}
 	if m.from.cluster != "" {
-		out = append(out, end{m.forge(m.Namespace, "-there", m.from.node, m.Claim, true, listen...), m.from.cluster})
+		out = append(out, m.forge(m.Namespace, "-there", m.from, m.Claim, transfer.Sender, listen...))
 	}
 	suffix := "-there"
 	if m.relays() {
 		suffix = "-target"
 	}
 	if m.to.cluster != "" {
-		out = append(out, end{m.forge(m.Namespace, suffix, m.to.node, m.Claim, false, listen...), m.to.cluster})
+		out = append(out, m.forge(m.Namespace, suffix, m.to, m.Claim, transfer.Receiver, listen...))
 	}
 	return out
 }
 
-// here returns the pod in this cluster, which connects to those in providers. It uses the user's claim
+// here returns the end in this cluster, which connects to those in providers. It uses the user's claim
 // if the data is here, and the real one if the data moves here.
-func (m *mover) here(addresses ...string) *corev1.Pod {
+func (m *mover) here(addresses ...string) end {
 	var dial []string
 	for _, a := range addresses {
 		dial = append(dial, "--connect", net.JoinHostPort(a, port))
 	}
-	var pod *corev1.Pod
 	switch {
 	case m.relays():
-		pod = m.forge(m.Namespace, "-here", m.relay, "", false, dial...)
-		c := &pod.Spec.Containers[0]
-		c.Args = slices.DeleteFunc(c.Args, func(a string) bool { return a == "--write" || a == dataFolder })
-		c.VolumeMounts, pod.Spec.Volumes = c.VolumeMounts[1:], pod.Spec.Volumes[1:]
+		out := m.forge(m.Namespace, "-here", place{node: m.relay}, "", "", dial...)
+		out.parts = []string{transfer.Sender, transfer.Receiver}
+		return out
 	case m.from.cluster == "":
-		pod = m.forge(m.Namespace, "-here", m.from.node, m.Claim, true, dial...)
-	default:
-		pod = m.forge(m.StorageNamespace, "-here", m.to.node, string(m.claim.UID), false, dial...)
+		return m.forge(m.Namespace, "-here", m.from, m.Claim, transfer.Sender, dial...)
 	}
-	pod.Annotations = map[string]string{addressAnnotation: strings.Join(addresses, ",")}
-	return pod
+	return m.forge(m.StorageNamespace, "-here", m.to, string(m.claim.UID), transfer.Receiver, dial...)
 }
 
 // source returns the volume of a claim.
@@ -87,84 +79,120 @@ func (m *mover) source(claim string, readOnly bool) corev1.VolumeSource {
 	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}
 }
 
-// forge returns a pod that copies. It is root, to read and make files of all owners, with the
-// capabilities that the pod security level baseline allows.
-func (m *mover) forge(namespace, suffix, node, claim string, sends bool, args ...string) *corev1.Pod {
-	direction := "--write"
-	if sends {
-		direction = "--read"
+// forge returns an end. It is root, to read and make files of all owners, with the capabilities that the pod
+// security level baseline allows. Without a part it only passes on.
+func (m *mover) forge(namespace, suffix string, at place, claim, part string, args ...string) end {
+	args = append([]string{"storage", "copy", "--key", keyFolder}, args...)
+	switch part {
+	case transfer.Sender:
+		args = append(args, "--read", dataFolder)
+	case transfer.Receiver:
+		args = append(args, "--write", dataFolder)
+	}
+	if m.to.cluster == "" && !m.KeepSetuid {
+		args = append(args, "--plain")
 	}
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: m.name(suffix), Labels: map[string]string{moveLabel: string(m.claim.UID)}}
-	pod := helper.New(meta, node, m.Image, append([]string{"storage", "copy", direction, dataFolder, "--key", keyFolder}, args...)...)
-	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
-	pod.Spec.Volumes = []corev1.Volume{
-		{Name: "data", VolumeSource: m.source(claim, false)},
-		{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: m.name("")}}},
+	if secret := m.secrets[meta.Name]; secret != nil {
+		meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID}}
 	}
+	pod := helper.New(meta, at.node, m.Image, args...)
+	pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	c := &pod.Spec.Containers[0]
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	c.SecurityContext.RunAsUser, c.SecurityContext.RunAsGroup, c.SecurityContext.RunAsNonRoot = ptr.To[int64](0), ptr.To[int64](0), ptr.To(false)
 	c.SecurityContext.Capabilities.Add = []corev1.Capability{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP"}
-	c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: dataFolder, ReadOnly: sends}, {Name: "key", MountPath: keyFolder, ReadOnly: true}}
-	return pod
+	pod.Spec.Volumes = []corev1.Volume{{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: meta.Name}}}}
+	c.VolumeMounts = []corev1.VolumeMount{{Name: "key", MountPath: keyFolder, ReadOnly: true}}
+	if part != "" {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: m.source(claim, false)})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "data", MountPath: dataFolder, ReadOnly: part == transfer.Sender})
+	}
+	return end{pod, at.cluster, []string{part}}
 }
 
-// keys makes the key of the move, the same for all pods.
+// keys reads the keys of the ends, or makes all of them: each has its own, in the Secret with the name of its pod,
+// and the certificates of those that it meets. A key leaves this cluster only for the provider of its end.
 func (m *mover) keys(ctx context.Context) error {
-	var data map[string][]byte
-	for _, namespace := range []string{m.Namespace, m.here().Namespace} {
-		secrets := m.Kube.CoreV1().Secrets(namespace)
-		have, err := secrets.Get(ctx, m.name(""), metav1.GetOptions{})
-		switch {
-		case err == nil && data != nil && string(have.Data[certificate]) != string(data[certificate]):
-			return fmt.Errorf("the Secret %s/%s is not of this move: delete it, and run the command again", namespace, have.Name)
-		case err == nil:
-			data = have.Data
-			continue
-		case !apierrors.IsNotFound(err):
+	here := m.here()
+	all := append([]end{here}, m.there()...)
+	found := map[string]*corev1.Secret{}
+	for _, e := range all {
+		secret, err := m.Kube.CoreV1().Secrets(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("reading the key of the move: %w", err)
 		}
-		if data == nil {
-			c, k, err := transfer.NewKey(m.Now())
-			if err != nil {
-				return err
-			}
-			data = map[string][]byte{certificate: c, key: k}
+		if err == nil && secret.Labels[moveLabel] == string(m.claim.UID) {
+			found[e.Name] = secret
 		}
-		_, err = secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: m.name(""), Labels: map[string]string{moveLabel: string(m.claim.UID)},
-				Annotations: map[string]string{offloadingv1beta1.AllowReflectionAnnotation: "true"},
-			},
-			Data: data,
+	}
+	if len(found) == len(all) {
+		m.secrets = found
+		return nil
+	}
+	if err := m.clearKeys(ctx); err != nil { // of those that lack their others
+		return err
+	}
+	data := make([]map[string][]byte, len(all))
+	for i, e := range all {
+		c, k, err := transfer.NewKey(m.Now(), e.parts...)
+		if err != nil {
+			return err
+		}
+		data[i] = map[string][]byte{corev1.TLSCertKey: c, corev1.TLSPrivateKeyKey: k}
+	}
+	for i, e := range all[1:] {
+		data[0][e.parts[0]+".crt"] = data[i+1][corev1.TLSCertKey]
+		mine := transfer.Sender
+		if e.parts[0] == transfer.Sender {
+			mine = transfer.Receiver
+		}
+		data[i+1][mine+".crt"] = data[0][corev1.TLSCertKey]
+	}
+	found = map[string]*corev1.Secret{}
+	for i, e := range all {
+		annotations := map[string]string{offloadingv1beta1.SkipReflectionAnnotation: "true"}
+		if e.cluster != "" {
+			annotations = map[string]string{offloadingv1beta1.AllowReflectionAnnotation: "true", offloadingv1beta1.ReflectOnlyToAnnotation: e.cluster}
+		}
+		secret, err := m.Kube.CoreV1().Secrets(e.Namespace).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, Labels: e.Labels, Annotations: annotations}, Data: data[i],
 		}, metav1.CreateOptions{FieldManager: fieldManager})
 		if err != nil {
 			return fmt.Errorf("creating the key of the move: %w", err)
 		}
+		found[e.Name] = secret
 	}
+	m.secrets = found
 	return nil
 }
 
 // begun returns the time since which new pods are refused, at the latest.
-func (m *mover) begun(ctx context.Context) (time.Time, error) {
-	secret, err := m.Kube.CoreV1().Secrets(m.Namespace).Get(ctx, m.name(""), metav1.GetOptions{})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the key of the move: %w", err)
+func (m *mover) begun() time.Time {
+	begun := m.locked
+	for _, secret := range m.secrets {
+		if secret.CreationTimestamp.After(begun) && m.locked.IsZero() {
+			begun = secret.CreationTimestamp.Time
+		}
 	}
-	if m.locked.After(secret.CreationTimestamp.Time) {
-		return m.locked, nil
-	}
-	return secret.CreationTimestamp.Time, nil
+	return begun
 }
 
-// pod returns the pod with the name of another one, or nil.
-func (m *mover) pod(ctx context.Context, like *corev1.Pod) (*corev1.Pod, error) {
-	pod, err := m.Kube.CoreV1().Pods(like.Namespace).Get(ctx, like.Name, metav1.GetOptions{})
+// pod returns the pod of an end, or nil. One that is not owned by the key of the end, or that was made for other
+// addresses, is removed if it is of an earlier call, and else refused.
+func (m *mover) pod(ctx context.Context, e end) (*corev1.Pod, error) {
+	pod, err := m.Kube.CoreV1().Pods(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading a pod of the move: %w", err)
+	}
+	if pod.Labels[moveLabel] != string(m.claim.UID) {
+		return nil, fmt.Errorf("pod %s/%s is not of this move: delete it, and run the command again", pod.Namespace, pod.Name)
+	}
+	if len(pod.OwnerReferences) != 1 || pod.OwnerReferences[0].UID != m.secrets[e.Name].UID {
+		return nil, m.remove(ctx, pod)
 	}
 	return pod, nil
 }

@@ -43,10 +43,11 @@ func Copies(ctx context.Context, kube kubernetes.Interface, namespace string) (m
 		pod := &pods.Items[i]
 		uid := types.UID(pod.Labels[moveLabel])
 		have, found := out[uid]
-		relays := pod.Annotations[addressAnnotation] != "" && !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil })
+		connects := len(pod.Spec.Containers) > 0 && slices.Contains(pod.Spec.Containers[0].Args, "--connect") // in this cluster
+		relays := connects && len(pod.Spec.Volumes) == 1
 		switch {
 		case !have.Whole.IsZero():
-		case pod.Status.Phase == corev1.PodSucceeded:
+		case pod.Status.Phase == corev1.PodSucceeded && connects:
 			out[uid] = Copy{Progress: "copied and verified", Whole: endOf(pod)}
 		case failure(pod) != nil:
 			out[uid] = Copy{Progress: failure(pod).Error(), Failed: true}

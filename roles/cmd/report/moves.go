@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -42,9 +41,7 @@ func (m moving) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
 	}
 	command := fmt.Sprintf("%s storage move -n %s %s", m.program, pvc.Namespace, pvc.Name)
 	out.Undo = command + " --undo"
-	if len(validation.IsDNS1123Subdomain(to)) == 0 { // a user of the namespace may have written what is no node
-		out.Finish = command + " --to " + to
-	}
+	out.Finish = offloadingv1beta1.Command(command+" --to %s", to) // a user of the namespace has written it
 	c, copied := m.copies[pvc.UID]
 	out.State = c.Progress
 	switch idle := m.now.Sub(lastMoved(pvc)) > movePatience; {

@@ -1,7 +1,8 @@
-// Package transfer copies the files of one volume to another over a connection. It compares what is
-// there already, so that a copy that was interrupted anywhere is resumed, and ends when both sides
-// have read all files again and have the same checksum. Owners, modes, times, symbolic and hard
-// links, holes, special files and extended attributes are those of the source.
+// Package transfer copies the files of one volume to another over a connection, as a tar archive. The
+// archive begins after the last file that has arrived, so that a copy that was interrupted anywhere is
+// resumed. The copy ends when both ends have read all files again, and their archives have the same
+// checksum. Owners, modes, times, symbolic and hard links, holes, special files and extended attributes
+// are those of the sender.
 package transfer
 
 import (
@@ -16,35 +17,45 @@ import (
 	"time"
 )
 
-// serverName is the name in the certificate of both ends.
-const serverName = "liqod-move"
+// Parts of a copy, which are the names in the certificates of its ends.
+const (
+	Sender   = "sender"
+	Receiver = "receiver"
+)
 
 // Options configure one end of a copy.
 type Options struct {
-	// Folder is the root of the files. Send sends them; else they are written.
+	// Folder is the root of the files. Send sends them; else they are written. Without it, what one end
+	// sends is passed on to the other one.
 	Folder string
 	Send   bool
-	// Address is dialed, or listened on if Listen is set.
-	Address string
-	Listen  bool
-	// Certificate and Key are PEM. Both ends have the same.
+	// Plain leaves out what gives rights to whoever runs a file: the bits setuid and setgid, and
+	// capabilities. Both ends have the same.
+	Plain bool
+	// Connect are the addresses to connect to: one, or without a Folder those of sender and receiver.
+	Connect []string
+	// Listen is the address to listen at, if Connect is empty. Such an end serves until ctx is done.
+	Listen string
+	// Certificate and Key are PEM, of this end. Peers has the certificate of each other end, by its part.
+	// Nobody else is accepted.
 	Certificate, Key []byte
+	Peers            map[string][]byte
 	// Out gets the state as lines of JSON, each second.
 	Out io.Writer
 	// Every is the time between two attempts to connect, and between two lines.
 	Every time.Duration
 }
 
-// NewKey returns a new certificate with its key as PEM, for both ends of one copy.
-func NewKey(now time.Time) (certificate, key []byte, err error) {
+// NewKey returns a new certificate with its key as PEM, for an end that has these parts.
+func NewKey(now time.Time, parts ...string) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a key: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{serverName}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), DNSNames: parts, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true, // it signs no other one
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {

@@ -45,7 +45,10 @@ type Progress struct {
 	state State
 }
 
-func (p *Progress) add(bytes int64) { p.bytes.Add(bytes) }
+func (p *Progress) add(files, bytes int64) {
+	p.files.Add(files)
+	p.bytes.Add(bytes)
+}
 
 // begin begins a phase.
 func (p *Progress) begin(phase string) {

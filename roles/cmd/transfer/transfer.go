@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,24 +23,19 @@ import (
 	"github.com/liqod/liqod/kube/serve"
 )
 
-// patience bounds handshakes and the sending of an error.
-const patience = 10 * time.Second
+const (
+	// patience bounds handshakes and the sending of an error.
+	patience = 10 * time.Second
+	// silence is the time after which a connection without answers ends, and another one may begin.
+	silence = 30 * time.Second
+	// upgrade is the protocol that the connections of HTTP become.
+	upgrade = "liqod-copy"
+)
 
-// silence is the time after which a connection without answers ends.
-const silence = time.Minute
-
-// Run copies, and connects again after each broken connection, until both sides have the same files
-// or ctx is done. Its error is of a file, or of the other end.
+// Run copies, and connects again after each broken connection, until both ends have the same files
+// or ctx is done. Its error is of a file, or of the other end. An end that listens goes on until ctx
+// is done, so that the other one may lose the last answer.
 func Run(ctx context.Context, o Options) error {
-	secure, err := configuration(o)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenFile(o.Folder, unix.O_DIRECTORY, 0)
-	if err != nil {
-		return fmt.Errorf("opening the volume: %w", err)
-	}
-	defer func() { _ = root.Close() }()
 	p := &Progress{}
 	p.begin(Connecting)
 	printing, stop := context.WithCancel(ctx)
@@ -47,34 +43,55 @@ func Run(ctx context.Context, o Options) error {
 	printer.Go(func() { p.print(printing, o.Out, o.Every) })
 	defer printer.Wait()
 	defer stop()
-	session := func(ctx context.Context, conn net.Conn) (string, error) {
-		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-		if o.Send {
-			return (&source{wire: newWire(conn), root: root, progress: p}).run(ctx)
-		}
-		return (&target{wire: newWire(conn), root: root, progress: p}).run(ctx)
-	}
-	sum := ""
-	if o.Listen {
-		sum, err = listen(ctx, o, secure, p, session)
-	} else {
-		sum, err = dial(ctx, o, secure, p, session)
-	}
+	sum, err := run(ctx, o, p)
 	p.end(sum, err)
 	return err
 }
 
-// dial connects until a session ends with a result.
-func dial(ctx context.Context, o Options, secure *tls.Config, p *Progress, session func(context.Context, net.Conn) (string, error)) (string, error) {
-	for {
-		sum, err := func() (string, error) {
-			conn, err := connect(ctx, o.Address, secure)
+func run(ctx context.Context, o Options, p *Progress) (string, error) {
+	if o.Folder == "" {
+		return dial(ctx, o, p, func(ctx context.Context, ends []net.Conn) (string, error) {
+			return pass(ctx, newWire(ends[0]), newWire(ends[1]), p)
+		}, Sender, Receiver)
+	}
+	root, err := os.OpenFile(o.Folder, unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", fmt.Errorf("opening the volume: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	other := Receiver
+	session := func(ctx context.Context, ends []net.Conn) (string, error) {
+		return (&sender{wire: newWire(ends[0]), root: root, plain: o.Plain, progress: p}).run(ctx)
+	}
+	if !o.Send {
+		other = Sender
+		session = func(ctx context.Context, ends []net.Conn) (string, error) {
+			return (&receiver{wire: newWire(ends[0]), root: root, plain: o.Plain, progress: p}).run(ctx)
+		}
+	}
+	if len(o.Connect) == 0 {
+		return "", listen(ctx, o, p, session, other)
+	}
+	return dial(ctx, o, p, session, other)
+}
+
+// dial connects to the ends that have these parts, until a session ends with a result.
+func dial(ctx context.Context, o Options, p *Progress, session func(context.Context, []net.Conn) (string, error), parts ...string) (string, error) {
+	attempt := func() (string, error) {
+		var ends []net.Conn
+		for i, part := range parts {
+			conn, err := connect(ctx, o, o.Connect[i], part)
 			if err != nil {
 				return "", err
 			}
 			defer func() { _ = conn.Close() }()
-			return session(ctx, conn)
-		}()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+			ends = append(ends, conn)
+		}
+		return session(ctx, ends)
+	}
+	for {
+		sum, err := attempt()
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
@@ -98,11 +115,12 @@ func impatient(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// upgrade is the protocol that the connections of HTTP become.
-const upgrade = "liqod-copy"
-
-// connect dials, and takes the connection over from HTTP.
-func connect(ctx context.Context, address string, secure *tls.Config) (net.Conn, error) {
+// connect dials the end that has a part, and takes the connection over from HTTP.
+func connect(ctx context.Context, o Options, address, part string) (net.Conn, error) {
+	secure, err := configuration(o, part)
+	if err != nil {
+		return nil, err
+	}
 	dialer := tls.Dialer{Config: secure, NetDialer: &net.Dialer{Timeout: patience, Control: impatient}}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -111,14 +129,14 @@ func connect(ctx context.Context, address string, secure *tls.Config) (net.Conn,
 		return nil, fmt.Errorf("%w: %w", errBroken, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", serverName, upgrade)
+	_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", part, upgrade)
 	want := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + upgrade + "\r\n\r\n"
 	answer := make([]byte, len(want))
 	if err == nil {
 		_, err = io.ReadFull(conn, answer)
 	}
 	if err == nil && string(answer) != want {
-		err = errors.New("the other end is no copy")
+		err = errors.New("the other end serves another connection, or is no copy")
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -127,70 +145,64 @@ func connect(ctx context.Context, address string, secure *tls.Config) (net.Conn,
 	return conn, nil
 }
 
-type result struct {
-	sum string
-	err error
-}
-
-// listen serves one connection after the other until a session ends with a result. A new connection
-// ends the one before: its other end is gone.
-func listen(ctx context.Context, o Options, secure *tls.Config, p *Progress, session func(context.Context, net.Conn) (string, error)) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex
-	stop, turn, results := func() {}, make(chan struct{}, 1), make(chan result, 1)
+// listen serves one connection after the other, until one ends with an error that another connection
+// does not change. While one is alive, others are refused.
+func listen(ctx context.Context, o Options, p *Progress, session func(context.Context, []net.Conn) (string, error), part string) error {
+	secure, err := configuration(o, part)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var busy atomic.Bool
 	server, err := serve.Listen(ctx, serve.Config{
-		Address: o.Address, TLS: secure, Connections: 8, PerAddress: 8, Headers: 1 << 12, Request: patience, Answer: patience, Grace: patience,
-		Count: func() {}, Log: zap.NewNop(), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Address: o.Listen, TLS: secure, Connections: 8, PerAddress: 8, Headers: 1 << 12, Request: patience, Answer: patience, Grace: patience,
+		Control: impatient, Count: func() {}, Log: zap.NewNop(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !busy.CompareAndSwap(false, true) {
+				http.Error(w, "another connection is alive", http.StatusConflict)
+				return
+			}
+			defer busy.Store(false)
+			defer serve.Working(r.Context())()
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				return
 			}
 			defer func() { _ = conn.Close() }()
-			inner, end := context.WithCancel(ctx)
-			defer end()
-			mu.Lock()
-			stop()
-			stop = end
-			turn <- struct{}{}
-			mu.Unlock()
-			defer func() { <-turn }()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", upgrade); err != nil {
 				return
 			}
-			sum, err := session(inner, conn)
-			switch {
-			case inner.Err() != nil:
+			switch sum, err := session(ctx, []net.Conn{conn}); {
+			case err == nil:
+				p.end(sum, nil)
 			case errors.Is(err, errBroken):
 				p.away(err)
 			default:
-				results <- result{sum, err}
-				cancel()
+				cancel(err)
 			}
 		}),
 	})
 	if err != nil {
-		return "", fmt.Errorf("listening: %w", err)
+		return fmt.Errorf("listening: %w", err)
 	}
 	err = server.Run(ctx)
-	select {
-	case r := <-results:
-		return r.sum, r.err
-	default:
-	}
-	return "", errors.Join(err, ctx.Err())
+	return errors.Join(err, context.Cause(ctx))
 }
 
-// configuration has both ends accept only the certificate that both have.
-func configuration(o Options) (*tls.Config, error) {
+// configuration has this end accept only the certificate of the end that has a part.
+func configuration(o Options, part string) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(o.Certificate, o.Key)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key: %w", err)
 	}
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(o.Certificate)
+	if !pool.AppendCertsFromPEM(o.Peers[part]) {
+		return nil, fmt.Errorf("there is no certificate of the %s", part)
+	}
 	return &tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ServerName: serverName,
+		Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ServerName: part,
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+		VerifyConnection: func(s tls.ConnectionState) error { return s.PeerCertificates[0].VerifyHostname(part) },
 	}, nil
 }
