@@ -132,8 +132,7 @@ func carriedContainer() corev1.Container {
 		EnvFrom: []corev1.EnvFromSource{{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Optional: ptr.To(true)}}},
 		Env: []corev1.EnvVar{
 			{Name: "PLAIN", Value: "x"},
-			{Name: "NAME", ValueFrom: field("metadata.name")}, {Name: "NODE", ValueFrom: field("spec.nodeName")}, {Name: "HOST", ValueFrom: field("status.hostIP")},
-			{Name: "INDEX", ValueFrom: field("metadata.annotations['batch.kubernetes.io/job-completion-index']")},
+			{Name: "NAME", ValueFrom: field("metadata.name")}, {Name: "HOST", ValueFrom: field("status.hostIP")},
 			{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu", Divisor: resource.MustParse("1m")}}},
 			{Name: "FROM_MAP", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "k", Optional: ptr.To(true)}}},
 			{Name: "FROM_SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "secret"}, Key: "k", Optional: ptr.To(true)}}},

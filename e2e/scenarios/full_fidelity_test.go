@@ -206,11 +206,13 @@ func (w *fullWorld) there(t *testing.T, name string) *corev1.Pod {
 // their pods refer to it.
 const jobIndex = "jobset.sigs.k8s.io/job-index"
 
-// fullDownwardAPI: containers see the provider's pod, under their own name, labels, annotations
-// and service account.
+// fullDownwardAPI: containers see the provider's pod, under their own name, UID, virtual node, labels,
+// annotations and service account.
 func fullDownwardAPI(t *testing.T, w *fullWorld) {
 	remote := w.there(t, "facts")
 	require.NotContains(t, remote.Annotations, jobIndex)
+	local, err := w.rome.Client().CoreV1().Pods(features).Get(t.Context(), "facts", metav1.GetOptions{})
+	require.NoError(t, err)
 	have := map[string]string{}
 	for line := range strings.Lines(w.inside(t, "facts", "env")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -218,7 +220,7 @@ func fullDownwardAPI(t *testing.T, w *fullWorld) {
 	}
 	want := map[string]string{
 		"NAME": "facts", "TIER": "gold", "NOTE": "mine", "INDEX": "3", "ACCOUNT": "default", "CPU": "250", "COLOUR": "blue", "WORD": "hush",
-		"NAMESPACE": featuresTwin, "UID": string(remote.UID), "NODE": remote.Spec.NodeName, "HOST_IP": remote.Status.HostIP, "POD_IP": remote.Status.PodIP,
+		"NAMESPACE": featuresTwin, "UID": string(local.UID), "NODE": local.Spec.NodeName, "HOST_IP": remote.Status.HostIP, "POD_IP": remote.Status.PodIP,
 	}
 	maps.DeleteFunc(have, func(name, _ string) bool { _, ok := want[name]; return !ok })
 	require.Equal(t, want, have)

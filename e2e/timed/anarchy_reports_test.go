@@ -1,6 +1,7 @@
 package timed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,6 +42,8 @@ type podReply struct{ Ask []string }
 // EndpointSlices, which are under test. Its methods may be called concurrently.
 type reportServer struct {
 	url string
+	// nodes are the names of all nodes, by their addresses: pods report status.hostIP.
+	nodes map[string]string
 
 	mu   sync.Mutex
 	runs map[string]map[string]*run // by pod and run
@@ -65,7 +68,7 @@ func newReportServer(t *testing.T, host string) *reportServer {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
 	require.NoError(t, err)
 	b := &reportServer{
-		url: "http://" + listener.Addr().String(), runs: map[string]map[string]*run{}, asked: map[string]int{},
+		url: "http://" + listener.Addr().String(), nodes: map[string]string{}, runs: map[string]map[string]*run{}, asked: map[string]int{},
 		slices: map[string]map[string]*discoveryv1.EndpointSlice{}, ends: map[endpoint]*endpointState{},
 	}
 	server := &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second}
@@ -90,6 +93,7 @@ func (b *reportServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // record records the report of a pod, and returns the addresses that the pod has to request.
 func (b *reportServer) record(now time.Time, report podReport) (ask []string) {
+	report.Node = cmp.Or(b.nodes[report.Node], report.Node)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.runs[report.Pod] == nil {

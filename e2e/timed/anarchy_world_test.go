@@ -68,6 +68,15 @@ func newAnarchyWorld(t *testing.T, nodes int) *anarchyWorld {
 	t.Cleanup(func() { site.LogPods(t, list...) })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
+	for _, s := range list {
+		nodes, err := s.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, n := range nodes.Items {
+			for _, address := range n.Status.Addresses {
+				w.reports.nodes[address.Address] = n.Name
+			}
+		}
+	}
 	for _, consumer := range w.targets.consumers {
 		for _, provider := range uses()[consumer] {
 			require.NoError(t, peerByToken(ctx, sites, w.byName[consumer], w.byName[provider]))
@@ -104,7 +113,7 @@ func (w *anarchyWorld) deployment(consumer, in string) *appsv1.Deployment {
 	c := &d.Spec.Template.Spec.Containers[0]
 	c.Env = []corev1.EnvVar{
 		{Name: revisionVariable, Value: "0"},
-		{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+		{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}},
 	}
 	c.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(servicePort)},

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // ReasonReferenceStaysHome is the reason for pods with a downward API reference to a label or
@@ -84,8 +86,8 @@ func parse(path string) (reference, bool) {
 }
 
 // copies returns, for the references of a local pod to its own labels and annotations, the
-// annotations with their values. A reference to a key that the pod does not have needs no copy:
-// the provider may set it. The error is a *Refused for a reference to a key that stays home.
+// annotations with their values. A key that the pod does not have has no copy until it is added,
+// and reads as empty, as at home. The error is a *Refused for a reference to a key that stays home.
 func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, refused error) {
 	copies = map[string]string{}
 	fieldRefs(&local.Spec, func(owner, item string, ref *corev1.ObjectFieldSelector) {
@@ -93,7 +95,7 @@ func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, refused
 		if !ok {
 			return
 		}
-		have, skip := o.marks(local, r.of)
+		have, skip := o.marks(&local.ObjectMeta, r.of)
 		value, has := have[r.key]
 		switch {
 		case r.key == "":
@@ -108,13 +110,16 @@ func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, refused
 	return copies, refused
 }
 
-// leadToCopies changes the references of spec for which the provider gets a copy.
-func leadToCopies(spec *corev1.PodSpec, copies map[string]string) {
+// leadToCopies changes the references of spec to what only this cluster knows of the pod.
+func leadToCopies(spec *corev1.PodSpec) {
 	fieldRefs(spec, func(_, _ string, ref *corev1.ObjectFieldSelector) {
-		if r, ok := parse(ref.FieldPath); ok {
-			if _, copied := copies[r.copy]; copied {
-				ref.FieldPath = fmt.Sprintf("metadata.annotations['%s']", r.copy)
-			}
+		switch r, ok := parse(ref.FieldPath); {
+		case ok:
+			ref.FieldPath = fmt.Sprintf("metadata.annotations['%s']", r.copy)
+		case ref.FieldPath == "metadata.uid":
+			ref.FieldPath = fmt.Sprintf("metadata.labels['%s']", offloadingv1beta1.LocalPodUIDLabel)
+		case ref.FieldPath == "spec.nodeName":
+			ref.FieldPath = fmt.Sprintf("metadata.labels['%s']", offloadingv1beta1.NodeNameLabel)
 		}
 	})
 }

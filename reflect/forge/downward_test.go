@@ -73,9 +73,13 @@ func TestReferencesLeadToCopies(t *testing.T) {
 		{Name: "INDEX", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("metadata.annotations['" + index + "']")}},
 		{Name: "ABSENT", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("metadata.annotations['example.org/absent']")}},
 		{Name: "NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("metadata.name")}},
+		{Name: "UID", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("metadata.uid")}},
+		{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("spec.nodeName")}},
+		{Name: "HOST", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("status.hostIP")}},
 	}
 	local.Spec.Volumes = []corev1.Volume{
 		{Name: "facts", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "ready", FieldRef: refersTo("metadata.annotations['tekton.dev/ready']")},
 			{Path: "tier", FieldRef: refersTo("metadata.labels['tier']")}, {Path: "labels", FieldRef: refersTo("metadata.labels")},
 		}}}},
 		projected("more", corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
@@ -94,7 +98,8 @@ func TestReferencesLeadToCopies(t *testing.T) {
 	var paths []string
 	fieldRefs(&shadow.Spec.Pod, func(_, _ string, ref *corev1.ObjectFieldSelector) { paths = append(paths, ref.FieldPath) })
 	require.Equal(t, []string{
-		"metadata.annotations['" + copied + "']", "metadata.annotations['example.org/absent']", "metadata.name",
+		"metadata.annotations['" + copied + "']", "metadata.annotations['example.org.annotations.liqo.io/absent']", "metadata.name", "metadata.labels['offloading.liqo.io/local-pod-uid']",
+		"metadata.labels['offloading.liqo.io/nodename']", "status.hostIP", "metadata.annotations['tekton.dev.annotations.liqo.io/ready']",
 		"metadata.annotations['labels.liqo.io/tier']", "metadata.annotations['offloading.liqo.io/all-labels']", "metadata.annotations['offloading.liqo.io/all-annotations']",
 	}, paths)
 
@@ -103,12 +108,13 @@ func TestReferencesLeadToCopies(t *testing.T) {
 	require.Same(t, shadow, same)
 
 	// Later changes follow, and a later container.
-	local.Annotations[index], local.Labels["tier"] = "4", "silver"
+	local.Annotations[index], local.Labels["tier"], local.Annotations["tekton.dev/ready"] = "4", "silver", "READY"
 	local.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Env: local.Spec.Containers[0].Env}}}
 	now, changed := UpdateShadowPod(shadow, local, options())
 	require.True(t, changed)
 	require.Equal(t, "4", now.Annotations[copied])
 	require.Equal(t, "silver", now.Annotations["labels.liqo.io/tier"])
+	require.Equal(t, "READY", now.Annotations["tekton.dev.annotations.liqo.io/ready"], "a key that the pod had not when it was created")
 	require.Contains(t, now.Annotations["offloading.liqo.io/all-labels"], `tier="silver"`)
 	require.Equal(t, "metadata.annotations['"+copied+"']", now.Spec.Pod.EphemeralContainers[0].Env[0].ValueFrom.FieldRef.FieldPath)
 	_, changed = UpdateShadowPod(now, local, options())

@@ -40,20 +40,10 @@ func (r *Refused) Error() string { return r.Reason + ": " + r.Message }
 
 // PodOptions are the parameters for reflecting a pod.
 type PodOptions struct {
-	// OriginClusterID is the id of this cluster.
-	OriginClusterID string
-	// DestinationClusterID is the id of the provider.
-	DestinationClusterID string
+	ObjectOptions
+
 	// NodeName is the name of the virtual node that the pod is bound to.
 	NodeName string
-	// RemoteNamespace is the twin namespace.
-	RemoteNamespace string
-	// Patch is spec.offloadingPatch of the VirtualNode; nil for none.
-	Patch *offloadingv1beta1.OffloadingPatch
-	// SkipLabels and SkipAnnotations are keys that are not reflected, in addition to those
-	// of Patch.
-	SkipLabels      []string
-	SkipAnnotations []string
 	// ClaimedVolumes names the ephemeral volumes whose claims are reflected from this
 	// cluster. The provider creates no claims for them.
 	ClaimedVolumes []string
@@ -83,7 +73,7 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 			Annotations: o.annotations(local, copies),
 		},
 		Spec: offloadingv1beta1.ShadowPodSpec{
-			Pod:             podSpec(local, o, antiAffinity, copies),
+			Pod:             podSpec(local, o, antiAffinity),
 			LocalGeneration: local.Generation,
 
 			LocalResourceVersion: local.ResourceVersion,
@@ -114,45 +104,21 @@ func supported(local *corev1.Pod) error {
 	return nil
 }
 
-// marks returns the labels or the annotations of a local pod, and the keys that stay home.
-func (o PodOptions) marks(local *corev1.Pod, of string) (have map[string]string, skip []string) {
-	var patch offloadingv1beta1.OffloadingPatch
-	if o.Patch != nil {
-		patch = *o.Patch
-	}
-	if of == "labels" {
-		return local.Labels, slices.Concat(o.SkipLabels, patch.LabelsNotReflected)
-	}
-	return local.Annotations, slices.Concat(o.SkipAnnotations, patch.AnnotationsNotReflected)
-}
-
 // labels returns the labels of the ShadowPod: those of the pod, overridden by those of
 // liqod.
 func (o PodOptions) labels(local *corev1.Pod) map[string]string {
-	out := without(o.marks(local, "labels"))
-	out[offloadingv1beta1.OriginLabel] = o.OriginClusterID
-	out[offloadingv1beta1.DestinationLabel] = o.DestinationClusterID
+	out := o.reflected(&local.ObjectMeta, "labels")
 	out[offloadingv1beta1.NodeNameLabel] = o.NodeName
 	out[offloadingv1beta1.LocalPodUIDLabel] = string(local.UID)
 	return out
 }
 
 func (o PodOptions) annotations(local *corev1.Pod, copies map[string]string) map[string]string {
-	out := without(o.marks(local, "annotations"))
+	out := o.reflected(&local.ObjectMeta, "annotations")
 	delete(out, offloadingv1beta1.OnProviderLossAnnotation) // about the virtual node
 	maps.Copy(out, copies)
 	if len(out) == 0 {
 		return nil
-	}
-	return out
-}
-
-// without returns a copy of m without the keys in skip. The result is never nil.
-func without(m map[string]string, skip []string) map[string]string {
-	out := make(map[string]string, len(m)+4)
-	maps.Copy(out, m)
-	for _, key := range skip {
-		delete(out, key)
 	}
 	return out
 }
@@ -163,7 +129,7 @@ const tokenVolumePrefix = "kube-api-access-"
 
 // podSpec returns the spec of the remote pod. A table in fields_test.go has the rule for
 // each field, and docs/pod-fidelity.md describes the rules for users.
-func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity, copies map[string]string) corev1.PodSpec {
+func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
 	spec, patch := *local.Spec.DeepCopy(), o.Patch
 	dropScheduling(&spec)
 	o.claimVolumes(&spec, local)
@@ -172,7 +138,7 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
-	leadToCopies(&spec, copies)
+	leadToCopies(&spec)
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)

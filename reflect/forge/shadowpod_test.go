@@ -16,7 +16,7 @@ const (
 )
 
 func options() PodOptions {
-	return PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan-gpu", RemoteNamespace: "shop-rome"}
+	return PodOptions{ObjectOptions: objectOptions(), NodeName: "milan-gpu"}
 }
 
 // localPod returns a pod with the defaults and the token volume that an API server adds.
@@ -143,8 +143,19 @@ func TestShadowPodVariants(t *testing.T) {
 			},
 			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
 				require.Equal(t, corev1.EnvVar{Name: "ACCOUNT", Value: "web"}, s.Spec.Pod.Containers[0].Env[0])
-				require.Equal(t, "spec.nodeName", s.Spec.Pod.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath)
+				require.Equal(t, "metadata.labels['offloading.liqo.io/nodename']", s.Spec.Pod.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath)
 				require.Equal(t, corev1.EnvVar{Name: "ACCOUNT", Value: "web"}, s.Spec.Pod.InitContainers[0].Env[0])
+			},
+		},
+		"keys by which GitOps tools know their objects stay": {
+			pod: func(p *corev1.Pod) {
+				p.Labels["argocd.argoproj.io/instance"], p.Labels["app.kubernetes.io/instance"] = "shop", "shop"
+				p.Annotations["argocd.argoproj.io/tracking-id"], p.Annotations["kustomize.toolkit.fluxcd.io/prune"] = "shop:/Pod:shop/web", "disabled"
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.NotContains(t, s.Labels, "argocd.argoproj.io/instance")
+				require.Equal(t, "shop", s.Labels["app.kubernetes.io/instance"], "selectors need it")
+				require.Equal(t, map[string]string{"note": "x"}, s.Annotations)
 			},
 		},
 		"our labels cannot be skipped or overridden": {

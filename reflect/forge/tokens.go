@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -172,7 +174,7 @@ func (o PodOptions) carriedSources(local *corev1.Pod, sources []corev1.VolumePro
 		switch {
 		case s.ServiceAccountToken != nil:
 			name := o.token(local, s.ServiceAccountToken).Name
-			out = append(out, fromSecret(name, corev1.KeyToPath{Key: corev1.ServiceAccountTokenKey, Path: s.ServiceAccountToken.Path}))
+			out = append(out, fromSecret(name, corev1.KeyToPath{Key: corev1.ServiceAccountTokenKey, Path: s.ServiceAccountToken.Path, Mode: tokenMode(&local.Spec)}))
 		case s.DownwardAPI != nil:
 			out = append(out, carriedNamespace(first, s.DownwardAPI)...)
 		default:
@@ -180,6 +182,39 @@ func (o PodOptions) carriedSources(local *corev1.Pod, sources []corev1.VolumePro
 		}
 	}
 	return out
+}
+
+// tokenMode returns the mode of the file of a token; nil: that of its volume. If all containers run
+// as one user, a kubelet gives a token to that user, who alone reads it. Files of Secrets are root's, so that
+// everybody in the pod, which is that user, may read the file. Kubelets let a group of the pod read
+// files of both kinds.
+// https://github.com/kubernetes/enhancements/blob/master/keps/sig-storage/2451-service-account-token-volumes/README.md
+func tokenMode(spec *corev1.PodSpec) *int32 {
+	var pods *int64
+	if c := spec.SecurityContext; c != nil {
+		pods = c.RunAsUser
+		if c.FSGroup != nil {
+			return nil
+		}
+	}
+	users := map[int64]bool{}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		user := pods
+		if c.SecurityContext != nil {
+			user = cmp.Or(c.SecurityContext.RunAsUser, pods)
+		}
+		if user == nil {
+			return nil
+		}
+		users[*user] = true
+	}
+	switch {
+	case len(users) != 1:
+		return nil
+	case users[0]:
+		return ptr.To[int32](0o600)
+	}
+	return ptr.To[int32](0o644)
 }
 
 func carriedCAs(secret string, sources []corev1.VolumeProjection) []corev1.VolumeProjection {

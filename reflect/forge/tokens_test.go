@@ -49,7 +49,7 @@ func podWithTokens(volumes ...corev1.Volume) *corev1.Pod {
 }
 
 func withAPI() PodOptions {
-	return PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome", API: APIAccess{Enabled: true}}
+	return PodOptions{ObjectOptions: objectOptions(), NodeName: "milan", API: APIAccess{Enabled: true}}
 }
 
 // nameless clears the names of tokens, which have a test of their own.
@@ -426,4 +426,36 @@ func TestTokenDue(t *testing.T) {
 		})
 	}
 	require.True(t, TokenDue(nil, "sa", "b").IsZero())
+}
+
+// TestModesOfTokens: a file of a token has what its user can read at home. One of a Secret is root's.
+func TestModesOfTokens(t *testing.T) {
+	t.Parallel()
+	as := func(user int64) *corev1.SecurityContext { return &corev1.SecurityContext{RunAsUser: &user} }
+	for name, tc := range map[string]struct {
+		change func(*corev1.PodSpec)
+		want   *int32
+	}{
+		"no user":         {func(*corev1.PodSpec) {}, nil},
+		"one user":        {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1000))} }, new(int32(0o644))},
+		"root":            {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} }, new(int32(0o600))},
+		"of containers":   {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(7) }, new(int32(0o644))},
+		"of one of them":  {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = as(7) }, nil},
+		"two users":       {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(8) }, nil},
+		"a group as well": {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(7)), FSGroup: new(int64(9))} }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			volume := volumeOf("p", tokenOf("a", nil, "tok"))
+			volume.Projected.DefaultMode = new(int32(0o440))
+			pod := podWithTokens(volume)
+			pod.Spec.InitContainers = []corev1.Container{{Name: "first"}}
+			tc.change(&pod.Spec)
+			shadow, err := ShadowPod(pod, withAPI())
+			require.NoError(t, err)
+			got := shadow.Spec.Pod.Volumes[0].Projected
+			require.Equal(t, new(int32(0o440)), got.DefaultMode)
+			require.Equal(t, tc.want, got.Sources[0].Secret.Items[0].Mode)
+		})
+	}
 }

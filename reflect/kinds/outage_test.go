@@ -28,7 +28,7 @@ func TestOutageIsOneWritePerPod(t *testing.T) {
 	for i := range pods {
 		pod := localPod(running, uid(types.UID(fmt.Sprintf("local-%d", i))))
 		pod.Name = fmt.Sprintf("web-%d", i)
-		shadow, err := forge.ShadowPod(pod, forge.PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome"})
+		shadow, err := forge.ShadowPod(pod, forge.PodOptions{NodeName: "milan", ObjectOptions: forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}})
 		require.NoError(t, err)
 		remote := pod.DeepCopy()
 		remote.ResourceVersion, remote.Namespace, remote.Labels = "", "shop-rome", shadow.Labels

@@ -235,11 +235,9 @@ func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want
 
 func (p *Pods) options(v view) forge.PodOptions {
 	access, _ := p.apiAccess() // awaitsAPI has the error
-	o := forge.PodOptions{
-		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
-		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
-		API: access,
-	}
+	o := forge.PodOptions{NodeName: p.cfg.Node, API: access, ObjectOptions: forge.ObjectOptions{
+		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, RemoteNamespace: v.twin.remote,
+	}}
 	vn := p.virtualNode()
 	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
 	if vn != nil {

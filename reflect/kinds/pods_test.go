@@ -217,7 +217,7 @@ func uid(u types.UID) func(*corev1.Pod) { return func(p *corev1.Pod) { p.UID = u
 // there creates the ShadowPod of a local pod and optionally its remote pod, as the
 // provider's controller does.
 func (s *site) there(local *corev1.Pod, pod bool, change ...func(*corev1.Pod)) {
-	shadow, err := forge.ShadowPod(local, forge.PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome"})
+	shadow, err := forge.ShadowPod(local, forge.PodOptions{NodeName: "milan", ObjectOptions: forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}})
 	if err != nil {
 		panic(err)
 	}

@@ -107,7 +107,7 @@ func (t *tokens) run(ctx context.Context) error {
 
 // tokenOptions returns the options that determine the tokens of a pod.
 func (p *Pods) tokenOptions() forge.PodOptions {
-	return forge.PodOptions{OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, NodeName: p.cfg.Node, API: p.cfg.API}
+	return forge.PodOptions{NodeName: p.cfg.Node, API: p.cfg.API, ObjectOptions: forge.ObjectOptions{OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination}}
 }
 
 // tokensOf returns the tokens that the pod gets under the current setting.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // LabelsSetting is the setting that has the LeftOutLabels of this cluster.
@@ -17,8 +19,8 @@ const selectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 
 // LeftOutLabels are keys of labels that command controllers of this cluster, such as those
 // that inject containers or copy objects. A key that ends in /* stands for every key of that
-// domain, and of the domains below it. All other labels are accepted: the selectors of an
-// application need them.
+// domain, and of the domains below it. All other labels are accepted: the Services and policies of an
+// application select its pods by labels of any domain. A key without a dot also stands for the annotation.
 type LeftOutLabels []string
 
 // Has reports whether a peer's objects may not have a label.
@@ -67,9 +69,9 @@ var kinds = map[string]kindRule{
 func (m Metadata) Keep(kind string, given, old Marks) (kept Marks, leftOut []string) {
 	rule, known := kinds[kind]
 	annotations, without := keep(given.Annotations, old.Annotations, func(key, value string) bool {
-		return known && !slices.Contains(rule.never, key) && (slices.Contains(rule.refused, key) || m.Annotations.Allows(key, value))
+		return known && !offloadingv1beta1.Tracks(key) && !slices.Contains(rule.never, key) && (strings.Contains(key, ".") || !m.Labels.Has(key)) && (slices.Contains(rule.refused, key) || m.Annotations.Allows(key, value))
 	})
-	labels, unlabelled := keep(given.Labels, old.Labels, func(key, _ string) bool { return known && !m.Labels.Has(key) })
+	labels, unlabelled := keep(given.Labels, old.Labels, func(key, _ string) bool { return known && !offloadingv1beta1.Tracks(key) && !m.Labels.Has(key) })
 	for _, key := range unlabelled {
 		without = append(without, "label "+key)
 	}

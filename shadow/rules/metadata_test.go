@@ -30,16 +30,19 @@ var commands = Marks{
 		"injector.tumblr.com/request":                             "x",
 		"scheduler.alpha.kubernetes.io/critical-pod":              "",
 		"pod-security.kubernetes.io/enforce-policy":               "privileged:latest",
+		"k8s-sidecar-target-directory":                            "../../etc",
+		"argocd.argoproj.io/tracking-id":                          "shop:/Service:shop/web",
 	},
 	Labels: map[string]string{
 		"grafana_dashboard": "1", "grafana_datasource": "1", "azure.workload.identity/use": "true", "sidecar.istio.io/inject": "true",
 		"istio.io/rev": "x", "linkerd.io/inject": "enabled", "k8s.ovn.org/service-name": "x", "config.openshift.io/inject-trusted-cabundle": "true",
+		"aadpodidbinding": "payments", "spire-workload": "true", "admission.datadoghq.com/enabled": "true", "kustomize.toolkit.fluxcd.io/name": "shop",
 	},
 }
 
 var usual = Metadata{
 	Annotations: Annotations{"helm.sh/*", "nginx.ingress.kubernetes.io/rewrite-target"},
-	Labels:      LeftOutLabels{"grafana_dashboard", "grafana_datasource", "azure.workload.identity/*", "istio.io/*", "linkerd.io/*", "ovn.org/*", "config.openshift.io/*"},
+	Labels:      LeftOutLabels{"k8s-sidecar-target-directory", "aadpodidbinding", "spire-workload", "admission.datadoghq.com/*", "grafana_dashboard", "grafana_datasource", "azure.workload.identity/*", "istio.io/*", "linkerd.io/*", "ovn.org/*", "config.openshift.io/*"},
 }
 
 // written returns the kinds that the roles of peers in twin namespaces may write.

@@ -1,6 +1,18 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Tracks reports whether a GitOps tool recognises the objects that it manages by a label or
+// annotation. A tool in a provider would take a copy with it for its own, and delete the copy.
+func Tracks(key string) bool {
+	domain, _, divided := strings.Cut(key, "/")
+	return divided && slices.Contains([]string{"argocd.argoproj.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"}, domain)
+}
 
 // Labels.
 const (

@@ -434,25 +434,27 @@ sharing.trust a peer may be one (spec.trust of its ForeignCluster), and the webh
   "loadBalancerClasses" list
   "serviceTypes" (list "ClusterIP" "NodePort" "LoadBalancer")
   "annotations" (list "kubectl.kubernetes.io/*" "helm.sh/*" "meta.helm.sh/*" "batch.kubernetes.io/*" "container.apparmor.security.beta.kubernetes.io/*" "controller.kubernetes.io/pod-deletion-cost" "endpoints.kubernetes.io/last-change-trigger-time" "kubernetes.io/description" "kubernetes.io/egress-bandwidth" "kubernetes.io/ingress-bandwidth" "kubernetes.io/ingress.class" "kubernetes.io/limit-ranger" "service.kubernetes.io/topology-mode" "nginx.ingress.kubernetes.io/backend-protocol" "nginx.ingress.kubernetes.io/force-ssl-redirect" "nginx.ingress.kubernetes.io/proxy-body-size" "nginx.ingress.kubernetes.io/proxy-connect-timeout" "nginx.ingress.kubernetes.io/proxy-read-timeout" "nginx.ingress.kubernetes.io/proxy-send-timeout" "nginx.ingress.kubernetes.io/rewrite-target" "nginx.ingress.kubernetes.io/ssl-redirect" "nginx.ingress.kubernetes.io/use-regex")
-  "labelsLeftOut" (list "v1.cni.cncf.io/*" "v1.multus-cni.io/*" "cni.projectcalico.org/*" "cilium.io/*" "ovn.kubernetes.io/*" "ovn.org/*" "cluster-autoscaler.kubernetes.io/*" "karpenter.sh/*" "descheduler.alpha.kubernetes.io/*" "istio.io/*" "linkerd.io/*" "kuma.io/*" "consul.hashicorp.com/*" "vault.hashicorp.com/*" "azure.workload.identity/*" "eks.amazonaws.com/*" "cloud.google.com/*" "topology.gke.io/*" "topology.ebs.csi.aws.com/*" "topology.disk.csi.azure.com/*" "config.openshift.io/*" "kyverno.io/*" "grafana_dashboard" "grafana_datasource" "grafana_alert" "grafana_notifier" "grafana_plugin") -}}
+  "labelsLeftOut" (list "v1.cni.cncf.io/*" "v1.multus-cni.io/*" "cni.projectcalico.org/*" "cilium.io/*" "ovn.kubernetes.io/*" "ovn.org/*" "cluster-autoscaler.kubernetes.io/*" "karpenter.sh/*" "descheduler.alpha.kubernetes.io/*" "istio.io/*" "linkerd.io/*" "kuma.io/*" "consul.hashicorp.com/*" "vault.hashicorp.com/*" "azure.workload.identity/*" "eks.amazonaws.com/*" "cloud.google.com/*" "topology.gke.io/*" "topology.ebs.csi.aws.com/*" "topology.disk.csi.azure.com/*" "config.openshift.io/*" "kyverno.io/*" "admission.datadoghq.com/*" "spiffe.io/*" "sidecar.jaegertracing.io/*" "kueue.x-k8s.io/*" "jenkins.io/*" "aadpodidbinding" "spire-workload" "grafana_dashboard" "grafana_datasource" "grafana_alert" "grafana_notifier" "grafana_plugin" "k8s-sidecar-target-directory") -}}
 {{- hasKey $given .sort | ternary (get $given .sort) (get $usual .sort) | default list | toJson -}}
 {{- end }}
 
 {{- /* CEL: a label or an annotation of object that peers perhaps may not set, and that an update changes; the webhook judges exactly. */}}
 {{- define "liqod.peer.oddMetadata" -}}
 {{- $allowed := include "liqod.sharing.list" (dict "root" . "sort" "annotations") | fromJsonArray -}}
-{{- $labels := list -}}
+{{- $tracks := "(argocd[.]argoproj|(kustomize|helm)[.]toolkit[.]fluxcd)[.]io/.*" -}}
+{{- $labels := list $tracks -}}
+{{- $plain := list -}}
 {{- range include "liqod.sharing.list" (dict "root" . "sort" "labelsLeftOut") | fromJsonArray -}}
 {{- $labels = append $labels (hasSuffix "/*" . | ternary (printf "([^/]*[.])?%s/.*" (trimSuffix "/*" . | replace "." "[.]")) (replace "." "[.]" .)) -}}
+{{- if not (contains "." .) }}{{ $plain = append $plain . }}{{ end -}}
 {{- end -}}
 (has(object.metadata.annotations) && (oldObject == null || !has(oldObject.metadata.annotations) || oldObject.metadata.annotations != object.metadata.annotations) &&
-object.metadata.annotations.exists(k, {{ if has "*" $allowed }}k.startsWith('kubernetes.io/config.') || k == 'volume.kubernetes.io/selected-node'{{ else -}}
+object.metadata.annotations.exists(k, k.matches('^{{ $tracks }}$') ||{{ with $plain }} k in {{ toJson . | replace "\"" "'" }} ||{{ end }} {{ if has "*" $allowed }}k.startsWith('kubernetes.io/config.') || k == 'volume.kubernetes.io/selected-node'{{ else -}}
 k.contains('ingress.kubernetes.io/') || (k.contains('.') && !k.startsWith('offloading.liqo.io/') && !k.startsWith('liqo.io/') && !(k in {{ $allowed | toJson | replace "\"" "'" }})
 {{- range $allowed }}{{ if hasSuffix "/*" . }} && !k.startsWith('{{ trimSuffix "*" . }}'){{ end }}{{ end }}){{ end }}))
-{{- if $labels }} ||
+{{- " ||" }}
 (has(object.metadata.labels) && (oldObject == null || !has(oldObject.metadata.labels) || oldObject.metadata.labels != object.metadata.labels) &&
 object.metadata.labels.exists(k, k.matches('^({{ join "|" $labels }})$')))
-{{- end -}}
 {{- end }}
 
 {{- /* Whether peers may use a class: "true" and "false" where that is known. Takes a dict: root, sort, class. */}}
