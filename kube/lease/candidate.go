@@ -86,6 +86,7 @@ func (r *Runner) attempt(ctx context.Context, c *candidacy) (*coordinationv1.Lea
 	case err != nil:
 		return nil, fmt.Errorf("reading the lease: %w", err)
 	default:
+		c.silence.Recall(ctx, r.leases(), have, c.clock.Now())
 		c.see(have)
 	}
 	if !r.free(c) && !c.deleted {

@@ -53,6 +53,10 @@ func newServer() *server {
 			return true, nil, apierrors.NewServiceUnavailable("away")
 		}
 		lease := a.(k8stesting.UpdateAction).GetObject().(*coordinationv1.Lease).DeepCopy()
+		lease.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: time.Now()}}}
+		if len(a.(k8stesting.UpdateActionImpl).UpdateOptions.DryRun) > 0 {
+			return true, lease, nil
+		}
 		err := s.compareAndSwap(lease)
 		return true, lease, err
 	})

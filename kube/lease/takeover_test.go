@@ -178,6 +178,54 @@ func TestSilentLeaderIsFollowedInTime(t *testing.T) {
 	}
 }
 
+// aheadClock is ahead of the other clocks.
+type aheadClock struct{ by time.Duration }
+
+func (c aheadClock) Now() time.Time { return time.Now().Add(c.by) }
+
+func (c aheadClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) }
+
+// A process that starts when a lease has not been renewed for long takes it at once: it is that of a
+// lost node. It goes by the clock of the API server alone, and waits where the silence is short.
+func TestReplacementTakesAnOldLease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		silent, ahead, least, most time.Duration
+	}{
+		"of a lost node":         {silent: 45 * time.Second, most: time.Second},
+		"with another clock":     {silent: 45 * time.Second, ahead: -time.Hour, most: time.Second},
+		"for some seconds":       {silent: 5 * time.Second, least: duration, most: duration + time.Second},
+		"with a clock far ahead": {silent: 5 * time.Second, ahead: time.Hour, least: duration, most: duration + time.Second},
+		"after most of the time": {silent: 20 * time.Second, least: 5 * time.Second, most: 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				r, d := newRunner(t, s, "a", &diary{}), &diary{}
+				ctx, stop := context.WithCancel(t.Context())
+				go func() { _ = r.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
+				time.Sleep(time.Minute)
+				s.away.Store(true)
+				stop() // it cannot release the lease
+				time.Sleep(tc.silent)
+				s.away.Store(false)
+				b, err := New(Config{
+					Client: s.CoordinationV1(), Namespace: "ns", Name: "work", Identity: "b",
+					Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(), Clock: aheadClock{tc.ahead},
+				})
+				require.NoError(t, err)
+				b.fence.boot = neverSuspended
+				ctx, stop = context.WithCancel(t.Context())
+				defer stop()
+				began := time.Now()
+				var took time.Duration
+				require.NoError(t, b.Run(ctx, func(context.Context) error { took = time.Since(began); d.add("b works"); stop(); return nil }))
+				require.Equal(t, []string{"b works"}, d.take())
+				require.True(t, took >= tc.least && took <= tc.most, "it took the lease after %s", took)
+			})
+		})
+	}
+}
+
 // A short outage costs no lease, at any moment between two renewals.
 func TestShortOutageIsSurvived(t *testing.T) {
 	for _, phase := range []time.Duration{0, 500 * time.Millisecond, time.Second, 1400 * time.Millisecond} {
