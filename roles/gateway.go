@@ -101,7 +101,9 @@ func (g *gatewayRole) prepare() error {
 	first, last := cfg.Number, cfg.Number
 	if cfg.Replicas > 0 {
 		first, last = 1, cfg.Replicas
-		g.announce.Gone = podGone(kube.CoreV1().Pods(namespace))
+		g.announce.Gone = podLost(kube.CoreV1().Pods(namespace), func(number int) secretKeys {
+			return secretKeys{kube.CoreV1().Secrets(namespace), nameOf(cfg, cfg.KeySecret, number)}
+		})
 	}
 	g.numbers = map[int]numbered{}
 	for number := first; number <= last; number++ {

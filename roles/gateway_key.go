@@ -152,6 +152,20 @@ func (s secretKeys) create(ctx context.Context, name string, key kernel.Key) err
 	return nil
 }
 
+// discard deletes both keys. Of what is left, Read makes the key.
+func (s secretKeys) discard(ctx context.Context) error {
+	for _, name := range []string{s.next(), s.name} {
+		have, err := s.get(ctx, name)
+		if err == nil && have != nil {
+			err = s.remove(ctx, have)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s secretKeys) remove(ctx context.Context, have *corev1.Secret) error {
 	return store.Delete(ctx, "Secret", s.secrets, have)
 }
@@ -223,6 +237,9 @@ func loadKey(path string) (key kernel.Key, made time.Time, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return key, made, fmt.Errorf("reading the key of this gateway (gateway.stateDir): %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return key, made, fmt.Errorf("reading the key of this gateway: others may read or change %s, which has mode %04o: 0600 is accepted (chmod 600 %[1]s); if others have read it, delete it for another key", path, mode)
 	}
 	if key, err = kernel.ParseKey(strings.TrimSpace(string(text))); err != nil {
 		return key, made, fmt.Errorf("reading the key of this gateway: %s: %w; delete the file for another key", path, err)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -47,18 +46,19 @@ func activate(pods corev1client.PodInterface, self string, number int) func(cont
 	}
 }
 
-// podGone returns how to find out that no process of a gateway's pod runs any more. A pod whose
-// node does not answer may still run.
-func podGone(pods corev1client.PodInterface) func(ctx context.Context, name string) (bool, error) {
-	return func(ctx context.Context, name string) (bool, error) {
-		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
+// podLost returns whether Kubernetes has given the pod of a gateway up that has not given its number
+// back. On a node that does not answer it may still run, and have its key: the next one gets another,
+// so that no peer sends to both. keys has those of a number.
+func podLost(pods corev1client.PodInterface, keys func(number int) secretKeys) func(ctx context.Context, name string, number int) (bool, error) {
+	return func(ctx context.Context, name string, number int) (bool, error) {
+		pod, err := store.OrNil(pods.Get(ctx, name, metav1.GetOptions{}))
 		if err != nil {
 			return false, fmt.Errorf("reading pod %s, which holds the number of a gateway: %w", name, err)
 		}
-		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
+		if pod != nil && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			return false, nil
+		}
+		return true, keys(number).discard(ctx)
 	}
 }
 

@@ -144,8 +144,9 @@ func TestActivate(t *testing.T) {
 	require.ErrorContains(t, activate(pods, "gone", 1)(t.Context()), "label networking.liqo.io/active of pod gone")
 }
 
-// A pod that may still run keeps its number.
-func TestPodGone(t *testing.T) {
+// A pod keeps its number until Kubernetes has given it up. It may still run then, so the next one with
+// its number has another key than any that it has.
+func TestPodLost(t *testing.T) {
 	t.Parallel()
 	pod := func(name string, phase corev1.PodPhase, changes ...func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name}, Status: corev1.PodStatus{Phase: phase}}
@@ -158,14 +159,36 @@ func TestPodGone(t *testing.T) {
 		p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Now()}, []string{"a/b"}
 	}
 	kube := kubefake.NewClientset(pod("runs", corev1.PodRunning), pod("failed", corev1.PodFailed), pod("ended", corev1.PodSucceeded), pod("ending", corev1.PodRunning, ending))
-	gone := podGone(kube.CoreV1().Pods("liqod"))
-	for name, want := range map[string]bool{"runs": false, "ending": false, "failed": true, "ended": true, "deleted": true} {
-		got, err := gone(t.Context(), name)
+	keys := func(number int) secretKeys {
+		return secretKeys{kube.CoreV1().Secrets("liqod"), nameOf(config.Gateway{Replicas: 2}, "key", number)}
+	}
+	lost := podLost(kube.CoreV1().Pods("liqod"), keys)
+	for name, want := range map[string]bool{"runs": false, "ending": true, "failed": true, "ended": true, "deleted": true} {
+		before, err := keys(2).Read(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, keys(2).Prepare(t.Context()))
+		before, err = keys(2).Read(t.Context())
+		require.NoError(t, err)
+		others, err := keys(1).Read(t.Context())
+		require.NoError(t, err)
+		got, err := lost(t.Context(), name, 2)
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
+		after, err := keys(2).Read(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, after.Key != before.Key, name)
+		require.NotEqual(t, want, after.Next == before.Next, name)
+		require.NotEqual(t, before.Next, after.Key, name)
+		same, err := keys(1).Read(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, others, same, "the key of another number stays")
 	}
+	kube.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+	got, err := lost(t.Context(), "deleted", 2)
+	require.ErrorContains(t, err, "away")
+	require.False(t, got && err == nil, "with the key that it has, the number is not taken")
 	kube.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
-	_, err := gone(t.Context(), "deleted")
+	_, err = lost(t.Context(), "deleted", 2)
 	require.ErrorContains(t, err, "reading pod deleted, which holds the number of a gateway: away")
 }
 
@@ -221,6 +244,15 @@ func TestKeyOfAGateway(t *testing.T) {
 	info, err := os.Stat(files.path())
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	folder, err := os.Stat(files.dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), folder.Mode().Perm())
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o660, 0o666} {
+		require.NoError(t, os.Chmod(files.path(), mode))
+		_, err = files.Read(t.Context())
+		require.ErrorContains(t, err, "chmod 600 "+files.path())
+	}
+	require.NoError(t, os.Chmod(files.path(), 0o600))
 	entries, err := os.ReadDir(files.dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

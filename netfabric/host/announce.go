@@ -129,13 +129,10 @@ type AnnounceConfig struct {
 	Name string
 	// Number of this gateway, 1 to plan.MaxReplicas. Claim sets it.
 	Number int
-	// PublicKey is the WireGuard public key of this gateway. A Lease that announces it is this
-	// gateway's own, from before it restarted with another name.
-	PublicKey string
-	// Gone reports that the process of a gateway that no longer renews its Lease has ended: the
-	// next one with its number has its key too, and peers answer to whichever has sent last. It
-	// may be nil: then a gateway is gone when its Lease has expired.
-	Gone func(ctx context.Context, name string) (bool, error)
+	// Gone reports whether the number of a gateway that no longer renews its Lease may be taken. It
+	// has seen to it then that the next one has another key: both may run, and peers answer to
+	// whichever has sent last with a key. It may be nil: then a number is free when its Lease has expired.
+	Gone func(ctx context.Context, name string, number int) (bool, error)
 	// Duration, RetryPeriod are as in kube/lease.
 	Duration, RetryPeriod time.Duration
 
@@ -251,8 +248,8 @@ func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: name}}
 	case err != nil:
 		return "", fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, name, err)
-	case !a.mine(have):
-		free, err := a.free(ctx, have)
+	case lease.Holder(have) != a.cfg.Name:
+		free, err := a.free(ctx, leases, have)
 		if err != nil {
 			return "", err
 		}
@@ -302,25 +299,11 @@ func (a *Announcer) set(active bool) {
 	}
 }
 
-// mine reports whether a Lease is this gateway's. The key counts only before this process has
-// been active, which ends with the Lease: two gateways with one key would take it from each
-// other without end.
-func (a *Announcer) mine(have *coordinationv1.Lease) bool {
-	if lease.Holder(have) == a.cfg.Name {
-		return true
-	}
-	if a.Active() || a.cfg.PublicKey == "" {
-		return false
-	}
-	said, err := readAnnouncement(have)
-	return err == nil && slices.Contains(said.Keys(), a.cfg.PublicKey)
-}
-
 // free reports whether no gateway holds a Lease, or its holder has not renewed it in time and
 // is gone.
-func (a *Announcer) free(ctx context.Context, have *coordinationv1.Lease) (bool, error) {
+func (a *Announcer) free(ctx context.Context, leases coordinationv1client.LeaseInterface, have *coordinationv1.Lease) (bool, error) {
 	now, holder := a.cfg.Clock.Now(), lease.Holder(have)
-	a.silence.See(have, now)
+	a.silence.Recall(ctx, leases, have, now)
 	switch {
 	case holder == "":
 		return true, nil
@@ -329,7 +312,7 @@ func (a *Announcer) free(ctx context.Context, have *coordinationv1.Lease) (bool,
 	case a.cfg.Gone == nil:
 		return true, nil
 	}
-	return a.cfg.Gone(ctx, holder)
+	return a.cfg.Gone(ctx, holder, a.cfg.Number)
 }
 
 // lease returns the Lease with this gateway as its holder.

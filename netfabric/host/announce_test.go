@@ -101,7 +101,7 @@ func TestClaim(t *testing.T) {
 	config := func(name string) AnnounceConfig {
 		return AnnounceConfig{
 			Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: 15 * time.Second, RetryPeriod: 2 * time.Second,
-			Gone: func(_ context.Context, name string) (bool, error) { return gone[name], unknown }, Clock: clk, Log: zap.NewNop(),
+			Gone: func(_ context.Context, name string, _ int) (bool, error) { return gone[name], unknown }, Clock: clk, Log: zap.NewNop(),
 		}
 	}
 	claim := func(name string) *Announcer {
@@ -161,25 +161,6 @@ func TestClaim(t *testing.T) {
 	got, err = Claim(ended, config("d"), 2, nil)
 	require.NoError(t, err)
 	require.Nil(t, got)
-}
-
-// A gateway with another name and the key that a Lease announces has that Lease at once: it
-// is the same one, started again. Where both run, the one that was there is active no more.
-func TestNumberOfTheSameKey(t *testing.T) {
-	t.Parallel()
-	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
-	a, b := announcer(t, kube, clk, "a", 1), announcer(t, kube, clk, "b", 1)
-	say := Announcement{Addresses: []string{"192.0.2.13"}}
-	say.PublicKey = publicKeys(t, 1)[0]
-	a.cfg.PublicKey, b.cfg.PublicKey = say.PublicKey, say.PublicKey
-	a.Announce(say)
-	require.NoError(t, a.step(t.Context()))
-	require.NoError(t, b.step(t.Context()))
-	require.True(t, b.Active())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.ErrorContains(t, a.Run(ctx), "gateway b holds Lease", "so its tunnels are taken down: peers answer to whichever has sent last")
-	require.True(t, b.Active() && !a.Active())
 }
 
 // What a gateway has said last counts while its Lease cannot be read or is not renewed, and
@@ -677,7 +658,7 @@ func TestNumberOneFollowsOneKey(t *testing.T) {
 	claim := func(name string) *Announcer {
 		t.Helper()
 		a, err := Claim(t.Context(), AnnounceConfig{Client: kube.CoordinationV1(), Namespace: homeNamespace, Name: name, Duration: 6 * time.Second, RetryPeriod: time.Second,
-			Gone: func(context.Context, string) (bool, error) { return false, nil }, Clock: clk, Log: zap.NewNop()}, 2, nil)
+			Gone: func(context.Context, string, int) (bool, error) { return false, nil }, Clock: clk, Log: zap.NewNop()}, 2, nil)
 		require.NoError(t, err)
 		return a
 	}

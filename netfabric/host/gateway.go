@@ -252,7 +252,6 @@ func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 		g.keyless = err
 		g.mu.Unlock()
 		if err == nil {
-			g.announcer.cfg.PublicKey = g.rotation.read().Key.Public() // nothing else runs yet
 			return true
 		}
 		if text := err.Error(); text != said && ctx.Err() == nil {
