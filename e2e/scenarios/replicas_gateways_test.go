@@ -29,6 +29,10 @@ type hole struct {
 	Length time.Duration
 }
 
+// plannedPause is the longest time without a packet where another gateway carries on, and the one in use
+// ends by itself.
+const plannedPause = 200 * time.Millisecond
+
 // longest returns the longest hole.
 func (s streamed) longest() (out time.Duration) {
 	for _, h := range s.Holes {
@@ -40,7 +44,8 @@ func (s streamed) longest() (out time.Duration) {
 // replicasGateways takes the gateway of rome that milan uses away, again and again, while a pod
 // sends a datagram each millisecond. Both gateways carry packets, so the other one goes on:
 // after the end of a process that nobody has announced when its silence is noticed, and else
-// at once. Each time the gateway takes its number, and after a while the packets, again.
+// at once. Each time the gateway takes its number, and after a while the packets, again. With -all the
+// times without a packet have limits.
 func replicasGateways(t *testing.T, w replicasWorld) {
 	ctx := t.Context()
 	pods, err := w.pods(ctx, replicasNamespace)
@@ -53,7 +58,7 @@ func replicasGateways(t *testing.T, w replicasWorld) {
 	if os.Getenv("LAB_LONG") != "" {
 		rounds = 10
 	}
-	for what, bound := range map[string]time.Duration{"killed": 2 * time.Second, "deleted": 200 * time.Millisecond} {
+	for what, bound := range map[string]time.Duration{"killed": 2 * time.Second, "deleted": plannedPause} {
 		var gaps []time.Duration
 		for range rounds {
 			gateway := w.gatewayInUse(t)
@@ -82,7 +87,10 @@ func replicasGateways(t *testing.T, w replicasWorld) {
 			t.Logf("gateway %s %s, now in use: %s; %d datagrams sent, %d came back, longest hole %s", gateway.Name, what, w.gatewayInUse(t).Name, s.Sent, s.Received, s.longest())
 		}
 		slices.Sort(gaps)
-		t.Logf("gateway %s, longest hole of each of %d: median %s, worst %s (the goal is %s)", what, rounds, gaps[len(gaps)/2], gaps[len(gaps)-1], bound)
+		t.Logf("gateway %s, longest hole of each of %d: median %s, worst %s", what, rounds, gaps[len(gaps)/2], gaps[len(gaps)-1])
+		if *all {
+			require.LessOrEqual(t, gaps[len(gaps)-1], bound, "a gateway is %s", what)
+		}
 	}
 	w.whole(t, "after the gateways were taken away")
 }

@@ -20,8 +20,8 @@ import (
 
 // TestUpgradeGateways brings the pods of two clusters from the last release, whose gateways have one
 // key and perhaps a standby, to this tree, whose gateways have numbers: one cluster after the
-// other with one gateway each, then rome with two, back to a standby, and from there to two. A pod sends a
-// datagram each millisecond all the time. Packets come back by themselves after each step, and
+// other with one gateway each, then rome with two, back to a standby, from there to two, and to two that are
+// newer. A pod sends a datagram each millisecond all the time. Packets come back by themselves after each step, and
 // peering, keys and pods are those from before.
 func TestUpgradeGateways(t *testing.T) {
 	w := replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
@@ -38,32 +38,55 @@ func TestUpgradeGateways(t *testing.T) {
 		of       *site.Site
 		to       site.Version
 		gateways int
+		most     time.Duration
 	}{
-		{"milan is new, rome has one key", w.milan, tree, 1},
-		{"both are new", w.rome, tree, 1},
-		{"rome has a second gateway", w.rome, tree, 2},
-		{"rome has one key and a standby", w.rome, last, 2},
-		{"rome has two gateways after a standby", w.rome, tree, 2},
+		{"milan is new, rome has one key", w.milan, tree, 1, 0},
+		{"both are new", w.rome, tree, 1, 0},
+		{"rome has a second gateway", w.rome, tree, 2, 0},
+		{"rome has one key and a standby", w.rome, last, 2, 0},
+		{"rome has two gateways after a standby", w.rome, tree, 2, 0},
+		{"both gateways of rome are replaced", w.rome, tree, 2, plannedPause},
 	} {
-		w.rolledOut(t, step.state, func(ctx context.Context) error {
+		w.rolledOut(t, step.state, step.most, func(ctx context.Context) error {
 			gateways := map[string]any{"replicas": step.gateways}
-			return step.of.UpgradePods(ctx, step.to, map[string]any{"networking": map[string]any{"gatewayTemplates": gateways}})
+			values := map[string]any{"networking": map[string]any{"gatewayTemplates": gateways}}
+			if step.most > 0 { // as a later version of the same tree has it
+				values["common"] = map[string]any{"podAnnotations": map[string]string{"upgraded": "again"}}
+			}
+			return step.of.UpgradePods(ctx, step.to, values)
 		})
 		require.Equal(t, peering, w.linked(t), step.state)
 		w.kept(t, pods)
 	}
 }
 
-// rolledOut upgrades while packets flow, and logs the longest time in which none came back.
-func (w replicasWorld) rolledOut(t *testing.T, state string, upgrade func(context.Context) error) {
+// rolledOut upgrades while packets flow, and logs the longest time in which none came back. With -all
+// that is most at most; 0: as long as it takes.
+func (w replicasWorld) rolledOut(t *testing.T, state string, most time.Duration, upgrade func(context.Context) error) {
 	t.Helper()
-	pods, err := w.pods(t.Context(), replicasNamespace)
-	require.NoError(t, err)
-	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == "rome-1" })
-	j := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == "milan" })
-	require.True(t, i >= 0 && j >= 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*longest)
 	defer cancel()
+	stop := w.streams(ctx, t, "rome-1")
+	begin := time.Now()
+	require.NoError(t, upgrade(ctx), state)
+	took := time.Since(begin)
+	w.crossed(t, state, "rome-1", "rome-2")
+	pause := longestPause(stop()).Length
+	t.Logf("%s after %s; the longest time without a packet: %s", state, took.Round(time.Second), pause.Round(10*time.Millisecond))
+	if *all && most > 0 {
+		require.LessOrEqual(t, pause, most, state)
+	}
+}
+
+// streams has the pod on a node of rome send a datagram each millisecond to one in milan, until stop is
+// called, which returns the times in which none came back.
+func (w replicasWorld) streams(ctx context.Context, t *testing.T, node string) (stop func() []hole) {
+	t.Helper()
+	pods, err := w.pods(ctx, replicasNamespace)
+	require.NoError(t, err)
+	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == node })
+	j := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == "milan" })
+	require.True(t, i >= 0 && j >= 0)
 	var flow errgroup.Group
 	var holes []hole
 	done := make(chan struct{})
@@ -86,26 +109,26 @@ func (w replicasWorld) rolledOut(t *testing.T, state string, upgrade func(contex
 			}
 		}
 	})
-	begin := time.Now()
-	require.NoError(t, upgrade(ctx), state)
-	took := time.Since(begin)
-	w.crossed(t, state, "rome-1", "rome-2")
-	close(done)
-	require.NoError(t, flow.Wait())
-	t.Logf("%s after %s; the longest time without a packet: %s", state, took.Round(time.Second), longestPause(holes).Round(10*time.Millisecond))
+	return func() []hole {
+		close(done)
+		require.NoError(t, flow.Wait())
+		return holes
+	}
 }
 
 // longestPause returns the longest of the holes in streams that follow each other. One at the end of a
 // stream goes on in the next one, which begins some time later on a busy machine: with less than 5 s
 // between them, holes count as one.
-func longestPause(holes []hole) (out time.Duration) {
+func longestPause(holes []hole) (out hole) {
 	var began, ended time.Time
 	for _, h := range holes {
 		if h.Began.Sub(ended) > 5*time.Second {
 			began = h.Began
 		}
 		ended = h.Began.Add(h.Length)
-		out = max(out, ended.Sub(began))
+		if length := ended.Sub(began); length > out.Length {
+			out = hole{began, length}
+		}
 	}
 	return out
 }

@@ -130,7 +130,7 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 		PriorityClassName:  defaults.PriorityClassName,
 		Affinity:           affinity(),
 		NodeSelector:       defaults.NodeSelector,
-		Tolerations:        defaults.Tolerations,
+		Tolerations:        append(lostNode(), defaults.Tolerations...),
 
 		TopologySpreadConstraints: spread(vn, defaults.Spread),
 		SecurityContext: &corev1.PodSecurityContext{
@@ -142,6 +142,15 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 		TerminationGracePeriodSeconds: ptr.To[int64](gracePeriod),
 		Volumes:                       []corev1.Volume{inMemory("tmp"), inMemory(certificatesVolume)},
 	}
+}
+
+// lostNode returns the tolerations by which a pod on a node that does not answer is replaced 5 s
+// after Kubernetes' verdict, and not after its usual 300 s.
+func lostNode() (out []corev1.Toleration) {
+	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
+		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](5)})
+	}
+	return out
 }
 
 // spread returns the constraints that put the replicas onto different nodes, zones and the

@@ -432,7 +432,7 @@ func TestForgeDeployment(t *testing.T) {
 		}, d.Spec.Template.Spec.TopologySpreadConstraints[i])
 	}
 	require.Equal(t, defaults.NodeSelector, d.Spec.Template.Spec.NodeSelector)
-	require.Equal(t, defaults.Tolerations, d.Spec.Template.Spec.Tolerations)
+	require.Equal(t, append(lostNode(), defaults.Tolerations...), d.Spec.Template.Spec.Tolerations)
 	require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity, "not on a virtual node")
 	c := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, "liqod:v2", c.Image)

@@ -197,6 +197,18 @@ affinity:
             - {key: liqo.io/type, operator: NotIn, values: [virtual-node]}
 {{- end }}
 
+{{- /* A pod on a node that does not answer is replaced 5 s after Kubernetes' verdict, and not after its usual 300 s. Role
+route is not: it runs on every node. */ -}}
+{{- define "liqod.tolerations" -}}
+tolerations:
+  {{- range list "unreachable" "not-ready" }}
+  - {key: node.kubernetes.io/{{ . }}, operator: Exists, effect: NoExecute, tolerationSeconds: 5}
+  {{- end }}
+  {{- with .Values.common.tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
 {{- /* Where replicas of a role run: on different nodes, zones and the like, if possible. Replicas of another revision do
 not count: else a rolling update may end with both replicas on one node. Takes a dict: root, role. */ -}}
 {{- define "liqod.spread" -}}
@@ -303,10 +315,7 @@ spec:
       nodeSelector:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with $root.Values.common.tolerations }}
-      tolerations:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- include "liqod.tolerations" $root | nindent 6 }}
       affinity:
         nodeAffinity:
           requiredDuringSchedulingIgnoredDuringExecution:
