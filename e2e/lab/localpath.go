@@ -48,8 +48,8 @@ func (f *Full) ApplyStorage(ctx context.Context, c *Cluster) error {
 	return err
 }
 
-// nodeVolumes is where a node has its volumes, which are in Volumes for the lab.
-const nodeVolumes = "/var/lib/volumes"
+// nodeVolumes is where a node has its volumes, as one of k3s does. They are in Volumes for the lab.
+const nodeVolumes = "/var/lib/rancher/k3s/storage"
 
 // Volumes is the folder with the volumes of the node.
 func (n *Node) Volumes() string { return filepath.Join(n.Dir, "volumes") }

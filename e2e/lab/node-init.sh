@@ -17,11 +17,11 @@ done
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/netns /run/containerd /run/lock
 mount -t tmpfs -o mode=755 tmpfs /var/lib
-mkdir -p /var/lib/kubelet /var/lib/cni /var/lib/containerd /var/lib/volumes
+mkdir -p /var/lib/kubelet /var/lib/cni /var/lib/containerd /var/lib/rancher/k3s/storage
 # overlayfs needs a real file system below it.
 mount --bind "$NODE_DIR/containerd" /var/lib/containerd
 # Volumes outlive the node.
-mount --bind "$NODE_DIR/volumes" /var/lib/volumes
+mount --bind "$NODE_DIR/volumes" /var/lib/rancher/k3s/storage
 mount -t tmpfs -o mode=755 tmpfs /var/log
 mkdir -p /var/log/pods /var/log/containers
 if [ -n "$CGROUP_V1" ]; then

@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -36,6 +38,7 @@ func controllerRights(t *testing.T, w *world) {
 	}
 	otherConfiguration(t, w)
 	allForbidden(t, volumesOfOthers(t, w, c))
+	eventsOfRoles(t, w)
 	allForbidden(t, map[string]attempt{
 		"another's webhook configuration": func(ctx context.Context) error {
 			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx,
@@ -124,9 +127,62 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 			return err
 		}
 	}
+	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example", VolumeHandle: "of-another-claim"}}
+	theirs := volume("theirs")
+	theirs.Spec.PersistentVolumeSource = csi
+	_, err = w.rome.Client().CoreV1().PersistentVolumes().Create(t.Context(), theirs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.rome.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: "disks.example"}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	// likeOurs is a volume as liqod makes them for a claim, but for its class and source.
+	const uid = "0b3c0d5e-5f5e-4d0c-9a57-2f4f4b4d6a11"
+	likeOurs := func(class string, source corev1.PersistentVolumeSource) attempt {
+		v := volume("pvc-" + uid)
+		v.Labels, v.Annotations = map[string]string{"offloading.liqo.io/local-claim-uid": uid}, map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"}
+		v.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "victim", Name: "data", UID: uid}
+		v.Spec.StorageClassName, v.Spec.PersistentVolumeSource = class, source
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-node"}}},
+		}}}}
+		return func(ctx context.Context) error {
+			_, err := c.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}
+	}
+	hostPath := func(path string) corev1.PersistentVolumeSource {
+		return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
+	}
+	const folder = "/opt/local-path-provisioner/"
+	own := csi.DeepCopy()
+	own.CSI.VolumeHandle = "new"
+	for what, accepted := range map[string]attempt{
+		"a folder of the provisioner": likeOurs("liqo", hostPath(folder+"pvc-1_liqo-storage_"+uid)),
+		"a folder with any name":      likeOurs("liqo", hostPath("/var/openebs/local/pvc-1")),
+		"a volume of a driver":        likeOurs("liqo", *own),
+	} {
+		require.NoError(t, accepted(t.Context()), what)
+	}
 	return map[string]attempt{
 		"a volume of a node's files": func(ctx context.Context) error {
 			_, err := c.CoreV1().PersistentVolumes().Create(ctx, volume("evil"), metav1.CreateOptions{})
+			return err
+		},
+		"the root of a node":                      likeOurs("liqo", hostPath("/")),
+		"the root of a node, of type local":       likeOurs("liqo", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/"}}),
+		"all folders of the provisioner":          likeOurs("liqo", hostPath(folder)),
+		"another claim's folder":                  likeOurs("liqo", hostPath(folder+"pvc-1_liqo-storage_0b3c0d5e")),
+		"what another has made in its folder":     likeOurs("liqo", hostPath(folder+"pvc-1/"+uid)),
+		"a folder of a pod with the claim's name": likeOurs("liqo", hostPath("/var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/x/"+uid)),
+		"another claim's disk":                    likeOurs("liqo", csi),
+		"a disk for a claim of another class":     likeOurs("disk", *own),
+		"a disk for a claim without a class":      likeOurs("", *own),
+		"a network file system":                   likeOurs("liqo", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
+		"a disk of another kind":                  likeOurs("liqo", corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2026-11.example:a"}}),
+		"a claim with a volume of its choice": func(ctx context.Context) error {
+			spec := claim.Spec
+			spec.VolumeName = "theirs"
+			_, err := c.CoreV1().PersistentVolumeClaims("liqo-storage").Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+				Name: uid, Labels: map[string]string{"offloading.liqo.io/local-claim-uid": uid}}, Spec: spec}, metav1.CreateOptions{})
 			return err
 		},
 		"another's volume's deletion": func(ctx context.Context) error {
@@ -139,6 +195,72 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 		"the node of another's claim": merge(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"evil"}}}`),
 		"the size of another's claim": merge(`{"status":{"capacity":{"storage":"1Ti"}}}`, "status"),
 	}
+}
+
+const rolesOfTheNetwork = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: liqod-route, namespace: liqod}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: liqod-gateway, namespace: liqod}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: roles-of-the-network}
+rules: [{apiGroups: [""], resources: [events], verbs: [create, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: roles-of-the-network}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: roles-of-the-network}
+subjects: [{kind: ServiceAccount, name: liqod-route, namespace: liqod}, {kind: ServiceAccount, name: liqod-gateway, namespace: liqod}]
+`
+
+// eventsOfRoles shows that roles with the right to write events in all namespaces write their own only.
+// Those of the network have the right here that the chart gives them with networking.enabled.
+func eventsOfRoles(t *testing.T, w *world) {
+	require.NoError(t, w.rome.Apply(t.Context(), []byte(rolesOfTheNetwork)))
+	events := func(role string) corev1client.EventsGetter {
+		c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-" + role}.config(t))
+		return c.CoreV1()
+	}
+	write := func(role, namespace, component, kind, version string) attempt {
+		return func(ctx context.Context) error {
+			_, err := events(role).Events(namespace).Create(ctx, &corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}, Source: corev1.EventSource{Component: component}, Reason: "X",
+				InvolvedObject: corev1.ObjectReference{Kind: kind, APIVersion: version, Namespace: namespace, Name: "x"},
+			}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}
+	}
+	const liqo = "networking.liqo.io/v1beta1"
+	for role, ok := range map[string]attempt{
+		"controller": write("controller", "victim", "liqod-controller", "ShadowPod", "offloading.liqo.io/v1beta1"),
+		"a claim":    write("controller", "victim", "liqod-controller", "PersistentVolumeClaim", "v1"),
+		"route":      write("route", tenantOfMilan, "liqod-route", "Connection", liqo),
+		"gateway":    write("gateway", tenantOfMilan, "liqod-gateway", "Connection", liqo),
+	} {
+		require.NoError(t, ok(t.Context()), role)
+	}
+	theirs, err := w.rome.Client().CoreV1().Events("victim").Create(t.Context(), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Source: corev1.EventSource{Component: "kubelet"}, Reason: "Killing",
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "victim", Name: "x"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	allForbidden(t, map[string]attempt{
+		"the kubelet's, by route":          write("route", "kube-system", "kubelet", "Pod", "v1"),
+		"about a pod, by route":            write("route", "kube-system", "liqod-route", "Pod", "v1"),
+		"in another namespace, by gateway": write("gateway", "kube-system", "liqod-gateway", "Connection", liqo),
+		"the controller's, by gateway":     write("gateway", tenantOfMilan, "liqod-controller", "Connection", liqo),
+		"the kubelet's, by the controller": write("controller", "victim", "kubelet", "Pod", "v1"),
+		"about a Node, by the controller":  write("controller", "default", "liqod-controller", "Node", "v1"),
+		"over another's event": func(ctx context.Context) error {
+			_, err := events("controller").Events("victim").Patch(ctx, theirs.Name, types.MergePatchType, []byte(`{"message":"all is well","source":{"component":"liqod-controller"}}`), metav1.PatchOptions{})
+			return err
+		},
+	})
 }
 
 // otherConfiguration makes a webhook configuration that is not liqod's.

@@ -22,10 +22,10 @@ type holder struct{ name, about string }
 // holders are all that the page is about, in its order.
 var holders = []holder{
 	{"webhook", "It answers whoever reaches its port."},
-	{"controller", "It reads what peers write here, and what the API servers of peers answer. It serves the authentication endpoint to strangers."},
+	{"controller", "It reads what peers write here, and what the API servers of peers answer. It serves the authentication endpoint to strangers. It may give a claim of class liqo any data that a CSI driver or an NFS server finds by a name, unless another claim's volume has the same; without the admission policies, it reads and writes all files of nodes."},
 	{"vkubelet", "There is one for each virtual node, with an account of its own. It reads what its provider answers, and serves the kubelet API."},
-	{"gateway", "It receives the packets of peers."},
-	{"route", "There is one on each node. It receives the packets of the fabric."},
+	{"gateway", "It receives the packets of peers. One outside of the cluster has its token on its host."},
+	{"route", "There is one on each node, and so its token is on each node. It receives the packets of the fabric."},
 	{"ipam", "It reads what peers state about their networks."},
 	{"peer", "This is another cluster, with the identity that it has here, once it is offered capacity."},
 }
@@ -49,7 +49,10 @@ var narrows = map[string][]string{
 	"liqod-controller-deployments": {"controller"},
 	"liqod-controller-offloaded":   {"controller"},
 	"liqod-controller-peers":       {"controller"},
+	"liqod-controller-classes":     {"controller"},
+	"liqod-controller-sources":     {"controller"},
 	"liqod-controller-storage":     {"controller"},
+	"liqod-events":                 {"controller", "gateway", "route"},
 	"liqod-controller-pods":        {"controller", "vkubelet", "peer"},
 	"liqod-gateway":                {"gateway"},
 	"liqod-peer":                   {"peer"},
