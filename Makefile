@@ -79,8 +79,8 @@ generate: ## Make deep copies, clients and CRDs anew from the API types, and the
 image: ## Write the container image as an archive, without a container engine; with its SBOM and values that pin it
 	go run ./hack image
 
-release: ## Write the files of a release into dist/ from the last commit: make release VERSION=0.1.0
-	go run ./hack release -version "$(VERSION)"
+release: $(TOOLS)/govulncheck ## Write the files of a release into dist/ from the last commit: make release VERSION=0.1.0 KEY=release.pem
+	go run ./hack release -version "$(VERSION)" -key "$(KEY)" -tool $(TOOLS)/govulncheck
 
 demo: ## Show three real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh

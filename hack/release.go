@@ -26,13 +26,15 @@ var versionForm = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(
 
 type releaseOptions struct {
 	dir, out, version, repository string
+	key                           string // of the releaser; empty: the release is not signed
+	tool, db                      string // as in vulnOptions
 	// architectures of Linux, as Go names them, and of macOS, which has the commands only.
 	architectures []string
 }
 
 // runRelease writes the files of a release: static binaries, an archive with the images of
 // all Linux architectures, the chart with the digest of that image, an SBOM for each
-// architecture, and checksums. Equal commits and versions give equal bytes. It returns the
+// architecture, and checksums; with a key, the signature of these, and the provenance. Equal commits, versions and keys give equal bytes. It returns the
 // exit code.
 func runRelease(ctx context.Context, args []string) int {
 	opts, err := parseRelease(args, os.Stderr)
@@ -50,6 +52,9 @@ func parseRelease(args []string, stderr io.Writer) (releaseOptions, error) {
 	fs.StringVar(&o.out, "out", "dist", "directory to write; a former release there is replaced")
 	fs.StringVar(&o.version, "version", "", "version of the release, such as 0.1.0")
 	fs.StringVar(&o.repository, "repository", "ghcr.io/liqod/liqod", "repository in the name of the image; the digest does not depend on it")
+	fs.StringVar(&o.key, "key", "", "file with the private key that signs the release, of openssl genpkey -algorithm ed25519; empty: it is not signed")
+	fs.StringVar(&o.tool, "tool", "bin/tools/govulncheck", "the govulncheck to run")
+	fs.StringVar(&o.db, "db", vulnDB, "URL of the vulnerability database, without which there is no release")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -66,6 +71,9 @@ func parseRelease(args []string, stderr io.Writer) (releaseOptions, error) {
 // renames it when it is complete.
 func makeRelease(ctx context.Context, o releaseOptions, log io.Writer) error {
 	if err := replaceable(o.out); err != nil {
+		return err
+	}
+	if err := checkRelease(ctx, o, log); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
@@ -89,6 +97,15 @@ func makeRelease(ctx context.Context, o releaseOptions, log io.Writer) error {
 	}
 	if err := writeRelease(ctx, o, source, built); err != nil {
 		return err
+	}
+	if o.key != "" {
+		commit, err := git(ctx, source, "rev-parse", "HEAD")
+		if err != nil {
+			return err
+		}
+		if err := signRelease(ctx, o, commit, built); err != nil {
+			return err
+		}
 	}
 	if err := os.RemoveAll(o.out); err != nil {
 		return fmt.Errorf("removing the former release: %w", err)

@@ -4,7 +4,11 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"debug/buildinfo"
+	"encoding/base64"
+	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 )
@@ -23,14 +28,15 @@ func TestRelease(t *testing.T) {
 	repo := releaseRepo(t)
 	other := filepath.Join(t.TempDir(), "elsewhere")
 	gitIn(t, repo, "clone", "-q", repo, other)
-	first, second := releaseOf(t, repo), releaseOf(t, other)
+	key := releaseKey(t, repo)
+	first, second := releaseOf(t, repo, "-key", key), releaseOf(t, other, "-key", key)
 	require.Equal(t, first[checksums], second[checksums])
 	for name, data := range first {
 		require.Equal(t, data, second[name], name)
 	}
 
 	platform := runtime.GOOS + "_" + runtime.GOARCH
-	require.Len(t, first, 6, "program, program for macOS, image, SBOM, chart, checksums")
+	require.Len(t, first, 8, "program, program for macOS, image, SBOM, chart, checksums, their signature, provenance")
 	require.Contains(t, first, "liqod_0.1.0_darwin_"+runtime.GOARCH)
 	require.Contains(t, first, "liqod-image_0.1.0_"+platform+".spdx.json")
 	require.Equal(t, 5, strings.Count(first[checksums], "\n"))
@@ -54,6 +60,77 @@ func TestRelease(t *testing.T) {
 	require.Equal(t, manifestIn(t, image), values.Image.Digest)
 	require.Contains(t, chart, "liqod/templates/_helpers.tpl")
 	require.Contains(t, chart, "liqod/values.schema.json")
+	signedBy(t, filepath.Join(repo, "..", "key.pem"), gitHead(t, repo), first)
+}
+
+// signedBy checks signature and provenance with openssl, as docs/install.md does.
+func signedBy(t *testing.T, key, commit string, files map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	verify := func(data, sig []byte) error {
+		return exec.CommandContext(t.Context(), "openssl", "pkeyutl", "-verify", "-inkey", key, "-rawin", "-in", write("data", data), "-sigfile", write("sig", sig)).Run()
+	}
+	sig, err := base64.StdEncoding.DecodeString(strings.TrimSpace(files[signature]))
+	require.NoError(t, err)
+	require.NoError(t, verify([]byte(files[checksums]), sig))
+	require.Error(t, verify([]byte(files[checksums]+"\n"), sig))
+
+	var envelope dsse.Envelope
+	require.NoError(t, json.Unmarshal([]byte(files[provenance]), &envelope))
+	payload, err := envelope.DecodeB64Payload()
+	require.NoError(t, err)
+	require.Len(t, envelope.Signatures, 1)
+	sig, err = base64.StdEncoding.DecodeString(envelope.Signatures[0].Sig)
+	require.NoError(t, err)
+	require.NoError(t, verify(dsse.PAE(envelope.PayloadType, payload), sig))
+	var statement struct {
+		Subject   []subject
+		Predicate struct {
+			BuildDefinition struct {
+				ExternalParameters   map[string]string
+				ResolvedDependencies []subject
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(payload, &statement))
+	require.Len(t, statement.Subject, 5)
+	for _, s := range statement.Subject {
+		require.Contains(t, files[checksums], s.Digest["sha256"]+"  "+s.Name)
+	}
+	require.Equal(t, "0.1.0", statement.Predicate.BuildDefinition.ExternalParameters["version"])
+	require.Equal(t, commit, statement.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"])
+}
+
+func gitHead(t *testing.T, repo string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", repo, "rev-parse", "HEAD").Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(out))
+}
+
+// releaseKey writes a key of openssl beside a repository, unless it is there.
+func releaseKey(t *testing.T, repo string) string {
+	t.Helper()
+	path := filepath.Join(repo, "..", "key.pem")
+	if _, err := os.Stat(path); err != nil {
+		out, err := exec.CommandContext(t.Context(), "openssl", "genpkey", "-algorithm", "ed25519", "-out", path).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.NoError(t, os.Chmod(path, 0o600))
+	}
+	return path
+}
+
+// noVulnerabilities adds a database and a tool that find none.
+func (o *releaseOptions) noVulnerabilities(t *testing.T) {
+	t.Helper()
+	database := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(database.Close)
+	o.db, o.tool = database.URL, "true"
 }
 
 // TestReleaseRefuses: what would make a release that is not of its commit, or remove what is
@@ -62,6 +139,7 @@ func TestReleaseRefuses(t *testing.T) {
 	t.Parallel()
 	repo := releaseRepo(t)
 	options := releaseOptions{dir: repo, out: filepath.Join(t.TempDir(), "dist"), version: "0.1.0"}
+	options.noVulnerabilities(t)
 	for _, version := range []string{"", "v0.1.0", "0.1", "0.1.0+build", "01.1.0", "0.1.0-", "latest"} {
 		_, err := parseRelease([]string{"-version", version}, io.Discard)
 		require.ErrorContains(t, err, "is not of the form", version)
@@ -72,6 +150,16 @@ func TestReleaseRefuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(foreign.out, "thesis.txt"), []byte("mine"), 0o600))
 	require.ErrorContains(t, makeRelease(t.Context(), foreign, io.Discard), "no former release")
 	require.FileExists(t, filepath.Join(foreign.out, "thesis.txt"))
+
+	unseen := options
+	unseen.db = "http://127.0.0.1:1"
+	require.ErrorContains(t, makeRelease(t.Context(), unseen, io.Discard), "looking for vulnerabilities")
+	for name, mode := range map[string]os.FileMode{"open": 0o644, "empty": 0o600} {
+		signed := options
+		signed.key = filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(signed.key, nil, mode))
+		require.ErrorContains(t, makeRelease(t.Context(), signed, io.Discard), map[string]string{"open": "chmod 600", "empty": "openssl genpkey"}[name])
+	}
 
 	gitIn(t, repo, "tag", "v0.1.0")
 	require.NoError(t, os.WriteFile(filepath.Join(repo, "new.go"), []byte("package main\n"), 0o600))
@@ -107,15 +195,16 @@ func gitIn(t *testing.T, dir string, args ...string) {
 }
 
 // releaseOf makes a release for this machine only, and returns its files.
-func releaseOf(t *testing.T, repo string) map[string]string {
+func releaseOf(t *testing.T, repo string, more ...string) map[string]string {
 	t.Helper()
 	here, err := os.Getwd()
 	require.NoError(t, err)
 	out, err := filepath.Rel(here, filepath.Join(t.TempDir(), "dist")) // relative, as make has it
 	require.NoError(t, err)
-	o, err := parseRelease([]string{"-dir", repo, "-version", "0.1.0", "-out", out}, io.Discard)
+	o, err := parseRelease(append([]string{"-dir", repo, "-version", "0.1.0", "-out", out}, more...), io.Discard)
 	require.NoError(t, err)
 	o.architectures = []string{runtime.GOARCH}
+	o.noVulnerabilities(t)
 	require.NoError(t, makeRelease(t.Context(), o, io.Discard))
 	files := map[string]string{}
 	entries, err := os.ReadDir(o.out)

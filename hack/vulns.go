@@ -14,18 +14,27 @@ import (
 )
 
 // vulnOptions are the flags of runVulns.
-type vulnOptions struct{ tool, db, packages string }
+type vulnOptions struct {
+	tool, db, packages string
+	// required says that it is an error if the database is not reached.
+	required bool
+}
+
+// vulnDB is the Go vulnerability database.
+const vulnDB = "https://vuln.go.dev"
 
 // patience is how long the vulnerability database has for its first answer.
 const patience = 15 * time.Second
 
 // runVulns compares the modules of the program with the Go vulnerability database. It
-// returns the exit code: that of govulncheck, and 0 with a warning without the database.
+// returns the exit code: that of govulncheck. Without the database there is a warning, and the code 0 unless the answer is
+// required.
 func runVulns(ctx context.Context, args []string) int {
 	var o vulnOptions
 	flags := flag.NewFlagSet("vulns", flag.ContinueOnError)
 	flags.StringVar(&o.tool, "tool", "bin/tools/govulncheck", "the govulncheck to run")
-	flags.StringVar(&o.db, "db", "https://vuln.go.dev", "URL of the vulnerability database")
+	flags.StringVar(&o.db, "db", vulnDB, "URL of the vulnerability database")
+	flags.BoolVar(&o.required, "required", false, "fail if the database is not reached, as a release does")
 	flags.StringVar(&o.packages, "packages", ".", "which packages, separated by spaces")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -38,6 +47,9 @@ func runVulns(ctx context.Context, args []string) int {
 func checkVulns(ctx context.Context, o vulnOptions, stdout, stderr io.Writer) int {
 	if err := reachDatabase(ctx, o.db); err != nil {
 		fmt.Fprintf(stderr, "\nWARNING: VULNERABILITIES WERE NOT CHECKED.\nThe database cannot be reached: %v\nRepeat this where %s can be reached.\n\n", err, o.db)
+		if o.required {
+			return 1
+		}
 		return 0
 	}
 	cmd := exec.CommandContext(ctx, o.tool, append([]string{"-db", o.db}, strings.Fields(o.packages)...)...)

@@ -48,6 +48,12 @@ func TestVulns(t *testing.T) {
 			require.Equal(t, tc.want, checkVulns(t.Context(), vulnOptions{tool: tool, db: tc.db, packages: ". ./hack"}, &out, &out))
 			require.Contains(t, out.String(), tc.says)
 			require.NotContains(t, out.String(), "ran\n")
+			required := vulnOptions{tool: tool, db: tc.db, packages: ".", required: true}
+			if tc.want == 0 && tc.db != database.URL {
+				require.Equal(t, 1, checkVulns(t.Context(), required, &out, &out), "a release needs the answer")
+			} else {
+				require.Equal(t, tc.want, checkVulns(t.Context(), required, &out, &out))
+			}
 		})
 	}
 }
