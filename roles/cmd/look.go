@@ -138,8 +138,12 @@ func (c *commands) lookAt(ctx context.Context, to *clients, namespace string) (*
 // what the user may not read.
 func (r *reading) lookAtNamespace(ctx context.Context, namespace string) (*report.Snapshot, error) {
 	to := r.to
-	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	ns, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
 		return nil, unknown(fmt.Errorf("there is no namespace %s in this cluster", namespace))
+	}
+	if err == nil {
+		r.snap.Labels = ns.Labels
 	}
 	r.snap.Only = namespace
 	r.together(ctx, r.leases, r.configuration, r.virtualNodes, r.nodes, r.offloadings, r.volumes)

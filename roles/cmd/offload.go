@@ -34,8 +34,10 @@ The names of twins (--namespace-mapping-strategy, --remote-namespace-name) canno
 once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.
 
 What of the namespace is different in providers is listed: NetworkPolicies,
-PodDisruptionBudgets, DaemonSets, and in templates of pods hostNetwork and full names of
-Services in variables, commands and arguments. liqod status -n shop lists it, too.`
+PodDisruptionBudgets, DaemonSets, and in templates of pods hostNetwork, references to the
+namespace and the addresses of the pod, and full names of Services in variables, commands and
+arguments. Pods that run already stay where they are: the commands that restart them are printed.
+liqod status -n shop says both, too.`
 
 const offloadExamples = `  %[1]s offload namespace shop
   %[1]s offload namespace shop --pod-offloading-strategy=Remote --selector='liqo.io/remote-cluster-id=milan'
@@ -99,6 +101,11 @@ func (c *commands) offload() *cobra.Command {
 func tellDifferences(ctx context.Context, to *clients, o *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	s := report.Offloaded(o)
 	readApplications(ctx, to, s)
+	if pods, err := to.kube.CoreV1().Pods(o.Namespace).List(ctx, metav1.ListOptions{Limit: mostOfKind}); err != nil {
+		s.Unread[report.ReadPods] = err
+	} else {
+		s.Pods = pods.Items
+	}
 	_, err := io.WriteString(out, report.DifferencesText(s))
 	return err
 }

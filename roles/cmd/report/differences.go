@@ -86,6 +86,20 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 		add(fmt.Sprintf("full name %s of", someOf(slices.Compact(full))), naming,
 			"in a provider it does not resolve, or leads to a Service of the provider, unless its namespace is offloaded there with the same name", "names")
 	}
+	for _, field := range []struct{ paths, where, means string }{
+		{"metadata.namespace", "names", "in a provider it is the name of the twin, and this cluster's API server knows no such namespace; with --namespace-mapping-strategy EnforceSameName it is the same"},
+		{"status.podIP status.podIPs", "network", "in a provider it is the address there, and this cluster may reach the pod at another one, unless ipam.keep or spec.trust Organisation of the ForeignCluster keeps it"},
+		{"status.hostIP status.hostIPs", "names", "in a provider it is the address of a node there, which this cluster does not reach"},
+	} {
+		paths := strings.Fields(field.paths)
+		var names []string
+		for i := range has.Workloads {
+			if w := &has.Workloads[i]; refers(&w.Pod, paths) && !(paths[0] == "metadata.namespace" && s.sameName(namespace)) {
+				names = append(names, w.Name)
+			}
+		}
+		add("fieldRef "+paths[0]+" of", names, field.means, field.where)
+	}
 	if has.More {
 		out = append(out, difference{"the namespace has more objects", "of each kind only some were looked at: docs/compatibility.md"})
 	}
@@ -93,6 +107,23 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 		out = append(out, difference{what + " cannot be read", has.Unread[what].Error()})
 	}
 	return out
+}
+
+// refers reports whether a template has one of the fields of its pod in a variable or a file.
+func refers(pod *corev1.PodSpec, paths []string) bool {
+	is := func(f *corev1.ObjectFieldSelector) bool { return f != nil && slices.Contains(paths, f.FieldPath) }
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && is(e.ValueFrom.FieldRef) }) {
+			return true
+		}
+	}
+	file := func(f corev1.DownwardAPIVolumeFile) bool { return is(f.FieldRef) }
+	return slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.DownwardAPI != nil && slices.ContainsFunc(v.DownwardAPI.Items, file) ||
+			v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+				return p.DownwardAPI != nil && slices.ContainsFunc(p.DownwardAPI.Items, file)
+			})
+	})
 }
 
 // fullNames returns the full names in a template that the twin's DNS may not resolve. Every pod in a

@@ -18,6 +18,12 @@ func TestDifferences(t *testing.T) {
 	arguments := func(name string, args ...string) Workload {
 		return Workload{Name: name, Pod: corev1.PodSpec{Containers: []corev1.Container{{Args: args}}}}
 	}
+	reference := func(path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: "POD_NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	}
+	files := func(path string) []corev1.DownwardAPIVolumeFile {
+		return []corev1.DownwardAPIVolumeFile{{Path: "f", FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	}
 	const unresolved = ": in a provider it does not resolve, or leads to a Service of the provider, unless its namespace is offloaded there with the same name: docs/compatibility.md#names"
 	for name, tc := range map[string]struct {
 		has  Application
@@ -48,6 +54,18 @@ func TestDifferences(t *testing.T) {
 			spec: offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "shop"}},
 		"no full names": {has: Application{Workloads: []Workload{arguments("Deployment front", "web", "web.shop", "web.$(NAMESPACE).svc.cluster.local", "x.y.svc-z", "a.b.svcs",
 			"https://kubernetes.default.svc", "kubernetes.default.svc.cluster.local:443")}}},
+		"references to the pod's namespace and addresses": {has: Application{Workloads: []Workload{
+			{Name: "Deployment api", Pod: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{reference("metadata.namespace"), reference("status.hostIP"), {Name: "URL", Value: "web.$(POD_NAMESPACE).svc"}}}}}},
+			{Name: "Deployment uid", Pod: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{reference("metadata.uid"), reference("spec.nodeName"), reference("metadata.name")}}}}},
+			{Name: "StatefulSet db", Pod: corev1.PodSpec{InitContainers: []corev1.Container{{Env: []corev1.EnvVar{reference("status.podIPs")}}}, Volumes: []corev1.Volume{
+				{VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: files("status.hostIPs")}}},
+				{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: files("metadata.namespace")}}}}}}}}}}},
+			want: []string{
+				"fieldRef metadata.namespace of Deployment api, StatefulSet db: in a provider it is the name of the twin, and this cluster's API server knows no such namespace; with --namespace-mapping-strategy EnforceSameName it is the same: docs/compatibility.md#names",
+				"fieldRef status.podIP of StatefulSet db: in a provider it is the address there, and this cluster may reach the pod at another one, unless ipam.keep or spec.trust Organisation of the ForeignCluster keeps it: docs/compatibility.md#network",
+				"fieldRef status.hostIP of Deployment api, StatefulSet db: in a provider it is the address of a node there, which this cluster does not reach: docs/compatibility.md#names"}},
+		"references, and twins of the same name": {has: Application{Workloads: []Workload{{Name: "Deployment api", Pod: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{reference("metadata.namespace")}}}}}}},
+			spec: offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName}},
 		"more objects than are read": {has: Application{More: true}, want: []string{"the namespace has more objects: of each kind only some were looked at: docs/compatibility.md"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,4 +97,65 @@ func TestDifferencesInCheck(t *testing.T) {
 	require.Empty(t, Summarize(s).Warnings)
 	s.Applications = map[string]*Application{"shop": {}}
 	require.NotContains(t, CheckText(Check(s)), "application")
+}
+
+// TestPodsBesideTheOffloading: the status of a namespace tells the pods that its offloading does not move, those
+// that ask for virtual nodes without one, and those that are left there.
+func TestPodsBesideTheOffloading(t *testing.T) {
+	t.Parallel()
+	const stay = "existing pods stay on nodes of this cluster until they are created again"
+	home := func(s *Snapshot, change ...func(*corev1.Pod)) {
+		for _, c := range append(change, func(*corev1.Pod) {}) {
+			p := broken(s, "old", "rome-1", unreadyFor("", ""))
+			p.Status.Conditions[0].Status = corev1.ConditionTrue
+			c(p)
+		}
+	}
+	remote := func(s *Snapshot) { s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote }
+	claims := func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	}
+	for name, tc := range map[string]struct {
+		change   func(*Snapshot)
+		contains []string
+	}{
+		"older pods": {func(s *Snapshot) { remote(s); home(s, claims) },
+			[]string{"healthy, 1 warning", "‼ pods of namespace shop: 2 pods created before the namespace was offloaded: " + stay, "Fix: kubectl -n shop rollout restart deployment web\n"}},
+		"an older pod that may be kept by its claim": {func(s *Snapshot) { home(s, claims) }, []string{"shop: 1 pod created before the namespace was offloaded: "}},
+		"an older pod of its own": {func(s *Snapshot) { home(s); s.Pods[len(s.Pods)-1].OwnerReferences = nil },
+			[]string{"Fix: kubectl -n shop get pods -o wide\n           shows them. Nothing creates them again by itself."}},
+		"pods that the offloading does not concern": {func(s *Snapshot) {
+			home(s, func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" }, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+				func(p *corev1.Pod) {
+					offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+					p.Spec.NodeName = "rome-1"
+				})
+			s.Pods = s.Pods[:len(s.Pods)-1]
+		}, []string{"cluster rome: healthy\n"}},
+		"strategy Local": {func(s *Snapshot) { home(s); s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsLocal }, []string{"cluster rome: healthy\n"}},
+		"the label of the namespace alone": {func(s *Snapshot) {
+			s.Offloadings, s.Pods, s.Labels = nil, nil, map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "true"}
+		}, []string{"‼ namespace shop: it has the label liqo.io/scheduling-enabled, which lets no pod go to virtual nodes: the namespace is not offloaded\n      Fix: liqod offload namespace shop\n"}},
+		"the label of a pod": {func(s *Snapshot) {
+			home(s, func(p *corev1.Pod) { p.Labels[offloadingv1beta1.SchedulingEnabledLabel] = "true" })
+			s.Offloadings, s.Pods = nil, s.Pods[3:]
+		}, []string{"‼ namespace shop: pod old has the label liqo.io/scheduling-enabled, "}},
+		"pods that are left on virtual nodes": {func(s *Snapshot) { s.Offloadings = nil },
+			[]string{"The namespace is not offloaded.\nOn virtual nodes nevertheless: 2 pods.\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			s.Pods = s.Pods[:3]
+			s.Only = "shop"
+			tc.change(s)
+			text := Summarize(s).Text(false)
+			for _, part := range tc.contains {
+				require.Contains(t, text, part)
+			}
+		})
+	}
+	s := Offloaded(&healthy(t).Offloadings[0])
+	home(s)
+	require.Equal(t, "\n1 pod created before the namespace was offloaded: "+stay+":\n  kubectl -n shop rollout restart deployment web\n\n", DifferencesText(s), "offload says it too")
 }

@@ -323,6 +323,11 @@ func TestFaults(t *testing.T) {
 			p := broken(s, "job", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace lab is not offloaded to cluster milan"))
 			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "lab", ago(6*time.Minute), ago(7*time.Minute)
 		}, Problem, "milan, pods of namespace lab: pod job waits (OffloadingBackOff): namespace lab is not offloaded", "liqod offload namespace lab", ""},
+		"a pod that selects virtual nodes in a namespace that is not offloaded": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "job", "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
+			p.Namespace, p.Spec.NodeSelector, p.OwnerReferences = "lab", map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}, nil
+		}, Problem, "pods of namespace lab: pod job waits for a node (Unschedulable): it asks for virtual nodes, and its namespace is not offloaded: 0/4 nodes are available",
+			"Fix: liqod offload namespace lab --pod-offloading-strategy LocalAndRemote\n           kubectl -n lab delete pod job\n           and create it again from its manifest: no controller does it. Or remove what selects virtual nodes from it.", ""},
 		"a provisioner's pod on a virtual node": {func(_ *testing.T, s *Snapshot) {
 			p := broken(s, "helper-pod", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace local-path-storage is not offloaded to cluster milan"))
 			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "local-path-storage", ago(6*time.Minute), ago(7*time.Minute)

@@ -63,6 +63,7 @@ const (
 	idUnschedulable ID = "pods-unschedulable"
 	idWaiting       ID = "pods-waiting"
 	idEarlier       ID = "pods-earlier-affinity"
+	idOlder         ID = "pods-older"
 	idKept          ID = "kept-data"
 	idMove          ID = "data-move"
 	idDaemonSets    ID = "daemonsets"
@@ -73,7 +74,7 @@ var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idQuota, idTrust,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNoProvider, idNamespace, idDifferences, idRefusedObject, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idKept, idMove, idDaemonSets,
+	idNoProvider, idNamespace, idDifferences, idRefusedObject, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idOlder, idKept, idMove, idDaemonSets,
 }
 
 // IDs returns the checks of status and check.

@@ -29,9 +29,29 @@ func (c *checker) offloadings() {
 		c.offloading(&c.Offloadings[i])
 		if c.Only == "" { // else they are printed apart
 			c.application(c.Offloadings[i].Namespace)
+		} else if text, fix := c.older(&c.Offloadings[i]); text != "" { // only then all pods were read
+			c.add(idOlder, Warning, "pods of namespace "+c.Only, text, fix)
 		}
 	}
+	c.asking()
 	c.refused()
+}
+
+// asking adds a warning about a label that alone lets nothing go to providers.
+func (c *checker) asking() {
+	if c.Only == "" || len(c.Offloadings) > 0 || c.Unread[ReadOffloadings] != nil {
+		return
+	}
+	who := ""
+	if c.Labels[offloadingv1beta1.SchedulingEnabledLabel] != "" {
+		who = "it"
+	} else if i := slices.IndexFunc(c.Pods, func(p corev1.Pod) bool { return p.Labels[offloadingv1beta1.SchedulingEnabledLabel] != "" }); i >= 0 {
+		who = "pod " + c.Pods[i].Name
+	}
+	if who != "" {
+		c.add(idNamespace, Warning, "namespace "+c.Only, fmt.Sprintf("%s has the label %s, which lets no pod go to virtual nodes: the namespace is not offloaded", who, offloadingv1beta1.SchedulingEnabledLabel),
+			fmt.Sprintf("%s offload namespace %s", c.Program, c.Only))
+	}
 }
 
 // refused adds a warning for each object that a provider refuses. The Nodes of the virtual nodes say which. Who may

@@ -165,6 +165,9 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 			return fmt.Sprintf("kubectl -n %s describe pvc %s\nIts events say why there is no volume.", pod.Namespace, strings.Join(claims, " "))
 		}
 	case corev1.PodReasonUnschedulable:
+		if c.asksInVain(pod.Pod) {
+			return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s Or remove what selects virtual nodes from it.", c.Program, pod.Namespace, madeAgain(pod.Pod))
+		}
 		if fix := c.closedFix(pod.Pod); fix != "" {
 			return fix
 		}
@@ -196,7 +199,7 @@ func (c *checker) claimFix(pod placedPod) string {
 	case reasonClaimClassMissing:
 		return fmt.Sprintf("%s delete pvc %s\nand create it with a class that exists; the class of a claim cannot change. The classes:\nkubectl get storageclasses", kubectl, claim)
 	case reasonClaimNeedsOwnNode:
-		return c.ownNodeFix(pod.Pod, kubectl)
+		return c.ownNodeFix(pod.Pod)
 	case reasonClaimKeepsHome:
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity, so that a node of this cluster takes it. "+
 			"Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod.Pod))
@@ -218,25 +221,30 @@ func (c *checker) claimFix(pod placedPod) string {
 
 // ownNodeFix is about a pod on a virtual node whose claim needs a node of this cluster. One that asks for virtual
 // nodes itself would come there again.
-func (c *checker) ownNodeFix(pod *corev1.Pod, kubectl string) string {
+func (c *checker) ownNodeFix(pod *corev1.Pod) string {
 	o := c.offloadingOf(pod.Namespace)
 	remote := o != nil && o.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote
 	asks := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: pod.Spec.NodeSelector}}
 	if class := pod.Spec.RuntimeClassName; !remote || class != nil && *class == offloadingv1beta1.RuntimeClassName {
 		asks = pod // else the webhook has added the affinity
 	}
-	again := fmt.Sprintf("%s delete pod %s\nand create it again from its manifest: no controller does it. The webhook of liqod keeps it on nodes of this cluster.", kubectl, pod.Name)
-	if metav1.GetControllerOf(pod) != nil {
-		again = fmt.Sprintf("%s delete pod %s\nIts controller creates it again, and the webhook of liqod keeps it on nodes of this cluster.", kubectl, pod.Name)
-	}
+	made := madeAgain(pod) + " The webhook of liqod keeps the new one on nodes of this cluster."
 	switch {
 	case rules.AsksForVirtualNodes(asks):
 		return fmt.Sprintf("%s\nRemove what asks for virtual nodes: the nodeSelector or affinity with the key %s, or the runtime class %s. "+
 			"Or give it a claim of a class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod), offloadingv1beta1.TypeLabel, offloadingv1beta1.RuntimeClassName)
 	case remote:
-		return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, again)
+		return fmt.Sprintf("%s offload namespace %s --pod-offloading-strategy LocalAndRemote\n%s", c.Program, pod.Namespace, made)
 	}
-	return again
+	return made
+}
+
+// madeAgain is how a pod is created anew.
+func madeAgain(pod *corev1.Pod) string {
+	if metav1.GetControllerOf(pod) == nil {
+		return fmt.Sprintf("kubectl -n %s delete pod %s\nand create it again from its manifest: no controller does it.", pod.Namespace, pod.Name)
+	}
+	return fmt.Sprintf("kubectl -n %s delete pod %s\nIts controller creates it again.", pod.Namespace, pod.Name)
 }
 
 // dataFix is about a pod that waits for the provider that has its data.
@@ -354,16 +362,23 @@ func edited(pod *corev1.Pod) string {
 // imageEdited is the command that changes the image of a pod, or of the template that it has been made from.
 // The template of a Job may not change: the Job is made again.
 func imageEdited(pod *corev1.Pod) string {
-	kind, name := "pod", pod.Name
-	if owner := metav1.GetControllerOf(pod); owner != nil && plainName.MatchString(owner.Kind+owner.Name) {
-		kind, name = strings.ToLower(owner.Kind), owner.Name
-		hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-		if deployment, found := strings.CutSuffix(name, "-"+hash); owner.Kind == "ReplicaSet" && hash != "" && found {
-			kind, name = "deployment", deployment
-		}
-	}
+	kind, name := madeBy(pod)
 	if kind == "job" {
 		return fmt.Sprintf("kubectl -n %s delete job %s\nand create it again: the template of a Job cannot change.", pod.Namespace, name)
 	}
 	return fmt.Sprintf("kubectl -n %s edit %s %s", pod.Namespace, kind, name)
+}
+
+// madeBy returns kind and name of the object that people change to change a pod: the Deployment or other
+// controller that has made it, or the pod itself.
+func madeBy(pod *corev1.Pod) (kind, name string) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || !plainName.MatchString(owner.Kind+owner.Name) {
+		return "pod", pod.Name
+	}
+	hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	if deployment, found := strings.CutSuffix(owner.Name, "-"+hash); owner.Kind == "ReplicaSet" && hash != "" && found {
+		return "deployment", deployment
+	}
+	return strings.ToLower(owner.Kind), owner.Name
 }

@@ -134,7 +134,17 @@ func (s *Snapshot) unscheduled(pod *corev1.Pod) podVerdict {
 	case scheduled.Reason == corev1.PodReasonSchedulingGated:
 		return podVerdict{state: podWaiting, level: OK, reason: scheduled.Reason, message: scheduled.Message}
 	}
-	return s.claimed(pod, podVerdict{state: podWaiting, level: Problem, reason: scheduled.Reason, message: scheduled.Message})
+	v := podVerdict{state: podWaiting, level: Problem, reason: scheduled.Reason, message: scheduled.Message}
+	if s.asksInVain(pod) {
+		v.message = "it asks for virtual nodes, and its namespace is not offloaded: " + v.message
+	}
+	return s.claimed(pod, v)
+}
+
+// asksInVain reports whether a pod selects virtual nodes although its namespace lets no pod go there.
+func (s *Snapshot) asksInVain(pod *corev1.Pod) bool {
+	o := s.offloadingOf(pod.Namespace)
+	return s.Unread[ReadOffloadings] == nil && selectsVirtualNodes(pod) && (o == nil || o.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsLocal)
 }
 
 // withheld judges a pod that is on a virtual node, and that the provider does not have.

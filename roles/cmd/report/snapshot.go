@@ -101,6 +101,8 @@ type Snapshot struct {
 	Namespace string
 	// Only is the namespace that alone was read, with what places its pods. It is empty for a whole cluster.
 	Only string
+	// Labels are those of the namespace Only.
+	Labels map[string]string
 	// Applications are those of the namespaces that Leaving returns. It is nil if nothing was read.
 	Applications map[string]*Application
 	// ClusterID is this cluster's id; empty if it could not be found.

@@ -53,6 +53,8 @@ type Status struct {
 	Peers []Peer `json:"peers"`
 	// Namespaces that are offloaded.
 	Namespaces []Namespace `json:"namespaces"`
+	// Left counts the pods of Only that are on virtual nodes although it is not offloaded. It is empty without such pods.
+	Left string `json:"left,omitempty"`
 	// Kept says how much data is kept without a claim.
 	Kept string `json:"kept,omitempty"`
 	// Moves are those of data to another cluster.
@@ -224,8 +226,15 @@ func Summarize(s *Snapshot) *Status {
 		}
 	}
 	pods := map[place][]placedPod{}
+	var left []placedPod
 	for _, pod := range s.workloads() {
 		pods[pod.at] = append(pods[pod.at], pod)
+		if pod.at.peer != "" {
+			left = append(left, pod)
+		}
+	}
+	if s.Only != "" && len(s.Offloadings) == 0 && len(left) > 0 {
+		out.Left = countPods(left).String()
 	}
 	for i := range s.Offloadings {
 		out.Namespaces = append(out.Namespaces, namespace(&s.Offloadings[i], pods))

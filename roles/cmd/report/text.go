@@ -218,6 +218,9 @@ func (s *Status) Text(wide bool) string {
 func (s *Status) onlyText(b *strings.Builder) {
 	if len(s.Namespaces) == 0 && !slices.Contains(s.Unread, ReadOffloadings) {
 		b.WriteString("\nThe namespace is not offloaded.\n")
+		if s.Left != "" {
+			fmt.Fprintf(b, "On virtual nodes nevertheless: %s.\n", s.Left)
+		}
 	}
 	differencesText(b, s.Differences)
 	if len(s.Unread) > 0 {
@@ -229,6 +232,11 @@ func (s *Status) onlyText(b *strings.Builder) {
 func DifferencesText(s *Snapshot) string {
 	var b strings.Builder
 	differencesText(&b, s.Differences(s.Only))
+	for i := range s.Offloadings {
+		if text, fix := s.older(&s.Offloadings[i]); text != "" {
+			fmt.Fprintf(&b, "\n%s:\n  %s\n", text, strings.ReplaceAll(fix, "\n", "\n  "))
+		}
+	}
 	var denied []string
 	for _, what := range s.unreadNames() {
 		if err := s.Unread[what]; apierrors.IsForbidden(err) {
