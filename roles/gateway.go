@@ -252,7 +252,7 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 		APIServer: server,
 		Clock:     env.Clock, Log: env.Log, Observer: env.Observer,
 	}
-	if out.Relay, err = relay(f.home.config, env.Log); err != nil {
+	if out.Relay, err = relay(f.home.config, env); err != nil {
 		return out, err
 	}
 	if out.Addresses, err = gatewayAddresses(cfg.Addresses); err != nil {
@@ -332,13 +332,13 @@ func closedRanges(ranges *exchange.Ranges, reserved []netip.Prefix) func() []ipa
 }
 
 // relay returns a relay to the API server that config is for.
-func relay(config *rest.Config, log *zap.Logger) (*serve.Relay, error) {
+func relay(config *rest.Config, env Env) (*serve.Relay, error) {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address of the API server: %w", err)
 	}
 	at := net.JoinHostPort(server.Hostname(), cmp.Or(server.Port(), "443"))
-	return serve.NewRelay(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", at) }, log), nil
+	return serve.NewRelay(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", at) }, env.Closed, env.Log), nil
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {

@@ -71,7 +71,7 @@ func newMetrics(registry prometheus.Registerer, version string, behind func() ma
 		latency:    histogram("liqod_client_request_seconds", "Time until an API server answered.", "server", "verb"),
 		leading:    gauge("liqod_lease_leading", "1 while this process leads.", "role"),
 		refused:    counter("liqod_peer_refused_total", "What a peer sent and was refused or cut; the reasons are in docs/threat-model.md.", "peer", "reason"),
-		closed:     counter("liqod_server_connections_closed_total", "Connections that a server closed because there were too many; they waited for their clients.", "server"),
+		closed:     counter("liqod_server_connections_closed_total", "Connections that a server closed because there were too many, or the relay to the API server of home as one was idle or did not read.", "server"),
 		denied:     newDenials(),
 		expiries:   newExpiries(),
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -15,28 +15,44 @@ import (
 	"golang.org/x/time/rate"
 )
 
-const (
-	// relayed is the number of connections that one address has at a time. More are closed at once.
-	relayed = 2048
-	// relayDial is the longest wait for the other end of a connection.
-	relayDial = 10 * time.Second
-)
+// relayDial is the longest wait for the other end of a connection.
+const relayDial = 10 * time.Second
+
+// relayBounds bound what clients of a Relay cost, and none of them in steady use.
+type relayBounds struct {
+	most, share int // connections at a time of one address, and of those from one client address; more are closed at once
+	// idle is how long a connection without a byte in either direction lives. A watch has a bookmark each minute.
+	idle time.Duration
+	// slow is the longest wait for one end to take a piece of what the other has sent.
+	slow time.Duration
+	// The kernel keeps twice as many bytes for each end of a connection. The client is further away than the server.
+	piece, sent, received int
+}
+
+func usualBounds() relayBounds {
+	return relayBounds{most: 2048, share: 128, idle: 5 * time.Minute, slow: 30 * time.Second, piece: 4 << 10, sent: 32 << 10, received: 16 << 10}
+}
 
 // Relay leads TCP connections from addresses of this host to another server. The bytes pass
 // unchanged: TLS is between the client and that server. Its methods may be called concurrently.
 type Relay struct {
-	dial func(context.Context) (net.Conn, error)
-	log  *zap.Logger
-	most int            // connections of one address
-	told rate.Sometimes // spaces the lines about connections that are not served: clients open them without end
+	dial   func(context.Context) (net.Conn, error)
+	closed func(why string)
+	log    *zap.Logger
+	bounds relayBounds
+	told   rate.Sometimes // spaces the lines about connections that are not served: clients open them without end
 
 	mu   sync.Mutex
 	open map[netip.AddrPort]func() // that end what is served
 }
 
-// NewRelay returns a Relay that opens the other ends of connections with dial.
-func NewRelay(dial func(context.Context) (net.Conn, error), log *zap.Logger) *Relay {
-	return &Relay{dial: dial, log: log, most: relayed, told: rate.Sometimes{First: 1, Interval: time.Minute}, open: map[netip.AddrPort]func(){}}
+// NewRelay returns a Relay that opens the other ends of connections with dial. closed is called for each
+// connection that the Relay ends: relay for one too many, relay-idle, or relay-slow.
+func NewRelay(dial func(context.Context) (net.Conn, error), closed func(why string), log *zap.Logger) *Relay {
+	return &Relay{
+		dial: dial, closed: closed, log: log, bounds: usualBounds(),
+		told: rate.Sometimes{First: 1, Interval: time.Minute}, open: map[netip.AddrPort]func(){},
+	}
 }
 
 // Follow serves these addresses, which this host has, and no others. Connections of the others end.
@@ -81,7 +97,7 @@ func (r *Relay) serve(at netip.AddrPort) (end func(), err error) {
 }
 
 func (r *Relay) accept(ctx context.Context, listener *net.TCPListener, wait *sync.WaitGroup) {
-	room := make(chan struct{}, r.most)
+	room := relayRoom{each: map[netip.Prefix]int{}}
 	for {
 		client, err := listener.Accept()
 		if ctx.Err() != nil {
@@ -97,18 +113,47 @@ func (r *Relay) accept(ctx context.Context, listener *net.TCPListener, wait *syn
 			}
 			continue
 		}
-		select {
-		case room <- struct{}{}:
-			wait.Go(func() {
-				defer func() { <-room }()
-				r.lead(ctx, client)
-			})
-		default:
+		from := Neighbourhood(Address(client.RemoteAddr().String()))
+		if !room.enter(from, r.bounds) {
 			r.told.Do(func() {
-				r.log.Warn("connections are closed: too many are open", zap.Stringer("address", listener.Addr()), zap.Int("open", r.most))
+				r.log.Warn("connections are closed: too many are open", zap.Stringer("address", listener.Addr()), zap.Stringer("client", from))
 			})
+			r.closed("relay")
 			_ = client.Close()
+			continue
 		}
+		wait.Go(func() {
+			defer room.leave(from)
+			r.lead(ctx, client)
+		})
+	}
+}
+
+// relayRoom counts the open connections of one address, in all and by client.
+type relayRoom struct {
+	mu   sync.Mutex
+	open int
+	each map[netip.Prefix]int
+}
+
+// enter reports whether a client may have one more connection, which counts until leave.
+func (o *relayRoom) enter(from netip.Prefix, bounds relayBounds) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open >= bounds.most || o.each[from] >= bounds.share {
+		return false
+	}
+	o.open++
+	o.each[from]++
+	return true
+}
+
+func (o *relayRoom) leave(from netip.Prefix) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open--
+	if o.each[from]--; o.each[from] == 0 {
+		delete(o.each, from)
 	}
 }
 
@@ -123,15 +168,64 @@ func (r *Relay) lead(ctx context.Context, client net.Conn) {
 		return
 	}
 	defer server.Close()
-	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
+	end := func() { _, _ = client.Close(), server.Close() }
+	defer context.AfterFunc(ctx, end)()
+	r.size(client, r.bounds.received, r.bounds.sent)
+	r.size(server, r.bounds.received, r.bounds.received)
+	alive := func() {
+		until := time.Now().Add(r.bounds.idle)
+		_, _ = client.SetReadDeadline(until), server.SetReadDeadline(until) // one that is closed needs none
+	}
+	alive()
 	var both sync.WaitGroup
+	var told sync.Once
 	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
 		both.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // an error of one direction ends both
+			if why := r.pass(way[0], way[1], alive); why != "" {
+				told.Do(func() { r.closed(why) })
+				end()
+				return
+			}
 			if half, ok := way[1].(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 				_ = way[1].Close()
 			}
 		})
 	}
 	both.Wait()
+}
+
+// size bounds what the kernel keeps for one end of a connection.
+func (r *Relay) size(end net.Conn, received, sent int) {
+	if tcp, ok := end.(*net.TCPConn); ok {
+		_, _ = tcp.SetReadBuffer(received), tcp.SetWriteBuffer(sent) // the usual size serves too
+	}
+}
+
+// pass copies one direction until it ends, which ends the other one if it is an error. It returns why the Relay
+// has to end the connection: nothing came in either direction, or to does not take what from has sent.
+func (r *Relay) pass(from, to net.Conn, alive func()) (why string) {
+	piece := make([]byte, r.bounds.piece)
+	for {
+		n, errRead := from.Read(piece)
+		if errors.Is(errRead, os.ErrDeadlineExceeded) {
+			return "relay-idle"
+		}
+		if n > 0 {
+			alive()
+			_ = to.SetWriteDeadline(time.Now().Add(r.bounds.slow)) // one that is closed needs none
+			_, err := to.Write(piece[:n])
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				if tcp, ok := to.(*net.TCPConn); ok {
+					_ = tcp.SetLinger(0) // what it has not taken goes at once
+				}
+				return "relay-slow"
+			}
+			if err != nil {
+				return ""
+			}
+		}
+		if errRead != nil {
+			return ""
+		}
+	}
 }

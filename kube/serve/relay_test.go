@@ -73,7 +73,7 @@ func TestRelay(t *testing.T) {
 	server.Store(echo(t))
 	r := NewRelay(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", server.Load().(string))
-	}, zap.NewNop())
+	}, func(string) {}, zap.NewNop())
 	at, other := free(t), free(t)
 	require.NoError(t, r.Follow([]netip.AddrPort{at, other}))
 	large := string(bytes.Repeat([]byte("liqod"), 1<<18))
@@ -114,12 +114,12 @@ func TestRelay(t *testing.T) {
 func TestRelayFlooded(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
-	r := NewRelay(func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, zap.New(core))
-	r.most = 2
+	r := NewRelay(func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, func(string) {}, zap.New(core))
+	r.bounds.most = 2
 	at := free(t)
 	require.NoError(t, r.Follow([]netip.AddrPort{at}))
 	defer func() { require.NoError(t, r.Follow(nil)) }()
-	for range r.most {
+	for range r.bounds.most {
 		kept, err := net.Dial("tcp", at.String())
 		require.NoError(t, err)
 		defer kept.Close()
@@ -129,4 +129,97 @@ func TestRelayFlooded(t *testing.T) {
 		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it is closed at once")
 	}
 	require.Len(t, logs.All(), 1)
+}
+
+// TestRelayShares: a client address has its share of the connections, and the others have the rest. One that
+// leaves makes room.
+func TestRelayShares(t *testing.T) {
+	t.Parallel()
+	var closed atomic.Int64
+	server := echo(t)
+	r := NewRelay(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", server) },
+		func(why string) {
+			if why == "relay" {
+				closed.Add(1)
+			}
+		}, zap.NewNop())
+	r.bounds.share = 3
+	at := free(t)
+	require.NoError(t, r.Follow([]netip.AddrPort{at}))
+	defer func() { require.NoError(t, r.Follow(nil)) }()
+	var kept []net.Conn
+	for range 50 {
+		c, err := net.Dial("tcp", at.String())
+		require.NoError(t, err)
+		defer c.Close()
+		kept = append(kept, c)
+	}
+	require.Eventually(t, func() bool { return closed.Load() == 47 }, time.Minute, time.Millisecond)
+	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	c, err := other.Dial("tcp", at.String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "another client")
+	require.NoError(t, err)
+	require.NoError(t, c.(*net.TCPConn).CloseWrite())
+	answer, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "ANOTHER CLIENT", string(answer))
+	for _, c := range kept {
+		_ = c.Close()
+	}
+	require.Eventually(t, func() bool { answer, err := through(at, "again"); return err == nil && answer == "AGAIN" }, time.Minute, time.Millisecond)
+}
+
+// TestRelayEndsWhatIsIdleOrSlow: a connection without a byte ends, and so does one whose client does not read what it
+// has asked for. One that has a byte from time to time, as a watch with bookmarks, goes on.
+func TestRelayEndsWhatIsIdleOrSlow(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // it sends without end as soon as it is asked, slowly or as fast as it can
+				defer c.Close()
+				asked := make([]byte, 1)
+				_, err := c.Read(asked)
+				for piece := make([]byte, 1<<10); err == nil; {
+					if asked[0] == 'w' {
+						<-time.After(100 * time.Millisecond)
+						piece = piece[:1]
+					}
+					_, err = c.Write(piece)
+				}
+			}()
+		}
+	}()
+	closed := make(chan string, 1)
+	r := NewRelay(func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	}, func(why string) { closed <- why }, zap.NewNop())
+	r.bounds.idle, r.bounds.slow = 2*time.Second, 100*time.Millisecond
+	at := free(t)
+	require.NoError(t, r.Follow([]netip.AddrPort{at}))
+	defer func() { require.NoError(t, r.Follow(nil)) }()
+	dial := func(ask string) net.Conn {
+		c, err := net.Dial("tcp", at.String())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = io.WriteString(c, ask)
+		require.NoError(t, err)
+		return c
+	}
+	watch := dial("w")
+	_ = dial("everything") // and it never reads
+	require.Equal(t, "relay-slow", <-closed)
+	_ = dial("")
+	require.Equal(t, "relay-idle", <-closed)
+	require.NoError(t, watch.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = io.ReadFull(watch, make([]byte, 30)) // three seconds
+	require.NoError(t, err)
 }
