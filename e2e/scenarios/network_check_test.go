@@ -203,7 +203,9 @@ func networkFaults() []networkFault {
 		filtered("port closed", "The first hop that breaks: peer milan, gateway > gateway of milan\n", true, milan, constantly("in udp dport 51840 drop", "out udp sport 51840 drop")),
 		filtered("MTU too small", "The first hop that breaks: peer milan, gateway > gateway of milan\n", false, milan, constantly("in udp dport 51840 meta length > 1300 drop")),
 		filtered("overlay filtered", "The first hop that breaks: this cluster, rome, node rome-2 > gateway\n", false, node, constantly("in udp dport 6091 drop", "out udp dport 6091 drop")),
-		wrongKey(), routeDeleted(), tableFlushed(), noNames(),
+		wrongKey(), routeDeleted(), tableFlushed(),
+		noNames("DNS", "The first hop that breaks: this cluster, rome, name service, pod on rome-1\n", func(w networkWorld) *site.Site { return w.rome }),
+		noNames("DNS of the peer", "The first hop that breaks: peer milan, name service, pod in milan\n", func(w networkWorld) *site.Site { return w.milan }),
 	}
 }
 
@@ -212,7 +214,7 @@ func wrongKey() networkFault {
 	return networkFault{
 		name: "wrong key",
 		inject: func(t *testing.T, w networkWorld) {
-			w.scale(t, site.Namespace, "liqod-controller", 0)
+			scale(t, w.rome, site.Namespace, "liqod-controller", 0)
 			connections := w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan)
 			c, err := connections.Get(t.Context(), "milan", metav1.GetOptions{})
 			require.NoError(t, err)
@@ -233,7 +235,7 @@ func wrongKey() networkFault {
 			require.Less(t, time.Since(begin), statusTurns)
 		},
 		says: []string{"The first hop that breaks: peer milan, gateway > gateway of milan\n", "has another WireGuard key for gateway "},
-		mend: func(t *testing.T, w networkWorld) { w.scale(t, site.Namespace, "liqod-controller", 1) },
+		mend: func(t *testing.T, w networkWorld) { scale(t, w.rome, site.Namespace, "liqod-controller", 1) },
 	}
 }
 
@@ -263,20 +265,20 @@ func tableFlushed() networkFault {
 	}
 }
 
-// noNames: the name service of rome does not run.
-func noNames() networkFault {
+// noNames: the name service of a cluster does not run. The hosts files of pods in a peer have the name of the API server.
+func noNames(name, says string, of func(networkWorld) *site.Site) networkFault {
 	return networkFault{
-		name:   "DNS",
-		inject: func(t *testing.T, w networkWorld) { w.scale(t, metav1.NamespaceSystem, "coredns", 0) },
-		says:   []string{"The first hop that breaks: this cluster, rome, name service, pod on rome-1\n"},
-		mend:   func(t *testing.T, w networkWorld) { w.scale(t, metav1.NamespaceSystem, "coredns", 1) },
+		name:   name,
+		inject: func(t *testing.T, w networkWorld) { scale(t, of(w), metav1.NamespaceSystem, "coredns", 0) },
+		says:   []string{says},
+		mend:   func(t *testing.T, w networkWorld) { scale(t, of(w), metav1.NamespaceSystem, "coredns", 1) },
 	}
 }
 
-// scale sets the replicas of a Deployment of rome, and waits for them.
-func (w networkWorld) scale(t *testing.T, namespace, name string, replicas int32) {
+// scale sets the replicas of a Deployment, and waits for them.
+func scale(t *testing.T, s *site.Site, namespace, name string, replicas int32) {
 	t.Helper()
-	deployments := w.rome.Client().AppsV1().Deployments(namespace)
+	deployments := s.Client().AppsV1().Deployments(namespace)
 	_, err := deployments.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
 	require.NoError(t, err)
 	within(t, longest, fmt.Sprintf("%s has %d pods", name, replicas), func(ctx context.Context) error {
@@ -288,7 +290,7 @@ func (w networkWorld) scale(t *testing.T, namespace, name string, replicas int32
 			return err
 		}
 		// A pod that ends does not count in the status, and still works.
-		pods, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+		pods, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 		if err == nil && len(pods.Items) != int(replicas) {
 			err = fmt.Errorf("it has %d pods", len(pods.Items))
 		}

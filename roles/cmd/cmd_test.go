@@ -341,12 +341,15 @@ func TestCompletions(t *testing.T) {
 		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
 	now := metav1.Now()
 	for _, ns := range []metav1.ObjectMeta{
-		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"},
+		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"}, {Name: "liqo-storage"},
 		{Name: "other-tenant", Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}, {Name: "ending", DeletionTimestamp: &now, Finalizers: []string{"x"}},
 		{Name: "shop-turin", Annotations: map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-turin/rome"}},
 	} {
 		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: ns}))
 	}
+	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rome-1"}},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"}}, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "data", Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": offloadingv1beta1.StorageProvisioner}}})
 	for _, tc := range []struct {
 		args []string
 		want string
@@ -354,6 +357,14 @@ func TestCompletions(t *testing.T) {
 		{[]string{"__complete", "offload", "namespace", ""}, "market\n:4\n"},
 		{[]string{"__complete", "offload", ""}, "market\n:4\n"},
 		{[]string{"__complete", "unoffload", ""}, "shop\n:4\n"},
+		{[]string{"__complete", "network", "check", ""}, "shop/\nmilan\n:6\n"},
+		{[]string{"__complete", "network", "check", "shop/"}, "shop/web\n:6\n"},
+		{[]string{"__complete", "network", "check", "shop/web", ""}, "shop/\n:6\n"},
+		{[]string{"__complete", "network", "explain", "shop/"}, "shop/web\n:6\n"},
+		{[]string{"__complete", "network", "explain", "shop/web", ""}, ":4\n"},
+		{[]string{"__complete", "network", "perf", ""}, "milan\n:4\n"},
+		{[]string{"__complete", "storage", "move", "-n", "shop", ""}, "data\n:4\n"},
+		{[]string{"__complete", "storage", "move", "-n", "shop", "data", "--to", ""}, "milan\nrome-1\n:4\n"},
 		{[]string{"__complete", "unpeer", ""}, "milan\n:4\n"},
 		{[]string{"__complete", "status", ""}, "milan\n:4\n"},
 		{[]string{"__complete", "token", "create", "--for", ""}, "milan\n:4\n"},

@@ -1,10 +1,13 @@
 package cmd
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -42,4 +45,53 @@ func completeFrom(cmd *cobra.Command, flag, file string, find func(*clientcmdapi
 		}
 		return find(config), cobra.ShellCompDirectiveNoFileComp
 	})
+}
+
+// completePods completes pods as NAMESPACE/NAME, of the namespaces that are offloaded: first the namespace. Beside
+// these it offers what others finds.
+func (c *commands) completePods(conn *connection, most int, others func(context.Context, *clients) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found, directive := c.completer(conn, func(ctx context.Context, to *clients) (out []string, err error) {
+			namespace, _, whole := strings.Cut(typed, "/")
+			if whole {
+				pods, err := to.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return nil, err
+				}
+				for i := range pods.Items {
+					out = append(out, namespace+"/"+pods.Items[i].Name)
+				}
+				return out, nil
+			}
+			spaces, err := offloadedNames(ctx, to)
+			for _, name := range spaces {
+				out = append(out, name+"/")
+			}
+			if err == nil && len(args) == 0 && others != nil {
+				more, failed := others(ctx, to)
+				out, err = append(out, more...), failed
+			}
+			return out, err
+		})(cmd, nil, typed)
+		return found, directive | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+// completeNodes completes a flag with the names of Nodes.
+func (c *commands) completeNodes(cmd *cobra.Command, conn *connection, flag string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return c.completer(conn, func(ctx context.Context, to *clients) (out []string, err error) {
+			nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			for i := range nodes.Items {
+				out = append(out, nodes.Items[i].Name)
+			}
+			return out, nil
+		})(cmd, nil, typed)
+	}) // fails for flags only that do not exist
 }

@@ -92,6 +92,9 @@ func (c *connection) clients() (*clients, error) {
 	rules.ExplicitPath = c.kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides).ClientConfig()
 	if err != nil {
+		if raw, _ := rules.Load(); raw != nil && len(raw.Contexts) > 0 && c.overrides.CurrentContext != "" && raw.Contexts[c.overrides.CurrentContext] == nil {
+			err = fmt.Errorf("%w: there are %s", err, strings.Join(contexts(raw), ", "))
+		}
 		return nil, unknown(c.unread(err, absent(rules)))
 	}
 	config.QPS, config.Timeout = -1, c.limit

@@ -95,12 +95,12 @@ func (h *harvest) all(ctx context.Context, version string) {
 		do(func() { h.list(ctx, l, "", true) })
 	}
 	for _, ns := range own {
-		for _, l := range slices.Concat(h.to.ownKinds(), h.to.sharedKinds()) {
+		for _, l := range slices.Concat(h.to.ownKinds(ns), h.to.sharedKinds(ns)) {
 			do(func() { h.list(ctx, l, ns, true) })
 		}
 	}
 	for _, ns := range shared {
-		for _, l := range h.to.sharedKinds() {
+		for _, l := range h.to.sharedKinds(ns) {
 			do(func() { h.list(ctx, l, ns, false) })
 		}
 	}
@@ -185,7 +185,7 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 		name = "namespaces/" + namespace + "/" + l.file + ".yaml"
 	}
 	var objects []any
-	err := l.pages(ctx, namespace, func(page runtime.Object) error {
+	err := l.pages(ctx, func(page runtime.Object) error {
 		if pods, ok := page.(*corev1.PodList); ok && own {
 			h.remember(namespace, pods.Items)
 		}

@@ -16,26 +16,26 @@ const (
 	mostObjects = 20000
 )
 
-// lister reads the objects of a kind, in a namespace or, if that is empty, in all.
+// lister reads the objects of a kind.
 type lister struct {
 	// file is the name in the archive.
 	file string
-	list func(ctx context.Context, namespace string, page metav1.ListOptions) (runtime.Object, error)
+	list func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error)
 }
 
 // listed adapts a List method. labels selects objects; empty selects all.
-func listed[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error), labels string) func(context.Context, string, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, _ string, page metav1.ListOptions) (runtime.Object, error) {
+func listed[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error), labels string) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
 		page.LabelSelector = labels
 		return list(ctx, page)
 	}
 }
 
 // pages calls see with each page of a list. It returns an error after mostObjects.
-func (l lister) pages(ctx context.Context, namespace string, see func(page runtime.Object) error) error {
+func (l lister) pages(ctx context.Context, see func(page runtime.Object) error) error {
 	options, seen := metav1.ListOptions{Limit: pageSize}, 0
 	for {
-		page, err := l.list(ctx, namespace, options)
+		page, err := l.list(ctx, options)
 		if err != nil {
 			return err
 		}
@@ -89,54 +89,28 @@ func (to *clients) clusterWide() []lister {
 }
 
 // ownKinds are the objects of the namespaces of liqod itself and of its peers.
-func (to *clients) ownKinds() []lister {
+func (to *clients) ownKinds(ns string) []lister {
 	return []lister{
-		{"configmaps", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoreV1().ConfigMaps(ns).List(ctx, page)
-		}},
-		{"serviceaccounts", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoreV1().ServiceAccounts(ns).List(ctx, page)
-		}},
-		{"deployments", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.AppsV1().Deployments(ns).List(ctx, page)
-		}},
-		{"daemonsets", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.AppsV1().DaemonSets(ns).List(ctx, page)
-		}},
-		{"leases", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoordinationV1().Leases(ns).List(ctx, page)
-		}},
-		{"poddisruptionbudgets", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.PolicyV1().PodDisruptionBudgets(ns).List(ctx, page)
-		}},
-		{"networkpolicies", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.NetworkingV1().NetworkPolicies(ns).List(ctx, page)
-		}},
-		{"rolebindings", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.RbacV1().RoleBindings(ns).List(ctx, page)
-		}},
+		{"configmaps", listed(to.kube.CoreV1().ConfigMaps(ns).List, "")},
+		{"serviceaccounts", listed(to.kube.CoreV1().ServiceAccounts(ns).List, "")},
+		{"deployments", listed(to.kube.AppsV1().Deployments(ns).List, "")},
+		{"daemonsets", listed(to.kube.AppsV1().DaemonSets(ns).List, "")},
+		{"leases", listed(to.kube.CoordinationV1().Leases(ns).List, "")},
+		{"poddisruptionbudgets", listed(to.kube.PolicyV1().PodDisruptionBudgets(ns).List, "")},
+		{"networkpolicies", listed(to.kube.NetworkingV1().NetworkPolicies(ns).List, "")},
+		{"rolebindings", listed(to.kube.RbacV1().RoleBindings(ns).List, "")},
 	}
 }
 
 // sharedKinds are the objects of all namespaces that liqod has to do with, also those of
 // users and peers.
-func (to *clients) sharedKinds() []lister {
+func (to *clients) sharedKinds(ns string) []lister {
 	return []lister{
-		{"pods", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoreV1().Pods(ns).List(ctx, page)
-		}},
-		{"services", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoreV1().Services(ns).List(ctx, page)
-		}},
-		{"endpointslices", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.DiscoveryV1().EndpointSlices(ns).List(ctx, page)
-		}},
-		{"resourcequotas", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoreV1().ResourceQuotas(ns).List(ctx, page)
-		}},
-		{"events", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
-			return to.kube.CoreV1().Events(ns).List(ctx, page)
-		}},
+		{"pods", listed(to.kube.CoreV1().Pods(ns).List, "")},
+		{"services", listed(to.kube.CoreV1().Services(ns).List, "")},
+		{"endpointslices", listed(to.kube.DiscoveryV1().EndpointSlices(ns).List, "")},
+		{"resourcequotas", listed(to.kube.CoreV1().ResourceQuotas(ns).List, "")},
+		{"events", listed(to.kube.CoreV1().Events(ns).List, "")},
 	}
 }
 

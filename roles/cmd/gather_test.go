@@ -300,7 +300,7 @@ func TestExecThatIsRefused(t *testing.T) {
 func TestGatherReadsPages(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	l := lister{"pods", func(_ context.Context, _ string, page metav1.ListOptions) (runtime.Object, error) {
+	l := lister{"pods", func(_ context.Context, page metav1.ListOptions) (runtime.Object, error) {
 		require.EqualValues(t, pageSize, page.Limit)
 		require.Equal(t, map[bool]string{true: "", false: fmt.Sprint(asked)}[asked == 0], page.Continue)
 		asked++
@@ -308,7 +308,7 @@ func TestGatherReadsPages(t *testing.T) {
 		return list, nil
 	}}
 	objects := 0
-	err := l.pages(t.Context(), "", func(page runtime.Object) error {
+	err := l.pages(t.Context(), func(page runtime.Object) error {
 		items, err := objectsOf(page, true)
 		objects += len(items)
 		return err

@@ -128,7 +128,7 @@ func TestKubeconfigThatIsMissing(t *testing.T) {
 	}{
 		"one file":       {gone, []string{"status"}, "KUBECONFIG names " + gone + ", which does not exist: set it to a kubeconfig, or name one with --kubeconfig"},
 		"two files":      {gone + string(os.PathListSeparator) + gone + "2", []string{"status"}, "KUBECONFIG names " + gone + ", " + gone + "2, which does not exist"},
-		"one of two":     {gone + string(os.PathListSeparator) + good, []string{"status", "--context=paris"}, "without " + gone + " of KUBECONFIG, which does not exist: context \"paris\" does not exist"},
+		"one of two":     {gone + string(os.PathListSeparator) + good, []string{"status", "--context=paris"}, "without " + gone + " of KUBECONFIG, which does not exist: context \"paris\" does not exist: there are c"},
 		"by a flag":      {good, []string{"status", "--kubeconfig", gone}, "--kubeconfig names " + gone + ", which does not exist"},
 		"the other one":  {gone, []string{"unpeer", "milan", "--kubeconfig", good, "--remote-context=milan"}, "the API server does not answer"},
 		"of the other":   {good, []string{"peer", "--remote-kubeconfig", gone}, "the API server does not answer"},

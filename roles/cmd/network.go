@@ -30,7 +30,7 @@ objects of this cluster. Run it in the peer for the path there.
 The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
 
 func (c *commands) network() *cobra.Command {
-	return parent("network", "Look at the network between clusters, measure it, and replace its keys", c.networkCheck(), c.networkPerf(), c.explainAddress(), c.rotateKeys(), c.networkProbe(), c.networkStream())
+	return parent("network", "Look at the network between clusters, measure it, and replace its keys", c.networkCheck(), c.networkPerf(), c.explainAddress(), c.rotateKeys(), c.networkProbe())
 }
 
 const rotateAbout = `Rotate-keys has gateways of this cluster replace their WireGuard keys, and waits until they have. Each
@@ -92,6 +92,7 @@ func (c *commands) explainAddress() *cobra.Command {
 	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster, or of a peer, or NAMESPACE/NAME of a pod; default: an invented one")
 	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(cmd.Flags())
+	cmd.ValidArgsFunction = c.completePods(in.conn, 1, nil)
 	cmd.RunE = interruptible(limited(&in.timeout, func(cmd *cobra.Command, args []string) error {
 		to, err := c.connect(in.conn)
 		if err != nil {

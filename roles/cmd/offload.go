@@ -132,13 +132,16 @@ func namespaceNames(ctx context.Context, to *clients) (names []string, err error
 	return names, nil
 }
 
+// reservedPrefix begins the names of namespaces that providers refuse, as those of tenants and of data.
+const reservedPrefix = "liqo-"
+
 // mayOffload reports whether the controller accepts a namespace, other than that of liqod
 // itself.
 func mayOffload(ns *corev1.Namespace) bool {
 	switch {
 	case ns.DeletionTimestamp != nil, ns.Name == metav1.NamespaceSystem, ns.Name == metav1.NamespacePublic, ns.Name == corev1.NamespaceNodeLease:
 		return false
-	case ns.Labels[corev1beta1.TenantNamespaceLabel] == "true", strings.HasPrefix(ns.Name, corev1beta1.TenantNamespacePrefix):
+	case ns.Labels[corev1beta1.TenantNamespaceLabel] == "true", strings.HasPrefix(ns.Name, reservedPrefix):
 		return false
 	}
 	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == ""

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -144,6 +145,19 @@ func (c *commands) storageMove() *cobra.Command {
 	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods that copy; else that of liqod's controller")
 	flags.StringVar(&cfg.StorageNamespace, "storage-namespace", "liqo-storage", "`namespace` of the data in this cluster, as storage.storageNamespace of the chart")
 	conn := c.connection(flags)
+	c.completeNodes(cmd, conn, "to")
+	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) (names []string, err error) {
+		list, err := to.kube.CoreV1().PersistentVolumeClaims(cfg.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			if list.Items[i].Annotations["volume.kubernetes.io/storage-provisioner"] == offloadingv1beta1.StorageProvisioner {
+				names = append(names, list.Items[i].Name)
+			}
+		}
+		return names, nil
+	})
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return Usagef("name one PersistentVolumeClaim")

@@ -21,23 +21,28 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/roles/cmd/helper"
 )
 
 const (
 	fieldManager = "liqod-network-check"
-	// checkLabel marks the namespaces of checks.
+	// checkLabel marks the namespaces of checks, and namePrefix begins their names: names that begin with liqo
+	// are reserved in peers.
 	checkLabel = "networking.liqo.io/check"
-	// longestCheck ends the pods of a check that was killed. A later check deletes its namespace.
+	namePrefix = "network-check-"
+	// longestCheck ends the pods of a check that was killed. A later check deletes its namespaces.
 	longestCheck = 10 * time.Minute
 	// clearing is how long the removal may take.
 	clearing = time.Minute
-	// resolved is a name that exists in every cluster.
-	resolved = "kubernetes.default.svc"
+	// resolved is a name of the type SRV that exists in every cluster. Only DNS has it: the hosts files of pods in
+	// peers have the address of Service kubernetes.
+	resolved = "_https._tcp.kubernetes.default.svc"
 )
 
-// prepare makes the namespace of the pods, which is offloaded to the peers that run pods.
+// prepare makes the namespaces of the pods: one for those of this cluster, and for each peer that runs pods one
+// that is offloaded to it alone. Of a namespace that several peers share, each would learn of the others.
 func (c *checker) prepare(ctx context.Context) error {
 	namespaces := c.Kube.CoreV1().Namespaces()
 	list, err := namespaces.List(ctx, metav1.ListOptions{LabelSelector: checkLabel + "=true"})
@@ -45,58 +50,69 @@ func (c *checker) prepare(ctx context.Context) error {
 		return fmt.Errorf("listing namespaces of earlier checks: %w", err)
 	}
 	for i := range list.Items {
-		if ns := &list.Items[i]; ns.DeletionTimestamp == nil && c.Now().Sub(ns.CreationTimestamp.Time) > longestCheck {
-			if err := namespaces.Delete(ctx, ns.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if ns := &list.Items[i]; c.forgotten(ns) {
+			if err := namespaces.Delete(ctx, ns.Name, store.DeleteUID(ns)); store.IgnoreGone(err) != nil {
 				return fmt.Errorf("deleting namespace %s of an earlier check: %w", ns.Name, err)
 			}
 		}
 	}
-	// Names that begin with liqo are reserved in peers. Pods in the network of a node are privileged by the levels of pod security.
-	ns, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "network-check-", Labels: map[string]string{checkLabel: "true", "pod-security.kubernetes.io/enforce": "privileged"},
-	}}, metav1.CreateOptions{FieldManager: fieldManager})
-	if err != nil {
-		return fmt.Errorf("creating a namespace for the pods of the check: %w", err)
+	if c.space, err = c.makeSpace(ctx); err != nil {
+		return err
 	}
-	c.namespace = ns.Name
-	var providers []string
 	for _, p := range c.peers {
-		if p.virtual != "" && p.connected() {
-			providers = append(providers, p.ID)
+		if p.virtual == "" || !p.connected() {
+			continue
 		}
-	}
-	if len(providers) == 0 {
-		return nil
-	}
-	o := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: offloadingv1beta1.NamespaceOffloadingName}}
-	o.Spec.PodOffloadingStrategy = offloadingv1beta1.PodsLocalAndRemote
-	o.Spec.ClusterSelector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-		{Key: corev1beta1.RemoteClusterIDLabel, Operator: corev1.NodeSelectorOpIn, Values: providers},
-	}}}
-	if _, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(c.namespace).Create(ctx, o, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("offloading the namespace of the check: %w", err)
+		if p.space, err = c.makeSpace(ctx); err != nil {
+			return err
+		}
+		o := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: offloadingv1beta1.NamespaceOffloadingName}}
+		o.Spec.PodOffloadingStrategy = offloadingv1beta1.PodsLocalAndRemote
+		o.Spec.ClusterSelector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: corev1beta1.RemoteClusterIDLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{p.ID}},
+		}}}
+		if _, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(p.space).Create(ctx, o, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+			return fmt.Errorf("offloading a namespace of the check: %w", err)
+		}
 	}
 	return nil
 }
 
-// forge returns a pod of the check, without any privilege.
-func (c *checker) forge(name, node string, serves bool, resolve string, targets ...Target) *corev1.Pod {
-	args := []string{"network", "probe"}
-	if serves {
-		args = append(args, "--serve")
+// forgotten reports whether a check made a namespace and was killed. The label alone says nothing: others may set it.
+func (c *checker) forgotten(ns *corev1.Namespace) bool {
+	return ns.DeletionTimestamp == nil && c.Now().Sub(ns.CreationTimestamp.Time) > longestCheck && strings.HasPrefix(ns.Name, namePrefix) &&
+		slices.ContainsFunc(ns.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == fieldManager })
+}
+
+// makeSpace makes a namespace, and returns its name. Pods in the network of a node are privileged by the levels of pod
+// security.
+func (c *checker) makeSpace(ctx context.Context) (string, error) {
+	ns, err := c.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: namePrefix, Labels: map[string]string{checkLabel: "true", "pod-security.kubernetes.io/enforce": "privileged"},
+	}}, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", fmt.Errorf("creating a namespace for the pods of the check: %w", err)
 	}
-	if resolve != "" {
-		args = append(args, "--resolve", resolve)
-	}
-	for _, t := range targets {
-		args = append(args, "--to", t.String())
-	}
-	pod := helper.New(metav1.ObjectMeta{Namespace: c.namespace, Name: name, Labels: map[string]string{checkLabel: "true"}}, node, c.Image, args...)
+	c.spaces = append(c.spaces, ns.Name)
+	return ns.Name, nil
+}
+
+// forge returns a pod of the check, without any privilege, that runs the program of probes.
+func (c *checker) forge(space, name, node string, args ...string) *corev1.Pod {
+	pod := helper.New(metav1.ObjectMeta{Namespace: space, Name: name, Labels: map[string]string{checkLabel: "true"}}, node, c.Image, append([]string{"network", "probe"}, args...)...)
 	pod.Spec.RestartPolicy, pod.Spec.ActiveDeadlineSeconds = corev1.RestartPolicyNever, ptr.To(int64(longestCheck/time.Second))
 	security := pod.Spec.SecurityContext
 	security.RunAsNonRoot, security.RunAsUser, security.RunAsGroup = ptr.To(true), ptr.To[int64](65532), ptr.To[int64](65532)
 	security.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ping_group_range", Value: "0 2147483647"}} // ICMP without a capability
 	return pod
+}
+
+// to returns targets as arguments of a pod.
+func to(targets ...Target) (args []string) {
+	for _, t := range targets {
+		args = append(args, "--to", t.String())
+	}
+	return args
 }
 
 // hostPod returns the pod that sends probes as a node does. It is in the network of the node.
@@ -110,9 +126,8 @@ func (c *checker) hostPod(i int, node *corev1.Node) *corev1.Pod {
 			targets = append(targets, Target{kindRoute, p.ID, p.address})
 		}
 	}
-	pod := c.forge(fmt.Sprintf("node-%d", i), node.Name, false, "", targets...)
+	pod := c.forge(c.space, fmt.Sprintf("node-%d", i), node.Name, append(to(targets...), "--node")...)
 	pod.Spec.HostNetwork, pod.Spec.SecurityContext.Sysctls = true, nil
-	pod.Spec.Containers[0].Args = append(pod.Spec.Containers[0].Args, "--node")
 	return pod
 }
 
@@ -133,7 +148,22 @@ func (c *checker) herePod(i int, node *corev1.Node) *corev1.Pod {
 			targets = append(targets, Target{kindPing, toPod(g.name), g.address})
 		}
 	}
-	return c.forge(fmt.Sprintf("here-%d", i), node.Name, false, resolved, targets...)
+	return c.forge(c.space, fmt.Sprintf("here-%d", i), node.Name, append(to(targets...), "--resolve", resolved)...)
+}
+
+// createEchoes makes the pods of this cluster that answer those in the peers, and waits until they have addresses.
+func (c *checker) createEchoes(ctx context.Context) error {
+	var names []string
+	for i, p := range c.peers {
+		if p.space == "" || len(c.nodes) == 0 {
+			continue
+		}
+		names = append(names, fmt.Sprintf("echo-%d", i))
+		if err := c.create(ctx, c.forge(p.space, names[len(names)-1], c.nodes[0].Name, "--serve")); err != nil {
+			return err
+		}
+	}
+	return c.started(ctx, names...)
 }
 
 // createThere makes the pods in the peers, and waits until they have addresses, or for a while.
@@ -148,11 +178,11 @@ func (c *checker) createThere(ctx context.Context) error {
 			p.Why = "this cluster runs no pods in it, so nothing sends packets from there"
 			continue
 		}
-		if p.Why = c.offloaded(ctx, p.ID); p.Why != "" {
+		if p.Why = c.offloaded(ctx, p); p.Why != "" {
 			continue
 		}
 		targets := []Target{{kindPing, toOwnGateway, p.own}, {kindPing, toGateway, p.ours}}
-		if a := p.view(addressOf(c.here)); a.IsValid() {
+		if a := p.view(addressOf(c.pod(fmt.Sprintf("echo-%d", i)))); a.IsValid() {
 			targets = append(targets, Target{kindPod, toPodHere, a})
 		}
 		for _, g := range c.pods {
@@ -160,11 +190,10 @@ func (c *checker) createThere(ctx context.Context) error {
 				targets = append(targets, Target{kindPing, toPod(g.name), a})
 			}
 		}
-		name := fmt.Sprintf("there-%d", i)
-		if err := c.create(ctx, c.forge(name, p.virtual, true, resolved, targets...)); err != nil {
+		names = append(names, fmt.Sprintf("there-%d", i))
+		if err := c.create(ctx, c.forge(p.space, names[len(names)-1], p.virtual, append(to(targets...), "--serve", "--resolve", resolved)...)); err != nil {
 			return err
 		}
-		names = append(names, name)
 	}
 	if err := c.started(ctx, names...); err != nil {
 		return err
@@ -178,18 +207,18 @@ func (c *checker) createThere(ctx context.Context) error {
 	return nil
 }
 
-// offloaded waits for a while until a peer has the twin of the namespace, and returns why it has not.
-func (c *checker) offloaded(ctx context.Context, peer string) (why string) {
+// offloaded waits for a while until a peer has the twin of its namespace, and returns why it has not.
+func (c *checker) offloaded(ctx context.Context, p *peering) (why string) {
 	ctx, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	_ = wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
-		o, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(c.namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		o, err := c.Liqo.OffloadingV1beta1().NamespaceOffloadings(p.space).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		if err != nil {
 			why = err.Error()
 			return false, nil
 		}
 		why = "the namespace of the check has no twin there yet: " + string(o.Status.OffloadingPhase)
-		if twin := meta.FindStatusCondition(o.Status.RemoteNamespacesConditions[peer], offloadingv1beta1.RemoteNamespaceReady); twin != nil {
+		if twin := meta.FindStatusCondition(o.Status.RemoteNamespacesConditions[p.ID], offloadingv1beta1.RemoteNamespaceReady); twin != nil {
 			why = "the namespace of the check has no twin there: " + twin.Message
 			if twin.Status == metav1.ConditionTrue {
 				why = ""
@@ -201,7 +230,7 @@ func (c *checker) offloaded(ctx context.Context, peer string) (why string) {
 }
 
 func (c *checker) create(ctx context.Context, pod *corev1.Pod) error {
-	if _, err := c.Kube.CoreV1().Pods(c.namespace).Create(ctx, pod, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
 		return fmt.Errorf("creating pod %s of the check: %w", pod.Name, err)
 	}
 	return nil
@@ -212,17 +241,20 @@ func (c *checker) until(ctx context.Context, done func(pods map[string]*corev1.P
 	limited, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
 	err := wait.PollUntilContextCancel(limited, c.Every, true, func(ctx context.Context) (bool, error) {
-		list, err := c.Kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
-		if apierrors.IsForbidden(err) {
-			return false, fmt.Errorf("listing the pods of the check: %w", err)
+		running := map[string]*corev1.Pod{}
+		for _, space := range c.spaces {
+			list, err := c.Kube.CoreV1().Pods(space).List(ctx, metav1.ListOptions{})
+			if apierrors.IsForbidden(err) {
+				return false, fmt.Errorf("listing the pods of the check: %w", err)
+			}
+			if err != nil {
+				return false, nil // an API server that does not answer for a moment is no verdict on the network
+			}
+			for i := range list.Items {
+				running[list.Items[i].Name] = &list.Items[i]
+			}
 		}
-		if err != nil {
-			return false, nil // an API server that does not answer for a moment is no verdict on the network
-		}
-		c.running = map[string]*corev1.Pod{}
-		for i := range list.Items {
-			c.running[list.Items[i].Name] = &list.Items[i]
-		}
+		c.running = running
 		return done(c.running), nil
 	})
 	if ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
@@ -252,9 +284,12 @@ func addressOf(pod *corev1.Pod) netip.Addr {
 
 // collect waits for the reports of all pods.
 func (c *checker) collect(ctx context.Context) error {
-	reports := map[string]*Report{"echo": {}}
+	reports := map[string]*Report{}
 	err := c.until(ctx, func(pods map[string]*corev1.Pod) bool {
 		for name, pod := range pods {
+			if strings.HasPrefix(name, "echo-") {
+				reports[name] = &Report{} // it sends nothing
+			}
 			if reports[name] == nil && pod.Status.Phase != corev1.PodPending {
 				reports[name] = c.report(ctx, pod)
 			}
@@ -306,29 +341,32 @@ func waits(pod *corev1.Pod) string {
 	return strings.TrimSpace(fmt.Sprintf("pod %s of the check has not reported (phase %s) %s", pod.Name, pod.Status.Phase, helper.Waits(pod)))
 }
 
-// clear deletes the namespace with the pods, and waits until it is gone. ctx may have ended.
+// clear deletes the namespaces with the pods, and waits until they are gone. ctx may have ended.
 func (c *checker) clear(ctx context.Context) error {
-	if c.namespace == "" {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearing)
 	defer cancel()
 	namespaces := c.Kube.CoreV1().Namespaces()
 	err := wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
-		ns, err := namespaces.Get(ctx, c.namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return true, nil
+		var left []string
+		for _, name := range c.spaces {
+			ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if left = append(left, name); err == nil && ns.DeletionTimestamp == nil {
+				err = namespaces.Delete(ctx, name, store.DeleteUID(ns))
+			}
+			if err != nil {
+				if err := c.Say("deleting namespace " + name + ": " + err.Error()); err != nil {
+					return false, err
+				}
+			}
 		}
-		if err == nil && ns.DeletionTimestamp == nil {
-			err = namespaces.Delete(ctx, c.namespace, metav1.DeleteOptions{})
-		}
-		if err != nil {
-			return false, c.Say("deleting namespace " + c.namespace + ": " + err.Error())
-		}
-		return false, nil
+		c.spaces = left
+		return len(left) == 0, nil
 	})
 	if err != nil {
-		return fmt.Errorf("namespace %s of the check is not gone yet; `kubectl get namespace %s -o yaml` says what it waits for: %w", c.namespace, c.namespace, err)
+		return fmt.Errorf("namespaces of the check are not gone yet: %s; `kubectl get namespace NAME -o yaml` says what one waits for: %w", strings.Join(c.spaces, ", "), err)
 	}
 	return nil
 }

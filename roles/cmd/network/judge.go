@@ -114,7 +114,7 @@ func Judge(s *Seen) Verdict {
 		j.add("other nodes", Unknown, fmt.Sprintf("%d nodes were not checked", s.Left), "Name them with --node.")
 	}
 	for _, n := range s.Nodes {
-		j.name("name service, pod on "+n.Name, n.Pod)
+		j.name("name service, pod on "+n.Name, s.Cluster, n.Pod)
 	}
 	for _, p := range s.Peers {
 		j.part = "peer " + p.ID
@@ -168,8 +168,25 @@ func figures(w Way) string {
 
 func works(w Way, sent bool) bool { return sent && w.Answered > 0 }
 
-// small reports whether larger packets vanish than the ones that pass.
-func small(w Way) bool { return w.Answered > 0 && w.Fits < w.Says }
+// remedy says what to do about a way: where packets are lost, and where only large ones are.
+type remedy struct{ lost, small string }
+
+// judge judges packets of a way that were sent, and reports whether they pass. about begins the text.
+func (j *judge) judge(w Way, hop, about string, a remedy) bool {
+	switch {
+	case w.Answered == 0:
+		j.add(hop, Broken, about+figures(w), a.lost)
+	case w.Fits < w.Says:
+		j.add(hop, Broken, fmt.Sprintf("%spackets up to %d bytes pass, the hosts announce %d: larger ones vanish", about, w.Fits, w.Says), a.small)
+	default:
+		j.add(hop, Good, about+figures(w), "")
+		return true
+	}
+	return false
+}
+
+// nodesCarryLess is the advice about large packets within a cluster.
+const nodesCarryLess = "The network between nodes carries less than the devices say: set gateway.mtu and route.mtu to what it carries."
 
 // restart is the advice about a host that is not as planned.
 const restart = "Role route repairs this within seconds where it runs: look at its pod on that node, and its log."
@@ -187,37 +204,31 @@ func (j *judge) node(n *Node) {
 	if h := n.Host; h != nil && h.Host != nil && !j.host(hop, h.Host) {
 		return
 	}
-	passed := n.Host == nil
+	lost := restart
 	for _, g := range j.Gateways {
 		w, sent := n.Host.way("gateway " + g.Name)
-		switch {
-		case !sent || !g.Alive:
-		case !works(w, sent):
-			j.add(hop, Broken, "gateway "+g.Name+": "+figures(w), "The routes of the node are right, so packets are lost on the way to the gateway or back: let UDP 6091 (VXLAN) pass between nodes, and between node and gateway pod, in firewalls, security groups and network policies.")
-			return
-		case small(w):
-			j.add(hop, Broken, fmt.Sprintf("gateway %s: packets up to %d bytes pass, the hosts announce %d", g.Name, w.Fits, w.Says), "The network between nodes carries less than the devices say: set gateway.mtu and route.mtu to what it carries.")
-			return
-		default:
-			passed = true
-			j.add(hop, Good, "gateway "+g.Name+": "+figures(w), "")
+		if !sent || !g.Alive {
+			continue
 		}
+		if !j.judge(w, hop, "gateway "+g.Name+": ", remedy{"The routes of the node are right, so packets are lost on the way to the gateway or back: let UDP 6091 (VXLAN) pass between nodes, and between node and gateway pod, in firewalls, security groups and network policies.", nodesCarryLess}) {
+			return
+		}
+		lost = podsAlone
 	}
-	w, sent := n.Pod.way(toGateway)
+	if n.Host == nil {
+		lost = podsAlone
+	}
 	hop = fmt.Sprintf("pod > node %s > gateway", n.Name)
-	switch {
-	case n.Pod == nil:
+	if n.Pod == nil {
 		j.add(hop, Unknown, n.Why, "")
-	case !works(w, sent) && passed:
-		j.add(hop, Broken, figures(w), "Packets of the node itself pass, those of its pods do not: a NetworkPolicy of the cluster, or the network plugin, keeps pods from addresses outside of the pod range.")
-	case !works(w, sent):
-		j.add(hop, Broken, figures(w), restart)
-	case small(w):
-		j.add(hop, Broken, fmt.Sprintf("packets up to %d bytes pass, the hosts announce %d", w.Fits, w.Says), "The network between nodes carries less than the devices say: set gateway.mtu and route.mtu to what it carries.")
-	default:
-		j.add(hop, Good, figures(w), "")
+		return
 	}
+	w, _ := n.Pod.way(toGateway)
+	j.judge(w, hop, "", remedy{lost, nodesCarryLess})
 }
+
+// podsAlone is the advice where packets of a node pass, and those of its pods do not.
+const podsAlone = "Packets of the node itself pass, those of its pods do not: a NetworkPolicy of the cluster, or the network plugin, keeps pods from addresses outside of the pod range."
 
 // host judges the routes and the tables of a node, and reports whether they let packets pass.
 func (j *judge) host(hop string, h *Host) bool {
@@ -234,13 +245,14 @@ func (j *judge) host(hop string, h *Host) bool {
 	return false
 }
 
-func (j *judge) name(hop string, r *Report) {
+// name judges the name service of the cluster that a pod runs in.
+func (j *judge) name(hop, cluster string, r *Report) {
 	switch {
 	case r == nil || r.Name == "":
 	case r.NameError != "":
-		j.add(hop, Broken, r.NameError, "The name service of the cluster that the pod runs in does not answer: kubectl -n kube-system get pods -l k8s-app=kube-dns")
+		j.add(hop, Broken, r.NameError, "The name service of cluster "+cluster+" does not answer. There: kubectl -n kube-system get service,endpointslices,pods -l k8s-app=kube-dns\nIf its pods are Ready, look for a NetworkPolicy that keeps others from them.")
 	default:
-		j.add(hop, Good, r.Name+" resolves", "")
+		j.add(hop, Good, "answers for "+r.Name, "")
 	}
 }
 
@@ -253,17 +265,10 @@ func (j *judge) peer(p *Peer) {
 	if p.There == nil {
 		j.add("gateway of "+p.ID+" > node > pod", Unknown, p.Why, part+"run the same command.")
 	} else {
-		own, sent := p.There.way(toOwnGateway)
-		hop := fmt.Sprintf("in %s, pod > node > gateway", p.ID)
-		switch {
-		case !works(own, sent):
-			j.add(hop, Broken, figures(own), part+"run the same command: it looks at the nodes there, too. Let UDP 6091 pass between its nodes and its gateway.")
-			return
-		case small(own):
-			j.add(hop, Broken, fmt.Sprintf("packets up to %d bytes pass, the hosts announce %d", own.Fits, own.Says), part+"set gateway.mtu and route.mtu to what its network carries.")
+		own, _ := p.There.way(toOwnGateway)
+		if !j.judge(own, fmt.Sprintf("in %s, pod > node > gateway", p.ID), "", remedy{part + "run the same command: it looks at the nodes there, too. Let UDP 6091 pass between its nodes and its gateway.", part + "set gateway.mtu and route.mtu to what its network carries."}) {
 			return
 		}
-		j.add(hop, Good, figures(own), "")
 		if !j.way(p.There, toGateway, fmt.Sprintf("in %s, pod > gateway of %s", p.ID, j.Cluster), "The tunnel carries packets from here and answers, but none that begin there: the networking.reach or a NetworkPolicy of the peer, or its tables.") {
 			return
 		}
@@ -282,7 +287,7 @@ func (j *judge) peer(p *Peer) {
 				j.way(p.There, w.To, fmt.Sprintf("pod in %s > %s", p.ID, w.To), "A NetworkPolicy, or the pod is not shared with that cluster. Between two peers: both need the namespace, and the tunnels of both.")
 			}
 		}
-		j.name("name service, pod in "+p.ID, p.There)
+		j.name("name service, pod in "+p.ID, p.ID, p.There)
 	}
 }
 
@@ -311,20 +316,9 @@ func (j *judge) source(p *Peer, hop string, r *Report, to, want, where string) {
 }
 
 // way judges one way of a report, and reports whether packets pass. A way that was not tried passes.
-func (j *judge) way(r *Report, to, hop, advice string) bool {
+func (j *judge) way(r *Report, to, hop, lost string) bool {
 	w, sent := r.way(to)
-	switch {
-	case !sent:
-		return true
-	case !works(w, sent):
-		j.add(hop, Broken, figures(w), advice)
-		return false
-	case small(w):
-		j.add(hop, Broken, fmt.Sprintf("packets up to %d bytes pass, the hosts announce %d: larger ones vanish", w.Fits, w.Says), tooSmall)
-		return false
-	}
-	j.add(hop, Good, figures(w), "")
-	return true
+	return !sent || j.judge(w, hop, "", remedy{lost, tooSmall})
 }
 
 const tooSmall = "A network on the way carries less than the hosts announce, and drops the ICMP messages that say so: let these pass, or set gateway.mtu in both clusters to what it carries."

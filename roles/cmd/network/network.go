@@ -44,14 +44,15 @@ const MostNodes = 10
 // checker checks once.
 type checker struct {
 	Config
-	seen      Seen
-	namespace string // of the pods of the check
-	liqod     string // where liqod is installed
+	seen   Seen
+	space  string   // the namespace of the pods of this cluster
+	spaces []string // all namespaces of the check
+	liqod  string   // where liqod is installed
 	// external is the range of the own gateways' addresses.
 	external netip.Prefix
 	peers    []*peering
+	all      []string // the ids of all peers
 	nodes    []*corev1.Node
-	here     *corev1.Pod // answers the pods in the peers
 	running  map[string]*corev1.Pod
 	pods     []given
 }
@@ -80,7 +81,7 @@ func (c *checker) send(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	if err := c.Say(fmt.Sprintf("sending packets from pods in namespace %s", c.namespace)); err != nil {
+	if err := c.Say(fmt.Sprintf("sending packets from pods in the namespaces %s", strings.Join(c.spaces, ", "))); err != nil {
 		return err
 	}
 	for i, node := range c.nodes {
@@ -88,14 +89,8 @@ func (c *checker) send(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(c.nodes) > 0 {
-		if err := c.create(ctx, c.forge("echo", c.nodes[0].Name, true, "")); err != nil {
-			return err
-		}
-		if err := c.started(ctx, "echo"); err != nil {
-			return err
-		}
-		c.here = c.pod("echo")
+	if err := c.createEchoes(ctx); err != nil {
+		return err
 	}
 	if err := c.createThere(ctx); err != nil {
 		return err

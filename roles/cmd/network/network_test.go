@@ -2,8 +2,10 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -53,8 +55,10 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}},
 		&networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: connection.Namespace, Name: "rome"}, Spec: networkingv1beta1.ConfigurationSpec{Gateways: []networkingv1beta1.Gateway{{Name: "gw", Number: 1, PublicKey: "b"}}}},
 	)
+	made := 0
 	core.PrependReactor("create", "namespaces", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		action.(clienttesting.CreateAction).GetObject().(*corev1.Namespace).Name = "network-check-x"
+		made++
+		action.(clienttesting.CreateAction).GetObject().(*corev1.Namespace).Name = fmt.Sprintf("%s%d", namePrefix, made)
 		return false, nil, nil
 	})
 	liqo.PrependReactor("create", "namespaceoffloadings", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -64,7 +68,7 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 	})
 	core.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		pod := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
-		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: map[string]string{"echo": "10.244.0.5", "there-0": "10.80.0.9", "here-0": "10.244.0.6", nearPod: "10.244.0.7"}[pod.Name]}
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: map[string]string{"echo-0": "10.244.0.5", "there-0": "10.80.0.9", "here-0": "10.244.0.6", nearPod: "10.244.0.7"}[pod.Name]}
 		return false, nil, nil
 	})
 	return Config{
@@ -74,8 +78,8 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 		Logs: func(_ context.Context, pod *corev1.Pod) ([]byte, error) {
 			report := Report{}
 			for _, argument := range pod.Spec.Containers[0].Args {
-				if target, err := ParseTarget(argument); err == nil && target.Kind != kindRoute {
-					report.Ways = append(report.Ways, passed(target.Name))
+				if targets, err := ParseTargets([]string{argument}); err == nil && targets[0].Kind != kindRoute {
+					report.Ways = append(report.Ways, passed(targets[0].Name))
 				}
 			}
 			text, err := json.Marshal(report)
@@ -128,7 +132,70 @@ func TestPodsSendToTheRightAddresses(t *testing.T) {
 		require.ErrorContains(t, err, "run in one cluster")
 		cfg.Pods, cfg.Peers = nil, []string{"turin"}
 		_, err = Run(t.Context(), cfg)
-		require.ErrorContains(t, err, "there is no peer turin")
+		require.EqualError(t, err, `there is no peer "turin": there are milan`)
+	})
+}
+
+// TestPeersDoNotLearnOfEachOther: each peer has a namespace of the check for itself, with a pod of this cluster that
+// answers it, and the other pods of this cluster are in a namespace that no peer has.
+func TestPeersDoNotLearnOfEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, core := clusterOf(t, metav1.ConditionTrue)
+		milan, err := cfg.Liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan")).Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		turin := milan.DeepCopy()
+		turin.Name, turin.Namespace = "turin", corev1beta1.TenantNamespace("turin")
+		_, err = cfg.Liqo.NetworkingV1beta1().Connections(turin.Namespace).Create(t.Context(), turin, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = cfg.Liqo.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		node, err := core.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		node.Name, node.Labels[corev1beta1.RemoteClusterIDLabel] = "turin", "turin"
+		require.NoError(t, core.Tracker().Add(node))
+		_, err = Run(t.Context(), cfg)
+		require.NoError(t, err)
+		require.False(t, namespaceLeft(t, core))
+		shared := map[string][]string{}
+		for _, action := range cfg.Liqo.(*liqodfake.Clientset).Actions() {
+			if create, ok := action.(clienttesting.CreateAction); ok && action.GetResource().Resource == "namespaceoffloadings" {
+				term := create.GetObject().(*offloadingv1beta1.NamespaceOffloading).Spec.ClusterSelector.NodeSelectorTerms[0]
+				shared[action.GetNamespace()] = term.MatchExpressions[0].Values
+			}
+		}
+		require.Equal(t, map[string][]string{namePrefix + "2": {"milan"}, namePrefix + "3": {"turin"}}, shared)
+		for _, action := range core.Actions() {
+			if create, ok := action.(clienttesting.CreateAction); ok && action.GetResource().Resource == "pods" {
+				name := create.GetObject().(*corev1.Pod).Name
+				space := map[string]string{"there-0": "2", "echo-0": "2", "there-1": "3", "echo-1": "3"}[name]
+				require.Equal(t, namePrefix+cmp.Or(space, "1"), action.GetNamespace(), name)
+			}
+		}
+	})
+}
+
+// TestForgottenNamespaces: a check deletes the namespaces of earlier ones that were killed, and no other one with their label.
+func TestForgottenNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, core := clusterOf(t, metav1.ConditionTrue)
+		long, now := metav1.NewTime(time.Now().Add(-longestCheck-time.Second)), metav1.Now()
+		mine, others := []metav1.ManagedFieldsEntry{{Manager: fieldManager}}, []metav1.ManagedFieldsEntry{{Manager: "kubectl-create"}}
+		for _, meta := range []metav1.ObjectMeta{
+			{Name: namePrefix + "killed", CreationTimestamp: long, ManagedFields: mine}, {Name: namePrefix + "at-work", CreationTimestamp: now, ManagedFields: mine},
+			{Name: namePrefix + "precious", CreationTimestamp: long, ManagedFields: others}, {Name: "precious", CreationTimestamp: long, ManagedFields: mine},
+		} {
+			meta.Labels = map[string]string{checkLabel: "true"}
+			require.NoError(t, core.Tracker().Add(&corev1.Namespace{ObjectMeta: meta}))
+		}
+		_, err := Run(t.Context(), cfg)
+		require.NoError(t, err)
+		list, err := core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		var left []string
+		for i := range list.Items {
+			left = append(left, list.Items[i].Name)
+		}
+		require.ElementsMatch(t, []string{namePrefix + "at-work", namePrefix + "precious", "precious"}, left)
 	})
 }
 
@@ -222,7 +289,7 @@ func TestProbe(t *testing.T) {
 	cancel()
 	require.NoError(t, <-served)
 	for _, text := range []string{"", "ping,a", "tcp,a,1.2.3.4", "ping,a,x"} {
-		_, err := ParseTarget(text)
+		_, err := ParseTargets([]string{text})
 		require.Error(t, err)
 	}
 }

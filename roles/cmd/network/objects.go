@@ -26,7 +26,9 @@ type peering struct {
 	Peer
 	// virtual is the node through which pods run in the peer; empty: there is none.
 	virtual string
-	local   []networkingv1beta1.Mapping
+	// space is the namespace that is offloaded to the peer for the check; empty: none.
+	space string
+	local []networkingv1beta1.Mapping
 	// address is that of the peer's gateways, own as the peer itself sees it, and ours as the peer sees
 	// the gateways of this cluster.
 	address, own, ours netip.Addr
@@ -108,6 +110,7 @@ func (c *checker) readPeers(ctx context.Context, nodes []corev1.Node) error {
 	for i := range clusters.Items {
 		fc := &clusters.Items[i]
 		id := fc.Spec.ClusterID
+		c.all = append(c.all, id)
 		if len(c.Peers) > 0 && !slices.Contains(c.Peers, id) && !slices.Contains(c.Peers, fc.Name) {
 			continue
 		}
@@ -137,13 +140,21 @@ func (c *checker) readPeers(ctx context.Context, nodes []corev1.Node) error {
 	}
 	for _, name := range c.Peers {
 		if !slices.ContainsFunc(clusters.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == name || fc.Name == name }) {
-			return fmt.Errorf("there is no peer %s: `kubectl get foreignclusters` lists them", name)
+			return fmt.Errorf("there is no peer %q: %s", name, c.known())
 		}
 	}
 	for _, p := range c.peers {
 		c.seen.Peers = append(c.seen.Peers, &p.Peer)
 	}
 	return nil
+}
+
+// known names the peers for a message.
+func (c *checker) known() string {
+	if len(c.all) == 0 {
+		return "this cluster has none"
+	}
+	return "there are " + strings.Join(c.all, ", ")
 }
 
 // connected reads what a Connection says.

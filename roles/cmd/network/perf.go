@@ -39,7 +39,7 @@ func Perf(ctx context.Context, cfg Config, each time.Duration) (Figures, error) 
 	}
 	switch {
 	case len(c.peers) != 1:
-		return Figures{}, fmt.Errorf("name one peer of the %d that there are", len(c.peers))
+		return Figures{}, fmt.Errorf("name one peer: %s", c.known())
 	case !c.peers[0].connected():
 		return Figures{}, fmt.Errorf("the tunnel to cluster %s does not carry packets: `%s network check` says why", c.peers[0].ID, c.Program)
 	case c.peers[0].virtual == "":
@@ -58,11 +58,11 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 		return err
 	}
 	p := c.peers[0]
-	if why := c.offloaded(ctx, p.ID); why != "" {
+	if why := c.offloaded(ctx, p); why != "" {
 		return errors.New(why)
 	}
-	for name, node := range map[string]string{nearPod: out.Near, serverPod: p.virtual} {
-		if err := c.create(ctx, c.streamPod(name, node, "--serve")); err != nil {
+	for _, pod := range []*corev1.Pod{c.forge(c.space, nearPod, out.Near, "--serve", "--streams"), c.forge(p.space, serverPod, p.virtual, "--serve", "--streams")} {
+		if err := c.create(ctx, pod); err != nil {
 			return err
 		}
 	}
@@ -74,17 +74,12 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 			return errors.New(waits(c.pod(name)))
 		}
 	}
-	args := []string{"--for", each.String()}
-	for _, t := range []Target{
-		{kindPod, toPodIn(p.ID), addressOf(c.pod(serverPod))}, {kindPing, toGatewayOf(p.ID), p.address},
-		{kindPod, "the pod on " + out.Near, addressOf(c.pod(nearPod))},
-	} {
-		args = append(args, "--to", t.String())
-	}
-	if err := c.Say(fmt.Sprintf("measuring for some %s, from a pod in namespace %s", parts*each, c.namespace)); err != nil {
+	targets := to(Target{kindPod, toPodIn(p.ID), addressOf(c.pod(serverPod))}, Target{kindPing, toGatewayOf(p.ID), p.address},
+		Target{kindPod, "the pod on " + out.Near, addressOf(c.pod(nearPod))})
+	if err := c.Say(fmt.Sprintf("measuring for some %s, from a pod in namespace %s", parts*each, c.space)); err != nil {
 		return err
 	}
-	if err := c.create(ctx, c.streamPod(clientPod, out.From, args...)); err != nil {
+	if err := c.create(ctx, c.forge(c.space, clientPod, out.From, append(targets, "--for", each.String())...)); err != nil {
 		return err
 	}
 	c.Wait += parts*each + lasts
@@ -106,13 +101,6 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 	return nil
 }
 
-// streamPod returns a pod that measures, or answers.
-func (c *checker) streamPod(name, node string, args ...string) *corev1.Pod {
-	pod := c.forge(name, node, false, "")
-	pod.Spec.Containers[0].Args = append([]string{"network", "stream"}, args...)
-	return pod
-}
-
 // Failed reports whether a part of the measurement failed.
 func (f Figures) Failed() bool {
 	return slices.ContainsFunc(f.Rates, func(r Rate) bool { return r.Error != "" })
@@ -124,7 +112,7 @@ func (f Figures) Text() string {
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "POD ON "+f.From+" >\tTHERE, 1 STREAM\t8 STREAMS\tBACK, 1 STREAM\t8 STREAMS\tROUND TRIP\t99 %")
 	for _, r := range f.Rates {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.To, bits(r.There[1]), bits(r.There[8]), bits(r.Back[1]), bits(r.Back[8]), short(r.Median), short(r.Late))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.To, bits(r.There[one]), bits(r.There[several]), bits(r.Back[one]), bits(r.Back[several]), short(r.Median), short(r.Late))
 	}
 	_ = w.Flush() // a strings.Builder takes all
 	for _, r := range f.Rates {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -16,47 +17,68 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStreams: bytes and messages pass in both directions, no more than allowed, and the server ends with its context.
+// TestStreams: bytes and packets pass in both directions, no more than allowed, and the server ends with its context.
 func TestStreams(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	server, err := listenStreams(ctx, "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Run(ctx) }()
-	s := streamer{at: netip.MustParseAddrPort(server.Addr().String()), lasts: 50 * time.Millisecond, most: 1 << 40}
-	r := s.rate(ctx, "pod")
-	require.Empty(t, r.Error)
-	for _, n := range streams() {
-		require.Positive(t, r.There[n])
-		require.Positive(t, r.Back[n])
+	s := streamer{at: netip.MustParseAddrPort(server.Addr().String()), each: 50 * time.Millisecond, most: 1 << 40}
+	for _, n := range []int{one, several} {
+		for _, run := range []func(context.Context, *http.Client, time.Time, *atomic.Int64) (int64, error){s.send, s.receive} {
+			bytes, err := s.bulk(ctx, n, run)
+			require.NoError(t, err)
+			require.Positive(t, bytes)
+		}
 	}
-	require.Positive(t, r.Median)
-	require.GreaterOrEqual(t, r.Late, r.Median)
-
-	s.lasts = time.Minute // which it does not take
-	for mode, one := range map[string]func(*net.TCPConn, time.Time, *atomic.Int64) (int64, error){modeTake: send, modeGive: receive} {
-		conn, err := s.dial(ctx, mode)
-		require.NoError(t, err)
-		defer conn.Close()
+	for name, run := range map[string]func(context.Context, *http.Client, time.Time, *atomic.Int64) (int64, error){"sent": s.send, "received": s.receive} {
 		left := &atomic.Int64{}
 		left.Store(4 * chunk)
-		n, err := one(conn.(*net.TCPConn), time.Now().Add(s.lasts), left)
+		n, err := run(ctx, &http.Client{Transport: &http.Transport{}}, time.Now().Add(time.Minute), left) // which it does not take
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, n, int64(4*chunk), mode)
-		require.LessOrEqual(t, n, int64(5*chunk), mode)
+		require.GreaterOrEqual(t, n, int64(4*chunk), name)
+		require.LessOrEqual(t, n, int64(5*chunk), name)
 	}
 
 	answers, err := net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
 	require.NoError(t, err)
 	defer answers.Close()
 	go answer(answers)
-	ping := pings(ctx, Target{kindPod, "host", netip.MustParseAddr("127.0.0.1")}, 20*time.Millisecond)
-	require.Empty(t, ping.Error)
-	require.Positive(t, ping.Median)
+	local := netip.MustParseAddr("127.0.0.1")
+	r := rate(ctx, Target{kindPod, "host", local}, 20*time.Millisecond)
+	require.Contains(t, r.Error, "opening a stream", "nobody answers at the port of pods")
+	require.Positive(t, r.Median)
+	require.GreaterOrEqual(t, r.Late, r.Median)
 
 	cancel()
 	require.NoError(t, <-served)
-	require.Contains(t, s.rate(t.Context(), "pod").Error, "opening a stream")
+	_, err = s.bulk(t.Context(), one, s.send)
+	require.ErrorContains(t, err, "opening a stream")
+}
+
+// TestAnswersAreNotAnswered: two pods that answer packets do not go on for ever once a third one has sent each a packet in
+// the name of the other.
+func TestAnswersAreNotAnswered(t *testing.T) {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- answer(conn) }()
+	client, err := net.DialUDP("udp", nil, conn.LocalAddr().(*net.UDPAddr))
+	require.NoError(t, err)
+	defer client.Close()
+	packet, got := make([]byte, probeSize), make([]byte, 1<<10)
+	for _, kind := range []byte{reply, 0, question} { // the first answer is that to the question
+		packet[0], packet[8] = kind, kind
+		_, err = client.Write(packet)
+		require.NoError(t, err)
+	}
+	n, err := client.Read(got)
+	require.NoError(t, err)
+	require.Equal(t, probeSize, n)
+	require.Equal(t, []byte{question, reply}, []byte{got[0], got[8]})
+	require.NoError(t, conn.Close())
+	require.Error(t, <-ended)
 }
 
 // TestPerf: a pod measures the way to a pod in the peer and to one here, by their addresses in this cluster.
@@ -75,9 +97,9 @@ func TestPerf(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, namespaceLeft(t, core))
 		have := arguments(core)
-		require.Equal(t, "network stream --for 1s --to pod,the pod in milan,10.80.0.9 --to ping,the gateway of milan,10.81.0.1 --to pod,the pod on rome-1,10.244.0.7", have[clientPod])
-		require.Equal(t, "network stream --serve", have[nearPod])
-		require.Equal(t, "network stream --serve", have[serverPod])
+		require.Equal(t, "network probe --to pod,the pod in milan,10.80.0.9 --to ping,the gateway of milan,10.81.0.1 --to pod,the pod on rome-1,10.244.0.7 --for 1s", have[clientPod])
+		require.Equal(t, "network probe --serve --streams", have[nearPod])
+		require.Equal(t, "network probe --serve --streams", have[serverPod])
 		require.True(t, f.Failed())
 		require.Equal(t, []string{
 			"POD ON rome-1 >     THERE, 1 STREAM   8 STREAMS     BACK, 1 STREAM   8 STREAMS   ROUND TRIP   99 %",

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Way is how packets fared that a pod of the check sent to one target.
@@ -79,41 +81,34 @@ type Target struct {
 // String returns the argument.
 func (t Target) String() string { return t.Kind + "," + t.Name + "," + t.Address.String() }
 
-// ParseTarget reads the argument of a target.
-func ParseTarget(text string) (Target, error) {
-	parts := strings.Split(text, ",")
-	if len(parts) != 3 || !slices.Contains([]string{kindPing, kindPod, kindGateway, kindRoute}, parts[0]) {
-		return Target{}, fmt.Errorf("target %q is not KIND,NAME,ADDRESS", text)
-	}
-	address, err := netip.ParseAddr(parts[2])
-	if err != nil {
-		return Target{}, fmt.Errorf("target %q: %w", text, err)
-	}
-	return Target{parts[0], parts[1], address.Unmap()}, nil
-}
-
 // ParseTargets reads the arguments of targets.
 func ParseTargets(texts []string) (out []Target, err error) {
 	for _, text := range texts {
-		t, err := ParseTarget(text)
-		if err != nil {
-			return nil, err
+		parts := strings.Split(text, ",")
+		if len(parts) != 3 || !slices.Contains([]string{kindPing, kindPod, kindGateway, kindRoute}, parts[0]) {
+			return nil, fmt.Errorf("target %q is not KIND,NAME,ADDRESS", text)
 		}
-		out = append(out, t)
+		address, err := netip.ParseAddr(parts[2])
+		if err != nil {
+			return nil, fmt.Errorf("target %q: %w", text, err)
+		}
+		out = append(out, Target{parts[0], parts[1], address.Unmap()})
 	}
 	return out, nil
 }
 
-// ProbeOptions configure the program of a pod of the check.
+// ProbeOptions configure the program of a pod of a check, or of a measurement.
 type ProbeOptions struct {
-	// Serve keeps it answering the packets of other pods, until ctx is done.
-	Serve   bool
-	Targets []Target
-	// Resolve is a name; empty: none.
+	// Serve keeps it answering the packets of other pods, until ctx is done; Streams also their streams.
+	Serve, Streams bool
+	Targets        []Target
+	// Resolve is a name, of which DNS has a record of the type SRV; empty: none.
 	Resolve string
 	// Node reads the network of the host, for the addresses of the targets.
 	Node bool
-	Out  io.Writer
+	// For is how long each measurement of a target takes; 0: packets are sent, and nothing is measured.
+	For time.Duration
+	Out io.Writer
 }
 
 const (
@@ -125,9 +120,9 @@ const (
 	probeSize = 100
 )
 
-// Probe sends packets to all targets, prints a Report, and answers packets if Serve is set.
+// Probe sends packets to all targets or measures the ways to them, prints a Report, and answers others if Serve is set.
 func Probe(ctx context.Context, o ProbeOptions) error {
-	served := make(chan error, 1)
+	var served errgroup.Group
 	if o.Serve {
 		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
 		if err != nil {
@@ -135,10 +130,38 @@ func Probe(ctx context.Context, o ProbeOptions) error {
 		}
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		defer stop()
-		go func() { served <- answer(conn) }()
+		served.Go(func() error { return answer(conn) })
+	}
+	if o.Streams {
+		server, err := listenStreams(ctx, fmt.Sprintf(":%d", streamPort))
+		if err != nil {
+			return fmt.Errorf("listening for streams: %w", err)
+		}
+		served.Go(func() error { return server.Run(ctx) })
+	}
+	text, err := json.Marshal(o.report(ctx))
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
+	}
+	if _, err := fmt.Fprintf(o.Out, "%s\n", text); err != nil || !o.Serve {
+		return err
+	}
+	if err := served.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// report sends the packets, or measures.
+func (o ProbeOptions) report(ctx context.Context) (report Report) {
+	if o.For > 0 {
+		for _, t := range o.Targets {
+			report.Rates = append(report.Rates, rate(ctx, t, o.For))
+		}
+		return report
 	}
 	sends := slices.DeleteFunc(slices.Clone(o.Targets), func(t Target) bool { return t.Kind == kindRoute })
-	report := Report{Ways: make([]Way, len(sends))}
+	report.Ways = make([]Way, len(sends))
 	var all sync.WaitGroup
 	for i, t := range sends {
 		all.Go(func() { report.Ways[i] = measure(ctx, t) })
@@ -148,7 +171,7 @@ func Probe(ctx context.Context, o ProbeOptions) error {
 			ctx, cancel := context.WithTimeout(ctx, naming)
 			defer cancel()
 			report.Name = o.Resolve
-			if _, err := net.DefaultResolver.LookupHost(ctx, o.Resolve); err != nil {
+			if _, _, err := net.DefaultResolver.LookupSRV(ctx, "", "", o.Resolve); err != nil {
 				report.NameError = err.Error()
 			}
 		})
@@ -157,20 +180,14 @@ func Probe(ctx context.Context, o ProbeOptions) error {
 		report.Host = readHost(o.Targets)
 	}
 	all.Wait()
-	text, err := json.Marshal(report)
-	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
-	}
-	if _, err := fmt.Fprintf(o.Out, "%s\n", text); err != nil || !o.Serve {
-		return err
-	}
-	if err := <-served; ctx.Err() == nil {
-		return err
-	}
-	return nil
+	return report
 }
 
-// answer answers each packet with one of the same size that begins with the sender's address.
+// Kinds of packets between pods, in the byte behind the number of the packet. An answer is never answered: two pods that
+// a third one makes send to each other fall silent.
+const question, reply = 1, 2
+
+// answer answers each question with a packet of the same size that has the sender's address.
 func answer(conn *net.UDPConn) error {
 	packet := make([]byte, 1<<16)
 	for {
@@ -178,11 +195,12 @@ func answer(conn *net.UDPConn) error {
 		if err != nil {
 			return fmt.Errorf("reading packets: %w", err)
 		}
-		if n < probeSize/2 {
+		if n < probeSize/2 || packet[8] != question {
 			continue
 		}
 		clear(packet[8:n]) // the first 8 bytes are the number of the packet
-		copy(packet[8:n], from.Addr().Unmap().String())
+		packet[8] = reply
+		copy(packet[9:n], from.Addr().Unmap().String())
 		_, _ = conn.WriteToUDPAddrPort(packet[:n], from)
 	}
 }

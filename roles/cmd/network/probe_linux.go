@@ -128,6 +128,7 @@ func (s *socket) packet(size int) []byte {
 	packet := binary.BigEndian.AppendUint64(nil, s.nonce)
 	packet = append(packet, make([]byte, max(0, size-len(packet)))...)
 	if s.Kind == kindPod {
+		packet[8] = question
 		return packet
 	}
 	kind := byte(echoRequest)
@@ -148,10 +149,10 @@ func (s *socket) answers(packet []byte) bool {
 		}
 		return binary.BigEndian.Uint64(packet[8:]) == s.nonce
 	}
-	if len(packet) < probeSize/2 || binary.BigEndian.Uint64(packet) != s.nonce {
+	if len(packet) < probeSize/2 || packet[8] != reply || binary.BigEndian.Uint64(packet) != s.nonce {
 		return false
 	}
-	text, _, _ := strings.Cut(string(packet[8:probeSize/2]), "\x00")
+	text, _, _ := strings.Cut(string(packet[9:probeSize/2]), "\x00")
 	s.seen = text
 	return true
 }

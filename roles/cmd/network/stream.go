@@ -1,18 +1,14 @@
 package network
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,146 +24,62 @@ type Rate struct {
 	// There and Back are in bytes per second, by the number of TCP streams.
 	There map[int]float64 `json:"there,omitempty"`
 	Back  map[int]float64 `json:"back,omitempty"`
-	// Median and Late, of which one of a hundred is longer, are round trips of messages of 64 bytes.
+	// Median and Late, of which one of a hundred is longer, are round trips of packets of probeSize bytes.
 	Median time.Duration `json:"median,omitempty"`
 	Late   time.Duration `json:"late,omitempty"`
 	Error  string        `json:"error,omitempty"`
 }
 
-// StreamOptions configure the program of a pod of a measurement.
-type StreamOptions struct {
-	// Serve answers other pods until ctx is done. Then Targets are not used. Of a target that is pinged,
-	// round trips are measured alone.
-	Serve   bool
-	Targets []Target
-	// For is how long each of the measurements of a target takes; each sends mostBytes at most.
-	For time.Duration
-	Out io.Writer
-}
-
-// mostBytes ends a measurement before its time.
-const mostBytes = 8 << 30
-
 const (
 	streamPort = 5475
+	// one and several are the numbers of streams that are measured.
+	one, several = 1, 8
+	// mostBytes ends a measurement before its time.
+	mostBytes = 8 << 30
 	// most is the number of connections that a pod answers at a time, lasts how long one of them may last.
 	most       = 32
 	lasts      = 2 * time.Minute
 	dialing    = 10 * time.Second
 	chunk      = 256 << 10
-	message    = 64
 	mostTrips  = 20000
 	perHundred = 100
-
-	// A client asks for one of these by its path, and takes the connection over.
-	modeTake = "/take" // the server reads all, and answers with the number of bytes
-	modeGive = "/give" // the server writes until the client closes the connection
-	modeEcho = "/echo" // the server returns messages
-
-	streamUpgrade = "Connection: Upgrade\r\nUpgrade: liqod-stream\r\n\r\n"
-	streamOpens   = "HTTP/1.1 101 Switching Protocols\r\n" + streamUpgrade
 )
 
-// streams returns the numbers of streams that are measured.
-func streams() []int { return []int{1, 8} }
-
-// Stream measures the way to each target in turn, and prints a Report; or it answers others.
-func Stream(ctx context.Context, o StreamOptions) error {
-	if o.Serve {
-		server, err := listenStreams(ctx, ":"+strconv.Itoa(streamPort))
-		if err != nil {
-			return fmt.Errorf("listening for streams: %w", err)
-		}
-		return server.Run(ctx)
-	}
-	var report Report
-	for _, t := range o.Targets {
-		if t.Kind == kindPing {
-			report.Rates = append(report.Rates, pings(ctx, t, o.For))
-			continue
-		}
-		s := streamer{at: netip.AddrPortFrom(t.Address, streamPort), lasts: o.For, most: mostBytes}
-		report.Rates = append(report.Rates, s.rate(ctx, t.Name))
-	}
-	text, err := json.Marshal(report)
-	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
-	}
-	_, err = fmt.Fprintf(o.Out, "%s\n", text)
-	return err
-}
-
-// listenStreams opens the port of a server of streams.
+// listenStreams opens the port of a server of streams. It reads what is posted, and answers with the number of bytes.
+// To a GET it writes until the client closes the connection.
 func listenStreams(ctx context.Context, address string) (*serve.Server, error) {
 	return serve.Listen(ctx, serve.Config{
-		Address: address, Connections: most, PerAddress: most, Headers: 1 << 12, Request: dialing, Answer: dialing, Grace: time.Second,
+		Address: address, Connections: most, PerAddress: most, Headers: 1 << 12, Request: lasts, Answer: lasts, Grace: time.Second,
 		Count: func() {}, Log: zap.NewNop(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer serve.Working(r.Context())()
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			defer conn.Close()
-			defer context.AfterFunc(r.Context(), func() { conn.Close() })()
-			_ = conn.SetDeadline(time.Now().Add(lasts))
-			if _, err := io.WriteString(conn, streamOpens); err == nil {
-				answerStream(conn, r.URL.Path)
+			switch r.Method {
+			case http.MethodPost:
+				n, _ := io.Copy(io.Discard, r.Body) // the client sees how many bytes have come
+				fmt.Fprint(w, n)
+			case http.MethodGet:
+				for buffer := make([]byte, chunk); ; {
+					if _, err := w.Write(buffer); err != nil || r.Context().Err() != nil {
+						return
+					}
+				}
 			}
 		}),
 	})
 }
 
-// answerStream serves a stream. The other side sees how it ends.
-func answerStream(conn net.Conn, mode string) {
-	buffer := make([]byte, chunk)
-	switch mode {
-	case modeTake:
-		var n uint64
-		for {
-			got, err := conn.Read(buffer)
-			n += uint64(got)
-			if errors.Is(err, io.EOF) {
-				_ = binary.Write(conn, binary.BigEndian, n)
+// rate measures the way to a target: round trips, and of a pod the throughput. The first measurement that fails is the last.
+func rate(ctx context.Context, t Target, each time.Duration) Rate {
+	out := Rate{To: t.Name, There: map[int]float64{}, Back: map[int]float64{}}
+	err := out.trips(ctx, t, each)
+	if t.Kind == kindPod {
+		s := streamer{at: netip.AddrPortFrom(t.Address, streamPort), each: each, most: mostBytes}
+		for _, n := range []int{one, several} {
+			if err == nil {
+				out.There[n], err = s.bulk(ctx, n, s.send)
 			}
-			if err != nil {
-				return
+			if err == nil {
+				out.Back[n], err = s.bulk(ctx, n, s.receive)
 			}
-		}
-	case modeGive:
-		for {
-			if _, err := conn.Write(buffer); err != nil {
-				return
-			}
-		}
-	case modeEcho:
-		for {
-			if _, err := io.ReadFull(conn, buffer[:message]); err != nil {
-				return
-			}
-			if _, err := conn.Write(buffer[:message]); err != nil {
-				return
-			}
-		}
-	}
-}
-
-// streamer measures the way to one server.
-type streamer struct {
-	at    netip.AddrPort
-	lasts time.Duration // of each measurement
-	most  int64         // bytes of each measurement
-}
-
-// rate makes all measurements. The first that fails ends them.
-func (s streamer) rate(ctx context.Context, to string) Rate {
-	out := Rate{To: to, There: map[int]float64{}, Back: map[int]float64{}}
-	err := s.trips(ctx, &out)
-	for _, n := range streams() {
-		if err == nil {
-			out.There[n], err = s.bulk(ctx, n, modeTake, send)
-		}
-		if err == nil {
-			out.Back[n], err = s.bulk(ctx, n, modeGive, receive)
 		}
 	}
 	if err != nil {
@@ -176,94 +88,46 @@ func (s streamer) rate(ctx context.Context, to string) Rate {
 	return out
 }
 
-// dial opens a connection that ends with ctx.
-func (s streamer) dial(ctx context.Context, mode string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialing}).DialContext(ctx, "tcp", s.at.String())
-	if err != nil {
-		return nil, fmt.Errorf("opening a stream: %w", err)
-	}
-	context.AfterFunc(ctx, func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(s.lasts + dialing))
-	answer := make([]byte, len(streamOpens))
-	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n%s", mode, s.at, streamUpgrade)
-	if err == nil {
-		_, err = io.ReadFull(conn, answer)
-	}
-	if err == nil && string(answer) != streamOpens {
-		err = errors.New("the other end serves no streams")
-	}
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("opening a stream: %w", err)
-	}
-	return conn, nil
-}
-
-// trips measures round trips of messages, one after the other.
-func (s streamer) trips(ctx context.Context, out *Rate) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	conn, err := s.dial(ctx, modeEcho)
+// trips measures the round trips of packets to a target, one after the other. A packet that is lost is not repeated.
+func (r *Rate) trips(ctx context.Context, t Target, each time.Duration) error {
+	a, err := newAsker(t)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	text, begin := make([]byte, message), time.Now()
+	defer a.close()
 	var times []time.Duration
-	for len(times) == 0 || len(times) < mostTrips && time.Since(begin) < s.lasts {
-		sent := time.Now()
-		if _, err := conn.Write(text); err != nil {
-			return fmt.Errorf("sending a message: %w", err)
+	for begin := time.Now(); len(times) < mostTrips && time.Since(begin) < each && ctx.Err() == nil; {
+		rtt, _, failed := a.ask(probeSize)
+		if err = failed; err == nil {
+			times = append(times, rtt)
 		}
-		if _, err := io.ReadFull(conn, text); err != nil {
-			return fmt.Errorf("waiting for a message: %w", err)
-		}
-		times = append(times, time.Since(sent))
 	}
-	out.summarize(times)
+	if len(times) == 0 {
+		return cmp.Or(err, ctx.Err())
+	}
+	slices.Sort(times)
+	r.Median, r.Late = times[len(times)/2], times[len(times)-1-len(times)/perHundred]
 	return nil
 }
 
-// summarize sets the round trips.
-func (r *Rate) summarize(times []time.Duration) {
-	slices.Sort(times)
-	r.Median, r.Late = times[len(times)/2], times[len(times)-1-len(times)/perHundred]
+// streamer measures streams to one server.
+type streamer struct {
+	at   netip.AddrPort
+	each time.Duration // how long a measurement takes
+	most int64         // bytes of a measurement
 }
 
-// pings measures the round trips of ICMP packets to a target, one after the other.
-func pings(ctx context.Context, t Target, lasts time.Duration) Rate {
-	out := Rate{To: t.Name}
-	a, err := newAsker(t)
-	if err != nil {
-		out.Error = err.Error()
-		return out
-	}
-	defer a.close()
-	var times []time.Duration
-	for begin := time.Now(); len(times) < mostTrips && time.Since(begin) < lasts && ctx.Err() == nil; {
-		rtt, _, err := a.ask(probeSize)
-		if err != nil {
-			out.Error = err.Error() // a packet that is lost is not repeated
-			continue
-		}
-		times = append(times, rtt)
-	}
-	if len(times) > 0 {
-		out.Error = ""
-		out.summarize(times)
-	}
-	return out
-}
-
-// bulk runs n streams at the same time, and returns the bytes per second of all. left is what the streams may
-// send yet.
-func (s streamer) bulk(ctx context.Context, n int, mode string, one func(conn *net.TCPConn, end time.Time, left *atomic.Int64) (int64, error)) (float64, error) {
-	ctx, cancel := context.WithCancel(ctx)
+// bulk runs n streams at the same time, and returns the bytes per second of all. Their connections are open before. left
+// is what the streams may send yet.
+func (s streamer) bulk(ctx context.Context, n int, run func(context.Context, *http.Client, time.Time, *atomic.Int64) (int64, error)) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.each+dialing)
 	defer cancel()
-	conns := make([]net.Conn, n)
-	for i := range conns {
-		var err error
-		if conns[i], err = s.dial(ctx, mode); err != nil {
+	clients := make([]*http.Client, n)
+	for i := range clients {
+		transport := &http.Transport{WriteBufferSize: chunk, ReadBufferSize: chunk, DisableCompression: true}
+		defer transport.CloseIdleConnections()
+		clients[i] = &http.Client{Transport: transport}
+		if _, err := s.request(ctx, clients[i], http.MethodHead, nil); err != nil {
 			return 0, err
 		}
 	}
@@ -271,10 +135,9 @@ func (s streamer) bulk(ctx context.Context, n int, mode string, one func(conn *n
 	var sum, left atomic.Int64
 	left.Store(s.most)
 	errs, begin := make([]error, n), time.Now()
-	for i, conn := range conns {
+	for i, client := range clients {
 		all.Go(func() {
-			defer conn.Close()
-			bytes, err := one(conn.(*net.TCPConn), begin.Add(s.lasts), &left)
+			bytes, err := run(ctx, client, begin.Add(s.each), &left)
 			sum.Add(bytes)
 			errs[i] = err
 		})
@@ -283,38 +146,64 @@ func (s streamer) bulk(ctx context.Context, n int, mode string, one func(conn *n
 	return float64(sum.Load()) / time.Since(begin).Seconds(), errors.Join(errs...)
 }
 
+// request sends a request. Of HEAD the answer has no body, and the connection is free again.
+func (s streamer) request(ctx context.Context, client *http.Client, method string, body io.Reader) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.at.String()+"/", body)
+	if err != nil {
+		return nil, fmt.Errorf("opening a stream: %w", err)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("opening a stream: %w", err)
+	}
+	return answer.Body, nil
+}
+
 // send writes until end, once at least, and returns how many bytes the server has got.
-func send(conn *net.TCPConn, end time.Time, left *atomic.Int64) (int64, error) {
-	buffer := make([]byte, chunk)
-	for again := true; again; again = time.Now().Before(end) && left.Add(-chunk) > 0 {
-		if _, err := conn.Write(buffer); err != nil {
-			return 0, fmt.Errorf("sending: %w", err)
-		}
+func (s streamer) send(ctx context.Context, client *http.Client, end time.Time, left *atomic.Int64) (n int64, err error) {
+	answer, err := s.request(ctx, client, http.MethodPost, &flood{end: end, left: left})
+	if err != nil {
+		return 0, err
 	}
-	if err := conn.CloseWrite(); err != nil {
-		return 0, fmt.Errorf("sending: %w", err)
-	}
-	var got uint64
-	if err := binary.Read(conn, binary.BigEndian, &got); err != nil {
+	defer answer.Close()
+	if _, err := fmt.Fscan(answer, &n); err != nil {
 		return 0, fmt.Errorf("waiting until all has arrived: %w", err)
 	}
-	return int64(got), nil
+	return n, nil
+}
+
+// flood is a text without meaning that ends at a time, or when nothing is left to send.
+type flood struct {
+	end   time.Time
+	left  *atomic.Int64
+	begun bool
+}
+
+// Read implements io.Reader.
+func (f *flood) Read(to []byte) (int, error) {
+	if f.begun && (f.left.Load() <= 0 || !time.Now().Before(f.end)) {
+		return 0, io.EOF
+	}
+	f.begun = true
+	f.left.Add(-int64(len(to)))
+	return len(to), nil
 }
 
 // receive reads until end, once at least.
-func receive(conn *net.TCPConn, end time.Time, left *atomic.Int64) (n int64, err error) {
-	buffer := make([]byte, chunk)
-	for {
-		got, err := conn.Read(buffer)
-		if n == 0 {
-			_ = conn.SetReadDeadline(end)
-		}
+func (s streamer) receive(ctx context.Context, client *http.Client, end time.Time, left *atomic.Int64) (n int64, err error) {
+	answer, err := s.request(ctx, client, http.MethodGet, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Close()
+	for buffer := make([]byte, chunk); ; {
+		got, err := answer.Read(buffer)
 		n += int64(got)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded), err == nil && left.Add(-int64(got)) < 0:
-			return n, nil
-		case err != nil:
+		case err != nil && (n == 0 || !errors.Is(err, context.DeadlineExceeded)):
 			return n, fmt.Errorf("receiving: %w", err)
+		case err != nil, left.Add(-int64(got)) <= 0, !time.Now().Before(end):
+			return n, nil
 		}
 	}
 }
