@@ -129,7 +129,7 @@ var labelLists = map[string]string{
 	"network/objects.go readGateways": "in liqod's namespace",
 	"network/objects.go readNodes":    "in liqod's namespace",
 	"network/helpers.go prepare":      "objects of the cluster",
-	"move/copy.go clearPods":          "in the namespaces of a move",
+	"move/copy.go ofMove":             "in the namespaces of a move",
 	"move/progress.go Copies":         "shown as the progress of a move; nothing else follows",
 
 	"peering/auth/cluster.go Namespaces":            "objects of the cluster",
