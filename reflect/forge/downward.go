@@ -33,8 +33,8 @@ func fieldRefs(spec *corev1.PodSpec, visit func(owner, item string, ref *corev1.
 			}
 		}
 	}
-	eachSource(spec, func(owner, item string, source any) {
-		switch s := source.(type) {
+	eachSource(spec, func(owner, item string, from any) {
+		switch s := from.(type) {
 		case *corev1.EnvVarSource:
 			if s.FieldRef != nil {
 				visit(owner, item, s.FieldRef)
@@ -88,7 +88,7 @@ func parse(path string) (reference, bool) {
 // copies returns, for the references of a local pod to its own labels and annotations, the
 // annotations with their values. A key that the pod does not have has no copy until it is added,
 // and reads as empty, as at home. The error is a *Refused for a reference to a key that stays home.
-func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, refused error) {
+func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, err error) {
 	copies = map[string]string{}
 	fieldRefs(&local.Spec, func(owner, item string, ref *corev1.ObjectFieldSelector) {
 		r, ok := parse(ref.FieldPath)
@@ -102,12 +102,12 @@ func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, refused
 			copies[r.copy] = listed(without(have, skip))
 		case has && !slices.Contains(skip, r.key):
 			copies[r.copy] = value
-		case has && refused == nil:
-			refused = &Refused{ReasonReferenceStaysHome, fmt.Sprintf("%s of %s refers to %s, and this cluster keeps %s: remove the reference from the pod, or the key from offloading.reflection.skip and from spec.offloadingPatch of the VirtualNode",
+		case has && err == nil:
+			err = &Refused{ReasonReferenceStaysHome, fmt.Sprintf("%s of %s refers to %s, and this cluster keeps %s: remove the reference from the pod, or the key from offloading.reflection.skip and from spec.offloadingPatch of the VirtualNode",
 				item, owner, ref.FieldPath, r.key)}
 		}
 	})
-	return copies, refused
+	return copies, err
 }
 
 // leadToCopies changes the references of spec to what only this cluster knows of the pod.

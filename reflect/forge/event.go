@@ -33,7 +33,7 @@ const (
 // cluster, which are not copied further.
 func EventSubject(remote *corev1.Event, consumerID string) (kind, name string, ok bool) {
 	about := &remote.InvolvedObject
-	if _, reflected := remote.Labels[offloadingv1beta1.OriginLabel]; reflected || about.Name == "" || len(about.Name) > longestObjectName ||
+	if _, copied := remote.Labels[offloadingv1beta1.OriginLabel]; copied || about.Name == "" || len(about.Name) > longestObjectName ||
 		(about.Namespace != "" && about.Namespace != remote.Namespace) {
 		return "", "", false
 	}

@@ -25,7 +25,7 @@ func OnLoss(local *corev1.Pod, keep bool) (tolerations []corev1.Toleration, mark
 	for i := range given {
 		given[i].TolerationSeconds = new(int64)
 		if t := offloadingv1beta1.LossToleration(own, given[i].Key); t != nil {
-			given[i].TolerationSeconds = clone(t.TolerationSeconds)
+			given[i].TolerationSeconds = t.TolerationSeconds
 		}
 	}
 	return append(given, own...), offloadingv1beta1.OnProviderLossEvict

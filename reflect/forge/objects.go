@@ -38,6 +38,27 @@ type ObjectOptions struct {
 	SkipAnnotations []string
 }
 
+// marks returns the labels or the annotations of a local object, and the keys that stay home.
+func (o ObjectOptions) marks(local *metav1.ObjectMeta, of string) (have map[string]string, skip []string) {
+	patch := cmp.Or(o.Patch, &offloadingv1beta1.OffloadingPatch{})
+	if of == "labels" {
+		return local.Labels, slices.Concat(o.SkipLabels, patch.LabelsNotReflected)
+	}
+	return local.Annotations, slices.Concat(o.SkipAnnotations, patch.AnnotationsNotReflected)
+}
+
+// reflected returns the labels or the annotations of a local object that its remote object gets,
+// and to labels those of liqod.
+func (o ObjectOptions) reflected(local *metav1.ObjectMeta, of string) map[string]string {
+	out := without(o.marks(local, of))
+	maps.DeleteFunc(out, func(key, _ string) bool { return offloadingv1beta1.Tracks(key) })
+	if of == "labels" {
+		out[offloadingv1beta1.OriginLabel] = o.OriginClusterID
+		out[offloadingv1beta1.DestinationLabel] = o.DestinationClusterID
+	}
+	return out
+}
+
 // homeAnnotations are never reflected, because they concern this cluster only. The
 // last-applied annotation would also copy the content of a Secret into an annotation, and
 // would mislead kubectl apply in the provider.
@@ -67,37 +88,6 @@ func (o ObjectOptions) meta(local *metav1.ObjectMeta) metav1.ObjectMeta {
 		Annotations: without(o.reflected(local, "annotations"), homeAnnotations),
 	}
 	record(&out)
-	return out
-}
-
-// marks returns the labels or the annotations of a local object, and the keys that stay home.
-func (o ObjectOptions) marks(local *metav1.ObjectMeta, of string) (have map[string]string, skip []string) {
-	patch := cmp.Or(o.Patch, &offloadingv1beta1.OffloadingPatch{})
-	if of == "labels" {
-		return local.Labels, slices.Concat(o.SkipLabels, patch.LabelsNotReflected)
-	}
-	return local.Annotations, slices.Concat(o.SkipAnnotations, patch.AnnotationsNotReflected)
-}
-
-// reflected returns the labels or the annotations of a local object that its remote object gets,
-// and to labels those of liqod.
-func (o ObjectOptions) reflected(local *metav1.ObjectMeta, of string) map[string]string {
-	out := without(o.marks(local, of))
-	maps.DeleteFunc(out, func(key, _ string) bool { return offloadingv1beta1.Tracks(key) })
-	if of == "labels" {
-		out[offloadingv1beta1.OriginLabel] = o.OriginClusterID
-		out[offloadingv1beta1.DestinationLabel] = o.DestinationClusterID
-	}
-	return out
-}
-
-// without returns a copy of m without the keys in skip. The result is never nil.
-func without(m map[string]string, skip []string) map[string]string {
-	out := make(map[string]string, len(m)+4)
-	maps.Copy(out, m)
-	for _, key := range skip {
-		delete(out, key)
-	}
 	return out
 }
 

@@ -9,10 +9,10 @@ import (
 // eachSource calls visit with each part of spec from which a container gets values or files: a
 // pointer to an EnvFromSource, EnvVarSource, VolumeSource or VolumeProjection. owner names the
 // container or volume, and item the variable. Tests compare the places with the types of the API.
-func eachSource(spec *corev1.PodSpec, visit func(owner, item string, source any)) {
-	container := func(name string, from []corev1.EnvFromSource, env []corev1.EnvVar) {
-		for i := range from {
-			visit(name, "", &from[i])
+func eachSource(spec *corev1.PodSpec, visit func(owner, item string, from any)) {
+	container := func(name string, all []corev1.EnvFromSource, env []corev1.EnvVar) {
+		for i := range all {
+			visit(name, "", &all[i])
 		}
 		for i := range env {
 			if env[i].ValueFrom != nil {
@@ -53,8 +53,8 @@ func NamedBy(spec *corev1.PodSpec) []Named {
 	for i := range spec.ImagePullSecrets {
 		out.put("Secret", spec.ImagePullSecrets[i].Name, nil)
 	}
-	eachSource(spec, func(_, _ string, source any) {
-		switch s := source.(type) {
+	eachSource(spec, func(_, _ string, from any) {
+		switch s := from.(type) {
 		case *corev1.EnvFromSource:
 			if r := s.ConfigMapRef; r != nil {
 				out.put("ConfigMap", r.Name, r.Optional)

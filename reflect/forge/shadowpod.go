@@ -123,6 +123,16 @@ func (o PodOptions) annotations(local *corev1.Pod, copies map[string]string) map
 	return out
 }
 
+// without returns a copy of m without the keys in skip. The result is never nil.
+func without(m map[string]string, skip []string) map[string]string {
+	out := make(map[string]string, len(m)+4)
+	maps.Copy(out, m)
+	for _, key := range skip {
+		delete(out, key)
+	}
+	return out
+}
+
 // tokenVolumePrefix is the prefix of the volume with the service account token that the
 // API server adds to every pod.
 const tokenVolumePrefix = "kube-api-access-"

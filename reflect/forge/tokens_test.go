@@ -436,13 +436,19 @@ func TestModesOfTokens(t *testing.T) {
 		change func(*corev1.PodSpec)
 		want   *int32
 	}{
-		"no user":         {func(*corev1.PodSpec) {}, nil},
-		"one user":        {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1000))} }, new(int32(0o644))},
-		"root":            {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} }, new(int32(0o600))},
-		"of containers":   {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(7) }, new(int32(0o644))},
-		"of one of them":  {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = as(7) }, nil},
-		"two users":       {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(8) }, nil},
-		"a group as well": {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(7)), FSGroup: new(int64(9))} }, nil},
+		"no user":  {func(*corev1.PodSpec) {}, nil},
+		"one user": {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(1000))} }, new(int32(0o644))},
+		"root":     {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(0))} }, new(int32(0o600))},
+		"of containers": {func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(7)
+		}, new(int32(0o644))},
+		"of one of them": {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = as(7) }, nil},
+		"two users": {func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext, s.InitContainers[0].SecurityContext = as(7), as(8)
+		}, nil},
+		"a group as well": {func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(7)), FSGroup: new(int64(9))}
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

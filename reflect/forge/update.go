@@ -28,8 +28,8 @@ func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o Pod
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
 	leadToCopies(&corev1.PodSpec{EphemeralContainers: spec.EphemeralContainers})
 	spec.Tolerations = addTolerations(spec.Tolerations, forgeTolerations(local, o.Patch))
-	spec.ActiveDeadlineSeconds = clone(local.Spec.ActiveDeadlineSeconds)
-	spec.TerminationGracePeriodSeconds = clone(local.Spec.TerminationGracePeriodSeconds)
+	spec.ActiveDeadlineSeconds = local.Spec.ActiveDeadlineSeconds
+	spec.TerminationGracePeriodSeconds = local.Spec.TerminationGracePeriodSeconds
 	spec.Resources = local.Spec.Resources.DeepCopy()
 
 	if maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) &&
@@ -49,12 +49,4 @@ func updateContainers(have, local []corev1.Container) {
 			}
 		}
 	}
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
 }

@@ -34,6 +34,9 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 				claim.Name, to, offloadingv1beta1.MoveToAnnotation)
 		}
 	}
+	if pod.Spec.NodeName != "" {
+		return r.onNode(ctx, pod, strategy, &spec.ClusterSelector)
+	}
 	var need needs
 	if strategy != offloadingv1beta1.PodsLocal {
 		if need, err = r.needs(ctx, claims); err != nil {
@@ -53,6 +56,18 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 		return rules.WithStorage(out, true) // its class is not known; no class has a volume on those nodes
 	}
 	return out, nil
+}
+
+// onNode judges a pod that names its node.
+func (r PodRule) onNode(ctx context.Context, pod *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector *corev1.NodeSelector) (*corev1.Pod, error) {
+	node, err := store.OrNil(r.Kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}))
+	if err != nil {
+		return nil, unreadable{fmt.Errorf("reading node %s: %w", pod.Spec.NodeName, err)}
+	}
+	if node == nil {
+		return pod, nil
+	}
+	return rules.OnNode(pod, node, strategy, selector)
 }
 
 // needs are what the claims of a pod require of its node.

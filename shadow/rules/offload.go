@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -25,7 +26,7 @@ const maxTerms = 1000
 //
 // Each is in addition to what the pod itself requires of nodes. The runtime class
 // liqo asks for Remote, whatever the strategy. Pods that something else places are
-// left alone: those that have a node already, mirror pods, those of DaemonSets,
+// left alone: those that have a node already (see OnNode), mirror pods, those of DaemonSets,
 // whose controller decides by the pod template alone, and those of other clusters, which
 // go no further. Offload is idempotent. The error
 // says what is wrong with the strategy, or that the selectors are too long together.
@@ -58,6 +59,30 @@ func Offload(pod *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, 
 	if equality.Semantic.DeepEqual(pod.Spec, out.Spec) {
 		return pod, nil
 	}
+	return out, nil
+}
+
+// OnNode returns a pod that names its node as it is to be created in a namespace: on a virtual node that
+// the selector selects it has the toleration of Offload. The error says why it may not be on that node.
+// A pod that tolerates the taint of virtual nodes itself is left alone, as one on another node is.
+func OnNode(pod *corev1.Pod, node *corev1.Node, strategy offloadingv1beta1.PodOffloadingStrategy, selector *corev1.NodeSelector) (*corev1.Pod, error) {
+	tolerates := slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == "" || t.Key == offloadingv1beta1.VirtualNodeTaintKey })
+	if node.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode || tolerates {
+		return pod, nil
+	}
+	refused := func(why string) error {
+		return fmt.Errorf("spec.nodeName names virtual node %s, but %s: remove it, or change the NamespaceOffloading", node.Name, why)
+	}
+	if strategy == offloadingv1beta1.PodsLocal {
+		return nil, refused("the pods of the namespace stay in this cluster (podOffloadingStrategy Local)")
+	}
+	if len(selector.NodeSelectorTerms) > 0 {
+		if is, err := corev1helpers.MatchNodeSelectorTerms(node, selector); err != nil || !is {
+			return nil, refused("the clusterSelector of the namespace does not select it")
+		}
+	}
+	out := pod.DeepCopy()
+	tolerate(&out.Spec)
 	return out, nil
 }
 

@@ -294,3 +294,43 @@ func insert(t *testing.T, in map[string]any, path []string, value any) {
 		insert(t, next, path[1:], value)
 	}
 }
+
+// TestOnNode: a pod that names a virtual node gets there where its namespace is offloaded to it, and is
+// refused elsewhere. It is never created only to be evicted.
+func TestOnNode(t *testing.T) {
+	t.Parallel()
+	milan := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{"liqo.io/type": "virtual-node", "region": "eu"}}}
+	own := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rome-1"}}
+	everything := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	for name, tc := range map[string]struct {
+		node     *corev1.Node
+		have     []corev1.Toleration
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		selector []term
+		want     []corev1.Toleration
+		refused  string
+	}{
+		"a node of this cluster":       {node: own, strategy: remote},
+		"remote":                       {node: milan, strategy: remote, want: []corev1.Toleration{toleration()}},
+		"here or there":                {node: milan, strategy: localAndRemote, want: []corev1.Toleration{toleration()}},
+		"selected":                     {node: milan, strategy: remote, selector: []term{exprs(in("region", "eu"))}, want: []corev1.Toleration{toleration()}},
+		"not selected":                 {node: milan, strategy: remote, selector: []term{exprs(in("region", "us"))}, refused: "virtual node milan, but the clusterSelector"},
+		"not offloaded":                {node: milan, strategy: local, refused: "podOffloadingStrategy Local"},
+		"not selected, it tolerates":   {node: milan, have: everything, strategy: remote, selector: []term{exprs(in("region", "us"))}, want: everything},
+		"not offloaded, it tolerates":  {node: milan, have: everything, strategy: local, want: everything},
+		"a selector of nothing at all": {node: milan, strategy: remote, selector: []term{{}}, refused: "clusterSelector"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: tc.node.Name, Tolerations: tc.have}}
+			got, err := OnNode(pod, tc.node, tc.strategy, &corev1.NodeSelector{NodeSelectorTerms: tc.selector})
+			if tc.refused != "" {
+				require.ErrorContains(t, err, tc.refused)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got.Spec.Tolerations)
+			require.Equal(t, tc.have, pod.Spec.Tolerations, "the argument is not changed")
+		})
+	}
+}
