@@ -20,7 +20,7 @@ const (
 	// ReasonAccessModesInvalid is the reason for an invalid access modes annotation.
 	ReasonAccessModesInvalid = "AccessModesInvalid"
 	// ReasonDataSource is the reason for claims whose data source is not reflected.
-	ReasonDataSource = "DataSourceNotSupported"
+	ReasonDataSource = offloadingv1beta1.ReasonDataSource
 )
 
 // volumeAnnotations are the prefixes of annotations in which controllers of a cluster

@@ -11,6 +11,9 @@ import (
 // ReasonFailedReflection is the reason of events about objects that are not reflected, or not as they are.
 const ReasonFailedReflection = "FailedReflection"
 
+// ReasonDataSource is the reason of events about claims that are to be filled from what a provider does not have.
+const ReasonDataSource = "DataSourceNotSupported"
+
 // NodeReflectionRefused is the type of a condition of the Node of a virtual node. It is True while the provider
 // refuses objects of this cluster, or changes of them. RefusedText has written its message.
 const NodeReflectionRefused = "ReflectionRefused"

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -436,6 +437,35 @@ func TestFaults(t *testing.T) {
 		"twin refused": {func(_ *testing.T, s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "SomeFailed", "milan: the name shop-rome is taken")
 		}, Problem, "namespace shop: milan: the name shop-rome is taken", "kubectl -n shop describe namespaceoffloading", ""},
+		"twins refused by two peers": {func(_ *testing.T, s *Snapshot) {
+			s.Offloadings[0].Spec.NamespaceMappingStrategy = offloadingv1beta1.EnforceSameName
+			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "AllFailed", "milan: namespace shop exists already in cluster milan; turin: namespace shop exists already in cluster turin")
+			s.Offloadings[0].Status.RemoteNamespacesConditions = map[string][]metav1.Condition{}
+			for _, id := range []string{"milan", "turin"} {
+				s.Offloadings[0].Status.RemoteNamespacesConditions[id] = []metav1.Condition{is("Ready", metav1.ConditionFalse, "CreationLoopBackOff", "namespace shop exists already in cluster "+id)}
+			}
+			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, "CreationLoopBackOff", "shop: namespace shop exists already in cluster milan")
+			s.Maps[0].Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{"shop": {RemoteNamespace: "shop", Phase: offloadingv1beta1.MappingCreationLoopBackOff}}
+		}, Problem, "namespace shop: milan, turin: namespace shop exists already in the cluster (AllFailed; ", "liqod unoffload namespace shop\n           liqod offload namespace shop\n",
+			"Therefore: milan, namespaces asked for"},
+		"gateway scaled to zero": {func(_ *testing.T, s *Snapshot) {
+			s.Roles[3].Spec.Replicas, s.Roles[3].Status = ptr.To[int32](0), appsv1.DeploymentStatus{}
+			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes through the tunnel")
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway reports")
+			for i := range s.Pods[:2] {
+				unreadyFor(reasonNetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
+			}
+		}, Problem, "role gateway: it is scaled to zero", "kubectl -n liqod scale deployment/liqod-gateway --replicas=1", "Therefore: milan, pods of namespace shop; milan, API server; milan, network\n"},
+		"what a peer runs here goes on when it has ended its use": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "cluster milan has ended its use of this cluster")
+		}, Warning, "milan, capacity used here: cluster milan has ended its use of this cluster; 1 pod of it here (EndedByPeer; ", "liqod unpeer milan", ""},
+		"virtual node is full": {func(t *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 1 Insufficient cpu, 3 node(s) didn't match Pod's node affinity/selector."))
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU], p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("3500m"), resource.MustParse("1")
+			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
+		}, Problem, "pod web-3 waits for a node (Unschedulable): 0/4 nodes are available: 1 Insufficient cpu",
+			"Fix: liqod offer list\n           shows what is offered. Virtual node milan is full: cpu 3250m left of 4 and 3500m asked, no nvidia.com/gpu in its offer. To ask for more: docs/negotiation.md#asking.", ""},
 		"drain blocked by a budget": {func(_ *testing.T, s *Snapshot) {
 			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
 			s.VirtualNodes[0].Status.Conditions = []metav1.Condition{is(offloadingv1beta1.VirtualNodeReady, metav1.ConditionFalse, "Draining", "2 pods are left; they are evicted until 12:04:00 UTC and deleted then")}

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
@@ -128,7 +129,49 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 		c.condition(idNamespace, subject, o.Generation, &said, fix)
 		c.withoutProvider()
 	default:
-		c.condition(idNamespace, subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
+		said := *ready
+		if text := refusedBy(o); text != "" && ready.Status == metav1.ConditionFalse {
+			said.Message = text
+		}
+		c.condition(idNamespace, subject, o.Generation, &said, c.offloadingFix(o, ready.Reason))
+		c.refusedTwins(o.Namespace)
+	}
+}
+
+// refusedBy says why providers have no twin of a namespace, the same reason once.
+func refusedBy(o *offloadingv1beta1.NamespaceOffloading) string {
+	var order []string
+	by := map[string][]string{}
+	for _, id := range slices.Sorted(maps.Keys(o.Status.RemoteNamespacesConditions)) {
+		conditions := o.Status.RemoteNamespacesConditions[id]
+		ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
+		if ready == nil || ready.Status == metav1.ConditionTrue || meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
+			continue
+		}
+		text := strings.ReplaceAll(ready.Message, "cluster "+id, "the cluster")
+		if by[text] == nil {
+			order = append(order, text)
+		}
+		by[text] = append(by[text], id)
+	}
+	for i, text := range order {
+		order[i] = strings.Join(by[text], ", ") + ": " + text
+	}
+	return strings.Join(order, "; ")
+}
+
+// refusedTwins makes what the NamespaceMaps say of a namespace a consequence of the last finding, about that namespace.
+func (c *checker) refusedTwins(namespace string) {
+	last := c.findings[len(c.findings)-1]
+	if last.Level != Problem || last.Because != "" {
+		return
+	}
+	for i := range c.findings {
+		f := &c.findings[i]
+		if m := c.ownMap(f.Peer); f.ID == idNamespaceMap && f.Level == Problem && f.Because == "" && m != nil &&
+			m.Status.CurrentMapping[namespace].Phase == offloadingv1beta1.MappingCreationLoopBackOff {
+			f.Because, f.Fix = last.Name(), ""
+		}
 	}
 }
 
@@ -159,8 +202,12 @@ func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason
 
 // mapFix is about namespaces that a provider does not give, or still has.
 func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
-	if reason != offloadingv1beta1.ReasonTerminating {
+	switch reason {
+	case offloadingv1beta1.ReasonTerminating:
+	case offloadingv1beta1.ReasonReplicationFailed:
 		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name)
+	default:
+		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more of each namespace.", m.Namespace, m.Name)
 	}
 	var claims, deletes []string
 	for _, name := range keptIn(m) {
@@ -194,7 +241,10 @@ func keptIn(m *offloadingv1beta1.NamespaceMap) (names []string) {
 func (c *checker) renamed(o *offloadingv1beta1.NamespaceOffloading) string {
 	other := o.DeepCopy()
 	other.Spec.NamespaceMappingStrategy, other.Spec.RemoteNamespaceName = offloadingv1beta1.SelectedName, "NAME"
-	if c.ClusterID != "" {
+	switch by := cmp.Or(o.Spec.NamespaceMappingStrategy, offloadingv1beta1.DefaultName); {
+	case by != offloadingv1beta1.DefaultName: // which each provider admits
+		other.Spec.NamespaceMappingStrategy, other.Spec.RemoteNamespaceName = offloadingv1beta1.DefaultName, ""
+	case c.ClusterID != "":
 		other.Spec.RemoteNamespaceName += "-" + c.ClusterID // the provider admits such names without a setting
 	}
 	return c.offloadCommand(other, selectorFlags(&o.Spec.ClusterSelector))

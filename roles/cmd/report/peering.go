@@ -171,6 +171,12 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 				c.add(idIncoming, OK, check.subject, fmt.Sprintf("none: spec.incomingPeeringEnabled of ForeignCluster %s is No, and the peer asks for some", fc.Name), "")
 				continue
 			}
+			if check.id == idIncoming && condition.Status != metav1.ConditionTrue {
+				condition = condition.DeepCopy()
+				if n := hosted(c.Snapshot, fc.Spec.ClusterID).Pods; n > 0 {
+					condition.Message += fmt.Sprintf("; %s of it here", Count(n, "pod"))
+				}
+			}
 			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
 			if check.id == idOutgoing {
 				c.withoutIdentity(fc, condition.Reason)
@@ -202,6 +208,13 @@ func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string)
 
 // withoutTunnel makes what a peer does not report for lack of a tunnel a consequence of its network.
 func (c *checker) withoutTunnel() {
+	if gateway := c.withoutGateway(); gateway != "" {
+		for i := range c.findings {
+			if f := &c.findings[i]; f.Peer == c.peer && f.ID == idNetwork && f.Level != OK && f.Because == "" {
+				f.Because, f.Fix = gateway, ""
+			}
+		}
+	}
 	network := c.find(func(f Finding) bool { return f.Peer == c.peer && f.ID == idNetwork && f.Level != OK })
 	for i := range c.findings {
 		f := &c.findings[i]
@@ -210,6 +223,14 @@ func (c *checker) withoutTunnel() {
 			f.Because, f.Fix = network, ""
 		}
 	}
+}
+
+// withoutGateway names the finding about the gateways of this cluster if none of them runs.
+func (c *checker) withoutGateway() string {
+	if slices.ContainsFunc(c.allRoles(), func(r Role) bool { return r.Name == Gateway && r.Ready > 0 }) {
+		return ""
+	}
+	return c.find(func(f Finding) bool { return f.ID == idGateway && f.Level == Problem })
 }
 
 // condition tells what a condition that the controller keeps says now. What was said by a

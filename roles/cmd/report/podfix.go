@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -171,6 +172,9 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		if fix := c.closedFix(pod.Pod); fix != "" {
 			return fix
 		}
+		if lacks := c.lacking(pod.Pod); lacks != "" {
+			return fmt.Sprintf("%s offer list\nshows what is offered. %s. To ask for more: docs/negotiation.md#asking. Or:\n%s\nLower its requests.", c.Program, lacks, edited(pod.Pod))
+		}
 		change := fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
 		switch cordoned, others := cordons(pod.verdict.message); {
 		case cordoned && others:
@@ -203,6 +207,8 @@ func (c *checker) claimFix(pod placedPod) string {
 	case reasonClaimKeepsHome:
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity, so that a node of this cluster takes it. "+
 			"Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod.Pod))
+	case offloadingv1beta1.ReasonDataSource:
+		return fmt.Sprintf("%s delete pvc %s\nand create it without dataSource, or with a PersistentVolumeClaim of the same namespace as its source: a provider has no snapshots of this cluster.", kubectl, claim)
 	case reasonNoStorage:
 		return c.storageFix(pod.Pod)
 	case reasonDataElsewhere:
@@ -286,6 +292,47 @@ func (s *Snapshot) claimNamed(namespace, name string) *corev1.PersistentVolumeCl
 		}
 	}
 	return nil
+}
+
+// lacking says what the virtual nodes that a pod asks for lack. It is empty for a pod that admits other nodes, and if
+// one has the room.
+func (c *checker) lacking(pod *corev1.Pod) string {
+	if !rules.AsksForVirtualNodes(pod) {
+		return ""
+	}
+	var out []string
+	asked := Room{Used: corev1.ResourceList{}}
+	asked.use(pod)
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	for i := range c.VirtualNodes {
+		node := c.node(c.VirtualNodes[i].Name)
+		if node == nil {
+			continue
+		}
+		if fits, err := affinity.Match(node); err != nil || !fits {
+			continue
+		}
+		room, short := virtualNode(c.Snapshot, &c.VirtualNodes[i]), ""
+		for _, name := range slices.Sorted(maps.Keys(asked.Used)) {
+			want, has := asked.Used[name], room.Capacity[name]
+			used := room.Used[name]
+			switch left := has.DeepCopy(); {
+			case want.IsZero():
+				continue
+			case has.IsZero():
+				short += fmt.Sprintf(", no %s in its offer", name)
+			default:
+				if left.Sub(used); want.Cmp(left) > 0 {
+					short += fmt.Sprintf(", %s %s left of %s and %s asked", name, left.String(), has.String(), want.String())
+				}
+			}
+		}
+		if short == "" {
+			return ""
+		}
+		out = append(out, fmt.Sprintf("Virtual node %s is full: %s", node.Name, short[2:]))
+	}
+	return strings.Join(out, ". ")
 }
 
 // closedFix is about a pod whose affinity admits virtual nodes that get no more pods, and no

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -40,6 +41,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		kept     bool   // the pod admits no virtual node
 		selects  bool   // the pod selects virtual nodes itself
 		event    string // about the claim
+		says     string // its reason, ProvisioningFailed if empty
 		strategy offloadingv1beta1.PodOffloadingStrategy
 		classes  []*storagev1.StorageClass
 		age      time.Duration
@@ -65,6 +67,8 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 		}(), node: "milan", level: Problem, state: "ClaimNeedsOwnNode", fix: "kubectl -n shop delete pod one\nand create it again from its manifest: no controller does it."},
 		"refused by the provider": {claim: at("liqo", "milan"), event: "cluster milan refuses it: exceeded quota: storage", level: Problem, state: "ProvisioningFailed",
 			why: `PersistentVolumeClaim data (class "liqo"): cluster milan refuses it: exceeded quota: storage`, fix: "kubectl -n shop describe pvc data\nshows its class and its events. Its volume is made in cluster milan, whose quotas and classes apply:\nliqod status milan"},
+		"to be filled from a snapshot": {claim: at("liqo", "milan"), event: "PersistentVolumeClaim data is to be filled from VolumeSnapshot s", says: offloadingv1beta1.ReasonDataSource,
+			level: Problem, state: "DataSourceNotSupported", fix: "kubectl -n shop delete pvc data\nand create it without dataSource, "},
 		"of no class that exists": {claim: at("gone", ""), level: Problem, state: "StorageClassMissing",
 			why: `PersistentVolumeClaim data has the class "gone", which does not exist: it waits for a volume that somebody makes`, fix: "kubectl -n shop delete pvc data\n"},
 		"of no class that exists, and told so": {claim: at("gone", ""), event: `storageclass.storage.k8s.io "gone" not found`, level: Problem, state: "StorageClassMissing",
@@ -130,7 +134,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 				s.Claims["shop"] = append(s.Claims["shop"], *tc.claim)
 			}
 			if tc.event != "" {
-				s.Events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: "ProvisioningFailed", Message: tc.event, LastTimestamp: ago(time.Minute),
+				s.Events = []corev1.Event{{Type: corev1.EventTypeWarning, Reason: cmp.Or(tc.says, "ProvisioningFailed"), Message: tc.event, LastTimestamp: ago(time.Minute),
 					InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: "c"}}}
 			}
 			got := s.PodsOf("shop")[0]

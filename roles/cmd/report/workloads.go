@@ -246,6 +246,9 @@ func (c *checker) rootOf(peer string, levels ...Level) string {
 		}); name != "" {
 			return name
 		}
+		if name := c.find(func(f Finding) bool { return f.Peer == peer && f.Level == level && f.ID == idNetwork }); name != "" {
+			return name
+		}
 	}
 	return ""
 }
