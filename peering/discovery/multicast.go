@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -131,7 +130,7 @@ func (m Multicast) links() (links []link, err error) {
 // talk is the state of a session: when to query, to claim the name and to respond.
 type talk struct {
 	Multicast
-	sockets *sockets
+	sockets sockets
 	network *network
 
 	began, nextAsk, nextClaim time.Time
@@ -269,137 +268,105 @@ func (t *talk) wait(now time.Time) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// sockets are the sockets of one session, for IPv4 and IPv6. One of them may be nil.
-type sockets struct {
-	links []link
-	four  *ipv4.PacketConn
-	six   *ipv6.PacketConn
+// sockets are the sockets of one session, one for each interface and IP version. Where a host
+// lacks one of the versions, its sockets are missing.
+type sockets []socket
+
+type socket struct {
+	*net.UDPConn
+	on    link
+	group *net.UDPAddr
 }
 
-func group(four bool) *net.UDPAddr {
-	if four {
-		return &net.UDPAddr{IP: net.IPv4(224, 0, 0, 251), Port: multicastPort}
+func groups() map[string]*net.UDPAddr {
+	return map[string]*net.UDPAddr{
+		"udp4": {IP: net.IPv4(224, 0, 0, 251), Port: multicastPort}, "udp6": {IP: net.ParseIP("ff02::fb"), Port: multicastPort},
 	}
-	return &net.UDPAddr{IP: net.ParseIP("ff02::fb"), Port: multicastPort}
 }
 
-// open opens the sockets and joins the multicast groups on the interfaces. It succeeds if
-// one of IPv4 and IPv6 works.
-func open(links []link) (*sockets, error) {
-	s := &sockets{links: links}
-	// Other processes on the host (avahi, systemd-resolved) use the same port.
-	shared := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		return errors.Join(raw.Control(func(fd uintptr) {
-			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-		}), err)
-	}}
-	errFour := s.openFour(shared)
-	errSix := s.openSix(shared)
-	if errFour != nil && errSix != nil {
-		s.closeAll()
-		return nil, errors.Join(errFour, errSix)
+// open joins the multicast groups on the interfaces. Other processes on the host (avahi,
+// systemd-resolved) may use the same port. It succeeds if one of IPv4 and IPv6 works on each
+// interface.
+func open(links []link) (s sockets, err error) {
+	for _, l := range links {
+		var errs []error
+		for version, group := range groups() {
+			conn, err := net.ListenMulticastUDP(version, &l.Interface, group)
+			if err == nil {
+				s = append(s, socket{conn, l, group})
+				err = adjust(conn, version)
+			}
+			if err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if len(errs) == len(groups()) {
+			s.closeAll()
+			return nil, errors.Join(errs...)
+		}
 	}
 	return s, nil
 }
 
-func (s *sockets) openFour(shared net.ListenConfig) error {
-	conn, err := shared.ListenPacket(context.Background(), "udp4", group(true).String())
+// adjust makes a socket receive packets of its own interface alone, and send them also to other
+// processes of the host, with the TTL by which receivers recognise their own link (RFC 6762,
+// section 11).
+func adjust(conn *net.UDPConn, version string) error {
+	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
+	}
+	level, all := unix.IPPROTO_IP, unix.IP_MULTICAST_ALL
+	if version == "udp6" {
+		level, all = unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), level, all, 0) })
+	err = errors.Join(err, refused)
+	if version == "udp6" {
+		six := ipv6.NewPacketConn(conn)
+		return errors.Join(err, six.SetMulticastHopLimit(onLink), six.SetMulticastLoopback(true))
 	}
 	four := ipv4.NewPacketConn(conn)
-	err = errors.Join(four.SetControlMessage(ipv4.FlagInterface, true), four.SetMulticastTTL(onLink), four.SetMulticastLoopback(true))
-	for i := range s.links {
-		err = errors.Join(err, four.JoinGroup(&s.links[i].Interface, group(true)))
-	}
-	if err != nil {
-		return errors.Join(err, four.Close())
-	}
-	s.four = four
-	return nil
+	return errors.Join(err, four.SetMulticastTTL(onLink), four.SetMulticastLoopback(true))
 }
 
-func (s *sockets) openSix(shared net.ListenConfig) error {
-	conn, err := shared.ListenPacket(context.Background(), "udp6", group(false).String())
-	if err != nil {
-		return err
-	}
-	six := ipv6.NewPacketConn(conn)
-	err = errors.Join(six.SetControlMessage(ipv6.FlagInterface, true), six.SetMulticastHopLimit(onLink), six.SetMulticastLoopback(true))
-	for i := range s.links {
-		err = errors.Join(err, six.JoinGroup(&s.links[i].Interface, group(false)))
-	}
-	if err != nil {
-		return errors.Join(err, six.Close())
-	}
-	s.six = six
-	return nil
-}
-
-func (s *sockets) closeAll() {
-	if s.four != nil {
-		_ = s.four.Close()
-	}
-	if s.six != nil {
-		_ = s.six.Close()
+func (s sockets) closeAll() {
+	for _, each := range s {
+		_ = each.Close()
 	}
 }
 
 // send sends a message on every interface. Errors are ignored, because later messages
 // repeat the content.
-func (s *sockets) send(m *dns.Msg) {
+func (s sockets) send(m *dns.Msg) {
 	data, err := m.Pack()
 	if err != nil {
 		return
 	}
-	for i := range s.links {
-		if s.four != nil {
-			_, _ = s.four.WriteTo(data, &ipv4.ControlMessage{IfIndex: s.links[i].Index}, group(true))
-		}
-		if s.six != nil {
-			_, _ = s.six.WriteTo(data, &ipv6.ControlMessage{IfIndex: s.links[i].Index}, group(false))
-		}
+	for _, each := range s {
+		_, _ = each.WriteToUDP(data, each.group)
 	}
 }
 
 // read forwards the messages from hosts on the interfaces' own networks, until the sockets
 // are closed.
-func (s *sockets) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
-	var both sync.WaitGroup
-	if s.four != nil {
-		both.Go(func() {
-			s.readFrom(ctx, packets, malformed, func(b []byte) (n, index int, from net.Addr, err error) {
-				n, cm, from, err := s.four.ReadFrom(b)
-				if cm != nil {
-					index = cm.IfIndex
-				}
-				return n, index, from, err
-			})
-		})
+func (s sockets) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
+	var all sync.WaitGroup
+	for _, each := range s {
+		all.Go(func() { each.read(ctx, packets, malformed) })
 	}
-	if s.six != nil {
-		both.Go(func() {
-			s.readFrom(ctx, packets, malformed, func(b []byte) (n, index int, from net.Addr, err error) {
-				n, cm, from, err := s.six.ReadFrom(b)
-				if cm != nil {
-					index = cm.IfIndex
-				}
-				return n, index, from, err
-			})
-		})
-	}
-	both.Wait()
+	all.Wait()
 }
 
-func (s *sockets) readFrom(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}, next func([]byte) (int, int, net.Addr, error)) {
+func (s socket) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
 	buffer := make([]byte, maxPacket)
 	for {
-		n, index, from, err := next(buffer)
+		n, from, err := s.ReadFromUDPAddrPort(buffer)
 		if err != nil {
 			return
 		}
-		if !s.neighbour(index, from) {
+		if !s.on.neighbour(from) {
 			continue
 		}
 		m := new(dns.Msg)
@@ -418,24 +385,10 @@ func (s *sockets) readFrom(ctx context.Context, packets chan<- *dns.Msg, malform
 	}
 }
 
-// neighbour reports whether the sender of a packet is on a network of the interface that
-// received it (RFC 6762, section 11). Other packets are dropped.
-func (s *sockets) neighbour(index int, from net.Addr) bool {
-	udp, ok := from.(*net.UDPAddr)
-	if !ok || udp.Port != multicastPort {
-		return false
-	}
-	i := slices.IndexFunc(s.links, func(l link) bool { return l.Index == index })
-	if i < 0 {
-		return false
-	}
-	source, ok := netip.AddrFromSlice(udp.IP)
-	if !ok {
-		return false
-	}
-	source = source.Unmap()
-	if source.IsLinkLocalUnicast() {
-		return true
-	}
-	return slices.ContainsFunc(s.links[i].networks, func(p netip.Prefix) bool { return p.Contains(source) })
+// neighbour reports whether the sender of a packet is on a network of the interface (RFC 6762,
+// section 11). Other packets are dropped.
+func (l link) neighbour(from netip.AddrPort) bool {
+	source := from.Addr().Unmap().WithZone("")
+	return from.Port() == multicastPort && (source.IsLinkLocalUnicast() ||
+		slices.ContainsFunc(l.networks, func(p netip.Prefix) bool { return p.Contains(source) }))
 }

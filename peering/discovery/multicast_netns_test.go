@@ -187,7 +187,7 @@ func shout(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if _, err := conn.WriteTo(c.data, group(true)); err != nil {
+		if _, err := conn.WriteTo(c.data, groups()["udp4"]); err != nil {
 			t.Error(err)
 		}
 		_ = conn.Close()

@@ -151,7 +151,7 @@ func TestManyPacketsAreEvaluatedTogether(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
 	answers := make(chan Answer, 2000)
 	m := Multicast{Found: func(a Answer) { answers <- a }, Clock: fake, Log: zaptest.NewLogger(t)}
-	talk := &talk{Multicast: m, sockets: &sockets{}, network: newNetwork(nil), began: fake.Now(), nextAsk: fake.Now(), gap: time.Second}
+	talk := &talk{Multicast: m, sockets: sockets{}, network: newNetwork(nil), began: fake.Now(), nextAsk: fake.Now(), gap: time.Second}
 	packets, ctx := make(chan *dns.Msg), t.Context()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error)
