@@ -291,7 +291,7 @@ func TestKilledInDismiss(t *testing.T) {
 	milan.Namespace = "liqod"
 	_, err := milan.Admit(ctx, ofRome)
 	require.NoError(t, err)
-	require.NoError(t, milan.record(ctx, "rome", func(spec *corev1beta1.ForeignClusterSpec) { spec.UserName = "" }))
+	require.NoError(t, milan.edit(ctx, "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
 	spent, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: "spent", Hash: trust.Hash("x"), Uses: 1}), []trust.Redemption{{ClusterID: "rome", Serial: "s"}})
 	require.NoError(t, err)
 	_, err = milan.Kube.CoreV1().Secrets("liqod").Create(ctx, spent, metav1.CreateOptions{})

@@ -68,10 +68,10 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 		Token: string(secret.Data[corev1.ServiceAccountTokenKey]), CA: secret.Data[corev1.ServiceAccountRootCAKey],
 	}
 	// The record comes last, because it gives the user its rights.
-	err = c.record(ctx, a.Consumer, func(spec *corev1beta1.ForeignClusterSpec) {
-		spec.UserName = out.User
+	err = c.edit(ctx, a.Consumer, true, func(fc *corev1beta1.ForeignCluster) {
+		fc.Spec.UserName = out.User
 		if a.AddressRanges != nil {
-			spec.AddressRanges = a.AddressRanges
+			fc.Spec.AddressRanges = a.AddressRanges
 		}
 	})
 	return out, err
@@ -196,7 +196,7 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 		return nil, err
 	}
 	if fc != nil && fc.DeletionTimestamp == nil && fc.Spec.UserName != "" { // a deletion revokes the rights, too
-		if err := c.record(ctx, consumer, func(spec *corev1beta1.ForeignClusterSpec) { spec.UserName, spec.AddressRanges = "", nil }); err != nil {
+		if err := c.edit(ctx, consumer, false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName, fc.Spec.AddressRanges = "", nil }); err != nil {
 			return nil, err
 		}
 	}
