@@ -282,7 +282,8 @@ func (c *controller) twinBounds() namespace.BoundsConfig {
 
 func (c *controller) addVirtualNodes() error {
 	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
-		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		Wanted: c.consumer.Wanted,
+		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		Nodes: c.own.Core().V1().Nodes(), Deployments: c.vkubelets.Apps().V1().Deployments(), Budgets: c.vkubelets.Policy().V1().PodDisruptionBudgets(),
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),

@@ -44,13 +44,14 @@ func (c *controller) announce(before, now any) {
 		return
 	}
 	kind := corev1.EventTypeWarning
-	if condition.Status == metav1.ConditionTrue || begins(created, had) {
+	if condition.Status == metav1.ConditionTrue || begins(created, had) && !corev1beta1.NeedsPeople(condition.Reason) {
 		kind = corev1.EventTypeNormal
 	}
 	c.events.Event(object, kind, condition.Reason, condition.Message)
 }
 
-// beginning is how long the steps of an object that was never ready are no reason for a Warning.
+// beginning is how long the steps of an object that was never ready are no reason for a Warning,
+// unless they wait for people.
 const beginning = time.Minute
 
 // begins reports whether an object with this time of creation is new, and has not been ready yet.

@@ -41,6 +41,7 @@ func TestAnnouncements(t *testing.T) {
 		"another reason":           {peer(down), peer(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "TunnelDown", "silent")), "Warning TunnelDown silent"},
 		"it begins":                {nil, begun(down), "Normal APIServerNotReady timeout"},
 		"its next step":            {begun(down), begun(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "TunnelDown", "silent")), "Normal TunnelDown silent"},
+		"it is refused":            {begun(down), begun(is(corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, "used up")), "Warning TokenRefused used up"},
 		"new, and goes":            {begun(well), begun(down), "Warning APIServerNotReady timeout"},
 		"other words":              {peer(down), peer(is(corev1beta1.ConditionReady, metav1.ConditionFalse, "APIServerNotReady", "refused")), ""},
 		"another condition":        {peer(well), peer(well, is(corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "")), ""},

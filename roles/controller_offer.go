@@ -59,7 +59,7 @@ func (c *controller) addDirections(outgoing, incoming link.Policy) error {
 	if err != nil {
 		return err
 	}
-	used, err := offer.NewIncoming(c.env.Config.ClusterID, incoming, sharing.ResourceRequests(), sharing.ResourceOffers())
+	used, err := offer.NewIncoming(c.env.Config.ClusterID, incoming, sharing.ResourceRequests(), sharing.ResourceOffers(), c.own.Core().V1().Namespaces())
 	if err != nil {
 		return err
 	}

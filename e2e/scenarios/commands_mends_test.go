@@ -219,7 +219,7 @@ func (w *world) mendsToken(t *testing.T, args ...string) {
 		name: "TokenRevoked", cause: []string{"identity: cluster milan refuses the token: "},
 		runbook: "LiqodPeerNotAuthenticated", command: "liqod token create --for CLUSTER",
 		make: func(t *testing.T) {
-			require.NoError(t, w.says(w.rome, append([]string{"peer", "--token", token}, args...), 1, "make another token there (liqod token create)")(t.Context()))
+			require.NoError(t, w.says(w.rome, append([]string{"peer", "--token", token}, args...), 1, "get a new one (liqod token create)")(t.Context()))
 		},
 	})
 }

@@ -350,8 +350,8 @@ func (e enrolments) revoked(t *testing.T) {
 func (e enrolments) replaced(t *testing.T) {
 	pisa, first := e.enrolled(t, "pisa")
 	next := newApplicant(t, "pisa")
-	require.Equal(t, trust.ReasonConflict, next.enroll(t, e.token(t)), "by a token for anybody it is not to be had")
-	require.Equal(t, trust.ReasonConflict, next.enroll(t, e.token(t, "--uses=0", "--ttl=0")))
+	require.Equal(t, trust.ReasonUnauthorized, next.enroll(t, e.token(t)), "by a token for anybody it is not to be had")
+	require.Equal(t, trust.ReasonUnauthorized, next.enroll(t, e.token(t, "--uses=0", "--ttl=0")))
 	require.NoError(t, pisa.works(t)(t.Context()))
 
 	trusted := func() corev1beta1.Trust {

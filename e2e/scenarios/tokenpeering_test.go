@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -33,6 +34,7 @@ func TestTokenPeering(t *testing.T) {
 	require.NoError(t, err)
 	before := w.rest(t)
 	t.Run("Unpeer", func(t *testing.T) { testTokenUnpeer(t, w, before) })
+	t.Run("Tenant", func(t *testing.T) { testTokenTenant(t, w, before) })
 	t.Run("GitOps", func(t *testing.T) { testTokenGitOps(t, w, before) })
 	t.Run("Renewal", func(t *testing.T) { testTokenRenewal(t, w, before) })
 	t.Run("Revoked", func(t *testing.T) { testTokenRevoked(t, w, before) })
@@ -213,11 +215,82 @@ func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	out, code, err = w.command(t.Context(), w.rome, "peer", "--token", token, "--timeout=30s")
 	require.NoError(t, err)
 	require.Equal(t, 1, code, out)
-	require.Contains(t, out, "make another token there (liqod token create)")
+	require.Contains(t, out, "get a new one (liqod token create)")
 	out, code, err = w.command(t.Context(), w.rome, "unpeer", "milan")
 	require.NoError(t, err)
 	require.Zero(t, code, out)
 	nothingLeft(t, w.rome, before[w.rome], quickly)
+}
+
+// testTokenTenant deletes the tenant namespace by hand, in each of the clusters. It is made again,
+// the peering heals without a new token, and the same pod runs on in milan.
+func testTokenTenant(t *testing.T, w *world, before map[*site.Site][]string) {
+	ctx := t.Context()
+	w.join(t, "--token", w.token(t))
+	w.runs(t, "away")
+	uids := func(ctx context.Context) (local, remote types.UID, err error) {
+		home, err := w.rome.Client().CoreV1().Pods("shop").Get(ctx, "away", metav1.GetOptions{})
+		if err != nil {
+			return "", "", err
+		}
+		there, err := w.milan.Client().CoreV1().Pods("shop-rome").Get(ctx, "away", metav1.GetOptions{})
+		if err != nil {
+			return "", "", err
+		}
+		if home.DeletionTimestamp != nil || home.Status.Phase != corev1.PodRunning || there.DeletionTimestamp != nil {
+			return "", "", fmt.Errorf("at home: deleted at %s, %s; there: deleted at %s", home.DeletionTimestamp, home.Status.Phase, there.DeletionTimestamp)
+		}
+		return home.UID, there.UID, nil
+	}
+	local, remote, err := uids(ctx)
+	require.NoError(t, err)
+	ready := func(s *site.Site, peer string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue {
+				return fmt.Errorf("conditions %+v", fc.Status.Conditions)
+			}
+			return nil
+		}
+	}
+	for _, tc := range []struct {
+		s    *site.Site
+		peer string
+	}{{w.milan, "rome"}, {w.rome, "milan"}} {
+		namespaces, name, begin := tc.s.Client().CoreV1().Namespaces(), corev1beta1.TenantNamespace(tc.peer), time.Now()
+		was, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, namespaces.Delete(ctx, name, metav1.DeleteOptions{}))
+		within(t, bounded, "the namespace is made again in "+tc.s.Name, func(ctx context.Context) error {
+			is, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+			if err == nil && is.UID == was.UID {
+				err = fmt.Errorf("it is the former one: %+v", is.Status)
+			}
+			return err
+		})
+		t.Logf("%s: the namespace is there again after %s", tc.s.Name, time.Since(begin).Round(time.Millisecond))
+		if tc.s == w.rome {
+			(*w.rome.VKubelet("milan")).Kill() // as Kubernetes did with its Deployment
+			require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
+		}
+		within(t, longest, "rome uses milan", ready(w.rome, "milan"))
+		within(t, longest, "milan is used", ready(w.milan, "rome"))
+		t.Logf("%s: all is well after %s", tc.s.Name, time.Since(begin).Round(time.Millisecond))
+		w.bare(t, "shop", "later-"+tc.peer, nil)
+		within(t, longest, "another pod runs in milan", w.placed("shop", "later-"+tc.peer, "milan"))
+		within(t, soon, "the same pod runs on", func(ctx context.Context) error {
+			home, there, err := uids(ctx)
+			if err == nil && (home != local || there != remote) {
+				err = fmt.Errorf("UIDs %s, %s: those before are %s, %s", home, there, local, remote)
+			}
+			return err
+		})
+	}
+	w.unoffloaded(t)
+	w.leave(t, before)
 }
 
 const gitOpsManifests = `

@@ -58,6 +58,7 @@ var narrows = map[string][]string{
 	"liqod-peer":                   {"peer"},
 	"liqod-peer-others":            {"peer"},
 	"liqod-secrets":                {"controller", "vkubelet", "gateway"},
+	"liqod-tenants":                {}, // it only warns
 	"liqod-vkubelet":               {"vkubelet"},
 	"liqod-vkubelet-tokens":        {"vkubelet"},
 }

@@ -180,7 +180,7 @@ func peerOf(all []corev1beta1.ForeignCluster, id string) *corev1beta1.ForeignClu
 func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) (*corev1beta1.ForeignCluster, error) {
 	for i := range all {
 		if other := &all[i]; other.Name != e.ID && knownUID(other) == e.UID {
-			return nil, &refusal{about: other, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
+			return nil, &refusal{about: other, Refusal: trust.Refusal{Reason: trust.ReasonRefused,
 				Message: fmt.Sprintf("cluster %s is registered here as %s: one cluster has two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Name, other.Name)}}
 		}
 	}
@@ -225,7 +225,7 @@ func replaces(fc *corev1beta1.ForeignCluster, e enrolment, bound bool, use *trus
 	case use != nil && (!use.Granted.IsZero() || use.Replaces != last):
 		return revoked()
 	case live && !bound:
-		return &refusal{about: fc, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
+		return &refusal{about: fc, Refusal: trust.Refusal{Reason: trust.ReasonUnauthorized,
 			Message: fmt.Sprintf("cluster %s has an identity here already: to replace it, make a token for that cluster alone (liqod token create --for %s), or end its peering here first", e.ID, e.ID)}}
 	}
 	return nil

@@ -342,9 +342,9 @@ func TestEnrollRefusesClusters(t *testing.T) {
 		"one cluster by two ids": {peer(func(fc *corev1beta1.ForeignCluster) {
 			fc.Name, fc.Spec.ClusterID = "turin", "turin"
 			fc.Status.ClusterUID = types.UID(romeUID)
-		}), rome, romeUID, nil, trust.ReasonConflict, true},
-		"a live enrolment":         {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, nil, trust.ReasonConflict, true},
-		"by a token for many":      {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){uses(0)}, trust.ReasonConflict, true},
+		}), rome, romeUID, nil, trust.ReasonRefused, true},
+		"a live enrolment":         {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, nil, trust.ReasonUnauthorized, true},
+		"by a token for many":      {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){uses(0)}, trust.ReasonUnauthorized, true},
 		"by one for it":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){forCluster(rome)}, "", false},
 		"one that lost its rights": {peer(func(fc *corev1beta1.ForeignCluster) { fc.Annotations[corev1beta1.EnrolmentAnnotation] = "0" }), rome, romeUID, nil, "", false},
 		"not wanted":               {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), rome, romeUID, nil, trust.ReasonRefused, false},

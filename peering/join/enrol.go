@@ -99,7 +99,7 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		}
 		reason, message, slow := why(id, err)
 		if reason == corev1beta1.ReasonTokenRefused {
-			message += fmt.Sprintf("; make another token there (liqod token create), and put it into key %s of Secret %s", corev1beta1.TokenSecretKey, in.ref)
+			message += fmt.Sprintf("; put the new token into key %s of Secret %s", corev1beta1.TokenSecretKey, in.ref)
 		}
 		var no *refusal
 		if errors.As(err, &no) && no.NewKey {

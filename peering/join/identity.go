@@ -8,9 +8,11 @@ import (
 	"maps"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/peering/trust"
@@ -109,6 +111,53 @@ func (j *Join) other(ctx context.Context, id string) (*identity, error) {
 		}
 	}
 	return nil, nil
+}
+
+// held is the last usable identity in a peer that this process has read, with the UIDs of the
+// ForeignCluster that it is about and of the tenant namespace. Standby replicas have none.
+type held struct {
+	of, in types.UID
+	*identity
+}
+
+func (j *Join) remember(fc *corev1beta1.ForeignCluster, have *identity) {
+	if have == nil || !have.enrolled || !have.usable(j.cfg.Clock.Now()) {
+		return
+	}
+	ns, err := j.namespaces.Get(have.secret.Namespace)
+	if err != nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.held[fc.Spec.ClusterID] = held{fc.UID, ns.UID, have}
+}
+
+// lost returns the usable identity in a peer whose Secret went with its tenant namespace, or
+// nil. One that somebody has deleted in a namespace that stays is given up.
+func (j *Join) lost(fc *corev1beta1.ForeignCluster, have *identity) *identity {
+	j.mu.Lock()
+	was, ok := j.held[fc.Spec.ClusterID]
+	j.mu.Unlock()
+	if have != nil || !ok || was.of != fc.UID || !was.usable(j.cfg.Clock.Now()) {
+		return nil
+	}
+	ns, err := j.namespaces.Get(was.secret.Namespace)
+	if err != nil || ns.UID == was.in {
+		return nil
+	}
+	return was.identity
+}
+
+// restore creates the Secret of an identity again.
+func (j *Join) restore(ctx context.Context, fc *corev1beta1.ForeignCluster, was *identity) (standing, error) {
+	again := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: was.secret.Name, Labels: was.secret.Labels, Annotations: was.secret.Annotations}, Data: was.secret.Data}
+	made, err := j.cfg.Kube.CoreV1().Secrets(was.secret.Namespace).Create(ctx, again, metav1.CreateOptions{})
+	if err != nil {
+		return standing{}, fmt.Errorf("creating secret %s again: %w", was.ref(), err)
+	}
+	j.cfg.Log.Info("identity kept although the tenant namespace was deleted", zap.String("peer", fc.Spec.ClusterID))
+	return j.keep(ctx, fc, parse(made))
 }
 
 // begin stores the key of an enrolment before any request is sent. An existing Secret

@@ -88,13 +88,14 @@ type Join struct {
 	told    []func(clusterID string)
 	patient map[string]patience // by kind of attempt
 	backs   map[string]sentBack // by cluster id
+	held    map[string]held     // by cluster id
 }
 
 // New returns a Join and registers its event handlers on the informers. It starts nothing.
 func New(cfg Config) (*Join, error) {
 	j := &Join{
 		cfg: cfg, clusters: cfg.ForeignClusters.Lister(), namespaces: cfg.Namespaces.Lister(),
-		known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{},
+		known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{}, held: map[string]held{},
 	}
 	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return j, j.WatchAll(
@@ -154,6 +155,7 @@ func (j *Join) forget(id string) {
 	delete(j.patient, enrolling(id))
 	delete(j.patient, renewing(id))
 	delete(j.backs, id)
+	delete(j.held, id)
 }
 
 func (j *Join) sync(ctx context.Context, key loop.Key) error {
@@ -212,13 +214,14 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 	case !ready && !invited(fc):
 		return j.unasked(id), nil
 	case !ready:
-		return says(metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable,
-			"namespace %s is awaited, with the labels %s=true and %s=%s", corev1beta1.TenantNamespace(id), corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, id), nil
+		return says(metav1.ConditionFalse, corev1beta1.ReasonTenantAwaited,
+			"namespace %s is awaited, with the labels %s=true and %s=%s; liqod makes it, also after somebody has deleted it", corev1beta1.TenantNamespace(id), corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, id), nil
 	}
 	have, err := j.read(ctx, id)
 	if err != nil {
 		return standing{}, err
 	}
+	j.remember(fc, have)
 	switch decide(have, j.cfg.Clock.Now(), wanted, invited(fc), j.cfg.RenewAt) {
 	case stepNone:
 		return standing{}, nil
@@ -231,7 +234,11 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 			return standing{}, err
 		case given != nil:
 			return j.given(given), nil
-		case !invited(fc):
+		}
+		if lost := j.lost(fc, have); lost != nil {
+			return j.restore(ctx, fc, lost)
+		}
+		if !invited(fc) {
 			return j.unasked(id), nil
 		}
 		if err := j.hold(ctx, fc); err != nil {

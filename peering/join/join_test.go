@@ -172,7 +172,7 @@ func TestPeerAwayDuringRenewal(t *testing.T) {
 	r.peer.set(func() { r.peer.rawAnswer, r.peer.owner = nil, "another key" })
 	r.pass(lifetime)
 	_ = r.sync()
-	require.Contains(t, r.says(), "False TokenRefused: cluster milan refuses the token: the token is not known, or used up; make another token there (liqod token create), and put it into key token of Secret liqod/peer-milan-token")
+	require.Contains(t, r.says(), "False TokenRefused: cluster milan refuses the token: the token is not known, or used up; put the new token into key token of Secret liqod/peer-milan-token")
 	r.peer.set(func() { r.peer.token, r.peer.owner = r.peer.newToken("milan"), "" })
 	r.setToken(r.peer.token.String())
 	_ = r.sync()
@@ -238,7 +238,7 @@ func TestWhatIsSaid(t *testing.T) {
 		"refused":      {refuse(trust.ReasonRefused), "False PeerRefuses: cluster milan refuses: so it is"},
 		"conflict":     {refuse(trust.ReasonConflict), "False Conflict: cluster milan refuses: so it is"},
 		"busy":         {refuse(trust.ReasonBusy), "False PeerUnreachable: cluster milan cannot answer now: so it is"},
-		"unauthorized": {refuse(trust.ReasonUnauthorized), "False TokenRefused: cluster milan refuses the token: so it is; make another token there"},
+		"unauthorized": {refuse(trust.ReasonUnauthorized), "False TokenRefused: cluster milan refuses the token: so it is; put the new token"},
 		"away":         {func(r *rig) { r.peer.server.Close() }, "does not answer: connection refused"},
 		"another authority": {func(r *rig) {
 			token := r.peer.newToken("milan")
@@ -348,6 +348,50 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	_ = r.sync()
 	require.Empty(t, r.says())
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
+}
+
+// TestTenantNamespaceDeleted: the token is used up, so the identity must outlast its Secret. One
+// whose Secret alone is deleted is given up.
+func TestTenantNamespaceDeleted(t *testing.T) {
+	t.Parallel()
+	for name, whole := range map[string]bool{"the namespace": true, "the Secret": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.enrolled()
+			_ = r.sync()
+			was := r.secret()
+			gvr := corev1.SchemeGroupVersion.WithResource("secrets")
+			require.NoError(t, r.core.Tracker().Delete(gvr, was.Namespace, was.Name))
+			if !whole {
+				_ = r.sync()
+				require.Contains(t, r.says(), "False TokenRefused")
+				require.Equal(t, 2, r.peer.count(trust.EnrollPath))
+				return
+			}
+			namespaces := r.core.CoreV1().Namespaces()
+			ns, err := namespaces.Get(t.Context(), was.Namespace, metav1.GetOptions{})
+			require.NoError(t, err)
+			now := metav1.Now()
+			ns.DeletionTimestamp, ns.Finalizers = &now, []string{"kubernetes"}
+			require.NoError(t, r.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""))
+			_ = r.sync()
+			require.Contains(t, r.says(), "False TenantNamespaceAwaited: namespace liqo-tenant-milan is awaited")
+			require.NoError(t, namespaces.Delete(t.Context(), was.Namespace, metav1.DeleteOptions{}))
+			_ = r.sync()
+			ns, err = namespaces.Get(t.Context(), was.Namespace, metav1.GetOptions{})
+			require.NoError(t, err, "it is made again")
+			ns.UID = "another"
+			require.NoError(t, r.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""))
+			_ = r.sync()
+			require.Contains(t, r.says(), "True Enrolled")
+			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+			again := r.secret()
+			require.Equal(t, was.Data, again.Data)
+			require.Equal(t, was.Labels, again.Labels)
+			require.Equal(t, was.Annotations, again.Annotations)
+		})
+	}
 }
 
 // TestFinalizerReturns: a ForeignCluster whose finalizer somebody removed gets it again, so that

@@ -22,6 +22,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Clients are the clients of one peer.
@@ -136,6 +137,13 @@ func (d *Directory) Judged(clusterID string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.judged[clusterID]
+}
+
+// lost reports, by a live read, whether the credentials for a peer went with its tenant
+// namespace. They do not say that somebody wants to end the peering.
+func (d *Directory) lost(ctx context.Context, clusterID string) (bool, error) {
+	ns, err := store.Live(ctx, "Namespace", d.cfg.Kube.CoreV1().Namespaces(), corev1beta1.TenantNamespace(clusterID))
+	return err == nil && (ns == nil || ns.DeletionTimestamp != nil), err
 }
 
 // onNone registers f, which is called with a peer's id when the first read of its Secrets

@@ -220,7 +220,8 @@ func (h *Heartbeat) clearTime(ctx context.Context, id string, kube kubernetes.In
 // lastWord ends the renewals in a peer whose credentials were deleted here, and writes into the
 // Lease that this cluster has ended its use of the peer: else the peer would take it for down.
 // The credentials that renewed the Lease are good until the peer takes their rights. There is one
-// attempt: a peer that is not reached misses the renewals.
+// attempt: a peer that is not reached misses the renewals, as does one whose tenant namespace
+// was deleted here and is made again.
 func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
 	h.mu.Lock()
 	r := h.renewal[id]
@@ -229,10 +230,16 @@ func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
 	if r == nil {
 		return nil
 	}
+	goesOn, err := h.wanted(id)
+	if err != nil {
+		return err
+	}
+	if lost, err := h.cfg.Directory.lost(ctx, id); goesOn && (lost || err != nil) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, recheckDelay)
 	defer cancel()
-	err := h.cfg.Identity(ctx, id, r.to.Kube)
-	if err == nil {
+	if err = h.cfg.Identity(ctx, id, r.to.Kube); err == nil {
 		now := metav1.NewMicroTime(h.cfg.Clock.Now())
 		err = patchLease(ctx, r.to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, store.Patch{"renewTime": nil, "acquireTime": &now})
 	}

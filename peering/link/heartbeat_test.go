@@ -257,6 +257,24 @@ func TestHeartbeatLastWord(t *testing.T) {
 	})
 }
 
+// TestHeartbeatWithoutTenantNamespace: credentials that went with their namespace are no last
+// word, because the controller makes both again.
+func TestHeartbeatWithoutTenantNamespace(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		b := newBeating(t, beatEvery, made)
+		b.use("")
+		b.more(2)
+		going, now := tenant("milan"), metav1.Now()
+		going.DeletionTimestamp, going.Finalizers = &now, []string{"kubernetes"}
+		_, err := b.core.CoreV1().Namespaces().Update(t.Context(), going, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, b.core.CoreV1().Secrets(going.Name).Delete(t.Context(), "k", metav1.DeleteOptions{}))
+		b.ends()
+		require.Nil(t, b.lease().Spec.AcquireTime)
+		require.NotNil(t, b.lease().Spec.RenewTime)
+	})
+}
+
 func TestInvitations(t *testing.T) {
 	t.Parallel()
 	const user = "liqo.io:peer:milan:1"

@@ -424,9 +424,28 @@ func TestConsumerWithoutTenantNamespace(t *testing.T) {
 		require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready).Message, "namespace liqo-tenant-milan")
 		w.settled()
 		require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
-		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
-		require.NoError(t, err)
 		w.awaits(ready, "Unknown NothingChecked")
+		ns, err := w.core.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
+		require.NoError(t, err, "the controller makes the namespace of a peer with rights")
+		require.Equal(t, tenant("milan").Labels, ns.Labels)
+		_, err = w.core.RbacV1().RoleBindings(ns.Name).Get(t.Context(), PeerTenantRole, metav1.GetOptions{})
+		require.NoError(t, err)
+	})
+}
+
+// TestNoTenantNamespaceAfterTheEnd: the end of a peering takes the rights, and then deletes the
+// namespace. A cache that still shows the rights makes no other one.
+func TestNoTenantNamespaceAfterTheEnd(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, milan(""))
+		w.run()
+		w.settled()
+		stale := milan("liqo.io:peer:milan:1")
+		require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Update(stale))
+		w.rights.Add(ClusterKey(stale)[0])
+		w.settled()
+		_, err := w.core.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err))
 	})
 }
 

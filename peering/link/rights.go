@@ -63,7 +63,8 @@ type RightsConfig struct {
 }
 
 // Rights keeps the RBAC bindings of the controller and of each peer's user: those in the
-// tenant namespaces, and the cluster-wide ones. It keeps the labels of tenant namespaces, too. Its keys are cluster ids.
+// tenant namespaces, and the cluster-wide ones. It keeps the labels of tenant namespaces, too,
+// and creates that of a peer that has rights here, if it is missing. Its keys are cluster ids.
 type Rights struct {
 	*loop.Loop
 	cfg        RightsConfig
@@ -139,6 +140,9 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the tenant namespace: %w", err)
 	}
+	if err != nil && user != "" {
+		return errors.Join(r.bind(ctx, id, user, false), r.makeTenant(ctx, id))
+	}
 	tenant := false
 	if err == nil {
 		_, tenant = peerOf(ns)
@@ -148,6 +152,17 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	}
 	// Those of earlier versions lack the pod-security level.
 	return errors.Join(r.bind(ctx, id, user, true), labelTenant(ctx, r.cfg.Kube, id, ns))
+}
+
+// makeTenant creates the tenant namespace of a peer that has rights here: without it, the peer
+// could not write what it asks for. The end of a peering takes the rights first.
+func (r *Rights) makeTenant(ctx context.Context, id string) error {
+	fc, err := store.Live(ctx, "ForeignCluster", r.cfg.Liqo.CoreV1beta1().ForeignClusters(), id)
+	if user, _ := userOf(fc); err != nil || user == "" {
+		return err
+	}
+	_, err = Tenant(ctx, r.cfg.Kube, id)
+	return err
 }
 
 // bind grants and revokes the rights for one peer. It revokes first; a failed grant does

@@ -230,8 +230,8 @@ func stable(err error) string {
 }
 
 // ready sums up the checks. Its reason is that of the first failed check, or else of the
-// first unknown one. A peer that has taken the rights back ends its tunnel with them. A request that
-// is refused by the will of people is no failure.
+// first unknown one. A peer that has taken the rights back, or has lost the tenant namespace, ends
+// its tunnel with them. A request that is refused by the will of people is no failure.
 func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	out := metav1.Condition{Type: corev1beta1.ConditionReady}
 	if p := f.trouble(); p.reason != "" {
@@ -252,7 +252,9 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 		i := slices.IndexFunc(applies, func(c metav1.Condition) bool { return c.Status == verdict })
 		if i >= 0 {
 			cause := applies[i]
-			revoked := slices.IndexFunc(applies, func(c metav1.Condition) bool { return c.Reason == corev1beta1.ReasonRightsRevoked })
+			revoked := slices.IndexFunc(applies, func(c metav1.Condition) bool {
+				return slices.Contains([]string{corev1beta1.ReasonRightsRevoked, corev1beta1.ReasonTenantAwaited, sharingv1alpha1.ReasonReplicationFailed}, c.Reason)
+			})
 			if away := cause.Type == corev1beta1.ConditionAPIServer || cause.Type == corev1beta1.ConditionNetwork; away && revoked >= 0 {
 				cause = applies[revoked]
 			}

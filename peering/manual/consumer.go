@@ -206,7 +206,27 @@ func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (le
 		}
 		left = append(left, "virtual node "+vn.Name+": "+told(vn))
 	}
+	if len(left) == 0 {
+		return nil, c.dropLost(ctx, provider)
+	}
 	return left, nil
+}
+
+// dropLost deletes the Nodes of a provider that have no VirtualNode: their VirtualNodes went
+// with a tenant namespace that somebody deleted, and did not come again. Kubernetes removes the
+// pods of a Node that is gone.
+func (c Cluster) dropLost(ctx context.Context, provider string) error {
+	list, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{
+		LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode + "," + corev1beta1.RemoteClusterIDLabel + "=" + provider})
+	if err != nil {
+		return fmt.Errorf("listing the Nodes of cluster %s: %w", provider, err)
+	}
+	for i := range list.Items {
+		if err := c.Kube.CoreV1().Nodes().Delete(ctx, list.Items[i].Name, store.DeleteUID(&list.Items[i])); store.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting Node %s: %w", list.Items[i].Name, err)
+		}
+	}
+	return nil
 }
 
 // told returns the progress of the deletion of a virtual node. A condition from before the

@@ -2,6 +2,7 @@ package manual
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -101,7 +102,7 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	ns, err := e.cfg.Cluster.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, e.cfg.Cluster.release(ctx, fc)
+		return nil, errors.Join(e.cfg.Cluster.dropLost(ctx, id), e.cfg.Cluster.release(ctx, fc))
 	case err != nil:
 		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
 	case ns.DeletionTimestamp != nil:

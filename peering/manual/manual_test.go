@@ -450,3 +450,22 @@ func TestDismissNetwork(t *testing.T) {
 	_, err = milan.liqod.NetworkingV1beta1().Configurations("liqo-tenant-rome").Get(ctx, "milan", metav1.GetOptions{})
 	require.NoError(t, err)
 }
+
+// TestLeaveWithoutVirtualNodes: a Node whose VirtualNode went with a deleted tenant namespace, and
+// did not come again, goes with the peering.
+func TestLeaveWithoutVirtualNodes(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rome := newCluster("rome")
+	for name, provider := range map[string]string{"milan": "milan", "turin": "turin"} {
+		_, err := rome.Kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: provider}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := rome.Leave(ctx, "milan", false)
+	require.NoError(t, err)
+	nodes, err := rome.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, nodes.Items, 1)
+	require.Equal(t, "turin", nodes.Items[0].Name)
+}

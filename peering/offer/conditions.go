@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -42,6 +43,7 @@ type Direction struct {
 	requests  sharinginformers.ResourceRequestInformer
 	offers    sharinginformers.ResourceOfferInformer
 	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing direction; otherwise nil
+	tenants   coreinformers.NamespaceInformer         // of the incoming direction; otherwise nil
 
 	mu   sync.Mutex
 	told []func(clusterID string)
@@ -54,9 +56,9 @@ func NewOutgoing(clusterID string, policy link.Policy, requests sharinginformers
 }
 
 // NewIncoming returns the Direction for the peers' use of this cluster. It registers event
-// handlers on the informers.
-func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer) (*Direction, error) {
-	return newDirection(&Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers})
+// handlers on the informers, except tenants, whose events lead to a new condition anyway.
+func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, tenants coreinformers.NamespaceInformer) (*Direction, error) {
+	return newDirection(&Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers, tenants: tenants})
 }
 
 func newDirection(d *Direction) (*Direction, error) {
@@ -131,6 +133,10 @@ func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition 
 	if c := incoming(fc.Spec.ClusterID, request, offers); c != nil || !left(fc) {
 		return c
 	}
+	if d.lost(fc) {
+		return no(corev1beta1.ReasonTenantAwaited, "namespace %s was deleted here, and with it what cluster %s asks for: liqod makes the namespace again, and cluster %s asks again within a minute after that; its pods run on",
+			namespace, fc.Spec.ClusterID, fc.Spec.ClusterID)
+	}
 	return no(corev1beta1.ReasonEndedByPeer, "cluster %s has ended its use of this cluster, and has nothing here any more: if its people have ended the peering, end it here, too (liqod unpeer %s)",
 		fc.Spec.ClusterID, fc.Spec.ClusterID)
 }
@@ -141,6 +147,14 @@ func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition 
 func left(fc *corev1beta1.ForeignCluster) bool {
 	return fc.DeletionTimestamp == nil && fc.Spec.UserName != "" && fc.Status.Role == corev1beta1.RoleConsumer &&
 		meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionIncomingPeering) != nil
+}
+
+// lost reports whether the request of a peer went with the tenant namespace: the namespace is
+// not there, or it is younger than the condition about the request.
+func (d *Direction) lost(fc *corev1beta1.ForeignCluster) bool {
+	have := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionIncomingPeering)
+	ns, err := d.tenants.Lister().Get(corev1beta1.TenantNamespace(fc.Spec.ClusterID))
+	return err != nil || ns.DeletionTimestamp != nil || have.Reason == corev1beta1.ReasonTenantAwaited || have.LastTransitionTime.Before(&ns.CreationTimestamp)
 }
 
 func no(reason, format string, args ...any) *metav1.Condition {
@@ -164,6 +178,9 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 		}
 	}
 	switch {
+	case len(used) > 0 && request != nil && request.Status.Reason == sharingv1alpha1.ReasonReplicationFailed:
+		return no(sharingv1alpha1.ReasonReplicationFailed, "cluster %s is used as virtual node %s, but does not take what this cluster asks it for; if namespace %s was deleted there, its liqod makes it again, and this passes: %s",
+			provider, strings.Join(used, ", "), corev1beta1.TenantNamespace(request.Spec.ConsumerClusterID), request.Status.Message)
 	case len(used) > 0:
 		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "cluster " + provider + " is used as virtual node " + strings.Join(used, ", ")}
 	case request == nil:

@@ -470,6 +470,7 @@ func TestDirections(t *testing.T) {
 		"just fetched":      {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{standing3("1", "1Gi", "1")}, "False OfferNotUsed", "False NotAnswered"},
 		"used":              {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
 		"being made":        {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{making}, "False OfferNotUsed", "True Accepted"},
+		"used, not taken":   {answered(sharingv1alpha1.RequestPending, sharingv1alpha1.ReasonReplicationFailed), offers{at(sharingv1alpha1.OfferAccepted)}, "False ReplicationFailed", "True Accepted"},
 		"used, and refused": {answered(sharingv1alpha1.RequestRefused, ReasonInvalidRequest), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -494,16 +495,34 @@ func TestConsumerLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sharing := r.inLiqo.Sharing().V1alpha1()
-	in, err := NewIncoming("milan", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers())
+	in, err := NewIncoming("milan", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
 	require.NoError(t, err)
+	tenants := r.inCore.Core().V1().Namespaces().Informer().GetStore()
 	r.inLiqo.Start(t.Context().Done())
 	r.inLiqo.WaitForCacheSync(t.Context().Done())
 	fc := cluster("rome", func(fc *corev1beta1.ForeignCluster) {
 		fc.Spec.UserName, fc.Status.Role = "liqo.io:peer:rome:1", corev1beta1.RoleConsumer
 	})
 	require.Nil(t, in.Condition(fc), "it has not asked yet")
-	meta.SetStatusCondition(&fc.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionIncomingPeering, Status: metav1.ConditionTrue, Reason: ReasonAccepted})
-	require.Equal(t, corev1beta1.ReasonEndedByPeer, in.Condition(fc).Reason)
+	meta.SetStatusCondition(&fc.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionIncomingPeering, Status: metav1.ConditionTrue, Reason: ReasonAccepted, LastTransitionTime: metav1.Unix(1000, 0)})
+	for _, tc := range []struct {
+		ns   *corev1.Namespace
+		want string
+	}{
+		{nil, corev1beta1.ReasonTenantAwaited},
+		{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(500, 0), DeletionTimestamp: &metav1.Time{}}}, corev1beta1.ReasonTenantAwaited},
+		{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(2000, 0)}}, corev1beta1.ReasonTenantAwaited},
+		{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(500, 0)}}, corev1beta1.ReasonEndedByPeer},
+	} {
+		if tc.ns != nil {
+			tc.ns.Name = "liqo-tenant-rome"
+			require.NoError(t, tenants.Update(tc.ns))
+		}
+		require.Equal(t, tc.want, in.Condition(fc).Reason, "a request that went with its namespace was not ended by the peer")
+	}
+	awaited := fc.DeepCopy()
+	meta.SetStatusCondition(&awaited.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionIncomingPeering, Status: metav1.ConditionFalse, Reason: corev1beta1.ReasonTenantAwaited})
+	require.Equal(t, corev1beta1.ReasonTenantAwaited, in.Condition(awaited).Reason, "until the request is there again")
 	require.Contains(t, in.Condition(fc).Message, "cluster rome has ended its use of this cluster")
 	fc.Status.Role = corev1beta1.RoleConsumerAndProvider
 	require.Nil(t, in.Condition(fc), "this cluster uses it, too")
@@ -519,7 +538,7 @@ func TestDirectionOfACluster(t *testing.T) {
 	sharing := r.inLiqo.Sharing().V1alpha1()
 	out, err := NewOutgoing("rome", link.Policy{Mode: link.PolicyNever}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inLiqo.Offloading().V1beta1().VirtualNodes())
 	require.NoError(t, err)
-	in, err := NewIncoming("rome", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers())
+	in, err := NewIncoming("rome", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inCore.Core().V1().Namespaces())
 	require.NoError(t, err)
 	before := cluster("milan", uses)
 	meta.SetStatusCondition(&before.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionOutgoingPeering, Status: metav1.ConditionTrue, Reason: "Before"})

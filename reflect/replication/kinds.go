@@ -42,6 +42,9 @@ type pushed[T object[T]] struct {
 	// message.
 	fail func(message string, now time.Time, home T)
 	mend func(home T)
+	// late: the home object is created only after virtual nodes, and so some time after its
+	// namespace.
+	late bool
 	// wanted reports, by live reads, whether a controller of this cluster will create the
 	// home object again after its deletion.
 	wanted func(ctx context.Context, c versioned.Interface, peer string) (bool, error)
@@ -88,6 +91,7 @@ func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 				return f.Offloading().V1beta1().NamespaceMaps().Informer()
 			},
 		},
+		late: true,
 		ours: func(home nm) bool { return own(home) },
 		push: func(home, remote nm) {
 			mark(remote, clusterID)

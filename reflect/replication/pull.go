@@ -16,9 +16,10 @@ import (
 )
 
 // vanishedHold is how long an object that disappeared from the peer without a withdrawal
-// still counts as present. If the peer was restored from a backup, it creates the object
-// again within this time, because this cluster still requests it.
-const vanishedHold = 30 * time.Second
+// still counts as present. If the peer was restored from a backup, or its tenant namespace
+// was deleted by hand, it creates the object again within this time, because this cluster
+// still requests it. The request is written again after at most one delay of a watch, 30 s.
+const vanishedHold = 2 * time.Minute
 
 // pulled describes a kind whose objects are offers of a peer. The spec is copied to this
 // cluster and the status is copied back. All functions are pure. Those that return

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -16,6 +13,11 @@ import (
 // peering exists. If a person deleted the object, its controller creates it again within
 // this time.
 const moment = 3 * time.Second
+
+// anew is how long, in a tenant namespace that was just made, a missing home object of a kind
+// that comes late is not taken for one that was given up: the namespace may stand for one that was deleted by hand,
+// with all that was in it.
+const anew = 2 * time.Minute
 
 // withdraw deletes the copy of an object that is gone for good. The peer then deletes
 // everything that it has created for the copy.
@@ -50,18 +52,23 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 }
 
 // final reports, by live reads, whether the home object will not be created again. That
-// is the case if its namespace is being deleted too, or if no controller has wanted it
-// for longer than moment. It is never the case if the object may have been lost by a
-// restore.
+// is the case if its namespace is being deleted too and this cluster does not use the peer
+// any more, or if no controller has wanted it for longer than moment. It is never the case
+// if the object may have been lost by a restore.
 func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
-	ns, err := p.cfg.Kube.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
+	ns, err := store.Live(ctx, "Namespace", p.cfg.Kube.CoreV1().Namespaces(), p.local)
+	if err != nil || ns == nil && p.forgot(remote) {
+		return false, err
+	}
+	gone := ns == nil || ns.DeletionTimestamp != nil
+	if lost := gone || p.kind.late && p.cfg.Clock.Since(ns.CreationTimestamp.Time) < anew; lost && p.cfg.CapacityWanted != nil {
+		if used, err := p.cfg.CapacityWanted(ctx, p.peer); used || err != nil {
+			return false, err // the controller makes the namespace again, and what was in it
+		}
+	}
 	switch {
-	case err == nil && ns.DeletionTimestamp != nil:
+	case gone:
 		return true, nil
-	case apierrors.IsNotFound(err):
-		return !p.forgot(remote), nil
-	case err != nil:
-		return false, fmt.Errorf("reading the tenant namespace of %s: %w", p.peer, err)
 	case p.cfg.Clock.Since(p.absent) < moment, p.forgot(remote), p.kind.kept(remote):
 		return false, nil
 	}

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,23 +47,29 @@ func TestMapDeletedByHand(t *testing.T) {
 	stays := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}
 	goes := stays.DeepCopy()
 	goes.DeletionTimestamp, goes.Finalizers = &now, []string{"kubernetes"}
+	young := stays.DeepCopy()
+	young.CreationTimestamp = metav1.NewTime(now.Add(-2 * moment))
 	for name, tc := range map[string]struct {
 		namespace    *corev1.Namespace
 		offloading   *offloadingv1beta1.NamespaceOffloading
 		atOnce, then bool // the copy is withdrawn
+		used         bool // capacity of the peer is wanted
 	}{
-		"an offloading wants it": {stays, selecting("milan"), false, false},
-		"one wants another peer": {stays, selecting("oslo"), false, true},
+		"an offloading wants it": {stays, selecting("milan"), false, false, false},
+		"one wants another peer": {stays, selecting("oslo"), false, true, false},
 		"one is being deleted": {stays, selecting("milan", func(o *offloadingv1beta1.NamespaceOffloading) {
 			o.DeletionTimestamp = &now
 			o.Finalizers = []string{"x"}
-		}), false, true},
+		}), false, true, false},
 		"one no longer selects": {stays, selecting("milan", func(o *offloadingv1beta1.NamespaceOffloading) {
 			o.Status.RemoteNamespacesConditions["milan"][0].Status = metav1.ConditionFalse
-		}), false, true},
-		"nobody wants it":              {stays, nil, false, true},
-		"the tenant namespace goes":    {goes, selecting("milan"), true, true},
-		"the tenant namespace is gone": {nil, selecting("milan"), true, true},
+		}), false, true, false},
+		"nobody wants it":              {stays, nil, false, true, false},
+		"the tenant namespace goes":    {goes, selecting("milan"), true, true, false},
+		"the tenant namespace is gone": {nil, selecting("milan"), true, true, false},
+		"it goes, the peer is used":    {goes, selecting("milan"), false, false, true},
+		"it is gone, the peer is used": {nil, selecting("milan"), false, false, true},
+		"it was made again just now":   {young, nil, false, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,8 +82,13 @@ func TestMapDeletedByHand(t *testing.T) {
 				require.NoError(t, w.core.Tracker().Add(tc.namespace.DeepCopy()))
 			}
 			clk := clocktesting.NewFakeClock(time.Now())
+			w.r.cfg.CapacityWanted = func(context.Context, string) (bool, error) { return tc.used, nil }
 			p := w.pair(clk)
 			err := p.sync(t.Context(), milanKey)
+			if tc.namespace == young {
+				clk.Step(2 * moment)
+				err = p.sync(t.Context(), milanKey)
+			}
 			require.Equal(t, tc.atOnce, w.copied() == nil)
 			if !tc.atOnce {
 				require.ErrorContains(t, err, "again in")

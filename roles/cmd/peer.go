@@ -296,6 +296,8 @@ func (c *commands) unpeer() *cobra.Command {
 		if force && remote.given() {
 			return Usagef("--force is for a peer that is gone: leave out the way to it")
 		}
+		// What the API server warns about is what the command is for.
+		local.warnings, remote.warnings = io.Discard, io.Discard
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
 		here, err := c.side(ctx, local)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,12 +27,6 @@ const (
 	// awayPatience is the time until the status shows that a peer is unreachable.
 	awayPatience = 20 * time.Second
 )
-
-// mended are the reasons for a missing identity that only a person can resolve.
-var mended = []string{
-	corev1beta1.ReasonTokenInvalid, corev1beta1.ReasonTokenRefused, corev1beta1.ReasonPeerRefuses,
-	corev1beta1.ReasonConflict, corev1beta1.ReasonGrantInvalid, corev1beta1.ReasonClusterReplaced,
-}
 
 // peerByToken gives liqod's controller a token, and waits until the controller has an
 // identity and a virtual node.
@@ -142,7 +135,7 @@ func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (n
 	}
 	now.lines["identity"] = authenticated.Message
 	if authenticated.Status != metav1.ConditionTrue {
-		now.failed = slices.Contains(mended, authenticated.Reason)
+		now.failed = corev1beta1.NeedsPeople(authenticated.Reason)
 		return now, "", nil
 	}
 	if outgoing := meta.FindStatusCondition(conditions, corev1beta1.ConditionOutgoingPeering); outgoing != nil {

@@ -136,7 +136,7 @@ func (e *entries) create(ctx context.Context, provider, namespace, name string) 
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1beta1.TenantNamespace(provider),
 			Name:      provider,
-			Labels:    map[string]string{corev1beta1.RemoteClusterIDLabel: provider},
+			Labels:    map[string]string{corev1beta1.RemoteClusterIDLabel: provider, offloadingv1beta1.ReplicationLabel: "true", offloadingv1beta1.RemoteIDLabel: provider},
 		},
 		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: desired},
 	}

@@ -229,7 +229,8 @@ func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string,
 }
 
 // end deletes all twins of a map that is being deleted, and removes the finalizer when none
-// is left. Twins that are kept for their volumes do not block it.
+// is left. Twins that are kept for their volumes, and those of a map that is lost, do not
+// block it.
 func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key loop.Key) error {
 	if !slices.Contains(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer) {
 		return nil
@@ -238,6 +239,11 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 	if err != nil {
 		return err
 	}
+	lost, err := m.lost(ctx, key)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(twins, func(_ string, twin *corev1.Namespace) bool { return lost(twin) })
 	if len(twins) > 0 {
 		user, _, err := m.user(peerOf(key))
 		if err != nil {
@@ -264,6 +270,20 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 	return store.IgnoreNotFound(err)
 }
 
+// lost returns which twins belong to a map that went with its tenant namespace, although the
+// peer still has rights here. The peer writes the map again as soon as the namespace is there
+// again, and its pods run on until then.
+func (m *Maps) lost(ctx context.Context, key loop.Key) (func(twin *corev1.Namespace) bool, error) {
+	user, _, err := m.user(peerOf(key))
+	if err != nil || user == "" {
+		return func(*corev1.Namespace) bool { return false }, err
+	}
+	ns, err := store.Live(ctx, "Namespace", m.cfg.Kube.CoreV1().Namespaces(), key.Namespace)
+	return func(twin *corev1.Namespace) bool {
+		return ns == nil || ns.DeletionTimestamp != nil || ns.CreationTimestamp.After(twin.CreationTimestamp.Time)
+	}, err
+}
+
 // sweep deletes the twins of a map that was deleted without its finalizer.
 func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	twins, err := m.twins(key)
@@ -273,8 +293,15 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	if err := store.ConfirmGone(ctx, "NamespaceMap", m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(key.Namespace), key.Name); err != nil {
 		return err
 	}
+	lost, err := m.lost(ctx, key)
+	if err != nil {
+		return err
+	}
 	keeps := false
 	for _, ns := range twins {
+		if lost(ns) {
+			continue
+		}
 		kept, err := m.giveUp(ctx, ns, "")
 		if err != nil {
 			return err

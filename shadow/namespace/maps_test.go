@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -331,6 +332,43 @@ func TestMapThatWentWithoutFinalizer(t *testing.T) {
 		w.settled()
 		require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 		w.eventually("its twin goes", func() bool { return w.namespace("web") == nil })
+	})
+}
+
+// TestTenantNamespaceDeleted: a map that goes with its namespace says nothing about what the peer
+// asks for. Its twins stay while the peer has rights, and until it writes the map again.
+func TestTenantNamespaceDeleted(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		now := metav1.Now()
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop"})).provider()
+		w.accepted("web", "shop")
+		w.settled()
+		web := w.namespace("web").UID
+		time.Sleep(time.Minute)
+		maps, namespaces := w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome"), w.core.CoreV1().Namespaces()
+		going := w.namespace("liqo-tenant-rome").DeepCopy()
+		going.DeletionTimestamp, going.Finalizers = &now, []string{"kubernetes"}
+		require.NoError(t, w.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), going, ""))
+		require.NoError(t, maps.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("the map goes at once", func() bool { return w.asked() == nil })
+		w.settled()
+		require.NoError(t, w.core.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", going.Name))
+		w.settled()
+		again := tenantNamespace("rome")
+		again.CreationTimestamp = metav1.Now()
+		_, err := namespaces.Create(t.Context(), again, metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.maps.Add(loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"})
+		w.settled()
+		require.Equal(t, web, w.namespace("web").UID)
+		_, err = maps.Create(t.Context(), replica(map[string]string{"web": "web"}), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.accepted("web")
+		require.Equal(t, web, w.namespace("web").UID)
+		w.eventually("what is no longer asked for goes", func() bool { return w.namespace("shop") == nil })
+		require.NoError(t, maps.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		require.NoError(t, w.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+		w.eventually("at the end of the peering all goes", func() bool { return w.namespace("web") == nil })
 	})
 }
 

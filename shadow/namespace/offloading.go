@@ -17,6 +17,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
@@ -223,10 +224,16 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 }
 
 // withdraw removes the entry for a cluster that is no longer selected. The provider deletes
-// the twin then, so a live read confirms it first. has reports whether there is an entry.
+// the twin then, so a live read confirms it first. has reports whether there is an entry. Where
+// the tenant namespace is being deleted, map and virtual nodes go because of that: the end of the
+// peering, and nothing else, withdraws the entries.
 func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, id string, has bool) (choice, error) {
 	if !has {
 		return notSelected, nil
+	}
+	tenant, err := store.Live(ctx, "Namespace", o.cfg.Kube.CoreV1().Namespaces(), corev1beta1.TenantNamespace(id))
+	if err != nil || tenant != nil && tenant.DeletionTimestamp != nil {
+		return undecided, err
 	}
 	live, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Get(ctx, nso.Name, metav1.GetOptions{})
 	if err != nil {

@@ -226,6 +226,22 @@ func TestVirtualNodesComeAndGo(t *testing.T) {
 	})
 }
 
+// TestVirtualNodesGoWithTheirNamespace: where somebody deletes a tenant namespace, virtual nodes go
+// because of that. Nothing is withdrawn from the provider.
+func TestVirtualNodesGoWithTheirNamespace(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web"), virtualNode("milan", "milan", nil)).consumer()
+		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+		now := metav1.Now()
+		going := w.namespace("liqo-tenant-milan").DeepCopy()
+		going.DeletionTimestamp, going.Finalizers = &now, []string{"kubernetes"}
+		require.NoError(t, w.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), going, ""))
+		require.NoError(t, w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.NotEmpty(t, w.desired("milan")["web"])
+	})
+}
+
 func TestLeftoversAreSwept(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},

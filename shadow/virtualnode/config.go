@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -47,6 +48,9 @@ type Config struct {
 	NotReflected offloadingv1beta1.NotReflected
 	// Drain limits the duration of a VirtualNode's deletion.
 	Drain DrainConfig
+	// Wanted reports, by a live read, whether this cluster uses the capacity that a provider
+	// offers; nil: never.
+	Wanted func(ctx context.Context, clusterID string) (bool, error)
 
 	// Events records events on VirtualNodes.
 	Events record.EventRecorder

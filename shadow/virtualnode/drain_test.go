@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 func podOn(node, name string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -433,6 +435,41 @@ func TestForegroundDeletionOfTheDeployment(t *testing.T) {
 	require.NotContains(t, writes, "delete nodes milan")
 	require.NoError(t, r.kube.Tracker().Delete(gvr, d.Namespace, d.Name))
 	r.finish(t)
+}
+
+// TestTenantNamespaceDeletedByHand: the VirtualNode of a provider that is still wanted comes again,
+// for the same Node and its pods. One that people made, or of a provider that is not wanted, is
+// drained.
+func TestTenantNamespaceDeletedByHand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		offered, wanted, lost bool
+	}{
+		"of an offer, wanted": {true, true, true}, "of an offer, not wanted": {true, false, false}, "made by people": {false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := metav1.NewTime(start)
+			r := standing(t, podOn("milan", "a"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: milan.Namespace, DeletionTimestamp: &now, Finalizers: []string{"kubernetes"}}})
+			r.serveEvictions()
+			r.Lifecycle.wanted = func(_ context.Context, id string) (bool, error) { return tc.wanted && id == "milano", nil }
+			vn := r.virtualNode(t)
+			if tc.offered {
+				vn.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
+			}
+			require.NoError(t, r.liqo.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"), vn, vn.Namespace))
+			require.NoError(t, r.kube.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), milan.Namespace, "vk-milan"))
+			writes, again, err := r.turn(t, milan)
+			require.NoError(t, err)
+			require.Equal(t, !tc.lost, slices.Contains(writes, "create pods/eviction shop/a"))
+			require.Equal(t, !tc.lost, again)
+			if !tc.lost {
+				return
+			}
+			require.Empty(t, r.virtualNode(t).Finalizers)
+			node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.False(t, node.Spec.Unschedulable)
+		})
+	}
 }
 
 func TestTenantNamespaceGoingToo(t *testing.T) {

@@ -49,6 +49,7 @@ type Lifecycle struct {
 
 	defaults VirtualKubeletDefaults
 	drain    DrainConfig
+	wanted   func(ctx context.Context, clusterID string) (bool, error)
 	// notReflected is copied into the status of every VirtualNode.
 	notReflected offloadingv1beta1.NotReflected
 
@@ -77,6 +78,7 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 		clusterRoleBindings: cfg.ClusterRoleBindings.Lister(),
 		defaults:            cfg.VirtualKubelet,
 		drain:               cfg.Drain.withDefaults(),
+		wanted:              cfg.Wanted,
 		notReflected:        cfg.NotReflected,
 		events:              cfg.Events,
 		log:                 cfg.Log,

@@ -17,13 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
 
 // remove deletes what belongs to a VirtualNode, in this order: pods, vkubelet, Node,
 // rights, finalizer. Each step starts when the previous one is complete. Each step reads
-// live state, so another instance can continue the work.
+// live state, so another instance can continue the work. Of a VirtualNode that is lost, the
+// Node and its pods stay.
 func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	if !slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
 		return nil
@@ -32,9 +34,13 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 	if err != nil {
 		return err
 	}
+	lost, err := l.lost(ctx, vn)
+	if err != nil {
+		return err
+	}
 	// A foreign Node of that name keeps its pods.
-	foreign := node != nil && !Ours(node, vn)
-	if !foreign {
+	stays := lost || node != nil && !Ours(node, vn)
+	if !stays {
 		if done, err := l.drainNode(ctx, vn, node); !done {
 			return err
 		}
@@ -46,13 +52,16 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 	if !gone {
 		return l.going(ctx, vn, ReasonDeleting, "the vkubelet is being removed")
 	}
-	if node != nil && !foreign {
+	if node != nil && !stays {
 		if err := l.kube.CoreV1().Nodes().Delete(ctx, node.Name, byUID(node)); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting Node %s: %w", node.Name, err)
 		}
 	}
 	if err := l.removeRights(ctx, vn); err != nil {
 		return err
+	}
+	if lost {
+		return l.release(ctx, vn)
 	}
 	again, err := l.leftovers(ctx, vn)
 	if err != nil {
@@ -62,6 +71,20 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return l.going(ctx, vn, ReasonDeleting, "the Node is being removed")
 	}
 	return l.release(ctx, vn)
+}
+
+// lost reports whether vn goes only because somebody has deleted its tenant namespace, while
+// its provider is still wanted. The vkubelet goes with the namespace, so nobody could end pods
+// in order. The namespace and a VirtualNode of this name are made again, for the same Node.
+func (l *Lifecycle) lost(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
+	if vn.Labels[offloadingv1beta1.ManagedByLabel] != sharingv1alpha1.ManagedByOffer || l.wanted == nil {
+		return false, nil
+	}
+	ns, err := store.Live(ctx, "Namespace", l.kube.CoreV1().Namespaces(), vn.Namespace)
+	if err != nil || ns != nil && ns.DeletionTimestamp == nil {
+		return false, err
+	}
+	return l.wanted(ctx, vn.Spec.ClusterID)
 }
 
 func (l *Lifecycle) liveNode(ctx context.Context, name string) (*corev1.Node, error) {

@@ -26,6 +26,9 @@ const (
 	ReasonTokenMissing = "TokenMissing"
 	ReasonTokenInvalid = "TokenInvalid"
 	ReasonTokenRefused = "TokenRefused"
+	// ReasonTenantAwaited: the tenant namespace of the peer in this cluster is missing or is
+	// being deleted. The controller creates it.
+	ReasonTenantAwaited = "TenantNamespaceAwaited"
 	// ReasonPeerUnreachable: the peer does not answer, or is not who it should be.
 	// ReasonPeerRefuses: it does not want this peering. ReasonConflict: it says that another
 	// cluster has this one's id. ReasonGrantInvalid: what it gave cannot be used.
@@ -34,3 +37,13 @@ const (
 	ReasonConflict        = "Conflict"
 	ReasonGrantInvalid    = "GrantInvalid"
 )
+
+// NeedsPeople reports whether a reason of the condition Authenticated says that the identity in a
+// peer is missing, and that only people can resolve it.
+func NeedsPeople(reason string) bool {
+	switch reason {
+	case ReasonTokenInvalid, ReasonTokenRefused, ReasonPeerRefuses, ReasonConflict, ReasonGrantInvalid, ReasonClusterReplaced:
+		return true
+	}
+	return false
+}

@@ -69,6 +69,10 @@ const (
 	ReplicatedLabel = "liqo.io/replicated"
 	// OriginIDLabel carries the id of the cluster that a replicated object comes from.
 	OriginIDLabel = "liqo.io/originID"
+	// ReplicationLabel is "true", and RemoteIDLabel the id of the provider, on this cluster's own
+	// NamespaceMaps. Tools that were made for Liqo find them so.
+	ReplicationLabel = "liqo.io/replication"
+	RemoteIDLabel    = "liqo.io/remoteID"
 )
 
 // Annotations.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -252,7 +253,11 @@ func TestCheck(t *testing.T) {
 			[]says{{Problem, "tenant namespace", "lacks the label liqo.io/remote-cluster-id=milan", "kubectl label namespace liqo-tenant-milan"}}},
 		"consumer without rights": {func(s *Snapshot) { s.ForeignClusters[0].Spec.UserName = "liqo.io:peer:turin:1" },
 			[]says{{Problem, "rights of the consumer", "is not a user of milan", "docs/peering.md"}}},
-		"consumer without addresses": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil },
+		"consumer before its first offer": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil }, nil},
+		"consumer without addresses": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.AddressRanges = nil
+			s.Roles = slices.DeleteFunc(s.Roles, func(d appsv1.Deployment) bool { return d.Labels[ComponentLabel] == "ipam" })
+		},
 			[]says{{Warning, "addresses of the consumer", "no endpoint", "kubectl patch foreigncluster milan --type=merge"}}},
 		"consumer by a fabric that is down": {func(s *Snapshot) {
 			s.ForeignClusters[0].Spec.AddressRanges = nil

@@ -43,6 +43,8 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return fmt.Sprintf("%s unpeer %s\nends it here, too. If cluster %s is to use this one again, its people enable that there.", c.Program, fc.Spec.ClusterID, fc.Spec.ClusterID)
 	case corev1beta1.ReasonPeerUnreachable:
 		return c.endpointFix(fc.Spec.ClusterID)
+	case corev1beta1.ReasonTenantAwaited:
+		return fmt.Sprintf("nothing: liqod makes it. If this lasts:\nkubectl describe namespace %s", tenant)
 	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonSameCluster:

@@ -314,12 +314,12 @@ func (c *checker) tenant(id string) {
 	switch {
 	case i < 0:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
-			"use "+c.Program+" peer, or create and label it as docs/peering.md says")
+			"nothing: liqod makes it in a moment if the peer has rights here, or this cluster uses it by a token. For a peering that people made, create and label it as docs/manual-peering.md says")
 	case c.Tenants[i].Labels[corev1beta1.RemoteClusterIDLabel] != id:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
 	case c.Tenants[i].DeletionTimestamp != nil:
-		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "wait until it is gone, and peer again")
+		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "nothing: liqod makes it again once it is gone. If something holds it up:\nkubectl describe namespace "+name)
 	default:
 		c.add(idTenant, OK, "tenant namespace", name, "")
 	}
@@ -350,7 +350,7 @@ func (c *checker) fabric(fc *corev1beta1.ForeignCluster) bool {
 	if network := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); network != nil {
 		return network.Reason != corev1beta1.ReasonNetworkingDisabled
 	}
-	return slices.ContainsFunc(c.Connections, func(conn networkingv1beta1.Connection) bool {
+	return c.deployment("ipam") != nil || slices.ContainsFunc(c.Connections, func(conn networkingv1beta1.Connection) bool {
 		return conn.Namespace == corev1beta1.TenantNamespace(fc.Spec.ClusterID) && conn.Name == fc.Spec.ClusterID
 	})
 }
