@@ -106,6 +106,18 @@ func vkubeletRights(t *testing.T, w *world) {
 			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "paris"), metav1.CreateOptions{})
 			return err
 		},
+		"a volume of a claim elsewhere": func(ctx context.Context) error {
+			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
+				v.Name, v.Spec.ClaimRef.Namespace = "pvc-evil", "liqod"
+			}), metav1.CreateOptions{})
+			return err
+		},
+		"a volume with the name of another claim's": func(ctx context.Context) error {
+			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
+				v.Name = "pvc-other"
+			}), metav1.CreateOptions{})
+			return err
+		},
 		"Lease of the controller": func(ctx context.Context) error {
 			_, err := vk.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", merge, []byte(`{"spec":{"holderIdentity":"evil"}}`), none)
 			return err
@@ -248,10 +260,10 @@ func certificateRequests(t *testing.T, vk kubernetes.Interface, other string) []
 }
 
 // evilVolume looks like one of liqod's, but for its path or its provider.
-func evilVolume(path, provider string) *corev1.PersistentVolume {
+func evilVolume(path, provider string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	claim := statefulSet("evil", 1).Spec.VolumeClaimTemplates[0].DeepCopy()
 	claim.Namespace, claim.UID = "shop", "evil"
-	return &corev1.PersistentVolume{
+	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "evil", Labels: map[string]string{"liqo.io/remote-cluster-id": provider},
 			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"},
@@ -265,4 +277,8 @@ func evilVolume(path, provider string) *corev1.PersistentVolume {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}},
 		},
 	}
+	for _, f := range change {
+		f(v)
+	}
+	return v
 }

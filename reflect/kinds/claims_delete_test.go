@@ -136,25 +136,43 @@ func TestSuccessorGetsItsOwnVolume(t *testing.T) {
 	require.Equal(t, "claim-2", s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel])
 }
 
+// TestKeptDataIsNotHandedOver: a claim gets the data of an earlier one of its name if it asks for that, and if its
+// namespace had the data, or who may write PersistentVolumes says so.
 func TestKeptDataIsNotHandedOver(t *testing.T) {
-	for name, adopt := range map[string]bool{"unasked": false, "asked for": true} {
+	for name, tc := range map[string]struct {
+		asks bool
+		had  string // the namespace that had the data
+		gets bool
+	}{
+		"unasked":                           {had: "ns-1"},
+		"asked for":                         {asks: true, had: "ns-1", gets: true},
+		"asked for by the next namespace":   {asks: true, had: "ns-0"},
+		"asked for, and nobody knows whose": {asks: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := storageSite(t, fast)
 			old := claimAt("milan", bound)
-			s.add(s.home.Tracker(), volumeOf(old, released, keptAlready), claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
+			s.add(s.home.Tracker(), volumeOf(old, released, keptAlready, func(v *corev1.PersistentVolume) {
+				v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = tc.had
+			}), claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
 				c.UID = "claim-2"
-				if adopt {
+				if tc.asks {
 					c.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] = "true"
 				}
 			}))
 			s.add(s.remote.Tracker(), remoteClaim(t, old))
 			s.startClaims(t)
-			if !adopt {
+			if !tc.gets {
 				eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
-				require.Contains(t, <-s.events.Events, "RemoteVolumeTaken")
+				told := <-s.events.Events
+				require.Contains(t, told, "RemoteVolumeTaken")
+				require.Contains(t, told, "also needs the annotation offloading.liqo.io/namespace-uid of PersistentVolume pvc-claim-1, with the UID of this namespace")
 				s.nothingWritten(t)
+			}
+			if !tc.asks {
 				return
 			}
+			s.marks(t, "pvc-claim-1")
 			eventually(t, func() bool { return s.volume(t, "claim-2") != nil }, "the volume comes")
 			require.Equal(t, "claim-2", s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel])
 			require.EqualValues(t, "remote-claim-1", s.claimThere(t).UID, "it is the same claim there")
@@ -168,11 +186,10 @@ func TestRestoredClaimTakesNothingOver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		label  string // of the provider's claim
 		adopts bool
-		want   []string
 	}{
 		"unasked":                 {label: "claim-2"},
-		"asked for":               {label: "claim-2", adopts: true, want: []string{"patch persistentvolumeclaims"}},
-		"the label was taken off": {want: []string{"patch persistentvolumeclaims"}},
+		"asked for":               {label: "claim-2", adopts: true},
+		"the label was taken off": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := storageSite(t, fast)
@@ -188,16 +205,29 @@ func TestRestoredClaimTakesNothingOver(t *testing.T) {
 				}
 			}))
 			s.startClaims(t)
-			if len(tc.want) == 0 {
-				eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+			if tc.label != "" {
+				eventually(t, func() bool { return len(s.events.Events) > 1 }, "it is told")
+				require.Contains(t, <-s.events.Events, "RemoteVolumeKept")
 				require.Contains(t, <-s.events.Events, "RemoteVolumeTaken")
-				s.nothingWritten(t)
+				require.NotContains(t, s.volume(t, "claim-2").Annotations, offloadingv1beta1.NamespaceUIDAnnotation, "nobody knows which namespace had it")
+				require.Empty(t, writes(s.remote.Actions()))
+				s.marks(t, "pvc-claim-2")
+			}
+			if tc.label != "" && !tc.adopts {
+				require.Never(t, func() bool { return len(writes(s.remote.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
 				return
 			}
 			eventually(t, func() bool { return s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel] == "claim-1" }, "it is the claim's")
-			require.Equal(t, tc.want, s.claimWrites())
 		})
 	}
+}
+
+// marks says that the namespace shop may have the data of a volume.
+func (s *site) marks(t *testing.T, volume string) {
+	t.Helper()
+	_, err := s.home.CoreV1().PersistentVolumes().Patch(t.Context(), volume, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"offloading.liqo.io/namespace-uid":"ns-1"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
 }
 
 // TestVolumeThatTheWatchDoesNotShow covers a volume without the label that the watch
@@ -328,6 +358,9 @@ func TestForgottenDataIsRemembered(t *testing.T) {
 		"another claim has the name": {home: []runtime.Object{newer}, want: true},
 		"its volume is there, with another label": {home: []runtime.Object{volumeOf(claimAt("milan"), released, retained, func(v *corev1.PersistentVolume) {
 			v.Labels = nil
+		})}},
+		"a claim of another name has the UID, and its data moves": {home: []runtime.Object{claimAt("turin", bound, func(c *corev1.PersistentVolumeClaim) {
+			c.Name, c.Annotations[offloadingv1beta1.MoveToAnnotation] = "other", "turin"
 		})}},
 		"its volume is kept": {home: []runtime.Object{volumeOf(claimAt("milan"), released, keptAlready)}},
 		"it is being deleted": {there: func(c *corev1.PersistentVolumeClaim) {

@@ -50,9 +50,10 @@ func TestNoCopyOverOtherData(t *testing.T) {
 	s.add(s.home.Tracker(), claim, inTurin(claim))
 	s.add(s.remote.Tracker(), remoteClaim(t, claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.UID = "claim-0" })))
 	s.startClaims(t)
-	eventually(t, func() bool { return len(s.events.Events) > 0 }, "an event")
+	eventually(t, func() bool { return len(s.events.Events) > 1 }, "events")
+	require.Contains(t, <-s.events.Events, reasonRemoteVolumeKept)
 	require.Contains(t, <-s.events.Events, reasonRemoteVolumeTaken)
-	s.nothingWritten(t)
+	require.Empty(t, writes(s.remote.Actions()))
 }
 
 // TestVolumeAfterAMove: the claim gets the copy once its earlier volume is gone, and not before.

@@ -77,8 +77,13 @@ func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", fmt.Errorf("reading a claim of the pod: %w", err)
 		}
-		if err == nil && hasDataOf(here, there) {
-			continue
+		if err == nil {
+			if adopts, err := c.adopts(ctx, here, there); err != nil || adopts || hasDataOf(here, there) {
+				if err != nil {
+					return "", err
+				}
+				continue
+			}
 		}
 		return fmt.Sprintf("PersistentVolumeClaim %s/%s of cluster %s has the data of another claim (UID %s) than PersistentVolumeClaim %s/%s here: use a claim of another name; or annotate this one with %s=true to use that data; or, if nobody needs the data, delete that one there",
 			remote, name, c.cfg.Destination, localClaimUID(there), pod.Namespace, name, offloadingv1beta1.AdoptRemoteVolumeAnnotation), nil
@@ -103,11 +108,11 @@ func (c *Claims) known(namespace, remote, name string) bool {
 }
 
 // hasDataOf reports whether the local claim may use the data of the provider's claim.
-// This is so if the data was created for it, if its owner has set the adopt annotation,
-// or if it is bound to the volume of that data, for example to a released volume.
+// This is so if the data was created for it, or if it is bound to the volume of that data, for
+// example to a released volume. Claims.adopts has the third case.
 func hasDataOf(here, there *corev1.PersistentVolumeClaim) bool {
 	of := types.UID(localClaimUID(there))
-	return here.UID == of || adopts(here) ||
+	return here.UID == of ||
 		here.Status.Phase == corev1.ClaimBound && here.Spec.VolumeName == forge.VolumeNameFor(of)
 }
 

@@ -46,8 +46,15 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
 			fmt.Sprintf("PersistentVolumeClaim %s is being deleted in cluster %s", v.there(), c.cfg.Destination))
 		return nil // the end of the deletion triggers a new sync
-	case v.ofAnother() && !adopts(v.local):
-		return c.takenByAnother(ctx, v)
+	case v.ofAnother():
+		adopts, err := c.adopts(ctx, v.local, v.remote)
+		if err != nil {
+			return err
+		}
+		if !adopts {
+			return c.takenByAnother(ctx, v)
+		}
+		fallthrough
 	default:
 		v.remote, err = c.update(ctx, v, want)
 	}
@@ -74,8 +81,15 @@ func (v claimView) ofAnother() bool {
 	return label != string(v.local.UID) && (label != "" || v.volume == nil)
 }
 
-func adopts(local *corev1.PersistentVolumeClaim) bool {
-	return local.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] == "true"
+// adopts reports whether a claim takes over the data of an earlier one of its name: the annotation asks
+// for it, and the volume of the data has the UID of the namespace. The owner of a namespace's name is
+// not the one of its former data.
+func (c *Claims) adopts(ctx context.Context, local, remote *corev1.PersistentVolumeClaim) (bool, error) {
+	volume := c.volumes.Get(loop.Key{Name: forge.VolumeNameFor(types.UID(localClaimUID(remote)))})
+	if local.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] != "true" || volume == nil || volume.Spec.ClaimRef.Namespace != local.Namespace {
+		return false, nil
+	}
+	return c.ofNamespace(ctx, volume)
 }
 
 // remoteWant returns the claim in the provider, or nil if the claim is not reflected. It records an
@@ -173,15 +187,18 @@ func (c *Claims) reflected(remote *corev1.PersistentVolumeClaim) bool {
 	return remote.Labels[offloadingv1beta1.OriginLabel] == c.cfg.Origin && remote.Labels[offloadingv1beta1.DestinationLabel] == c.cfg.Destination
 }
 
-// takenByAnother records an event if the provider's claim has the data of another claim.
-// A claim without data is deleted instead.
+// takenByAnother records an event if the provider's claim has the data of another claim, and
+// creates the volume that shows the data, if there is none. A claim without data is deleted instead.
 func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 	if v.remote.Spec.VolumeName == "" {
 		return c.tidy(ctx, v)
 	}
+	if err := c.remember(ctx, v); err != nil {
+		return err
+	}
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
-		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this claim with %s=true to adopt the data, or delete PersistentVolumeClaim %s there",
-		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there()))
+		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this claim with %s=true to adopt the data, or delete PersistentVolumeClaim %s there; data of an earlier namespace also needs the annotation %s of PersistentVolume %s, with the UID of this namespace",
+		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there(), offloadingv1beta1.NamespaceUIDAnnotation, forge.VolumeNameFor(types.UID(localClaimUID(v.remote)))))
 	return nil // the annotation of the claim, or the deletion in the provider, triggers a new sync
 }
 

@@ -67,7 +67,7 @@ func (c *Claims) releaseUnmapped(ctx context.Context, v claimView) error {
 // namespace was deleted, the volume is marked and its data kept: the deletion of a
 // namespace is not a request to delete the data of its claims.
 func (c *Claims) released(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (byName bool, err error) {
-	if byName, err = c.endedAlone(ctx, volume); err != nil {
+	if byName, err = c.ofNamespace(ctx, volume); err != nil {
 		return false, err
 	}
 	if byName {
@@ -144,8 +144,13 @@ const maxRemembered = 100
 func (c *Claims) remember(ctx context.Context, v claimView) error {
 	uid := types.UID(localClaimUID(v.remote))
 	name := forge.VolumeNameFor(uid)
-	if uid == "" || (v.local != nil && v.local.UID == uid) || c.volumes.Get(loop.Key{Name: name}) != nil {
+	if uid == "" || c.volumes.Get(loop.Key{Name: name}) != nil {
 		return nil
+	}
+	for _, twin := range c.twins.Each(corev1.NamespaceAll) { // the name of a claim's volume is free while its data moves
+		if !twin.synced() || slices.ContainsFunc(twin.home.List(), func(claim *corev1.PersistentVolumeClaim) bool { return claim.UID == uid }) {
+			return nil // a synced twin is looked at again
+		}
 	}
 	// The provider chooses both names, and its API server may have sent anything.
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || len(validation.IsDNS1123Subdomain(v.key.Name)) > 0 {

@@ -357,7 +357,7 @@ func (c *RealClaims) releaseReal(ctx context.Context, key loop.Key, local *corev
 // reclaimReal deletes the real claim of a volume whose claim was deleted by itself, and the volume
 // after that claim is gone. Otherwise it marks the volume as kept.
 func (c *RealClaims) reclaimReal(ctx context.Context, key loop.Key, volume *corev1.PersistentVolume) error {
-	alone, err := c.endedAlone(ctx, volume)
+	alone, err := c.ofNamespace(ctx, volume)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,9 @@ func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVol
 	if err != nil {
 		return nil, err
 	}
-	volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
+	if volume.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" { // else nobody knows which namespace had it
+		volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
+	}
 	written, err := h.kube.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("creating the PersistentVolume: %w", err)
@@ -171,10 +173,10 @@ func (h *homeVolumes) showSize(ctx context.Context, claim *corev1.PersistentVolu
 	return written, nil
 }
 
-// endedAlone reports whether the namespace of a volume's claim still exists: its claim was
-// deleted by itself. The deletion of a namespace is not a request to delete the data of its
-// claims.
-func (h *homeVolumes) endedAlone(ctx context.Context, volume *corev1.PersistentVolume) (bool, error) {
+// ofNamespace reports whether the namespace that had the claim of a volume still exists: if the claim
+// does not, it was deleted by itself. The deletion of a namespace is not a request to delete the data
+// of its claims.
+func (h *homeVolumes) ofNamespace(ctx context.Context, volume *corev1.PersistentVolume) (bool, error) {
 	ns, err := h.kube.CoreV1().Namespaces().Get(ctx, volume.Spec.ClaimRef.Namespace, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("asking for the namespace of the claim: %w", err)

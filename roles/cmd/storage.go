@@ -25,24 +25,29 @@ const storageListAbout = `List shows the volumes of the class liqo that this clu
 is, and of the claims that peers have here. It names the place of the data. Of kept data, whose claim is
 gone, it says why it is kept, and how to get it back or delete it. It changes nothing.
 
+With -n it reads one namespace, for which the rights of its administrator are enough.
+
 What you may not read is named in the last line. The exit code is 2 if you may read neither
 PersistentVolumeClaims nor PersistentVolumes.`
 
 // storage is the parent of the commands about volumes.
 func (c *commands) storage() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show volumes, where their data is, and kept data", Long: storageListAbout,
-		Example: c.example("  %[1]s storage list\n  %[1]s storage list -o json | jq '.volumes[] | select(.phase == \"kept\")'"), Args: noArguments}
-	var output string
+		Example: c.example("  %[1]s storage list\n  %[1]s storage list -n shop\n  %[1]s storage list -o json | jq '.volumes[] | select(.phase == \"kept\")'"), Args: noArguments}
+	var output, namespace string
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", metav1.NamespaceAll, "`namespace` of the claims; else all")
 	addChoice(cmd, &output, "output", "o", "format, instead of text", asJSON, asYAML)
 	conn := c.connection(cmd.Flags())
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
-		stored, err := readStored(cmd.Context(), to)
+		stored, err := readStored(cmd.Context(), to, namespace)
 		if err != nil {
 			return unknown(explain(err))
 		}
 		stored.Program, stored.Taken = c.program, to.now()
 		list := report.ListStorage(stored)
-		if err := list.Err(); err != nil {
+		if err := list.Err(); err != nil && namespace == "" {
+			return unknown(fmt.Errorf("%w; -n NAMESPACE reads one namespace", err))
+		} else if err != nil {
 			return unknown(err)
 		}
 		if output != "" {
@@ -53,8 +58,9 @@ func (c *commands) storage() *cobra.Command {
 	return parent("storage", "Show the volumes of the class liqo, and move their data", cmd, c.storageMove(), c.storageCopy())
 }
 
-// readStored reads what storage list judges. Only a missing right is no error.
-func readStored(ctx context.Context, to *clients) (*report.Stored, error) {
+// readStored reads what storage list judges of a namespace, of all if it is empty. Only a missing right is
+// no error.
+func readStored(ctx context.Context, to *clients, namespace string) (*report.Stored, error) {
 	s, core, all := &report.Stored{}, to.kube.CoreV1(), metav1.ListOptions{}
 	for _, read := range []struct {
 		what string
@@ -64,12 +70,14 @@ func readStored(ctx context.Context, to *clients) (*report.Stored, error) {
 		{report.ReadStored, func() error {
 			list, err := core.PersistentVolumes().List(ctx, all)
 			if err == nil {
-				s.Volumes = list.Items
+				s.Volumes = slices.DeleteFunc(list.Items, func(v corev1.PersistentVolume) bool {
+					return namespace != "" && (v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace)
+				})
 			}
 			return err
 		}},
 		{report.ReadStoredClaims, func() error {
-			list, err := core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, all)
+			list, err := core.PersistentVolumeClaims(namespace).List(ctx, all)
 			if err == nil {
 				s.Claims = list.Items
 			}
@@ -98,7 +106,7 @@ func readStored(ctx context.Context, to *clients) (*report.Stored, error) {
 		}},
 		{report.ReadStoredCopies, func() (err error) {
 			if slices.ContainsFunc(s.Claims, moves) {
-				s.Copies, err = readCopies(ctx, to.kube, metav1.NamespaceAll)
+				s.Copies, err = readCopies(ctx, to.kube, namespace)
 			}
 			return err
 		}},

@@ -17,7 +17,7 @@ func TestStorageList(t *testing.T) {
 	t.Parallel()
 	c, class := newCluster(), "liqo"
 	c.add(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "liqo.io/storage"},
-		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class}})
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": "liqo.io/storage"}}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class}})
 	forbid := func(resource string) {
 		c.core.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(corev1.Resource(resource), "", nil)
@@ -33,8 +33,24 @@ func TestStorageList(t *testing.T) {
 	require.Contains(t, out, `"phase": "waiting"`)
 	require.Empty(t, c.writes())
 
-	forbid("persistentvolumeclaims")
+	c.core.PrependReactor("list", "persistentvolumeclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetNamespace() != "" {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "", nil)
+	})
 	_, err = c.run(t, "storage", "list")
-	require.EqualError(t, err, "no right to read PersistentVolumeClaims and PersistentVolumes")
+	require.EqualError(t, err, "no right to read PersistentVolumeClaims and PersistentVolumes; -n NAMESPACE reads one namespace")
 	require.Equal(t, ExitUnknown, code(err))
+
+	// The administrator of a namespace gets what it has.
+	for _, resource := range []string{"storageclasses", "namespaces", "namespacemaps"} {
+		forbid(resource)
+	}
+	out, err = c.run(t, "storage", "list", "-n", "shop")
+	require.NoError(t, err)
+	require.Contains(t, out, "data")
+	out, err = c.run(t, "storage", "list", "-n", "other")
+	require.NoError(t, err)
+	require.NotContains(t, out, "data")
 }

@@ -355,6 +355,15 @@ func (l *storing) keptThere(v *StoredVolume, volume *corev1.PersistentVolume, pe
 	} else if len(validation.IsDNS1123Subdomain(v.Claim)) == 0 { // the provider may have chosen it
 		v.Get = fmt.Sprintf("Offload namespace %s to cluster %s, create PersistentVolumeClaim %s if it is gone, and let its first pod run there:\nkubectl -n %s annotate pvc %s %s=true",
 			v.Namespace, peer, key, v.Namespace, v.Claim, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
+		i := slices.IndexFunc(l.Namespaces, func(ns corev1.Namespace) bool { return ns.Name == v.Namespace })
+		switch had := volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation]; {
+		case slices.Contains(l.Unread, ReadStoredSpaces):
+		case i < 0:
+			v.Get += "\nThe namespace that had the data is gone: once there is one of its name, this shows what lets it have the data:\n" + l.Program + " storage list"
+		case had != string(l.Namespaces[i].UID):
+			v.Get += fmt.Sprintf("\nAn earlier namespace of this name had the data, as far as is known. Who may write PersistentVolumes lets this one have it:\nkubectl annotate pv %s --overwrite %s=%s",
+				volume.Name, offloadingv1beta1.NamespaceUIDAnnotation, l.Namespaces[i].UID)
+		}
 	}
 	if twin := l.twinIn(peer, volume); twin != "" {
 		list = fmt.Sprintf("In cluster %s:\nkubectl -n %s delete pvc -l %s=%s", peer, twin, offloadingv1beta1.LocalClaimUIDLabel, firstClaim(volume))
