@@ -190,6 +190,10 @@ func (c *RealClaims) giveVolume(ctx context.Context, v realView) error {
 	if apierrors.IsAlreadyExists(err) {
 		return c.occupied(ctx, v.local)
 	}
+	if apierrors.IsForbidden(err) {
+		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, err.Error())
+		return loop.After(claimsRefusedRetry)
+	}
 	if written != nil {
 		c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
 	}

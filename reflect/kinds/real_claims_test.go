@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -388,6 +389,26 @@ func TestRealClaimsOccupied(t *testing.T) {
 		require.Equal(t, "local-path", s.volume().Spec.StorageClassName)
 		require.NoError(t, s.core.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-claim-1", metav1.DeleteOptions{}))
 		kubetest.Settled(takenRetry, s.core)
+		require.Equal(t, "liqo", s.volume().Spec.StorageClassName)
+	})
+}
+
+// TestRealClaimsForbidden: the claim says why its volume is refused, as for a folder that the chart does not list, and
+// gets it when it is not refused any more.
+func TestRealClaimsForbidden(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		s := newRealSite(t, claimAt("worker"))
+		s.wrote("create persistentvolumeclaims liqo-storage/claim-1")
+		var listed atomic.Bool
+		s.core.PrependReactor("create", "persistentvolumes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			name := a.(clienttesting.CreateAction).GetObject().(*corev1.PersistentVolume).Name
+			return name == "pvc-claim-1" && !listed.Load(), nil, apierrors.NewForbidden(corev1.Resource("persistentvolumes"), name, errors.New("storage.volumeFolders"))
+		})
+		s.bindReal()
+		kubetest.Settled(2*time.Second, s.core)
+		require.Contains(t, <-s.events.Events, "storage.volumeFolders")
+		listed.Store(true)
+		kubetest.Settled(claimsRefusedRetry, s.core)
 		require.Equal(t, "liqo", s.volume().Spec.StorageClassName)
 	})
 }
