@@ -143,10 +143,8 @@ func eventType(t string) string {
 
 // clip returns at most limit bytes of s, in a new string that does not keep s in memory.
 func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return strings.Clone(s)
-	}
-	for limit > 0 && !utf8.RuneStart(s[limit]) {
+	limit = min(limit, len(s))
+	for limit > 0 && limit < len(s) && !utf8.RuneStart(s[limit]) {
 		limit--
 	}
 	return strings.Clone(s[:limit])

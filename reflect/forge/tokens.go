@@ -203,13 +203,10 @@ func tokenMode(spec *corev1.PodSpec) *int32 {
 		if c.SecurityContext != nil {
 			user = cmp.Or(c.SecurityContext.RunAsUser, pods)
 		}
-		if user == nil {
-			return nil
-		}
-		users[*user] = true
+		users[ptr.Deref(user, -1)] = true
 	}
 	switch {
-	case len(users) != 1:
+	case len(users) != 1 || users[-1]:
 		return nil
 	case users[0]:
 		return ptr.To[int32](0o600)
