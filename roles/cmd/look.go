@@ -418,32 +418,23 @@ func (r *reading) owners(ctx context.Context) {
 }
 
 func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodTemplateSpec, error) {
-	var uid types.UID
-	var template corev1.PodTemplateSpec
+	of := func(uid types.UID, template corev1.PodTemplateSpec, err error) (corev1.PodTemplateSpec, error) {
+		if err == nil && uid != owner.UID {
+			err = apierrors.NewNotFound(corev1.Resource(owner.Kind), owner.Name)
+		}
+		return template, err
+	}
 	switch owner.Kind {
 	case "ReplicaSet":
 		set, err := r.to.kube.AppsV1().ReplicaSets(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-		if err != nil {
-			return template, err
-		}
-		uid, template = set.UID, set.Spec.Template
+		return of(set.UID, set.Spec.Template, err)
 	case "StatefulSet":
 		set, err := r.to.kube.AppsV1().StatefulSets(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-		if err != nil {
-			return template, err
-		}
-		uid, template = set.UID, set.Spec.Template
+		return of(set.UID, set.Spec.Template, err)
 	default:
 		job, err := r.to.kube.BatchV1().Jobs(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
-		if err != nil {
-			return template, err
-		}
-		uid, template = job.UID, job.Spec.Template
+		return of(job.UID, job.Spec.Template, err)
 	}
-	if uid != owner.UID {
-		return template, apierrors.NewNotFound(corev1.Resource(owner.Kind), owner.Name)
-	}
-	return template, nil
 }
 
 // claims reads all claims, the classes of the cluster if pods may wait for claims, and how far the moves of data are.

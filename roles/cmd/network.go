@@ -179,22 +179,13 @@ func reachesAll(ctx context.Context, to *clients) (func(corev1beta1.Trust) bool,
 }
 
 // sharedObjects reads the objects that say which pods are shared with peers.
-func sharedObjects(ctx context.Context, to *clients) (out host.Shared, err error) {
-	pods, err := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, explain(err)
-	}
-	twins, err := to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: host.TwinSelector})
-	if err != nil {
-		return out, explain(err)
-	}
-	offloadings, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, explain(err)
-	}
-	endpoints, err := to.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: host.SliceSelector})
-	if err != nil {
-		return out, explain(err)
+func sharedObjects(ctx context.Context, to *clients) (host.Shared, error) {
+	pods, e1 := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	twins, e2 := to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: host.TwinSelector})
+	offloadings, e3 := to.liqo.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	endpoints, e4 := to.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: host.SliceSelector})
+	if err := cmp.Or(e1, e2, e3, e4); err != nil {
+		return host.Shared{}, explain(err)
 	}
 	return host.Shared{
 		Pods: store.Pointers(pods.Items), Twins: store.Pointers(twins.Items),
@@ -204,31 +195,18 @@ func sharedObjects(ctx context.Context, to *clients) (out host.Shared, err error
 
 // hostObjects reads what every host of the fabric watches.
 func hostObjects(ctx context.Context, to *clients) (out host.Objects, err error) {
-	connections, err := to.liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, explain(err)
-	}
-	ips, err := to.liqo.IPAMV1alpha1().IPs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, explain(err)
-	}
-	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return out, explain(err)
-	}
 	namespace, err := manual.Namespace(ctx, to.kube)
 	if err != nil {
 		return out, explain(err)
 	}
-	leases, err := to.kube.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
-	if err != nil {
+	connections, e1 := to.liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	ips, e2 := to.liqo.IPAMV1alpha1().IPs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	nodes, e3 := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	leases, e4 := to.kube.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
+	if err := cmp.Or(e1, e2, e3, e4); err != nil {
 		return out, explain(err)
 	}
 	out.Connections, out.IPs, out.Nodes = store.Pointers(connections.Items), store.Pointers(ips.Items), store.Pointers(nodes.Items)
-	now := time.Now()
-	if to.now != nil {
-		now = to.now()
-	}
-	out.Gateways, _ = host.ReadGateways(leases.Items, now)
+	out.Gateways, _ = host.ReadGateways(leases.Items, to.now())
 	return out, nil
 }

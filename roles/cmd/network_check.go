@@ -88,9 +88,6 @@ func (c *commands) packets(cmd *cobra.Command, within time.Duration) (cfg *netwo
 				return err
 			}
 			cfg.Kube, cfg.Liqo, cfg.Every, cfg.Now = to.kube, to.liqo, c.every, to.now
-			if cfg.Now == nil {
-				cfg.Now = time.Now
-			}
 			cfg.Say = func(line string) error { return say(cmd.ErrOrStderr(), "%s", report.Line(line)) }
 			cfg.Logs = func(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
 				return helper.Logs(ctx, to.kube, pod, corev1.PodLogOptions{})

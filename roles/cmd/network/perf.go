@@ -14,7 +14,6 @@ import (
 
 // Figures are what a measurement found out.
 type Figures struct {
-	Peer string
 	// From and Near are nodes of this cluster: pods on From send to the peer, and to a pod on Near.
 	From, Near string
 	// Rates are of the ways to the pod in the peer, to the peer's gateway, and to the pod on Near.
@@ -47,7 +46,7 @@ func Perf(ctx context.Context, cfg Config, each time.Duration) (Figures, error) 
 	case len(c.nodes) == 0:
 		return Figures{}, errors.New("no node of this cluster is Ready")
 	}
-	out := Figures{Peer: c.peers[0].ID, From: c.nodes[0].Name, Near: c.nodes[len(c.nodes)-1].Name}
+	out := Figures{From: c.nodes[0].Name, Near: c.nodes[len(c.nodes)-1].Name}
 	err := c.measure(ctx, &out, each)
 	return out, errors.Join(err, c.clear(ctx))
 }
