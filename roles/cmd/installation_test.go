@@ -138,6 +138,7 @@ var labelLists = map[string]string{
 	"peering/link/directory.go begin":               "in a tenant namespace",
 	"peering/manual/consumer.go dropConfigurations": "in a tenant namespace",
 	"peering/manual/consumer.go dropCopies":         "in a tenant namespace",
+	"peering/manual/consumer.go dropLost":           "objects of the cluster",
 	"peering/manual/consumer.go uses":               "in a tenant namespace",
 	"peering/manual/provider.go dropRequests":       "in a tenant namespace",
 }
