@@ -25,7 +25,7 @@ func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clust
 	offloadings := namespace.OffloadingRule{
 		VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube, ClusterID: clusterID, OwnNamespace: ownNamespace,
 	}
-	nodes := virtualnode.Rule{VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube, Liqo: c.liqo}
+	nodes := virtualnode.Rule{VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube}
 	clusters := link.Rule{ForeignClusters: peers.Lister(), Synced: peers.Informer().HasSynced, ClusterID: clusterID}
 	return map[string]serve.Rule{
 		validateNamespaceOffloadingPath: lenient(offloadings.Decide),

@@ -19,7 +19,6 @@ import (
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/serve"
 )
 
@@ -62,7 +61,7 @@ func TestRulesReadCaches(t *testing.T) {
 	rules, kube, ours := newRules(t, []runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, foreignCluster("milan", "milan"))
 	for path, want := range map[string][]string{
 		validateNamespaceOffloadingPath: {"get namespaces"},
-		validateVirtualNodePath:         {"get nodes", "get resourceoffers"},
+		validateVirtualNodePath:         {"get nodes"},
 		validateForeignClusterPath:      nil,
 	} {
 		kube.ClearActions()
@@ -88,12 +87,17 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 	rules, _, _ := newRules(t, []runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "metal"}},
-	}, foreignCluster("milan", "milan"), vn, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "a"}, Spec: corev1.PodSpec{NodeName: "milan"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "b"}, Spec: corev1.PodSpec{NodeName: "milan"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}},
+	}, foreignCluster("milan", "milan"), vn)
 	other := func(name string) *offloadingv1beta1.VirtualNode {
 		o := vn.DeepCopy()
 		o.Name = name
 		return o
 	}
+	typo := nso.DeepCopy()
+	typo.Spec.ClusterSelector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+		Key: corev1beta1.RemoteClusterIDLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{"milann"}}}}}
 	reserved := nso.DeepCopy()
 	reserved.Namespace = "kube-system"
 	for name, tc := range map[string]struct {
@@ -104,8 +108,8 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 	}{
 		"a namespace":                {validateNamespaceOffloadingPath, review(t, "CREATE", nso, nil), "", 0},
 		"a reserved namespace":       {validateNamespaceOffloadingPath, review(t, "CREATE", reserved, nil), "belongs to Kubernetes", 0},
-		"a virtual node":             {validateVirtualNodePath, review(t, "CREATE", other("spare"), nil), "", 1},
-		"the name of an offer":       {validateVirtualNodePath, review(t, "UPDATE", vn, vn), "", 2},
+		"a selector with a typo":     {validateNamespaceOffloadingPath, review(t, "UPDATE", typo, nso), "milan (running pods: 1), and no virtual node is selected any more", 0},
+		"a virtual node":             {validateVirtualNodePath, review(t, "CREATE", other("spare"), nil), "", 0},
 		"the name of a Node":         {validateVirtualNodePath, review(t, "CREATE", other("metal"), nil), "a Node metal exists", 0},
 		"a peer":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("turin", "turin"), nil), "", 0},
 		"a peer as it is":            {validateForeignClusterPath, review(t, "UPDATE", foreignCluster("milan", "milan"), foreignCluster("milan", "milan")), "", 0},

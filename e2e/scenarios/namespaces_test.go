@@ -286,13 +286,14 @@ func testSelectors(t *testing.T, w *world) {
 	require.Equal(t, offloadingv1beta1.ReasonClusterNotSelected, required.Reason)
 	require.NoError(t, w.noTwin("selected-rome")(ctx))
 
-	choose := func(selector corev1.NodeSelector) {
+	choose := func(selector corev1.NodeSelector, confirmed string) {
 		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller adds to its metadata
 			o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			o.Spec.ClusterSelector = selector
+			o.Annotations = map[string]string{offloadingv1beta1.EndPodsInAnnotation: confirmed}
 			_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Update(ctx, o, metav1.UpdateOptions{})
 			return err
 		}))
@@ -302,14 +303,14 @@ func testSelectors(t *testing.T, w *world) {
 		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(ctx, "milan", types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	choose(region("north"))
+	choose(region("north"), "")
 	within(t, soon, "the new selector selects milan", w.offloadingIs("selected", offloadingv1beta1.PhaseReady, "milan"))
 	o, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.True(t, meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceOffloadingRequired))
 	require.True(t, meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceReady))
 
-	choose(region("south"))
+	choose(region("south"), "milan")
 	within(t, soon, "and no longer", w.offloadingIs("selected", offloadingv1beta1.PhaseNoClusterSelected))
 	within(t, soon, "the twin went", w.noTwin("selected-rome"))
 	label("south")

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -42,9 +41,9 @@ func (r Review) Judge() (refused string, warnings []string) {
 	if err := errors.Join(addresses(spec), request(&spec.Request)); err != nil {
 		return store.OneLine(err), nil
 	}
-	warnings = append(r.overlaps(), lacking(r.New)...)
+	warnings = r.overlaps()
 	if r.Old != nil {
-		warnings = append(warnings, edits(r.Old, r.New)...)
+		warnings = append(warnings, ends(&r.Old.Spec, spec)...)
 	}
 	return "", warnings
 }
@@ -161,35 +160,20 @@ func prefixes(fc *corev1beta1.ForeignCluster) (out []netip.Prefix) {
 	return out
 }
 
-// lacking warns about missing fields without which the peering cannot come about.
-func lacking(fc *corev1beta1.ForeignCluster) (warnings []string) {
-	spec := &fc.Spec
-	if spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && spec.AuthURL == "" && spec.TokenSecretRef == nil && fc.Status.APIServerURL == "" {
-		warnings = append(warnings, fmt.Sprintf("outgoingPeeringEnabled is Yes, and nothing says how this cluster gets an identity in %s: set authUrl and tokenSecretRef, use liqod peer, put a kubeconfig into a Secret of namespace %s, or let that cluster send a token in return for one (there: liqod peer --both-ways)",
-			spec.ClusterID, corev1beta1.TenantNamespace(spec.ClusterID)))
+// ends warns about edits that end rights or pods.
+func ends(was, is *corev1beta1.ForeignClusterSpec) (warnings []string) {
+	switch {
+	case was.UserName == "" || was.UserName == is.UserName:
+	case is.UserName == "":
+		warnings = append(warnings, "userName is now empty: the peer loses its rights here at once; its pods here run on, but the peer cannot change them")
+	default:
+		warnings = append(warnings, "userName changes: the old identity of the peer loses its rights at once, even if the peer does not have the new one yet")
 	}
-	if spec.AuthURL != "" && spec.TokenSecretRef == nil && spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && fc.Status.APIServerURL == "" {
-		warnings = append(warnings, "authUrl without tokenSecretRef: the peer gives identities only for a token (liqod token create, there)")
+	if was.IncomingPeeringEnabled != corev1beta1.PeeringNo && is.IncomingPeeringEnabled == corev1beta1.PeeringNo {
+		warnings = append(warnings, "incomingPeeringEnabled No: offers to the peer are withdrawn, and the peer drains its pods here")
 	}
-	return warnings
-}
-
-// edits warns about effects of an edit that its author may not expect.
-func edits(old, fc *corev1beta1.ForeignCluster) (warnings []string) {
-	was, is := &old.Spec, &fc.Spec
-	warn := func(applies bool, text string) {
-		if applies {
-			warnings = append(warnings, text)
-		}
+	if was.OutgoingPeeringEnabled != corev1beta1.PeeringNo && is.OutgoingPeeringEnabled == corev1beta1.PeeringNo {
+		warnings = append(warnings, "outgoingPeeringEnabled No: virtual nodes that come from offers of the peer are drained and removed; those written by hand stay")
 	}
-	warn(was.UserName != "" && is.UserName == "", "userName is now empty: the peer loses its rights here at once; its pods here run on, but the peer cannot change them")
-	warn(was.UserName != "" && is.UserName != "" && was.UserName != is.UserName, "userName changes: the old identity of the peer loses its rights at once, even if the peer does not have the new one yet")
-	warn(was.IncomingPeeringEnabled != corev1beta1.PeeringNo && is.IncomingPeeringEnabled == corev1beta1.PeeringNo, "incomingPeeringEnabled No: offers to the peer are withdrawn, and the peer drains its pods here")
-	warn(was.OutgoingPeeringEnabled != corev1beta1.PeeringNo && is.OutgoingPeeringEnabled == corev1beta1.PeeringNo,
-		"outgoingPeeringEnabled No: virtual nodes that come from offers of the peer are drained and removed; those written by hand stay")
-	moved := was.AuthURL != is.AuthURL || was.AuthCA != is.AuthCA || !equality.Semantic.DeepEqual(was.TokenSecretRef, is.TokenSecretRef)
-	warn(moved && fc.Status.APIServerURL != "", "authUrl, authCA and tokenSecretRef apply to the next identity: this cluster uses its present identity until then")
-	warn(fc.Labels[corev1beta1.DiscoveredLabel] != "" && !equality.Semantic.DeepEqual(was, is),
-		"discovery created this ForeignCluster; because it was edited, discovery no longer deletes it with its DNS record")
 	return warnings
 }

@@ -62,26 +62,17 @@ func TestReview(t *testing.T) {
 		"a negative amount": {change: ask(func(r *corev1beta1.CapacityRequest) {
 			r.Resources = corev1.ResourceList{"cpu": resource.MustParse("-2")}
 		}), refused: "spec.request.resources.cpu is -2"},
-		"a label":            {change: ask(func(r *corev1beta1.CapacityRequest) { r.Labels = map[string]string{"tier": "gold"} })},
-		"no label":           {change: ask(func(r *corev1beta1.CapacityRequest) { r.NodeSelector = map[string]string{"a b": "c d"} }), refused: `spec.request.nodeSelector, label "a b"`},
-		"ranges of another":  {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AddressRanges = []string{"10.0.0.0/8"} }), others: []*corev1beta1.ForeignCluster{turin}, warns: []string{"10.0.0.0/8 overlaps 10.43.0.0/16 of ForeignCluster turin"}},
-		"ranges of its own":  {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AddressRanges = []string{"10.44.0.0/16"} }), others: []*corev1beta1.ForeignCluster{turin}},
-		"told before":        {before: func(*corev1beta1.ForeignCluster) {}, change: func(*corev1beta1.ForeignCluster) {}, others: []*corev1beta1.ForeignCluster{turin}},
-		"wanted, and no way": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.OutgoingPeeringEnabled = "Yes" }), warns: []string{"nothing says how this cluster gets an identity in milan"}},
-		"wanted, by hand": {change: func(fc *corev1beta1.ForeignCluster) {
-			fc.Spec.OutgoingPeeringEnabled, fc.Status.APIServerURL = "Yes", "https://x"
-		}},
-		"wanted, no token": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.OutgoingPeeringEnabled, s.AuthURL = "Yes", "https://x" }), warns: []string{"authUrl without tokenSecretRef"}},
-		"rights taken":     {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "" }), warns: []string{"loses its rights here at once"}},
-		"another identity": {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" }), warns: []string{"the old identity of the peer loses its rights"}},
-		"a first identity": {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" })},
+		"a label":           {change: ask(func(r *corev1beta1.CapacityRequest) { r.Labels = map[string]string{"tier": "gold"} })},
+		"no label":          {change: ask(func(r *corev1beta1.CapacityRequest) { r.NodeSelector = map[string]string{"a b": "c d"} }), refused: `spec.request.nodeSelector, label "a b"`},
+		"ranges of another": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AddressRanges = []string{"10.0.0.0/8"} }), others: []*corev1beta1.ForeignCluster{turin}, warns: []string{"10.0.0.0/8 overlaps 10.43.0.0/16 of ForeignCluster turin"}},
+		"ranges of its own": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AddressRanges = []string{"10.44.0.0/16"} }), others: []*corev1beta1.ForeignCluster{turin}},
+		"told before":       {before: func(*corev1beta1.ForeignCluster) {}, change: func(*corev1beta1.ForeignCluster) {}, others: []*corev1beta1.ForeignCluster{turin}},
+		"rights taken":      {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "" }), warns: []string{"loses its rights here at once"}},
+		"another identity":  {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" }), warns: []string{"the old identity of the peer loses its rights"}},
+		"a first identity":  {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" })},
 		"directions off": {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) {
 			s.IncomingPeeringEnabled, s.OutgoingPeeringEnabled = "No", "No"
 		}), warns: []string{"offers to the peer are withdrawn", "are drained and removed"}},
-		"moved": {before: func(fc *corev1beta1.ForeignCluster) { fc.Status.APIServerURL = "https://x" }, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://y" }), warns: []string{"apply to the next identity"}},
-		"discovered, touched": {before: func(fc *corev1beta1.ForeignCluster) {
-			fc.Labels = map[string]string{corev1beta1.DiscoveredLabel: "dns"}
-		}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.ClusterName = "Milano" }), warns: []string{"discovery created this ForeignCluster"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

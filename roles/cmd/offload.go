@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,9 @@ selects every virtual node again.
 The names of twins (--namespace-mapping-strategy, --remote-namespace-name) cannot be changed
 once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.
 
+A change of the selector that ends running pods, or that selects no virtual node any more, is
+refused, with the number of these pods by provider. With --end-pods it is done.
+
 What of the namespace is different in providers is listed: NetworkPolicies,
 PodDisruptionBudgets, DaemonSets, and in templates of pods hostNetwork, references to the
 namespace and the addresses of the pod, and full names of Services in variables, commands and
@@ -49,7 +53,7 @@ type wish struct {
 	strategy, mapping, remoteName string
 	selectors                     []string
 	output                        string
-	wait                          bool
+	wait, endPods                 bool
 	timeout                       time.Duration
 }
 
@@ -67,6 +71,7 @@ func (c *commands) offload() *cobra.Command {
 		string(offloadingv1beta1.DefaultName), string(offloadingv1beta1.EnforceSameName), string(offloadingv1beta1.SelectedName))
 	flags.StringVar(&w.remoteName, "remote-namespace-name", "", "`name` of the twins, with SelectedName")
 	flags.StringArrayVarP(&w.selectors, "selector", "l", nil, "`labels` of the virtual nodes to use, as for kubectl get -l; may be repeated, and one that matches is enough")
+	flags.BoolVar(&w.endPods, "end-pods", false, "let a change of --selector end the pods in the providers that it leaves")
 	addChoice(cmd, &w.output, "output", "o", "print the NamespaceOffloading instead of creating it", asYAML, asJSON)
 	addWait(flags, &w.wait, &w.timeout, 20*time.Second, "until every selected provider has the twin")
 	conn := c.connection(flags)
@@ -83,7 +88,7 @@ func (c *commands) offload() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := ask(cmd.Context(), to, want, cmd.Flags().Changed, cmd.OutOrStdout()); err != nil {
+		if err := w.ask(cmd.Context(), to, want, cmd.Flags().Changed, cmd.OutOrStdout()); err != nil {
 			return explain(err)
 		}
 		if err := tellDifferences(cmd.Context(), to, want, cmd.OutOrStdout()); err != nil {
@@ -207,7 +212,7 @@ func operator(o selection.Operator) corev1.NodeSelectorOperator {
 }
 
 // ask creates the NamespaceOffloading, or changes what given flags say of the existing one.
-func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, given func(flag string) bool, out io.Writer) error {
+func (w wish) ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, given func(flag string) bool, out io.Writer) error {
 	namespace := want.Namespace
 	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no namespace %s in this cluster: make it first (kubectl create namespace %s)", namespace, namespace)
@@ -234,11 +239,11 @@ func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffl
 	if !given("namespace-mapping-strategy") {
 		want.Spec.NamespaceMappingStrategy, want.Spec.RemoteNamespaceName = cmp.Or(have.Spec.NamespaceMappingStrategy, offloadingv1beta1.DefaultName), have.Spec.RemoteNamespaceName
 	}
-	return change(ctx, to, have, want, out)
+	return w.change(ctx, to, have, want, out)
 }
 
 // change updates an existing NamespaceOffloading to the wanted one.
-func change(ctx context.Context, to *clients, have, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
+func (w wish) change(ctx context.Context, to *clients, have, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	namespace := have.Namespace
 	mapping := cmp.Or(have.Spec.NamespaceMappingStrategy, offloadingv1beta1.DefaultName)
 	switch {
@@ -252,6 +257,10 @@ func change(ctx context.Context, to *clients, have, want *offloadingv1beta1.Name
 	}
 	next := have.DeepCopy()
 	next.Spec.PodOffloadingStrategy, next.Spec.ClusterSelector = want.Spec.PodOffloadingStrategy, want.Spec.ClusterSelector
+	delete(next.Annotations, offloadingv1beta1.EndPodsInAnnotation)
+	if w.endPods {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, offloadingv1beta1.EndPodsInAnnotation, strings.Join(slices.Sorted(maps.Keys(have.Status.RemoteNamespacesConditions)), ","))
+	}
 	if _, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("changing the offloading of namespace %s: %w", namespace, err)
 	}

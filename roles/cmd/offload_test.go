@@ -161,6 +161,20 @@ func TestOffloadKeeps(t *testing.T) {
 	}
 }
 
+// TestOffloadEndsPods: the flag names the clusters of today, for this change only.
+func TestOffloadEndsPods(t *testing.T) {
+	t.Parallel()
+	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }))
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{{[]string{"-l", "a=b", "--end-pods"}, "milan,turin"}, {[]string{"-l", "a=c"}, ""}} {
+		_, err := c.run(t, append([]string{"offload", "shop", "--wait=false"}, tc.args...)...)
+		require.NoError(t, err)
+		require.Equal(t, tc.want, c.offloading(t).Annotations["liqo.io/end-pods-in"])
+	}
+}
+
 func TestOffloadOfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	_, err := newCluster().run(t, "offload", "namespace", "market")

@@ -20,48 +20,51 @@ type Review struct {
 	Namespace *corev1.Namespace
 	// OwnNamespace is the namespace that liqod runs in. ClusterID is this cluster's id.
 	OwnNamespace, ClusterID string
-	// VirtualNodes are all VirtualNodes of this cluster.
+	// VirtualNodes are all VirtualNodes of this cluster. Nodes are their Nodes, by name, as far as
+	// they exist and were read.
 	VirtualNodes []*offloadingv1beta1.VirtualNode
+	Nodes        map[string]*corev1.Node
+	// Running is the number of pods of the namespace that run in each cluster that the write leaves.
+	Running map[string]int
 }
 
 // Judge returns the reason to refuse the write, or "", and the warnings for its author. It
-// is pure. It refuses nothing that Offloading accepts.
+// is pure. Beside what Offloading does not accept, it refuses a change that ends pods or selects
+// nothing, unless EndPodsInAnnotation names the clusters that are left.
 func (r Review) Judge() (refused string, warnings []string) {
 	spec := &r.New.Spec
 	if why := refusal(r.Namespace, r.OwnNamespace); why != "" {
 		return why, nil
 	}
-	name, err := remoteName(spec, r.New.Namespace, r.ClusterID)
-	if err != nil {
+	if _, err := remoteName(spec, r.New.Namespace, r.ClusterID); err != nil {
 		return err.Error(), nil
 	}
 	chosen, err := r.chosen(spec)
 	if err != nil {
 		return err.Error(), nil
 	}
-	switch why := twinRefusal(name, ""); {
-	case r.Old != nil:
-	case why != "":
-		warnings = append(warnings, fmt.Sprintf("providers refuse a twin namespace named %s: default, and names that begin with kube- or liqo, are reserved; use another remoteNamespaceName", name))
-	case !mayName(name, r.ClusterID, nil):
-		warnings = append(warnings, fmt.Sprintf("a provider accepts twin namespace %s only if its controller.twinNames lists the name: namespaceMappingStrategy DefaultName does not need that", name))
+	ends := r.ends(chosen)
+	if len(r.unconfirmed(chosen)) > 0 {
+		return fmt.Sprintf("%s. If that is meant, annotate the NamespaceOffloading with %s=%s in the same change (liqod offload namespace: --end-pods)",
+			ends, offloadingv1beta1.EndPodsInAnnotation, strings.Join(r.left(chosen), ",")), nil
+	}
+	if ends != "" {
+		warnings = append(warnings, ends)
 	}
 	if len(chosen) == 0 && spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal {
 		warnings = append(warnings, r.nowhere())
 	}
-	if why := r.onLoss(); why != "" {
-		warnings = append(warnings, why)
-	}
-	if r.Old != nil {
-		warnings = append(warnings, r.changes(chosen)...)
+	if r.Old != nil && r.Old.Spec.PodOffloadingStrategy != spec.PodOffloadingStrategy {
+		warnings = append(warnings, fmt.Sprintf("podOffloadingStrategy %s applies to pods that are created from now on: existing pods stay where they are until they are created again (kubectl rollout restart)",
+			spec.PodOffloadingStrategy))
 	}
 	return "", warnings
 }
 
-// chosen returns the sorted ids of the clusters that the selector matches, judging by the
-// VirtualNodes. It does not see labels that exist only on Nodes.
+// chosen returns the sorted ids of the clusters that the selector matches, judging by the Nodes,
+// and by the VirtualNodes where it has no Node.
 func (r Review) chosen(spec *offloadingv1beta1.NamespaceOffloadingSpec) ([]string, error) {
-	choices, err := choose(&spec.ClusterSelector, r.VirtualNodes, func(string) *corev1.Node { return nil })
+	choices, err := choose(&spec.ClusterSelector, r.VirtualNodes, func(name string) *corev1.Node { return r.Nodes[name] })
 	if err != nil {
 		return nil, err
 	}
@@ -73,34 +76,42 @@ func (r Review) nowhere() string {
 	if len(r.VirtualNodes) == 0 {
 		return "this cluster has no virtual node yet: nothing is offloaded until it is peered with a provider"
 	}
-	return "clusterSelector matches no virtual node by the labels of the VirtualNodes: nothing is offloaded until it does"
+	return "clusterSelector matches no virtual node: nothing is offloaded until it does"
 }
 
-// onLoss returns the warning about the namespace's annotation for lost providers.
-func (r Review) onLoss() string {
-	if _, err := offloadingv1beta1.KeptOnProviderLoss(r.Namespace.Annotations); err != nil {
-		return fmt.Sprintf("namespace %s: %v; no pod can be created until it is corrected", r.Namespace.Name, err)
+// left returns the sorted ids of the clusters that are selected before the write and not after.
+func (r Review) left(chosen []string) []string {
+	if r.Old == nil || equality.Semantic.DeepEqual(r.Old.Spec.ClusterSelector, r.New.Spec.ClusterSelector) {
+		return nil
 	}
-	return ""
-}
-
-// changes returns warnings about effects of an edit that its author may not expect.
-func (r Review) changes(chosen []string) (warnings []string) {
-	old, spec := &r.Old.Spec, &r.New.Spec
-	if old.PodOffloadingStrategy != spec.PodOffloadingStrategy {
-		warnings = append(warnings, fmt.Sprintf("podOffloadingStrategy %s applies to pods that are created from now on: existing pods stay where they are until they are created again (kubectl rollout restart)",
-			spec.PodOffloadingStrategy))
-	}
-	if equality.Semantic.DeepEqual(old.ClusterSelector, spec.ClusterSelector) {
-		return warnings
-	}
-	before, err := r.chosen(old)
+	before, err := r.chosen(&r.Old.Spec)
 	if err != nil {
-		return warnings
+		return nil // it selected nothing
 	}
-	gone := slices.DeleteFunc(before, func(id string) bool { return slices.Contains(chosen, id) })
-	if len(gone) > 0 {
-		warnings = append(warnings, fmt.Sprintf("no longer selected: %s; the twin namespace there is deleted, and its pods wait until they are created again elsewhere", strings.Join(gone, ", ")))
+	return slices.DeleteFunc(before, func(id string) bool { return slices.Contains(chosen, id) })
+}
+
+// unconfirmed returns the clusters that the write leaves, in which pods end or after which none
+// is selected, and that EndPodsInAnnotation does not name.
+func (r Review) unconfirmed(chosen []string) []string {
+	named := strings.Split(r.New.Annotations[offloadingv1beta1.EndPodsInAnnotation], ",")
+	return slices.DeleteFunc(r.left(chosen), func(id string) bool {
+		return (r.Running[id] == 0 && len(chosen) > 0) || slices.Contains(named, id)
+	})
+}
+
+// ends says what the write ends, or "".
+func (r Review) ends(chosen []string) string {
+	var left []string
+	for _, id := range r.left(chosen) {
+		left = append(left, fmt.Sprintf("%s (running pods: %d)", id, r.Running[id]))
 	}
-	return warnings
+	if len(left) == 0 {
+		return ""
+	}
+	after := ""
+	if len(chosen) == 0 {
+		after = ", and no virtual node is selected any more"
+	}
+	return fmt.Sprintf("no longer selected: %s%s; the twin namespace there is deleted, and its pods become Failed here at once", strings.Join(left, ", "), after)
 }

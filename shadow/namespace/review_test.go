@@ -24,9 +24,6 @@ func TestReview(t *testing.T) {
 	twin := plainNamespace("web-oslo")
 	twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-oslo/oslo"}
 	twin.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "oslo"}
-	keeping, unreadable := plainNamespace("web"), plainNamespace("web")
-	keeping.Annotations = map[string]string{offloadingv1beta1.OnProviderLossAnnotation: "Keep"}
-	unreadable.Annotations = map[string]string{offloadingv1beta1.OnProviderLossAnnotation: "Hold"}
 	long := strings.Repeat("x", 60)
 	broken := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Like"}}}}}
 	for name, tc := range map[string]struct {
@@ -46,21 +43,15 @@ func TestReview(t *testing.T) {
 		"an unreadable name":      {plainNamespace("web"), spec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "A"}, nil, nodes, `would be named "A"`, nil},
 		"no name":                 {plainNamespace("web"), spec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName}, nil, nodes, `would be named ""`, nil},
 		"a broken selector":       {plainNamespace("web"), spec{ClusterSelector: broken}, nil, nodes, "spec.clusterSelector", nil},
-		"a reserved name":         {plainNamespace("web"), spec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "kube-web"}, nil, nodes, "", []string{"refuse a twin namespace named kube-web"}},
-		"default, as it is":       {plainNamespace("default"), spec{NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName}, nil, nodes, "", []string{"refuse a twin namespace named default"}},
-		"the same name":           {plainNamespace("web"), spec{NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName}, nil, nodes, "", []string{"accepts twin namespace web only if its controller.twinNames"}},
-		"the same name, changed":  {plainNamespace("web"), spec{NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName}, &spec{NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName}, nodes, "", nil},
 		"its own name, selected":  {plainNamespace("web"), spec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "w-rome"}, nil, nodes, "", nil},
 		"nothing to select":       {plainNamespace("web"), spec{}, nil, nil, "", []string{"no virtual node yet"}},
 		"selects nothing":         {plainNamespace("web"), spec{ClusterSelector: inRegion("west")}, nil, nodes, "", []string{"matches no virtual node"}},
 		"Local needs nothing":     {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nil, nil, "", nil},
-		"keeps, remotely":         {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, nil, nodes, "", nil},
-		"keeps, here or there":    {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}, nil, nodes, "", nil},
-		"an unknown value":        {unreadable, spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, nil, nodes, "", []string{`is "Hold": Keep and Evict are accepted; no pod can be created`}},
 		"the same again":          {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{ClusterSelector: inRegion("north")}, nodes, "", nil},
 		"another strategy":        {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, &spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nodes, "", []string{"podOffloadingStrategy Remote applies to pods that are created from now on"}},
-		"a narrower selector":     {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{}, nodes, "", []string{"no longer selected: bari;"}},
+		"a narrower selector":     {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{}, nodes, "", []string{"no longer selected: bari (running pods: 0); the twin namespace"}},
 		"a wider selector":        {plainNamespace("web"), spec{}, &spec{ClusterSelector: inRegion("north")}, nodes, "", nil},
+		"to nothing":              {plainNamespace("web"), spec{ClusterSelector: inRegion("west")}, &spec{}, nodes, "no longer selected: bari (running pods: 0), milan (running pods: 0), and no virtual node is selected any more", nil},
 		"instead of a broken one": {plainNamespace("web"), spec{}, &spec{ClusterSelector: broken}, nodes, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,6 +69,40 @@ func TestReview(t *testing.T) {
 			for i := range warnings {
 				require.Contains(t, warnings[i], tc.warns[i])
 			}
+		})
+	}
+}
+
+// TestReviewOfWhatEndsPods: a change that ends pods names the clusters that it leaves.
+func TestReviewOfWhatEndsPods(t *testing.T) {
+	t.Parallel()
+	nodes := []*offloadingv1beta1.VirtualNode{virtualNode("milan", "milan", map[string]string{"region": "north"}), virtualNode("bari", "bari", nil)}
+	bari := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bari", Labels: map[string]string{"region": "south"}}}
+	for name, tc := range map[string]struct {
+		region, confirms string
+		refused, warned  string
+	}{
+		"nobody's pods":           {warned: "milan (running pods: 0)"},
+		"pods of one":             {region: "south", refused: "with liqo.io/end-pods-in=milan in the same change"},
+		"pods of one, confirmed":  {region: "south", confirms: "milan", warned: "no longer selected: milan (running pods: 3)"},
+		"another's are confirmed": {region: "south", confirms: "turin", refused: "no longer selected: milan (running pods: 3);"},
+		"no cluster":              {region: "west", confirms: "milan", refused: "with liqo.io/end-pods-in=bari,milan"},
+		"no cluster, confirmed":   {region: "west", confirms: "bari,milan", warned: "no virtual node is selected any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := Review{Namespace: plainNamespace("web"), ClusterID: "rome", VirtualNodes: nodes, Nodes: map[string]*corev1.Node{"bari": bari}, Running: map[string]int{"milan": 3}}
+			r.Old = &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "offloading"}}
+			r.New = r.Old.DeepCopy()
+			r.New.Spec.ClusterSelector = inRegion(tc.region)
+			r.New.Annotations = map[string]string{offloadingv1beta1.EndPodsInAnnotation: tc.confirms}
+			if name == "nobody's pods" {
+				r.New.Spec.ClusterSelector, r.Running = inRegion("south"), nil
+			}
+			refused, warnings := r.Judge()
+			require.Equal(t, tc.refused == "", refused == "", refused)
+			require.Contains(t, refused, tc.refused)
+			require.Contains(t, strings.Join(warnings, "\n"), tc.warned)
 		})
 	}
 }

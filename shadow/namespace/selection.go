@@ -62,6 +62,7 @@ func forgeNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 		labels = map[string]string{}
 	}
 	labels[offloadingv1beta1.TypeLabel] = offloadingv1beta1.TypeVirtualNode
+	labels[offloadingv1beta1.VirtualKubeletLabel] = offloadingv1beta1.VirtualKubelet
 	labels[corev1beta1.RemoteClusterIDLabel] = vn.Spec.ClusterID
 	labels[corev1.LabelHostname] = vn.Name
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name, Labels: labels}}

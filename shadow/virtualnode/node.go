@@ -117,6 +117,7 @@ func wantLabels(vn *offloadingv1beta1.VirtualNode, f NodeFacts) map[string]strin
 	}
 	maps.Copy(labels, vn.Spec.Labels)
 	labels[offloadingv1beta1.TypeLabel] = offloadingv1beta1.TypeVirtualNode
+	labels[offloadingv1beta1.VirtualKubeletLabel] = offloadingv1beta1.VirtualKubelet
 	labels[corev1beta1.RemoteClusterIDLabel] = vn.Spec.ClusterID
 	if f.NoVolumes || len(vn.Spec.StorageClasses) == 0 {
 		labels[offloadingv1beta1.NoStorageLabel] = "true"

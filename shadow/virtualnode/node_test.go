@@ -55,6 +55,7 @@ func TestWantNewNode(t *testing.T) {
 	n := WantNode(nil, plainVirtualNode(), facts())
 	require.Equal(t, "liqo://milan/milan", n.Spec.ProviderID)
 	require.Equal(t, "virtual-node", n.Labels["liqo.io/type"])
+	require.Equal(t, "virtual-kubelet", n.Labels["type"], "cluster-autoscaler, core/utils/utils.go, leaves these Nodes out")
 	require.Equal(t, "milan", n.Labels["liqo.io/remote-cluster-id"])
 	require.Equal(t, "north", n.Labels["region"])
 	require.Equal(t, "arm64", n.Labels[corev1.LabelArchStable])
@@ -84,15 +85,17 @@ func TestWantIsStable(t *testing.T) {
 func TestWantKeepsWhatOthersSet(t *testing.T) {
 	have := WantNode(nil, plainVirtualNode(), facts())
 	have.Labels["other"] = "kept"
+	delete(have.Labels, "type") // as an earlier version has made it
 	have.Spec.Unschedulable = true
 	foreign := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
 	have.Spec.Taints = append([]corev1.Taint{foreign}, have.Spec.Taints...)
 
 	n := WantNode(have, plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
-		vn.Spec.Labels = map[string]string{"zone": "a"}
+		vn.Spec.Labels = map[string]string{"zone": "a", "type": "gpu"}
 		vn.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	}), facts())
 	require.Equal(t, "kept", n.Labels["other"])
+	require.Equal(t, "virtual-kubelet", n.Labels["type"])
 	require.NotContains(t, n.Labels, "region", "a label that the VirtualNode no longer has goes")
 	require.Equal(t, "a", n.Labels["zone"])
 	require.True(t, n.Spec.Unschedulable)

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
@@ -23,8 +21,6 @@ type Review struct {
 	Namesakes []*offloadingv1beta1.VirtualNode
 	// Node is the Node of that name, or nil.
 	Node *corev1.Node
-	// Offer reports whether the namespace has a ResourceOffer of the same name.
-	Offer bool
 }
 
 // Judge returns the reason to refuse the write, or "", and the warnings for its author. It
@@ -42,13 +38,11 @@ func (r Review) Judge() (refused string, warnings []string) {
 	if why := wrong(&r.New.Spec); why != "" {
 		return why, nil
 	}
-	if r.Offer {
-		warnings = append(warnings, fmt.Sprintf("the offer %s of cluster %s has this name: the controller reverts manual changes to the values of the offer, or the offer waits",
-			r.New.Name, r.New.Spec.ClusterID))
+	if r.Old == nil {
+		return "", nil
 	}
-	warnings = append(warnings, odd(&r.New.Spec)...)
-	if r.Old != nil {
-		warnings = append(warnings, edits(&r.Old.Spec, &r.New.Spec)...)
+	if was := r.Old.Spec.VirtualKubelet.NodeTaint; was != nil && !*was && ptr.Deref(r.New.Spec.VirtualKubelet.NodeTaint, true) {
+		warnings = []string{"spec.virtualKubelet.nodeTaint is no longer false: with the taint, Kubernetes deletes the pods on the node that do not tolerate " + offloadingv1beta1.VirtualNodeTaintKey}
 	}
 	return "", warnings
 }
@@ -72,47 +66,4 @@ func wrong(spec *offloadingv1beta1.VirtualNodeSpec) string {
 		}
 	}
 	return ""
-}
-
-// odd returns warnings about accepted values that are probably mistakes.
-func odd(spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
-	var lacking []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		if q, ok := spec.ResourceQuota.Hard[name]; !ok || q.IsZero() {
-			lacking = append(lacking, string(name))
-		}
-	}
-	if len(lacking) > 0 {
-		warnings = append(warnings, fmt.Sprintf("spec.resourceQuota.hard has no %s: no pod that needs it is scheduled to the node", strings.Join(lacking, ", ")))
-	}
-	for key, own := range map[string]string{
-		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: spec.ClusterID,
-	} {
-		if value, ok := spec.Labels[key]; ok && value != own {
-			warnings = append(warnings, fmt.Sprintf("spec.labels: %s of the Node is always %s", key, own))
-		}
-	}
-	slices.Sort(warnings)
-	return warnings
-}
-
-// edits returns warnings about effects that an edit does not have.
-func edits(old, spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
-	if !equality.Semantic.DeepEqual(old.OffloadingPatch, spec.OffloadingPatch) {
-		warnings = append(warnings, "spec.offloadingPatch applies to pods that are offloaded from now on: pods that run in the provider do not change")
-	}
-	for _, name := range slices.Sorted(maps.Keys(old.ResourceQuota.Hard)) {
-		have, want := old.ResourceQuota.Hard[name], spec.ResourceQuota.Hard[name]
-		if want.Cmp(have) < 0 {
-			warnings = append(warnings, "spec.resourceQuota.hard is smaller: pods that run on the node stay, even if they exceed it")
-			break
-		}
-	}
-	if n := spec.VirtualKubelet.Replicas; n != nil && *n == 0 && (old.VirtualKubelet.Replicas == nil || *old.VirtualKubelet.Replicas != 0) {
-		warnings = append(warnings, "spec.virtualKubelet.replicas 0: the Node becomes NotReady; its pods run on in the provider, but their state is not updated here")
-	}
-	if was := old.VirtualKubelet.NodeTaint; was != nil && !*was && ptr.Deref(spec.VirtualKubelet.NodeTaint, true) {
-		warnings = append(warnings, "spec.virtualKubelet.nodeTaint is no longer false: with the taint, Kubernetes deletes the pods on the node that do not tolerate "+offloadingv1beta1.VirtualNodeTaintKey)
-	}
-	return warnings
 }

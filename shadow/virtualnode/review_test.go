@@ -60,20 +60,10 @@ func TestReview(t *testing.T) {
 		"a negative amount":       {change: cpu("-1"), refused: "hard.cpu is -1"},
 		"an affinity for no pod":  {change: affinity("Like"), refused: "offloadingPatch.affinity.nodeAffinity"},
 		"an affinity":             {change: affinity(corev1.NodeSelectorOpExists)},
-		"the name of an offer":    {review: Review{Offer: true}, warns: []string{"the offer milan of cluster milano has this name"}},
-		"no CPU":                  {change: cpu("0"), warns: []string{"has no cpu:"}},
-		"nothing":                 {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ResourceQuota.Hard = nil }, warns: []string{"has no cpu, memory, pods:"}},
-		"a label of ours": {change: func(vn *offloadingv1beta1.VirtualNode) {
-			vn.Spec.Labels = map[string]string{"liqo.io/remote-cluster-id": "turin", "liqo.io/type": "virtual-node"}
-		}, warns: []string{"liqo.io/remote-cluster-id of the Node is always milano"}},
-		"another patch":         {change: affinity(corev1.NodeSelectorOpExists), update: true, warns: []string{"applies to pods that are offloaded from now on"}},
-		"less of something":     {change: cpu("3"), update: true, warns: []string{"hard is smaller"}},
-		"more of something":     {change: cpu("5"), update: true},
-		"no vkubelet":           {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.Replicas = new(int32) }, update: true, warns: []string{"the Node becomes NotReady"}},
-		"no taint":              {change: tainted(false), update: true},
-		"a taint":               {change: tainted(true), update: true},
-		"a taint again":         {old: tainted(false), change: tainted(true), update: true, warns: []string{"Kubernetes deletes the pods on the node that do not tolerate virtual-node.liqo.io/not-allowed"}},
-		"the usual taint again": {old: tainted(false), update: true, warns: []string{"Kubernetes deletes the pods on the node"}},
+		"no taint":                {change: tainted(false), update: true},
+		"a taint":                 {change: tainted(true), update: true},
+		"a taint again":           {old: tainted(false), change: tainted(true), update: true, warns: []string{"Kubernetes deletes the pods on the node that do not tolerate virtual-node.liqo.io/not-allowed"}},
+		"the usual taint again":   {old: tainted(false), update: true, warns: []string{"Kubernetes deletes the pods on the node"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

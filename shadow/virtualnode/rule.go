@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
@@ -22,10 +21,9 @@ type Rule struct {
 	VirtualNodes offloadinglisters.VirtualNodeLister
 	// Synced reports whether VirtualNodes is known.
 	Synced cache.InformerSynced
-	// Kube and Liqo read the Node and the ResourceOffer of the same name. A cache of all Nodes
-	// costs more than these reads: VirtualNodes are seldom written.
+	// Kube reads the Node of the same name. A cache of all Nodes costs more than these reads:
+	// VirtualNodes are seldom written.
 	Kube kubernetes.Interface
-	Liqo versioned.Interface
 }
 
 // Decide judges what is written. An error says that the API server could not be asked.
@@ -56,10 +54,5 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (se
 	case !apierrors.IsNotFound(err):
 		return serve.Decision{}, err
 	}
-	_, err = r.Liqo.SharingV1alpha1().ResourceOffers(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return serve.Decision{}, err
-	}
-	review.Offer = err == nil
 	return serve.Verdict(review.Judge()), nil
 }

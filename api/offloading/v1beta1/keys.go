@@ -19,6 +19,10 @@ const (
 	// TypeLabel is TypeVirtualNode on the Nodes that stand for a peer.
 	TypeLabel       = "liqo.io/type"
 	TypeVirtualNode = "virtual-node"
+	// VirtualKubeletLabel is VirtualKubelet on the same Nodes: cluster-autoscaler leaves Nodes with
+	// it out of its sums.
+	VirtualKubeletLabel = "type"
+	VirtualKubelet      = "virtual-kubelet"
 	// ProviderLabel on a Node names the provider's kind, as the provider says it.
 	ProviderLabel = "liqo.io/provider"
 	// NoStorageLabel is "true" on virtual nodes on which no volume of the class liqo is made: the
@@ -123,6 +127,9 @@ const (
 	// DeleteVolumesAnnotation on a twin namespace that is kept for its volumes asks for their
 	// deletion. Its value is the namespace's name.
 	DeleteVolumesAnnotation = "liqo.io/delete-volumes"
+	// EndPodsInAnnotation on a NamespaceOffloading lists, with commas, the ids of the clusters that
+	// a change of its selector may leave, although pods of the namespace run there.
+	EndPodsInAnnotation = "liqo.io/end-pods-in"
 	// DataKeptAnnotation says why data is kept: on a twin namespace that is no longer asked for,
 	// and on the consumer's PersistentVolume whose claim is no more.
 	DataKeptAnnotation = "offloading.liqo.io/data-kept"
