@@ -43,7 +43,7 @@ func newCommand(p program) (*cobra.Command, error) {
 	if p.name == pluginName {
 		asPlugin(root)
 		group(root)
-		return root, nil
+		return completed(root), nil
 	}
 	in := addFlags(root.Flags(), settings)
 	root.RunE = func(c *cobra.Command, _ []string) error {
@@ -56,7 +56,18 @@ func newCommand(p program) (*cobra.Command, error) {
 	root.AddCommand(hostCommands()...)
 	group(root)
 	p.setHelp(root, in)
-	return root, nil
+	return completed(root), nil
+}
+
+// completed adds the command completion, which refuses shells that it does not know.
+func completed(root *cobra.Command) *cobra.Command {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			cmd.OnlyBelow(c)
+		}
+	}
+	return root
 }
 
 // asPlugin turns root into the root command of the kubectl plugin, which runs no roles.
@@ -73,6 +84,9 @@ func noArguments(c *cobra.Command, args []string) error {
 	}
 	if c.HasParent() {
 		return cmd.Usagef("%s takes no arguments: %q", c.CommandPath(), args[0])
+	}
+	if known := ofLiqoctl(args); known != "" {
+		return cmd.Usagef("%s", known)
 	}
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		return cmd.Usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, ", "))
@@ -105,6 +119,9 @@ func addFlags(flags *pflag.FlagSet, settings []config.Setting) *input {
 }
 
 func flagError(c *cobra.Command, err error) error {
+	if known := ofLiqoctl(c.Flags().Args()); known != "" && !c.HasParent() {
+		return cmd.Usagef("%s", known)
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return cmd.UsageError(err)

@@ -166,6 +166,8 @@ func TestCommandLine(t *testing.T) {
 		"unknown role":        {"main", nil, []string{"--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted: one or more of controller, `},
 		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},
 		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown command "frobnicate": the commands are .*completion, config, .*offload, .*version; roles are run by --role=NAME`},
+		"command of liqoctl":  {"main", nil, []string{"install", "kind", "--cluster-name=rome"}, 2, `^$`, `^liqod: install is a command of liqoctl: here it is helm upgrade --install`},
+		"unknown shell":       {"main", nil, []string{"completion", "tcsh"}, 2, `^$`, `liqod completion does not know "tcsh": accepted is bash, fish, powershell, zsh`},
 		"misspelled command":  {"main", nil, []string{"statsu"}, 2, `^$`, `unknown command "statsu"; did you mean status\?`},
 		"half a command":      {"main", nil, []string{"offload"}, 2, `^$`, `say what: liqod offload namespace\nliqod offload --help says more\.\n$`},
 		"a flag of a command": {"main", nil, []string{"token", "create", "--fro=rome"}, 2, `^$`, `unknown flag --fro; did you mean --for\?\nliqod token create --help says more\.\n$`},

@@ -143,6 +143,25 @@ func complete(c *cobra.Command) error {
 	return c.ValidateArgs(c.Flags().Args())
 }
 
+// TestCommandsOfLiqoctl: what docs/liqo.md says of a command of liqoctl, liqod says when it is typed.
+func TestCommandsOfLiqoctl(t *testing.T) {
+	page, err := os.ReadFile("../docs/liqo.md")
+	require.NoError(t, err)
+	for _, known := range instead {
+		rows := regexp.MustCompile("(?m)^\\|.*`liqoctl "+known.theirs+"`.*$").FindAllString(string(page), -1)
+		require.NotEmptyf(t, rows, "docs/liqo.md lacks liqoctl %s", known.theirs)
+		words, _, _ := strings.Cut(known.ours, ",")
+		words, _, _ = strings.Cut(words, " (")
+		require.Contains(t, strings.ReplaceAll(rows[len(rows)-1], "`", ""), words)
+	}
+	for _, typed := range regexp.MustCompile("`liqoctl ([a-z ]+)").FindAllStringSubmatch(string(page), -1) {
+		line := strings.Fields(typed[1])
+		if ofLiqoctl(line) == "" {
+			require.NoError(t, accepts(t, line, false), "liqoctl %s has no answer", typed[1])
+		}
+	}
+}
+
 // TestReflectedKinds: the kinds that the vkubelets of a provider share are these; what
 // docs/reflection.md and docs/compatibility.md do not list stays at home.
 func TestReflectedKinds(t *testing.T) {

@@ -1,7 +1,6 @@
 package roles
 
-// All returns every role, in the order of the documentation. A role without Build is not
-// implemented yet, and the command line refuses it with a message.
+// All returns every role, in the order of the documentation.
 func All() []Role {
 	return []Role{
 		{Name: "controller", Short: "peers, namespaces, virtual nodes, and the pods of peers; one active replica", Build: buildController},

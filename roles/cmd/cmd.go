@@ -106,6 +106,11 @@ func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobr
 func parent(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.AddCommand(below...)
+	return OnlyBelow(cmd)
+}
+
+// OnlyBelow has a command refuse everything but the commands below it, and returns it.
+func OnlyBelow(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		var names []string
 		for _, c := range cmd.Commands() {

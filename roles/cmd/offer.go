@@ -53,7 +53,11 @@ func (c *commands) offerList() *cobra.Command {
 			return unknown(explain(fmt.Errorf("listing ResourceOffers: %w", err)))
 		}
 		if output != "" {
-			return printData(cmd.OutOrStdout(), output, list)
+			offers := make([]*sharingv1alpha1.ResourceOffer, len(list.Items))
+			for i := range list.Items {
+				offers[i] = &list.Items[i]
+			}
+			return printList(cmd.OutOrStdout(), output, sharingv1alpha1.SchemeGroupVersion.WithKind("ResourceOffer"), offers)
 		}
 		return printOffers(cmd.OutOrStdout(), list.Items)
 	}))

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
@@ -38,5 +40,27 @@ func TestOfferRevoke(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tc.approved, o.Spec.Approved)
 		})
+	}
+}
+
+// TestOfferListIsAList: kubectl takes what offer list prints.
+func TestOfferListIsAList(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	for want := range 2 {
+		out, err := c.run(t, "offer", "list", "-o", "json")
+		require.NoError(t, err)
+		list, err := runtime.Decode(unstructured.UnstructuredJSONScheme, []byte(out))
+		require.NoError(t, err)
+		require.Equal(t, "v1, Kind=List", list.GetObjectKind().GroupVersionKind().String()[len("/"):])
+		require.Len(t, list.(*unstructured.UnstructuredList).Items, want)
+		for _, o := range list.(*unstructured.UnstructuredList).Items {
+			require.Equal(t, "sharing.liqo.io/v1alpha1, Kind=ResourceOffer", o.GroupVersionKind().String())
+		}
+		if want == 1 {
+			return
+		}
+		_, err = c.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "rome"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 }

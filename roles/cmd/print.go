@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -18,6 +19,20 @@ const (
 func say(out io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintf(out, format+"\n", args...)
 	return err
+}
+
+// printList prints objects that exist as kubectl prints them: a List of objects with their kinds.
+func printList[T runtime.Object](out io.Writer, format string, kind schema.GroupVersionKind, list []T) error {
+	items := []map[string]any{}
+	for _, obj := range list {
+		obj.GetObjectKind().SetGroupVersionKind(kind) // clients leave it out
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			return fmt.Errorf("encoding: %w", err)
+		}
+		items = append(items, content)
+	}
+	return printData(out, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 // printObject prints an object that does not exist yet, as it could be applied.
