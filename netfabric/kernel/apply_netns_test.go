@@ -163,6 +163,7 @@ func everySet() []plan.Set {
 	return []plan.Set{
 		{Name: "one4", Family: plan.V4, Keys: 1},
 		{Name: "one6", Family: plan.V6, Keys: 1},
+		{Name: "rate4", Family: plan.V4, Keys: 1, Value: plan.Rate, Rate: 100},
 		{Name: "two4", Family: plan.V4, Keys: 2},
 		{Name: "two6", Family: plan.V6, Keys: 2},
 		{Name: "prefix4", Family: plan.V4, Keys: 1, Value: plan.Prefix},
@@ -179,6 +180,7 @@ func everyRule() []plan.Chain {
 	return []plan.Chain{
 		{Name: "guard_in", Hook: plan.HookPrerouting, Priority: plan.RawPriority, Rules: []plan.Match{
 			{Proto: "udp", Port: 6091, Local: true, Do: plan.NoTrack},
+			{Family: plan.V4, CT: plan.First, Set: plan.Lookup{Name: "rate4", Key: plan.Src}, Do: plan.Drop},
 			{In: plan.TunnelDevice, Family: plan.V4, Set: plan.Lookup{Name: "two4", Key: plan.SrcDst, Not: true}, Do: plan.Drop, Name: plan.DropFromPeer},
 			{In: plan.TunnelDevice, Family: plan.V6, Set: plan.Lookup{Name: "two6", Key: plan.SrcDst, Not: true}, Do: plan.Drop},
 			{In: plan.OverlayDevice, Family: plan.V4, Set: plan.Lookup{Name: "one4", Key: plan.Src}, Do: plan.Drop},

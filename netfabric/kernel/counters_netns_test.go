@@ -55,3 +55,39 @@ func TestNetnsCounters(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]uint64{"both": 0}, got)
 }
+
+// TestNetnsRates: of a set of plan.Rate, a rule finds an element for packets above the rate. Packets of a connection
+// after the first one do not count.
+func TestNetnsRates(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	k, c := kernelAt(t, s.FD)
+	applied(t, k, c, plan.State{Table: plan.Table{
+		Name:     plan.TableName,
+		Sets:     []plan.Set{{Name: "rate4", Family: plan.V4, Keys: 1, Value: plan.Rate, Rate: 5}},
+		Elements: []plan.Element{{Set: "rate4", A: prefix("127.0.0.0/8")}},
+		Chains: []plan.Chain{{Name: "first", Hook: plan.HookOutput, Priority: plan.ManglePriority - 1, Rules: []plan.Match{
+			{Family: plan.V4, Proto: "udp", Port: 7001, CT: plan.First, Set: plan.Lookup{Name: "rate4", Key: plan.Src}, Do: plan.Drop, Name: "over"},
+		}}},
+	}})
+	send := func(connections, packets int) {
+		for range connections {
+			var conn net.Conn
+			var err error
+			s.do(func() { conn, err = net.Dial("udp", "127.0.0.1:7001") })
+			require.NoError(t, err)
+			for range packets {
+				_, _ = conn.Write([]byte("x"))
+			}
+			require.NoError(t, conn.Close())
+		}
+	}
+	send(1, 1000)
+	got, err := k.Counters(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, got["over"])
+	send(1000, 1)
+	got, err = k.Counters(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, got["over"])
+}

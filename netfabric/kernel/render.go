@@ -174,6 +174,14 @@ func tracked(c plan.CT) []expr.Any {
 		const reply = 1
 		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, &expr.Cmp{Register: reg, Data: []byte{reply}}}
 	}
+	if c == plan.First {
+		const confirmed = 1 << 3
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATUS, Register: reg},
+			&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(confirmed), Xor: make([]byte, 4)},
+			&expr.Cmp{Register: reg, Data: make([]byte, 4)},
+		}
+	}
 	bits := map[plan.CT]uint32{
 		plan.Known:   expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED,
 		plan.New:     expr.CtStateBitNEW,

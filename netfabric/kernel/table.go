@@ -150,6 +150,7 @@ func (s *session) replaceTable(want plan.Table) error {
 	tx.DelTable(t)
 	tx.AddTable(t)
 	for _, w := range want.Sets {
+		tx.rates[w.Name] = w.Rate
 		if err := tx.AddSet(newSet(t, w), nil); err != nil {
 			return fmt.Errorf("adding set %s: %w", w.Name, err)
 		}

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	mdlayher "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 const (
@@ -32,11 +35,12 @@ const (
 type transaction struct {
 	*nftables.Conn
 	namespace int
-	err       error // of sending
+	rates     map[string]int // of plan.Rate, by the name of the set
+	err       error          // of sending
 }
 
 func (k *Kernel) transaction() (tx *transaction, err error) {
-	tx = &transaction{namespace: k.cfg.Namespace}
+	tx = &transaction{namespace: k.cfg.Namespace, rates: map[string]int{}}
 	tx.Conn, err = nftables.New(nftables.WithTestDial(func(batch []mdlayher.Message) ([]mdlayher.Message, error) {
 		if len(batch) > 0 {
 			tx.err = tx.send(batch)
@@ -66,7 +70,7 @@ func (tx *transaction) send(batch []mdlayher.Message) error {
 	}
 	answers := 0
 	for i := range batch {
-		if batch[i], err = marked(batch[i]); err != nil {
+		if batch[i], err = tx.marked(batch[i]); err != nil {
 			return err
 		}
 		if batch[i].Header.Flags&mdlayher.Acknowledge != 0 {
@@ -95,11 +99,24 @@ func await(conn *mdlayher.Conn, answers int) error {
 	return nil
 }
 
-// marked adds the mark of nft to a message that creates a map of ranges. The kernel uses the
-// last of several attributes of one type.
-func marked(m mdlayher.Message) (mdlayher.Message, error) {
+// marked adds the mark of nft to a message that creates a map of ranges, and to one of a set of plan.Rate what
+// each element does. The kernel uses the last of several attributes of one type.
+func (tx *transaction) marked(m mdlayher.Message) (mdlayher.Message, error) {
 	const newSet = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSET
-	if m.Header.Type != newSet || !ranged(m) {
+	if m.Header.Type != newSet {
+		return m, nil
+	}
+	if rate := tx.rates[setName(m)]; rate > 0 {
+		limit, err := expr.Marshal(unix.NFPROTO_INET, &expr.Limit{
+			Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(plan.RateBurst * rate), Over: true,
+		})
+		if err != nil {
+			return m, fmt.Errorf("limiting the elements of a set: %w", err)
+		}
+		const setExpr = 17
+		return with(m, mdlayher.Attribute{Type: unix.NLA_F_NESTED | setExpr, Data: limit})
+	}
+	if !ranged(m) {
 		return m, nil
 	}
 	const bigEndian = 2
@@ -107,9 +124,28 @@ func marked(m mdlayher.Message) (mdlayher.Message, error) {
 	note = userdata.AppendUint32(note, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)
 	note = userdata.AppendUint32(note, userdata.NFTNL_UDATA_SET_DATABYTEORDER, bigEndian)
 	note = userdata.AppendUint32(note, userdata.NFTNL_UDATA_SET_DATA_INTERVAL, 1)
-	attr, err := mdlayher.MarshalAttributes([]mdlayher.Attribute{{Type: unix.NFTA_SET_USERDATA, Data: note}})
+	return with(m, mdlayher.Attribute{Type: unix.NFTA_SET_USERDATA, Data: note})
+}
+
+// setName returns the name of the set that a message creates.
+func setName(m mdlayher.Message) string {
+	ad, err := mdlayher.NewAttributeDecoder(m.Data[4:])
 	if err != nil {
-		return m, fmt.Errorf("marking a map: %w", err)
+		return ""
+	}
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_SET_NAME {
+			return ad.String()
+		}
+	}
+	return ""
+}
+
+// with returns a message with one more attribute.
+func with(m mdlayher.Message, one mdlayher.Attribute) (mdlayher.Message, error) {
+	attr, err := mdlayher.MarshalAttributes([]mdlayher.Attribute{one})
+	if err != nil {
+		return m, fmt.Errorf("marking a set: %w", err)
 	}
 	m.Data = append(m.Data, attr...)
 	m.Header.Length += uint32(len(attr))

@@ -13,6 +13,7 @@ const (
 	DropFromOutside = "from_outside" // into the fabric, from an address outside of it that no IP for the destination's peer names
 	DropFromNode    = "from_node"    // from a node to the gateway: the source is a peer's, or the destination is no peer's
 	DropFromGateway = "from_gateway" // from the overlay to a node: the source is not in the fabric
+	DropTooMany     = "too_many"     // from a peer: the first packet of a connection, or a probe, beyond its share
 	DropInvalid     = "invalid"      // connection tracking takes it for invalid, so nothing would translate it
 )
 
@@ -24,6 +25,6 @@ const Refused = "refused"
 func Drops() []string {
 	return []string{
 		DropFromPeer, DropToPeer, DropToGateway, DropToNode, DropToPod, DropOverlay, DropToPort,
-		DropToOutside, DropFromOutside, DropFromNode, DropFromGateway, DropInvalid,
+		DropToOutside, DropTooMany, DropFromOutside, DropFromNode, DropFromGateway, DropInvalid,
 	}
 }

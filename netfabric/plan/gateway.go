@@ -156,6 +156,8 @@ func (g gateway) table() Table {
 			both("hosts_out", 2, Address), // range of a peer . real address -> external address as it sees it
 			both("gateway", 1, Address),   // range of a peer -> our gateway's address as it sees it
 			both(Refused, 1, Counter),     // ranges of peers
+			shares(),                      // ranges of peers
+			probes(),                      // ranges of peers
 		),
 		Chains:   gatewayChains(g.in.Ports),
 		Elements: g.elements(),
@@ -167,8 +169,10 @@ func gatewayChains(ports Ports) []Chain {
 	// Connection tracking relates an error by the packet inside: its sender is to be the peer that
 	// this packet went to.
 	errorsOfOthers := each(Match{In: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "back", Key: SrcInner, Not: true}, Do: Goto, To: DropFromPeer})
-	return append(refusals(DropOverlay, DropFromPeer, DropToOutside, DropToPort, DropToNode, DropToPod, DropToGateway), []Chain{
+	return append(refusals(DropOverlay, DropFromPeer, DropToOutside, DropToPort, DropToNode, DropToPod, DropToGateway, DropTooMany), []Chain{
+		overShare(),
 		{Name: outOfTunnel, Rules: passTunnel(errorsOfOthers)},
+		shareIn(TunnelDevice),
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			[]Match{
@@ -204,6 +208,7 @@ func gatewayChains(ports Ports) []Chain {
 			// An error about what is not tracked is about the packets of a tunnel, which come by other devices.
 			[]Match{{In: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid}},
 			errorsOfOthers,
+			each(Match{In: TunnelDevice, Proto: "udp", Port: ProbePort, Set: Lookup{Name: "probes", Key: Src}, Do: Goto, To: DropTooMany}),
 			[]Match{
 				{In: AllDevices, Proto: "udp", Port: ProbePort, Do: Accept},
 				{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
@@ -259,6 +264,13 @@ func passTunnel(errorsOfOthers []Match) []Match {
 	)
 }
 
+// probes are the sets with the ranges of peers whose probes are counted.
+func probes() []Set {
+	out := both("probes", 1, Rate)
+	out[0].Rate, out[1].Rate = probesOfRange, probesOfRange
+	return out
+}
+
 func (g gateway) elements() []Element {
 	var e elements
 	for _, p := range slices.Concat(g.in.Pods, g.in.External) {
@@ -269,6 +281,10 @@ func (g gateway) elements() []Element {
 		// What is no pod of the peer has no address in a third cluster: it gets the gateway's.
 		for _, r := range slices.Concat(p.Theirs.Pods, p.Theirs.Transit) {
 			e.set("own", r)
+		}
+		e.share(p.Theirs.all())
+		for _, r := range p.Theirs.External { // probes have no other source
+			e.set("probes", r)
 		}
 		for _, r := range p.Theirs.all() {
 			e.set("peers", r)

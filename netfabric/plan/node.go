@@ -104,6 +104,7 @@ func (n node) table() Table {
 			both("open", 2, NoValue),    // range of a peer . address of which it has all ports by an IP
 			both("reach", 2, NoValue),   // range of a peer . pods of this node that it reaches
 			both(Refused, 1, Counter),   // ranges of peers
+			shares(),                    // ranges of peers
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -115,8 +116,10 @@ func nodeChains(ports Ports) []Chain {
 		{Do: DNAT, Map: Lookup{Name: "hosts", Key: Dst}},
 		{Do: DNATPrefix, Map: Lookup{Name: "again", Key: Dst}},
 	}
-	return append(refusals(DropOverlay, DropToNode, DropToPod), []Chain{
+	return append(refusals(DropOverlay, DropToNode, DropToPod, DropTooMany), []Chain{
+		overShare(),
 		{Name: outOfOverlay, Rules: reached()},
+		shareIn(OverlayDevice),
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			overlayGuard(ports),
 			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop, Name: DropFromGateway}),
@@ -192,6 +195,7 @@ func (n node) elements() []Element {
 		}
 	}
 	for _, p := range n.in.Peers {
+		e.share(p.Theirs.all())
 		for _, r := range p.Theirs.all() {
 			e.set(Refused, r)
 			n.exposed(&e, p, r)

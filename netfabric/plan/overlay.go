@@ -90,6 +90,65 @@ func refusals(reasons ...string) (out []Chain) {
 	return out
 }
 
+// RateBurst is how many seconds of its rate an element of a set of Rate passes at once.
+const RateBurst = 8
+
+// The share of a peer: connections a second on one host. The smallest table that kube-proxy makes has 131,072 places,
+// and a connection that its ends do not keep open has one for 120 s at most: one peer does not fill it. A
+// gateway of a peer sends a few probes a second to each of ours.
+const (
+	shareOfPeer   = 1000
+	probesOfRange = 1000
+)
+
+// shares are the sets with the ranges of peers that have at most so many of a family. The ranges of a peer
+// have its share together.
+func shares() (out []Set) {
+	for _, most := range []int{2, 8, 32} {
+		for _, s := range both(shareOf(most), 1, Rate) {
+			s.Rate = shareOfPeer / most
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// shareOf is the name of the set for the ranges of a peer that has n of a family.
+func shareOf(n int) string {
+	switch {
+	case n <= 2:
+		return "share_whole"
+	case n <= 8:
+		return "share_part"
+	}
+	return "share_small"
+}
+
+// share adds the ranges of a peer to the sets of shares.
+func (e *elements) share(ranges []netip.Prefix) {
+	n := map[Family]int{}
+	for _, r := range ranges {
+		n[family(r.Addr())]++
+	}
+	for _, r := range ranges {
+		e.set(shareOf(n[family(r.Addr())]), r)
+	}
+}
+
+// shareIn leads the first packets of connections out of a device to the chain shares.
+func shareIn(from string) Chain {
+	return Chain{Name: "share_in", Hook: HookPrerouting, Priority: ManglePriority - 1, Rules: []Match{{In: from, CT: First, Do: Goto, To: "shares"}}}
+}
+
+// overShare drops what is beyond the share of a peer.
+func overShare() Chain {
+	var over []Match
+	for _, most := range []int{2, 8, 32} {
+		over = append(over, each(Match{Set: Lookup{Name: shareOf(most), Key: Src}, Do: Goto, To: DropTooMany})...)
+	}
+	return Chain{Name: "shares", Rules: over}
+}
+
 // senders adds the hosts at the other ends of the overlay.
 func (o overlay) senders(e *elements, addrs []netip.Addr) {
 	if o.in.AnySender {

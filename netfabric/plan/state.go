@@ -172,6 +172,7 @@ type Value string
 const (
 	NoValue Value = ""        // a set
 	Counter Value = "counter" // a set of which each element counts the packets that a rule finds in it
+	Rate    Value = "rate"    // a set of which a rule finds an element only for packets above Set.Rate
 	Address Value = "address" // a map to an address
 	Prefix  Value = "prefix"  // a map to a prefix of the key's length
 )
@@ -182,6 +183,7 @@ type Set struct {
 	Family Family
 	Keys   int // parts of a key: 1 or 2 prefixes; 4: two prefixes, a protocol and a port
 	Value  Value
+	Rate   int // of Rate: packets a second for each element, and 8 times as many at once
 }
 
 // Element is an element of a set, without its counter. B is valid if the set has two keys or four,
@@ -247,6 +249,9 @@ const (
 	New     CT = "new"
 	Related CT = "related"
 	Invalid CT = "invalid"
+	// First is the first packet of a connection, which is not in the table yet: a connection that nobody
+	// answers stays New.
+	First CT = "unconfirmed"
 	// Answer is of a connection that the destination has opened: ct direction reply.
 	Answer CT = "reply"
 )

@@ -184,6 +184,8 @@ func (s Set) String() string {
 	switch s.Value {
 	case Counter:
 		counter = " counter;"
+	case Rate:
+		counter = fmt.Sprintf(" limit rate over %d/second burst %d packets;", s.Rate, RateBurst*s.Rate)
 	case Address:
 		kind, value = "map", " : "+one
 	case Prefix:
@@ -224,7 +226,8 @@ func (m Match) String() string {
 		when(m.Port != 0, "%s dport %d", m.Proto, m.Port),
 		when(m.From != 0, "%s sport %d", m.Proto, m.From),
 		when(m.SYN, "tcp flags & (syn | rst) == syn"),
-		when(m.CT != "" && m.CT != Answer, "ct state %s", m.CT),
+		when(m.CT != "" && m.CT != Answer && m.CT != First, "ct state %s", m.CT),
+		when(m.CT == First, "ct status ! confirmed"),
 		when(m.CT == Answer, "ct direction %s", m.CT),
 		device("iifname", m.In), device("oifname", m.Out),
 		when(m.Local, "fib daddr type local"),

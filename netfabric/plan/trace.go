@@ -67,7 +67,7 @@ func (s Step) String() string {
 // rules, routes, neighbours, forwarding entries and allowed addresses. It leaves out the
 // chains and routes of other programs: a packet without a route of ours is handed to the
 // host.
-// Ports are never changed, though the kernel changes them where two connections collide.
+// The packet is within the share of its peer. Ports are never changed, though the kernel changes them where two connections collide.
 func Trace(s State, p Packet) []Step {
 	if p.Flow != nil {
 		flow := *p.Flow
@@ -76,6 +76,11 @@ func Trace(s State, p Packet) []Step {
 	t := &tracer{s: s, p: p, sets: map[string][]Element{}}
 	for _, e := range s.Table.Elements {
 		t.sets[e.Set] = append(t.sets[e.Set], e)
+	}
+	for _, set := range s.Table.Sets {
+		if set.Value == Rate {
+			delete(t.sets, set.Name)
+		}
 	}
 	if p.In == "" {
 		t.output()
@@ -340,6 +345,8 @@ func (t *tracer) tracked(want CT) bool {
 		return true
 	case Answer:
 		return t.back
+	case First:
+		return t.ct == fresh
 	}
 	return slices.Contains(strings.Split(string(want), ","), string(t.ct))
 }

@@ -14,7 +14,7 @@ func host(rules ...Match) State {
 		Neighs: []Neigh{{OverlayDevice, addr("192.168.0.2"), MAC{1}}},
 		FDB:    []FDB{{OverlayDevice, MAC{1}, addr("192.168.0.2")}},
 		Table: Table{
-			Sets:   []Set{{"a4", V4, 1, NoValue}, {"m4", V4, 2, Prefix}, {"to4", V4, 1, Address}},
+			Sets:   []Set{{"a4", V4, 1, NoValue, 0}, {"m4", V4, 2, Prefix, 0}, {"to4", V4, 1, Address, 0}},
 			Chains: []Chain{{Name: "one", Hook: HookForward, Rules: rules}},
 			Elements: []Element{
 				{Set: "a4", A: prefix("10.1.0.0/16")},
