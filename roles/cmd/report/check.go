@@ -98,6 +98,8 @@ func (c *checker) kubernetes() {
 		c.add(idKubernetes, Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
 	case have.LessThan(version.MustParseGeneric(oldestKubernetes)):
 		c.add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, oldestKubernetes), "upgrade the cluster")
+	case strings.Contains(c.Kubernetes, "+k3s") || strings.Contains(c.Kubernetes, "+rke2"):
+		c.add(idKubernetes, OK, subject, c.Kubernetes+"; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled in its configuration: docs/platforms.md", "")
 	default:
 		c.add(idKubernetes, OK, subject, c.Kubernetes, "")
 	}

@@ -473,3 +473,15 @@ func TestAddresses(t *testing.T) {
 	}
 	require.Equal(t, []string{"10.42.0.0/16 as 10.80.0.0/16, 10.70.0.0/16 as 10.71.0.0/16 of milan; 10.42.0.0/16 of this cluster there"}, got)
 }
+
+// TestK3s: check names the setting without which the API servers of k3s and RKE2 reach no pod of a virtual node.
+func TestK3s(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	for _, version := range []string{"v1.36.3+k3s1", "v1.36.3+rke2r1"} {
+		s.Kubernetes = version
+		require.Contains(t, CheckText(Check(s)), "✔ Kubernetes: "+version+"; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled")
+	}
+	s.Kubernetes = "v1.36.3"
+	require.NotContains(t, CheckText(Check(s)), "egress-selector-mode")
+}

@@ -469,8 +469,6 @@ func (s *Snapshot) node(name string) *corev1.Node {
 	return nil
 }
 
-func readyOf(node *corev1.Node) *corev1.NodeCondition { return nodeCondition(node, corev1.NodeReady) }
-
 func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if node.Status.Conditions[i].Type == kind {
@@ -483,14 +481,14 @@ func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.Nod
 // nodeState is how well a Node is. Kubernetes itself makes Unknown of what a kubelet that is
 // gone has said.
 func nodeState(node *corev1.Node) Level {
-	if ready := readyOf(node); ready != nil {
+	if ready := nodeCondition(node, corev1.NodeReady); ready != nil {
 		return conditionLevel(metav1.ConditionStatus(ready.Status))
 	}
 	return Unknown
 }
 
 func nodeMessage(node *corev1.Node) string {
-	ready := readyOf(node)
+	ready := nodeCondition(node, corev1.NodeReady)
 	switch {
 	case ready == nil:
 		return "the Node does not say whether it is ready"

@@ -46,7 +46,7 @@ func (c *checker) podFix(pod placedPod) string {
 	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
 		kind := strings.ToLower(m[1])
 		return fmt.Sprintf("%s get %s %s\nIf it is missing in this cluster, create it:\n%s create %s %s --from-literal=KEY=VALUE\nIf it exists, its annotations or offloading.reflection exclude it from reflection (docs/reflection.md).",
-			kubectl, kind, m[2], kubectl, creates(kind), m[2])
+			kubectl, kind, m[2], kubectl, strings.ReplaceAll(kind, "secret", "secret generic"), m[2])
 	}
 	switch reason := pod.verdict.reason; {
 	case lacksImage(reason):
@@ -256,12 +256,12 @@ func madeAgain(pod *corev1.Pod) string {
 // dataFix is about a pod that waits for the provider that has its data.
 func (c *checker) dataFix(claim *corev1.PersistentVolumeClaim) string {
 	peer := c.dataOf(claim)
-	nodes := c.nodesOf(peer)
+	nodes := c.virtualNodes(peer)
 	if len(nodes) == 0 {
 		return fmt.Sprintf("%s storage list\nshows where the data is. The pod starts once this cluster uses cluster %s again:\n%s peer --token TOKEN", c.Program, peer, c.Program)
 	}
 	for _, vn := range nodes {
-		if node := c.node(vn.Name); vn.DeletionTimestamp == nil && node != nil && isReady(node) && node.Spec.Unschedulable {
+		if node := c.node(vn.Name); vn.DeletionTimestamp == nil && node != nil && nodeState(node) == OK && node.Spec.Unschedulable {
 			return fmt.Sprintf("kubectl uncordon %s\nlets the pod go to its data.", vn.Name)
 		}
 	}
@@ -364,14 +364,6 @@ func (c *checker) closedFix(pod *corev1.Pod) string {
 		return fmt.Sprintf("nothing, if the pods may wait: virtual node %s is being removed and gets no more pods. To use another provider:\n%s peer --token TOKEN", strings.Join(removed, ", "), c.Program)
 	}
 	return ""
-}
-
-// creates is the kind of an object as kubectl create has it.
-func creates(kind string) string {
-	if kind == "secret" {
-		return "secret generic"
-	}
-	return kind
 }
 
 // quotasFix is how the administrators of a provider let this cluster use more. The controller there keeps

@@ -269,7 +269,7 @@ func failure(c *corev1.ContainerStatus) (reason, message string) {
 		message = cmp.Or(w.Message, w.Reason)
 		// Only a back-off is about the container before.
 		if t := c.LastTerminationState.Terminated; t != nil && w.Reason == reasonCrashLoop {
-			message = fmt.Sprintf("%s; it was started %s", ending(t), times(int(c.RestartCount)+1))
+			message = fmt.Sprintf("%s; it was started %s", ending(t), Count(int(c.RestartCount)+1, "time"))
 		}
 		return w.Reason, message
 	}
@@ -297,13 +297,6 @@ func ending(t *corev1.ContainerStateTerminated) string {
 		text += ": " + t.Message
 	}
 	return text
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
 }
 
 // warning is the newest warning about a pod or a claim, or nil.

@@ -161,7 +161,7 @@ func TestPodsThatWaitForTheirData(t *testing.T) {
 		"which takes pods": {change: func(*Snapshot) {}, want: judgement{state: "Unschedulable", why: "0/3 nodes"}},
 		"cordoned": {change: func(s *Snapshot) { s.node("milan").Spec.Unschedulable = true },
 			want: judgement{"DataElsewhere", there + "whose virtual node milan is cordoned: the pod waits for it", "kubectl uncordon milan\n"}},
-		"not Ready": {change: func(s *Snapshot) { readyOf(s.node("milan")).Status = corev1.ConditionFalse },
+		"not Ready": {change: func(s *Snapshot) { nodeCondition(s.node("milan"), corev1.NodeReady).Status = corev1.ConditionFalse },
 			want: judgement{"DataElsewhere", there + "whose virtual node milan is not Ready: the pod waits for it", "liqod status milan\n"}},
 		"being removed": {change: func(s *Snapshot) { s.VirtualNodes[0].DeletionTimestamp = new(ago(time.Minute)) },
 			want: judgement{"DataElsewhere", there + "whose virtual node milan is being removed: the pod waits for it", "liqod status milan\n"}},

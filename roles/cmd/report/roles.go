@@ -220,22 +220,14 @@ func (s *Snapshot) deployment(role string) *appsv1.Deployment {
 	return nil
 }
 
-func (s *Snapshot) lease(role string) *coordinationv1.Lease {
-	for i := range s.Leases {
-		if s.Leases[i].Name == LeaseName(role) {
-			return &s.Leases[i]
-		}
-	}
-	return nil
-}
-
 // leading returns the holder of a role's Lease, or the trouble if no replica leads.
 func (s *Snapshot) leading(role string) (holder, trouble string) {
-	l := s.lease(role)
-	switch {
-	case l == nil:
+	i := slices.IndexFunc(s.Leases, func(l coordinationv1.Lease) bool { return l.Name == LeaseName(role) })
+	if i < 0 {
 		return "", fmt.Sprintf("there is no Lease %s in namespace %s: no replica has led yet", LeaseName(role), s.Namespace)
-	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
+	}
+	l := &s.Leases[i]
+	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return "", fmt.Sprintf("nobody holds the Lease %s", LeaseName(role))
 	}
 	age := s.Taken.Sub(l.Spec.RenewTime.Time)

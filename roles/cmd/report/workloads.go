@@ -310,11 +310,11 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 		return nil
 	}
 	why := "which has no virtual node here any more"
-	for _, vn := range s.nodesOf(peer) {
+	for _, vn := range s.virtualNodes(peer) {
 		switch node := s.node(vn.Name); {
 		case vn.DeletionTimestamp != nil:
 			why = fmt.Sprintf("whose virtual node %s is being removed", vn.Name)
-		case node == nil || !isReady(node):
+		case node == nil || nodeState(node) != OK:
 			why = fmt.Sprintf("whose virtual node %s is not Ready", vn.Name)
 		case node.Spec.Unschedulable:
 			why = fmt.Sprintf("whose virtual node %s is cordoned", vn.Name)
@@ -323,20 +323,6 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 		}
 	}
 	return &claimCause{passing: true, standing: true, reason: reasonDataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
-}
-
-func (s *Snapshot) nodesOf(peer string) (out []*offloadingv1beta1.VirtualNode) {
-	for i := range s.VirtualNodes {
-		if vn := &s.VirtualNodes[i]; vn.Spec.ClusterID == peer {
-			out = append(out, vn)
-		}
-	}
-	return out
-}
-
-func isReady(node *corev1.Node) bool {
-	ready := readyOf(node)
-	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
 // dataOf returns the provider that has the data of a claim, or "". Without the volumes it is known as
