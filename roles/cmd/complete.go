@@ -19,15 +19,15 @@ func completeKubeconfigs(commands []*cobra.Command) []*cobra.Command {
 		completeKubeconfigs(cmd.Commands())
 		completeFrom(cmd, clientcmd.FlagContext, clientcmd.RecommendedConfigPathFlag, contexts)
 		completeFrom(cmd, "remote-"+clientcmd.FlagContext, "remote-"+clientcmd.RecommendedConfigPathFlag, contexts)
-		completeFrom(cmd, clientcmd.FlagClusterName, clientcmd.RecommendedConfigPathFlag, func(c *clientcmdapi.Config) []string { return names(c.Clusters) })
-		completeFrom(cmd, clientcmd.FlagAuthInfoName, clientcmd.RecommendedConfigPathFlag, func(c *clientcmdapi.Config) []string { return names(c.AuthInfos) })
+		completeFrom(cmd, clientcmd.FlagClusterName, clientcmd.RecommendedConfigPathFlag, func(c *clientcmdapi.Config) []string { return sortedKeys(c.Clusters) })
+		completeFrom(cmd, clientcmd.FlagAuthInfoName, clientcmd.RecommendedConfigPathFlag, func(c *clientcmdapi.Config) []string { return sortedKeys(c.AuthInfos) })
 	}
 	return commands
 }
 
-func contexts(c *clientcmdapi.Config) []string { return names(c.Contexts) }
+func contexts(c *clientcmdapi.Config) []string { return sortedKeys(c.Contexts) }
 
-func names[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
 // completeFrom completes a flag with names from the kubeconfig that another flag selects.
 func completeFrom(cmd *cobra.Command, flag, file string, find func(*clientcmdapi.Config) []string) {

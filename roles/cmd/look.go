@@ -71,11 +71,11 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	if err != nil {
 		return nil, err
 	}
-	return r.all(ctx, whole)
+	return r.rest(ctx, whole)
 }
 
-// all reads what begin has not.
-func (r *reading) all(ctx context.Context, whole bool) (*report.Snapshot, error) {
+// rest reads what begin has not.
+func (r *reading) rest(ctx context.Context, whole bool) (*report.Snapshot, error) {
 	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.virtualNodes, r.offloadings, r.nodes, r.tenants, r.vkubelets, r.daemonSets, r.rolePods, r.hosted, r.volumes)
 	if whole {
 		r.namespaces(ctx)
@@ -129,7 +129,7 @@ func (c *commands) lookAt(ctx context.Context, to *clients, namespace string) (*
 		return nil, err
 	}
 	if namespace == "" || namespace == r.snap.Namespace {
-		return r.all(ctx, false)
+		return r.rest(ctx, false)
 	}
 	return r.lookAtNamespace(ctx, namespace)
 }
