@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -295,6 +296,41 @@ func TestNetnsHostilePeer(t *testing.T) {
 
 	s4, _ := milan.podAddrs(0)
 	_, err := udp(rome.pods[0], moved(s4, milanSeen.pods4), time.Minute)
+	require.NoError(t, err, "the other peer goes on")
+}
+
+// TestNetnsFloodOfAPeer: a peer that opens connections without end has its share of the places in the tables of the
+// gateway and of the node. The other peer notices nothing.
+func TestNetnsFloodOfAPeer(t *testing.T) {
+	t.Parallel()
+	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
+	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	m := newMallory(t, internet, rome, seenByMallory)
+	w := &witness{}
+	w.listen(t, "rome's pod 0", rome.pods[0])
+	require.Eventually(t, func() bool {
+		m.inject(t, datagram("10.210.1.1", "10.220.1.10", echoPort, welcome).packet())
+		return w.has(welcome)
+	}, time.Minute, 50*time.Millisecond)
+	began := time.Now()
+	for port := range 30 {
+		var packets [][]byte
+		for source := range 1000 {
+			packets = append(packets, datagramFrom(fmt.Sprintf("10.210.%d.%d", 1+source/250, 1+source%250), "10.220.1.10", 40000, uint16(20000+port), "x").packet())
+		}
+		m.inject(t, packets...)
+	}
+	require.Eventually(t, func() bool { return m.counters(t)[plan.DropTooMany] > 0 }, time.Minute, 10*time.Millisecond)
+	for _, s := range []*space{rome.gateway.space, rome.nodes[0]} {
+		tracked, err := strconv.Atoi(strings.TrimSpace(s.run(t, "cat", "/proc/sys/net/netfilter/nf_conntrack_count")))
+		require.NoError(t, err)
+		require.LessOrEqual(t, tracked, 4000+500*int(time.Since(began)/time.Second+2))
+	}
+	s4, _ := milan.podAddrs(0)
+	_, err := udp(rome.pods[0], moved(s4, milanSeen.pods4), time.Minute)
+	require.NoError(t, err, "what rome opens goes on")
+	c4, _ := rome.podAddrs(0)
+	_, err = udp(milan.pods[0], moved(c4, romeSeen.pods4), time.Minute)
 	require.NoError(t, err, "the other peer goes on")
 }
 
