@@ -134,7 +134,7 @@ func (m *mover) volume(ctx context.Context) (*corev1.PersistentVolume, error) {
 // placeOfNode returns the place of a node. Its node is empty if there is no such node.
 func (m *mover) placeOfNode(ctx context.Context, name string) (place, error) {
 	node, err := m.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || target(name) == "" {
 		return place{}, nil
 	}
 	if err != nil {

@@ -118,7 +118,7 @@ func Undo(ctx context.Context, cfg Config) error {
 func (m *mover) check(ctx context.Context) (done bool, err error) {
 	switch to := m.claim.Annotations[offloadingv1beta1.MoveToAnnotation]; {
 	case to != "" && to != m.Node:
-		return false, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %q: %s, or end it with %s", m.Claim, to, m.finish(to), m.command("--undo"))
+		return false, fmt.Errorf("PersistentVolumeClaim %s is being moved%s: %s, or end it with %s", m.Claim, target(to), m.finish(to), m.command("--undo"))
 	case to == m.Node:
 		return false, m.unused(ctx)
 	case m.claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation] != "":
@@ -140,7 +140,7 @@ func (m *mover) lock(ctx context.Context) error {
 	if m.claim.Annotations[offloadingv1beta1.MoveToAnnotation] == "" {
 		err := m.annotate(ctx, map[string]any{offloadingv1beta1.MoveToAnnotation: m.Node}, func() error {
 			if to := m.claim.Annotations[offloadingv1beta1.MoveToAnnotation]; to != "" && to != m.Node {
-				return fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s since a moment ago", m.Claim, to)
+				return fmt.Errorf("PersistentVolumeClaim %s is being moved%s since a moment ago", m.Claim, target(to))
 			}
 			return nil
 		})
@@ -213,7 +213,7 @@ func (m *mover) abandon(ctx context.Context) error {
 	}
 	change := map[string]any{offloadingv1beta1.MoveToAnnotation: nil}
 	if to.node == "" {
-		if err := m.Say(fmt.Sprintf("node %s is gone: what was copied to its cluster stays there, as a PersistentVolumeClaim named %s", m.Node, m.Claim)); err != nil {
+		if err := m.Say(fmt.Sprintf("there is no virtual node for what was copied%s: it stays there, as a PersistentVolumeClaim named %s", target(m.Node), m.Claim)); err != nil {
 			return err
 		}
 	} else {
@@ -251,7 +251,10 @@ func (m *mover) command(args string) string {
 	return fmt.Sprintf("%s storage move -n %s %s %s", m.Program, m.Namespace, m.Claim, args)
 }
 
-// finish returns how a move to a node is finished. Whoever may annotate the claim has written the name of the node.
+// target names the node of a move. It is empty for what is no name: whoever may annotate the claim has written it.
+func target(node string) string { return offloadingv1beta1.Command(" to node %s", node) }
+
+// finish returns how a move to a node is finished.
 func (m *mover) finish(node string) string {
 	to := offloadingv1beta1.Command("--to %s", node)
 	if to == "" {

@@ -347,11 +347,11 @@ func TestNotMoved(t *testing.T) {
 		"bound by hand":  {want: "is bound to the volume of an earlier claim", claim: func(c *corev1.PersistentVolumeClaim) { c.UID = "other" }},
 		"of a pod":       {want: "is an ephemeral volume", claim: func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod"}} }},
 		"a clone":        {want: "has a data source", claim: func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }},
-		"another move": {want: "is being moved to node \"turin\": finish the move with liqod storage move -n shop data --to turin, or end it with liqod storage move -n shop data --undo",
+		"another move": {want: "is being moved to node turin: finish the move with liqod storage move -n shop data --to turin, or end it with liqod storage move -n shop data --undo",
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "turin"
 			}},
-		"a move to a command": {want: `is being moved to node "milan; reboot #": finish the move by correcting the annotation offloading.liqo.io/move-to, which names no node, or end it with liqod storage move -n shop data --undo`,
+		"a move to a command": {want: `is being moved: finish the move by correcting the annotation offloading.liqo.io/move-to, which names no node, or end it with liqod storage move -n shop data --undo`,
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "milan; reboot #"
 			}},
