@@ -311,8 +311,7 @@ func webhookRights(t *testing.T, w *world) {
 			return err
 		},
 		"pods": func(ctx context.Context) error {
-			_, err := c.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
-			return err
+			return c.CoreV1().Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{})
 		},
 		"a namespace": func(ctx context.Context) error {
 			_, err := c.CoreV1().Namespaces().Patch(ctx, "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
