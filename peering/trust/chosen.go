@@ -7,13 +7,18 @@ import (
 )
 
 // usualWords are last parts of the names of namespaces in which products are usually
-// installed, such as cert-manager, istio-system, ingress-nginx and gpu-operator.
+// installed, such as cert-manager, istio-system, rook-ceph and open-cluster-management.
 var usualWords = []string{
-	"admin", "agent", "api", "apps", "auth", "backend", "backup", "build", "cd", "ci", "cloud", "cluster", "config", "console", "control", "controller", "controllers", "core", "csi",
-	"dashboard", "data", "database", "db", "default", "dev", "dns", "driver", "events", "eventing", "frontend", "gateway", "health", "identity", "infra", "ingress", "injector", "internal",
-	"lb", "lease", "logging", "logs", "manager", "mesh", "metrics", "monitoring", "net", "network", "nginx", "node", "ns", "observability", "operator", "operators", "pipelines", "platform",
-	"plugin", "policy", "prod", "production", "provisioner", "proxy", "public", "registry", "release", "runner", "scheduler", "secrets", "security", "server", "service", "services",
-	"serving", "staging", "stack", "storage", "store", "system", "telemetry", "test", "tools", "ui", "vault", "vpn", "webhook", "workers", "workloads",
+	"admin", "agent", "api", "apiserver", "apps", "auth", "authentication", "autoscaler", "backend", "backup", "build", "cd", "ceph",
+	"chains", "ci", "cloud", "cloudwatch", "cluster", "cni", "config", "console", "control", "controller", "controllers", "core", "csi",
+	"dashboard", "data", "database", "db", "default", "dev", "discovery", "dns", "driver", "engine", "etcd", "eventing", "events",
+	"exporter", "flannel", "frontend", "gateway", "gitops", "grafana", "health", "identity", "infra", "ingress", "injector", "internal",
+	"jaeger", "kafka", "kubernetes", "lb", "lease", "logging", "logs", "management", "manager", "marketplace", "mesh", "metrics",
+	"monitoring", "multicluster", "net", "network", "nginx", "node", "ns", "observability", "operator", "operators", "pipeline",
+	"pipelines", "platform", "plugin", "policy", "prod", "production", "prometheus", "provisioner", "proxy", "public", "registry",
+	"release", "repository", "rollouts", "runner", "runners", "scheduler", "secrets", "security", "server", "service", "services",
+	"serving", "stack", "staging", "storage", "store", "system", "telemetry", "tenant", "test", "testing", "tools", "ui", "updater",
+	"vault", "viz", "vpn", "webhook", "workers", "workflows", "workloads",
 }
 
 // CheckChosenID returns an error if a cluster may not become a peer under an id that it has

@@ -14,6 +14,7 @@ func TestChosenIDs(t *testing.T) {
 	for id, accepted := range map[string]bool{
 		"rome": true, "milan-2": true, "eu-west-1": true, "bank": true, "team": true, "x": true, "b": true, "managers": true, "my-manager": true, "slo": true,
 		"manager": false, "system": false, "nginx": false, "dns": false, "operator": false, "controller": false, "prod": false,
+		"management": false, "apiserver": false, "ceph": false, "viz": false, "rollouts": false, "workflows": false, "chains": false, "etcd": false, "gitops": false, "kafka": false,
 		"blue": false, "green": false, "x-green": false,
 		"a": false, "north-oslo": false, "c-b-a": false,
 	} {
