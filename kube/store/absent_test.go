@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
 )
 
 func TestExists(t *testing.T) {
@@ -39,4 +42,32 @@ func TestExists(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	ending := metav1.Now()
+	kube := fake.NewClientset()
+	for name, deleted := range map[string]*metav1.Time{"web": nil, "db": nil, "old": &ending} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, DeletionTimestamp: deleted}}
+		require.NoError(t, kube.Tracker().Add(pod))
+	}
+	goes := func(p *corev1.Pod) bool { return p.Name != "db" }
+	left, err := Sweep(t.Context(), "pod", kube.CoreV1().Pods("shop"), metav1.ListOptions{}, goes)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+	var sent []string
+	for _, action := range kube.Actions() {
+		if deletion, ok := action.(ktesting.DeleteAction); ok {
+			sent = append(sent, deletion.GetName())
+		}
+	}
+	require.Equal(t, []string{"web"}, sent, "what is being deleted is not deleted again")
+	left, err = Sweep[*corev1.Pod](t.Context(), "pod", kube.CoreV1().Pods("shop"), metav1.ListOptions{}, nil)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
+	away := errors.New("the API server is away")
+	kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, &corev1.PodList{}, away })
+	_, err = Sweep[*corev1.Pod](t.Context(), "pod", kube.CoreV1().Pods("shop"), metav1.ListOptions{}, nil)
+	require.ErrorIs(t, err, away)
 }

@@ -303,23 +303,12 @@ func unlessForbidden(err error) error {
 
 // Retire implements Identities.
 func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
-	namespace := corev1beta1.TenantNamespace(clusterID)
-	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
-	list, err := accounts.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod})
-	if err != nil {
-		return fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
-	}
-	var errs []error
-	for i := range list.Items {
-		sa := &list.Items[i]
-		if sa.Name == account || !strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix) || sa.DeletionTimestamp != nil {
-			continue
-		}
-		if err := accounts.Delete(ctx, sa.Name, store.DeleteUID(sa)); store.IgnoreGone(err) != nil {
-			errs = append(errs, fmt.Errorf("deleting service account %s/%s: %w", namespace, sa.Name, err))
-		}
-	}
-	return errors.Join(errs...)
+	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(corev1beta1.TenantNamespace(clusterID))
+	made := metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod}
+	_, err := store.Sweep(ctx, "service account", accounts, made, func(sa *corev1.ServiceAccount) bool {
+		return sa.Name != account && strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix)
+	})
+	return err
 }
 
 // Authenticate implements Identities.

@@ -15,6 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
@@ -108,15 +109,15 @@ func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error 
 		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: o.Kubeconfig},
 	}
 	secrets := c.Kube.CoreV1().Secrets(namespace)
-	have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	have, err := store.Live(ctx, "secret", secrets, want.Name)
+	if err != nil {
+		return err
+	}
+	if have == nil {
 		if _, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
 			return fmt.Errorf("creating secret %s/%s: %w", namespace, want.Name, err)
 		}
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading secret %s/%s: %w", namespace, want.Name, err)
 	}
 	patch, metadata := store.Patch{}, store.Patch{}
 	store.Put(metadata, "labels", store.MapChanges(want.Labels, have.Labels, nil))
@@ -172,7 +173,7 @@ func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) 
 	if left, err = c.dropMap(ctx, provider, away); err != nil || len(left) > 0 {
 		return left, true, err
 	}
-	if err := c.dropIdentity(ctx, corev1beta1.TenantNamespace(provider), provider); err != nil {
+	if err := c.dropIdentity(ctx, provider); err != nil {
 		return nil, false, err
 	}
 	if err := c.dropTokens(ctx, provider); err != nil {
@@ -188,17 +189,11 @@ func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) 
 // dropNodes deletes the virtual nodes of a provider, and returns those that are left.
 func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (left []string, err error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	nodes, err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
+	nodes, err := store.Sweep[*offloadingv1beta1.VirtualNode](ctx, "VirtualNode", c.Liqo.OffloadingV1beta1().VirtualNodes(namespace), metav1.ListOptions{}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
+		return nil, err
 	}
-	for i := range nodes.Items {
-		vn := &nodes.Items[i]
-		if vn.DeletionTimestamp == nil {
-			if err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Delete(ctx, vn.Name, store.DeleteUID(vn)); store.IgnoreGone(err) != nil {
-				return nil, fmt.Errorf("deleting VirtualNode %s/%s: %w", namespace, vn.Name, err)
-			}
-		}
+	for _, vn := range nodes {
 		if force {
 			if err := c.abandon(ctx, vn.Name); err != nil {
 				return nil, err
@@ -216,17 +211,9 @@ func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (le
 // with a tenant namespace that somebody deleted, and did not come again. Kubernetes removes the
 // pods of a Node that is gone.
 func (c Cluster) dropLost(ctx context.Context, provider string) error {
-	list, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{
-		LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode + "," + corev1beta1.RemoteClusterIDLabel + "=" + provider})
-	if err != nil {
-		return fmt.Errorf("listing the Nodes of cluster %s: %w", provider, err)
-	}
-	for i := range list.Items {
-		if err := c.Kube.CoreV1().Nodes().Delete(ctx, list.Items[i].Name, store.DeleteUID(&list.Items[i])); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting Node %s: %w", list.Items[i].Name, err)
-		}
-	}
-	return nil
+	_, err := store.Sweep[*corev1.Node](ctx, "Node", c.Kube.CoreV1().Nodes(), metav1.ListOptions{
+		LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode + "," + corev1beta1.RemoteClusterIDLabel + "=" + provider}, nil)
+	return err
 }
 
 // told returns the progress of the deletion of a virtual node. A condition from before the
@@ -243,24 +230,18 @@ func told(vn *offloadingv1beta1.VirtualNode) string {
 // removed the twins, unless away is set: the people of an unreachable provider have to end
 // the peering there.
 func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]string, error) {
-	namespace := corev1beta1.TenantNamespace(provider)
-	maps := c.Liqo.OffloadingV1beta1().NamespaceMaps(namespace)
-	m, err := maps.Get(ctx, provider, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading NamespaceMap %s/%s: %w", namespace, provider, err)
+	maps := c.Liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider))
+	m, err := store.Live(ctx, "NamespaceMap", maps, provider)
+	if err != nil || m == nil {
+		return nil, err
 	}
 	if !away {
 		if left := twins(m, provider); len(left) > 0 {
 			return left, nil
 		}
 	}
-	if err := maps.Delete(ctx, m.Name, store.DeleteUID(m)); store.IgnoreGone(err) != nil {
-		return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, provider, err)
-	}
-	return []string{"NamespaceMap " + m.Name}, nil // the credentials are needed until the copy there is deleted
+	// The credentials are needed until the copy there is deleted.
+	return []string{"NamespaceMap " + m.Name}, store.Delete(ctx, "NamespaceMap", maps, m)
 }
 
 // twins returns the twin namespaces at a provider, except those that it keeps for their
@@ -276,64 +257,41 @@ func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
 	return left
 }
 
+// replicated selects the copies of a peer's objects.
+func replicated() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: offloadingv1beta1.ReplicatedLabel + "=true"}
+}
+
 // dropConfigurations deletes the Configurations that a peer has replicated here. It returns
 // those that were there.
 func (c Cluster) dropConfigurations(ctx context.Context, peer string) (left []string, err error) {
-	namespace := corev1beta1.TenantNamespace(peer)
-	configurations := c.Liqo.NetworkingV1beta1().Configurations(namespace)
-	list, err := configurations.List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ReplicatedLabel + "=true"})
-	if err != nil {
-		return nil, fmt.Errorf("listing the Configurations of namespace %s: %w", namespace, err)
-	}
-	for i := range list.Items {
-		conf := &list.Items[i]
+	configurations := c.Liqo.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(peer))
+	gone, err := store.Sweep[*networkingv1beta1.Configuration](ctx, "Configuration", configurations, replicated(), nil)
+	for _, conf := range gone {
 		left = append(left, "Configuration "+conf.Name)
-		if conf.DeletionTimestamp != nil {
-			continue
-		}
-		if err := configurations.Delete(ctx, conf.Name, store.DeleteUID(conf)); store.IgnoreGone(err) != nil {
-			return nil, fmt.Errorf("deleting Configuration %s/%s: %w", namespace, conf.Name, err)
-		}
 	}
-	return left, nil
+	return left, err
 }
 
 // dropIdentity deletes the Secrets with credentials for a provider.
-func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) error {
-	secrets := c.Kube.CoreV1().Secrets(namespace)
-	list, err := secrets.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
-	}
-	for i := range list.Items {
-		labels := list.Items[i].Labels
-		if labels[corev1beta1.IdentityTypeLabel] != corev1beta1.IdentityControlPlane && labels[corev1beta1.EnrolledLabel] != "true" {
-			continue
-		}
-		if err := secrets.Delete(ctx, list.Items[i].Name, store.DeleteUID(&list.Items[i])); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting secret %s/%s, the credentials for cluster %s: %w", namespace, list.Items[i].Name, provider, err)
-		}
-	}
-	return nil
+func (c Cluster) dropIdentity(ctx context.Context, provider string) error {
+	secrets := c.Kube.CoreV1().Secrets(corev1beta1.TenantNamespace(provider))
+	_, err := store.Sweep(ctx, "secret", secrets, metav1.ListOptions{}, func(s *corev1.Secret) bool {
+		return s.Labels[corev1beta1.IdentityTypeLabel] == corev1beta1.IdentityControlPlane || s.Labels[corev1beta1.EnrolledLabel] == "true"
+	})
+	return err
 }
 
 // dropCopies deletes the NamespaceMaps that a consumer has replicated here, and with them
 // its twin namespaces, and then its Configuration, and with that its Connection. It returns
 // what is left.
 func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string, err error) {
-	namespace := corev1beta1.TenantNamespace(consumer)
-	maps := c.Liqo.OffloadingV1beta1().NamespaceMaps(namespace)
-	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ReplicatedLabel + "=true"})
+	all := c.Liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(consumer))
+	maps, err := store.Sweep[*offloadingv1beta1.NamespaceMap](ctx, "NamespaceMap", all, replicated(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("listing the NamespaceMaps of namespace %s: %w", namespace, err)
+		return nil, err
 	}
-	for i := range list.Items {
-		m := &list.Items[i]
-		if m.DeletionTimestamp == nil {
-			if err := maps.Delete(ctx, m.Name, store.DeleteUID(m)); store.IgnoreGone(err) != nil {
-				return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, m.Name, err)
-			}
-		}
+	for _, m := range maps {
 		for _, twin := range m.Status.CurrentMapping {
 			left = append(left, "twin namespace "+twin.RemoteNamespace)
 		}
@@ -374,19 +332,16 @@ func (c Cluster) forget(ctx context.Context, peer string) (left []string, err er
 		return nil, err
 	}
 	name := corev1beta1.TenantNamespace(peer)
-	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	ns, err := store.Live(ctx, "namespace", c.Kube.CoreV1().Namespaces(), name)
+	switch {
+	case err != nil:
+		return nil, err
+	case ns == nil:
 		return c.dropRecord(ctx, peer)
+	case ns.DeletionTimestamp == nil:
+		err = store.Delete(ctx, "namespace", c.Kube.CoreV1().Namespaces(), ns)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
-	}
-	if ns.DeletionTimestamp == nil {
-		if err := c.Kube.CoreV1().Namespaces().Delete(ctx, name, store.DeleteUID(ns)); store.IgnoreGone(err) != nil {
-			return nil, fmt.Errorf("deleting namespace %s: %w", name, err)
-		}
-	}
-	return []string{"namespace " + name}, nil
+	return []string{"namespace " + name}, err
 }
 
 // dropRecord deletes the ForeignCluster of a peer. One that discovery created stays, with
@@ -397,10 +352,7 @@ func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, er
 		return nil, err
 	}
 	if fc.DeletionTimestamp == nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
-		if err := c.Liqo.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, store.DeleteUID(fc)); store.IgnoreGone(err) != nil {
-			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
-		}
-		return []string{"ForeignCluster " + fc.Name}, nil
+		return []string{"ForeignCluster " + fc.Name}, store.Delete(ctx, "ForeignCluster", c.Liqo.CoreV1beta1().ForeignClusters(), fc)
 	}
 	return nil, c.release(ctx, fc)
 }

@@ -10,8 +10,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -68,14 +66,11 @@ func NewEnding(cfg EndingConfig) (*Ending, error) {
 }
 
 func (e *Ending) sync(ctx context.Context, key loop.Key) error {
-	fc, err := e.cfg.ForeignClusters.Lister().Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	fc, err := store.OrNil(e.cfg.ForeignClusters.Lister().Get(key.Name))
 	if err != nil {
 		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
 	}
-	if fc.DeletionTimestamp == nil || !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
+	if fc == nil || fc.DeletionTimestamp == nil || !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
 		return nil
 	}
 	left, err := e.end(ctx, fc)
@@ -99,12 +94,12 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	// In a namespace that is being deleted, the controller has no rights any more, and
 	// nothing to do.
 	name := corev1beta1.TenantNamespace(id)
-	ns, err := e.cfg.Cluster.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := store.Live(ctx, "namespace", e.cfg.Cluster.Kube.CoreV1().Namespaces(), name)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, errors.Join(e.cfg.Cluster.dropLost(ctx, id), e.cfg.Cluster.release(ctx, fc))
 	case err != nil:
-		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+		return nil, err
+	case ns == nil:
+		return nil, errors.Join(e.cfg.Cluster.dropLost(ctx, id), e.cfg.Cluster.release(ctx, fc))
 	case ns.DeletionTimestamp != nil:
 		return []string{"namespace " + name}, nil
 	}

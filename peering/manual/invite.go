@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
@@ -147,8 +147,11 @@ func tokenSecret(provider string) string { return "peer-" + provider + "-token" 
 func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) error {
 	secrets, name := c.Kube.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
 	data := in.data()
-	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	have, err := store.Live(ctx, "secret", secrets, name)
+	if err != nil {
+		return err
+	}
+	if have == nil {
 		_, err = secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: provider}}, Data: data,
 		}, metav1.CreateOptions{FieldManager: fieldManager})
@@ -157,16 +160,11 @@ func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) 
 		}
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("reading secret %s/%s: %w", c.Namespace, name, err)
-	}
 	next := have.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
-	for key, value := range data {
-		next.Data[key] = value
-	}
+	maps.Copy(next.Data, data)
 	if equality.Semantic.DeepEqual(have.Data, next.Data) {
 		return nil
 	}
@@ -261,20 +259,11 @@ func (c Cluster) dropMade(ctx context.Context, name string) error {
 		return nil
 	}
 	secrets := c.Kube.CoreV1().Secrets(c.Namespace)
-	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+	secret, err := store.Live(ctx, "secret", secrets, name)
+	if err != nil || secret == nil || secret.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("reading secret %s/%s: %w", c.Namespace, name, err)
-	}
-	if secret.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
-		return nil
-	}
-	if err := secrets.Delete(ctx, name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, name, err)
-	}
-	return nil
+	return store.Delete(ctx, "secret", secrets, secret)
 }
 
 // abandon force-deletes the pods on a virtual node without waiting for the provider.
@@ -289,10 +278,9 @@ func (c Cluster) abandon(ctx context.Context, node string) error {
 		if pod.Spec.NodeName != node {
 			continue
 		}
-		opts := store.DeleteUID(pod)
-		opts.GracePeriodSeconds = &now
-		if err := c.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		atOnce := func(o *metav1.DeleteOptions) { o.GracePeriodSeconds = &now }
+		if err := store.Delete(ctx, "pod", c.Kube.CoreV1().Pods(pod.Namespace), pod, atOnce); err != nil {
+			return err
 		}
 	}
 	return nil

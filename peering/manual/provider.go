@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,7 +112,7 @@ func (c Cluster) account(ctx context.Context, consumer, namespace string) (strin
 	if number, ok := enrolment(current); ok {
 		last = max(last, number)
 	}
-	if err := c.retire(ctx, namespace, list.Items); err != nil {
+	if err := c.retire(ctx, namespace); err != nil {
 		return "", err
 	}
 	name := accountPrefix + strconv.Itoa(last+1)
@@ -132,15 +133,14 @@ func enrolment(name string) (int, bool) {
 
 // retire deletes the ServiceAccounts and tokens of earlier enrolments, if this package or
 // the authentication endpoint created them.
-func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.ServiceAccount) error {
-	for i := range all {
-		sa := &all[i]
-		if !strings.HasPrefix(sa.Name, accountPrefix) || sa.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
-			continue
-		}
-		if err := c.Kube.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, store.DeleteUID(sa)); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting the service account %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
-		}
+func (c Cluster) retire(ctx context.Context, namespace string) error {
+	accounts, err := store.Sweep(ctx, "service account", c.Kube.CoreV1().ServiceAccounts(namespace), metav1.ListOptions{}, func(sa *corev1.ServiceAccount) bool {
+		return strings.HasPrefix(sa.Name, accountPrefix) && sa.Labels[corev1beta1.MadeByLabel] == corev1beta1.MadeByLiqod
+	})
+	if err != nil {
+		return err
+	}
+	for _, sa := range accounts {
 		if err := c.Kube.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); store.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the token %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
 		}
@@ -200,12 +200,7 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 			return nil, err
 		}
 	}
-	namespace := corev1beta1.TenantNamespace(consumer)
-	list, err := c.Kube.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
-	}
-	if err := c.retire(ctx, namespace, list.Items); err != nil {
+	if err := c.retire(ctx, corev1beta1.TenantNamespace(consumer)); err != nil {
 		return nil, err
 	}
 	if left, err = c.dropCopies(ctx, consumer); err != nil || len(left) > 0 {
@@ -236,45 +231,23 @@ func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 	if c.Namespace == "" {
 		return nil
 	}
-	secrets := c.Kube.CoreV1().Secrets(c.Namespace)
-	list, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
-	if err != nil {
-		return fmt.Errorf("listing the tokens for peers in namespace %s: %w", c.Namespace, err)
-	}
-	for i := range list.Items {
-		secret := &list.Items[i]
+	tokens := metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType}
+	_, err := store.Sweep(ctx, "secret", c.Kube.CoreV1().Secrets(c.Namespace), tokens, func(secret *corev1.Secret) bool {
 		token, err := trust.ReadSecret(secret)
 		_, byHand := secret.Data[trust.TokenKey]
 		others := slices.ContainsFunc(token.Redemptions, func(r trust.Redemption) bool { return r.ClusterID != consumer })
-		if err != nil || !token.UsedUp() || others || byHand {
-			continue
-		}
-		if err := secrets.Delete(ctx, secret.Name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, secret.Name, err)
-		}
-	}
-	return nil
+		return err == nil && token.UsedUp() && !others && !byHand
+	})
+	return err
 }
 
 // dropRequests deletes certificate requests of a consumer that a killed process left
 // behind.
 func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
 	requests := c.Kube.CertificatesV1().CertificateSigningRequests()
-	list, err := requests.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer})
-	if store.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("listing the certificate requests of cluster %s: %w", consumer, err)
-	}
-	if err != nil {
-		return nil // the cluster has no certificate API
-	}
-	for i := range list.Items {
-		request := &list.Items[i]
-		if !strings.HasPrefix(request.Name, corev1beta1.PeerRequestPrefix+consumer+"-") {
-			continue
-		}
-		if err := requests.Delete(ctx, request.Name, store.DeleteUID(request)); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting certificate request %s: %w", request.Name, err)
-		}
-	}
-	return nil
+	theirs := metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer}
+	_, err := store.Sweep(ctx, "certificate request", requests, theirs, func(request *certificatesv1.CertificateSigningRequest) bool {
+		return strings.HasPrefix(request.Name, corev1beta1.PeerRequestPrefix+consumer+"-")
+	})
+	return store.IgnoreNotFound(err) // the cluster may have no certificate API
 }
