@@ -17,6 +17,7 @@ import (
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 const (
@@ -115,13 +116,7 @@ func (c *channel[T]) wire() error {
 		externalversions.WithTransform(client.StripManagedFields),
 		externalversions.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = c.of.selector }))
 	c.remote = c.of.informer(c.factory)
-	reg, err := c.Watch(c.home, func(obj any) []loop.Key {
-		m, ok := obj.(metav1.Object)
-		if !ok || m.GetNamespace() != c.local {
-			return nil
-		}
-		return c.keys(m)
-	})
+	reg, err := c.Watch(c.home, func(obj any) []loop.Key { return c.keys(obj, c.local) })
 	if err != nil {
 		return err
 	}
@@ -129,13 +124,7 @@ func (c *channel[T]) wire() error {
 	if err := c.remote.SetWatchErrorHandlerWithContext(c.watchError); err != nil {
 		return fmt.Errorf("watching the %ss of %s: %w", c.of.name, c.peer, err)
 	}
-	reg, err = c.Watch(c.remote, func(obj any) []loop.Key {
-		m, ok := obj.(metav1.Object)
-		if !ok {
-			return nil
-		}
-		return c.keys(m)
-	})
+	reg, err = c.Watch(c.remote, func(obj any) []loop.Key { return c.keys(obj, c.cfg.remoteNamespace()) })
 	c.watches = append(c.watches, reg)
 	return err
 }
@@ -167,38 +156,20 @@ func (c *channel[T]) run(ctx context.Context) {
 	}
 }
 
-// keys returns the key of an object in either cluster.
-func (c *channel[T]) keys(m metav1.Object) []loop.Key {
-	if !c.of.concerns(c.peer, m.GetName()) {
+// keys returns the key of an object in the tenant namespace of either cluster.
+func (c *channel[T]) keys(obj any, namespace string) []loop.Key {
+	m, ok := obj.(metav1.Object)
+	if !ok || m.GetNamespace() != namespace || !c.of.concerns(c.peer, m.GetName()) {
 		return nil
 	}
 	return []loop.Key{{Namespace: c.local, Name: m.GetName()}}
 }
 
-func (c *channel[T]) get(inf cache.SharedIndexInformer, namespace, name string) (T, error) {
-	var none T
-	obj, ok, err := inf.GetStore().GetByKey(namespace + "/" + name)
-	if err != nil {
-		return none, fmt.Errorf("reading the cache: %w", err)
-	}
-	if !ok {
-		return none, nil
-	}
-	t, ok := obj.(T)
-	if !ok {
-		return none, fmt.Errorf("the cache of %s holds a %T", c.of.name, obj)
-	}
-	return t, nil
-}
-
 // both returns the cached objects of this cluster and of the peer; zero if one does not
 // exist.
-func (c *channel[T]) both(name string) (home, remote T, err error) {
-	if home, err = c.get(c.home, c.local, name); err != nil {
-		return home, remote, err
-	}
-	remote, err = c.get(c.remote, c.cfg.remoteNamespace(), name)
-	return home, remote, err
+func (c *channel[T]) both(name string) (home, remote T) {
+	return store.Cached[T](c.home.GetStore(), cache.NewObjectName(c.local, name)),
+		store.Cached[T](c.remote.GetStore(), cache.NewObjectName(c.cfg.remoteNamespace(), name))
 }
 
 // here and there return the clients for this cluster and for the peer.

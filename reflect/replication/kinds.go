@@ -97,11 +97,15 @@ func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 			mark(remote, clusterID)
 			pushDesired(home, remote)
 		},
-		keep:   keepDesired,
-		kept:   func(remote nm) bool { return remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] != "" },
-		pull:   pullNamespaceMap,
-		fail:   failNamespaceMap,
-		mend:   mendNamespaceMap,
+		keep: keepDesired,
+		kept: func(remote nm) bool { return remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] != "" },
+		pull: pullNamespaceMap,
+		fail: func(message string, now time.Time, home nm) {
+			home.Status.Conditions = failed(home, home.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady, message, now)
+		},
+		mend: func(home nm) {
+			home.Status.Conditions = mended(home.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+		},
 		wanted: namespaceMapWanted,
 	}
 }
@@ -185,17 +189,20 @@ const maxMessage = 2048
 
 func bounded(message string) string { return store.Clip(message, maxMessage) }
 
-func failNamespaceMap(message string, now time.Time, home *offloadingv1beta1.NamespaceMap) {
-	home.Status.Conditions = slices.Clone(home.Status.Conditions)
-	store.SetCondition(&home.Status.Conditions, metav1.Condition{
-		Type: offloadingv1beta1.RemoteNamespaceReady, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed,
-		Message: bounded(message), ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
+// failed returns the conditions with one that says why an object is not replicated.
+func failed(home metav1.Object, have []metav1.Condition, kind, message string, now time.Time) []metav1.Condition {
+	have = slices.Clone(have)
+	store.SetCondition(&have, metav1.Condition{
+		Type: kind, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed,
+		Message: bounded(message), ObservedGeneration: home.GetGeneration(), LastTransitionTime: metav1.NewTime(now),
 	})
+	return have
 }
 
-func mendNamespaceMap(home *offloadingv1beta1.NamespaceMap) {
-	home.Status.Conditions = slices.DeleteFunc(slices.Clone(home.Status.Conditions), func(c metav1.Condition) bool {
-		return c.Type == offloadingv1beta1.RemoteNamespaceReady && c.Reason == offloadingv1beta1.ReasonReplicationFailed
+// mended returns the conditions without that of failed.
+func mended(have []metav1.Condition, kind string) []metav1.Condition {
+	return slices.DeleteFunc(slices.Clone(have), func(c metav1.Condition) bool {
+		return c.Type == kind && c.Reason == offloadingv1beta1.ReasonReplicationFailed
 	})
 }
 

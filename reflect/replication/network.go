@@ -58,16 +58,10 @@ func configurationsOut(clusterID string, published func(ctx context.Context, pee
 		kept: func(configuration) bool { return false },
 		pull: answerConfiguration,
 		fail: func(message string, now time.Time, home configuration) {
-			home.Status.Conditions = slices.Clone(home.Status.Conditions)
-			store.SetCondition(&home.Status.Conditions, metav1.Condition{
-				Type: networkingv1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: networkingv1beta1.ReasonReplicationFailed,
-				Message: bounded(message), ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
-			})
+			home.Status.Conditions = failed(home, home.Status.Conditions, networkingv1beta1.ConditionReady, message, now)
 		},
 		mend: func(home configuration) {
-			home.Status.Conditions = slices.DeleteFunc(slices.Clone(home.Status.Conditions), func(c metav1.Condition) bool {
-				return c.Type == networkingv1beta1.ConditionReady && c.Reason == networkingv1beta1.ReasonReplicationFailed
-			})
+			home.Status.Conditions = mended(home.Status.Conditions, networkingv1beta1.ConditionReady)
 		},
 		wanted: func(ctx context.Context, _ versioned.Interface, peer string) (bool, error) {
 			return published(ctx, peer)

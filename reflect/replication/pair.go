@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // pair replicates one pushed kind between this cluster and one peer. A request to the
@@ -42,10 +42,7 @@ func newPair[T object[T]](cfg Config, of pushed[T], home cache.SharedIndexInform
 
 func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 	var none T
-	home, remote, err := p.both(key.Name)
-	if err != nil {
-		return err
-	}
+	home, remote := p.both(key.Name)
 	if home != none && !p.kind.ours(home) {
 		return nil
 	}
@@ -53,7 +50,7 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 		return p.withdraw(ctx, key.Name, remote)
 	}
 	p.absent = time.Time{}
-	err = p.replicate(ctx, home, remote)
+	err := p.replicate(ctx, home, remote)
 	if lasting(err) {
 		return errors.Join(err, p.show(ctx, home, err))
 	}
@@ -95,15 +92,14 @@ func (p *pair[T]) create(ctx context.Context, home T) error {
 // adopt handles a copy that is missing in the cache: the cache lags behind, or the copy
 // has lost its label. An object that is not a copy is left unchanged.
 func (p *pair[T]) adopt(ctx context.Context, home T) error {
-	c := p.there()
-	remote, err := c.Get(ctx, home.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	var none T
+	remote, err := store.Live(ctx, "the copy of "+p.kind.name, p.there(), home.GetName())
+	switch {
+	case err != nil:
+		return peerError{err}
+	case remote == none:
 		return loop.After(cacheDelay)
-	}
-	if err != nil {
-		return peerError{fmt.Errorf("reading the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
-	}
-	if labels := remote.GetLabels(); labels[offloadingv1beta1.ReplicatedLabel] != "true" {
+	case own(remote):
 		return peerError{fmt.Errorf("the peer has its own %s %s/%s with the name of the copy of %s/%s",
 			p.kind.name, remote.GetNamespace(), remote.GetName(), home.GetNamespace(), home.GetName())}
 	}

@@ -63,10 +63,7 @@ func newPull[T object[T]](cfg Config, of pulled[T], home cache.SharedIndexInform
 
 func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 	var none T
-	home, remote, err := p.both(key.Name)
-	if err != nil {
-		return err
-	}
+	home, remote := p.both(key.Name)
 	if home != none && own(home) {
 		return nil // an offer of this cluster that happens to have the same name
 	}
@@ -224,12 +221,10 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 
 // drop deletes the copy, after a live read has confirmed that it is not in use.
 func (p *pull[T]) drop(ctx context.Context, home T) error {
-	live, err := p.here().Get(ctx, home.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s %s: %w", p.kind.name, home.GetName(), err)
+	var none T
+	live, err := store.Live(ctx, p.kind.name, p.here(), home.GetName())
+	if err != nil || live == none {
+		return err
 	}
 	if live.GetUID() != home.GetUID() || p.kind.used(live) {
 		return loop.After(cacheDelay)

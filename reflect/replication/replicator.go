@@ -104,7 +104,7 @@ type Replicator struct {
 type connection struct {
 	revision string
 	cancel   context.CancelFunc
-	done     chan struct{}
+	flows    sync.WaitGroup
 }
 
 // New returns a Replicator. It starts no goroutines and sends no requests.
@@ -176,16 +176,11 @@ func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &connection{revision: peer.Revision, cancel: cancel, done: make(chan struct{})}
+	c := &connection{revision: peer.Revision, cancel: cancel}
 	r.running[id] = c
-	go func() {
-		defer close(c.done)
-		var all sync.WaitGroup
-		for _, f := range flows {
-			all.Go(func() { f.run(ctx) })
-		}
-		all.Wait()
-	}()
+	for _, f := range flows {
+		c.flows.Go(func() { f.run(ctx) })
+	}
 	r.cfg.Log.Info("replication started", zap.String("peer", id))
 	return nil
 }
@@ -201,7 +196,7 @@ func (r *Replicator) budget(id string) *budget {
 func (r *Replicator) stop(id string) {
 	c := r.running[id]
 	c.cancel()
-	<-c.done
+	c.flows.Wait()
 	delete(r.running, id)
 	r.cfg.Log.Info("replication stopped", zap.String("peer", id))
 }

@@ -89,11 +89,8 @@ func setKept(remote *offloadingv1beta1.NamespaceMap, kept []string) {
 		delete(remote.Annotations, offloadingv1beta1.KeptNamespacesAnnotation)
 		return
 	}
-	if remote.Annotations == nil {
-		remote.Annotations = map[string]string{}
-	}
 	slices.Sort(kept)
-	remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] = strings.Join(kept, ",")
+	metav1.SetMetaDataAnnotation(&remote.ObjectMeta, offloadingv1beta1.KeptNamespacesAnnotation, strings.Join(kept, ","))
 }
 
 // keepDesired marks the namespaces that are mapped in remote and not in home.

@@ -60,8 +60,8 @@ func (p *pair[T]) watchFailed(ctx context.Context, err error) {
 		p.AddAfter(loop.Key{Namespace: p.local, Name: p.peer}, unwatchedFor)
 	}
 	var none T
-	home, readErr := p.get(p.home, p.local, p.peer)
-	if readErr != nil || home == none || home.GetDeletionTimestamp() != nil || !p.kind.ours(home) {
+	home, _ := p.both(p.peer)
+	if home == none || home.GetDeletionTimestamp() != nil || !p.kind.ours(home) {
 		return
 	}
 	trouble := fmt.Errorf("watching the copy of %s %s: %w", p.kind.name, p.peer, err)

@@ -111,7 +111,7 @@ func TestMapMadeAgain(t *testing.T) {
 		clk := clocktesting.NewFakeClock(time.Now())
 		p := w.pair(clk)
 		maps := w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan")
-		cached := func() bool { h, err := p.get(p.home, milanKey.Namespace, milanKey.Name); return err == nil && h != nil }
+		cached := func() bool { h, _ := p.both(milanKey.Name); return h != nil }
 		for range 3 {
 			require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
 			clk.Step(moment / 2)
