@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -352,10 +353,7 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 		return
 	}
 	next := told.about.DeepCopy()
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
-	next.Annotations[corev1beta1.RivalUIDAnnotation] = ask.UID
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, corev1beta1.RivalUIDAnnotation, ask.UID)
 	if err := e.cfg.Records.SavePeer(ctx, next); err != nil {
 		e.cfg.Log.Warn("another cluster claims the id of a peer, but the condition of the peer's ForeignCluster could not be written", zap.String("peer", ask.ID), zap.Error(err))
 	}

@@ -346,15 +346,9 @@ func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster)
 	if err := c.spend(have.Labels[corev1beta1.DiscoveredLabel]); err != nil {
 		return err
 	}
-	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, have.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("confirming that ForeignCluster %s is not in use: %w", have.Name, err)
-	}
-	if live.UID != have.UID || !untouched(live) {
-		return nil
+	live, err := store.Live(ctx, "ForeignCluster", c.cfg.Liqo.CoreV1beta1().ForeignClusters(), have.Name)
+	if err != nil || live == nil || live.UID != have.UID || !untouched(live) {
+		return err
 	}
 	nodes, err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(live.Spec.ClusterID)).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -369,10 +363,9 @@ func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster)
 	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("removing ForeignCluster %s, whose record is gone: %w", live.Name, err)
 	}
-	if err == nil {
-		c.cfg.Log.Info("cluster no longer found", zap.String("peer", live.Spec.ClusterID))
-	} else {
+	if err != nil {
 		return loop.After(time.Second) // another client has just changed it
 	}
+	c.cfg.Log.Info("cluster no longer found", zap.String("peer", live.Spec.ClusterID))
 	return nil
 }

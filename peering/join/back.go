@@ -125,12 +125,9 @@ func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, tok
 // sent returns the Secret of the token for a peer and its content, or nil if there is none.
 func (j *Join) sent(ctx context.Context, peer string) (*corev1.Secret, trust.Record, error) {
 	name := trust.SecretName(trust.BackID(peer))
-	secret, err := j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, trust.Record{}, nil
-	}
-	if err != nil {
-		return nil, trust.Record{}, fmt.Errorf("reading secret %s/%s: %w", j.cfg.OwnNamespace, name, err)
+	secret, err := store.Live(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace), name)
+	if err != nil || secret == nil {
+		return nil, trust.Record{}, err
 	}
 	record, err := trust.ReadSecret(secret)
 	if err != nil || secret.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {

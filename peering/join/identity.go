@@ -5,16 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -87,12 +86,9 @@ func parse(secret *corev1.Secret) *identity {
 // read returns the identity in a peer, or nil. It reads live.
 func (j *Join) read(ctx context.Context, id string) (*identity, error) {
 	namespace := corev1beta1.TenantNamespace(id)
-	secret, err := j.cfg.Kube.CoreV1().Secrets(namespace).Get(ctx, id, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading secret %s/%s: %w", namespace, id, err)
+	secret, err := store.Live(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(namespace), id)
+	if err != nil || secret == nil {
+		return nil, err
 	}
 	return parse(secret), nil
 }
@@ -175,8 +171,8 @@ func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte)
 		return parse(made), nil
 	}
 	next := have.secret.DeepCopy()
-	setLabel(next, corev1beta1.EnrolledLabel, "true")
-	setLabel(next, corev1beta1.RemoteClusterIDLabel, id)
+	metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.EnrolledLabel, "true")
+	metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.RemoteClusterIDLabel, id)
 	setData(next, nextKey, key)
 	return j.update(ctx, next)
 }
@@ -202,13 +198,10 @@ func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	}
 	next := have.secret.DeepCopy()
 	// The label puts the credentials into use.
-	setLabel(next, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
-	next.Annotations = maps.Clone(next.Annotations)
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
-	next.Annotations[issuedAnnotation], next.Annotations[tokenAnnotation] = got.issued.UTC().Format(time.RFC3339), got.token
-	next.Annotations[agreedAnnotation] = got.agreed
+	metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, issuedAnnotation, got.issued.UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, tokenAnnotation, got.token)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, agreedAnnotation, got.agreed)
 	delete(next.Data, nextKey)
 	for key, value := range map[string][]byte{
 		grantKey: text, keyKey: got.key, authURLKey: []byte(got.authURL), authCAKey: []byte(got.authCA), corev1beta1.KubeconfigSecretKey: kubeconfig,
@@ -227,7 +220,7 @@ func (j *Join) keep(ctx context.Context, fc *corev1beta1.ForeignCluster, have *i
 	labels := have.secret.Labels
 	if !bytes.Equal(kubeconfig, have.secret.Data[corev1beta1.KubeconfigSecretKey]) || labels[corev1beta1.IdentityTypeLabel] != corev1beta1.IdentityControlPlane {
 		next := have.secret.DeepCopy()
-		setLabel(next, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
+		metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
 		setData(next, corev1beta1.KubeconfigSecretKey, kubeconfig)
 		if have, err = j.update(ctx, next); err != nil {
 			return standing{}, err
@@ -246,13 +239,6 @@ func (j *Join) update(ctx context.Context, next *corev1.Secret) (*identity, erro
 		return nil, fmt.Errorf("changing secret %s/%s: %w", next.Namespace, next.Name, err)
 	}
 	return parse(written), nil
-}
-
-func setLabel(secret *corev1.Secret, key, value string) {
-	if secret.Labels == nil {
-		secret.Labels = map[string]string{}
-	}
-	secret.Labels[key] = value
 }
 
 func setData(secret *corev1.Secret, key string, value []byte) {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/client-go/kubernetes"
@@ -25,18 +26,12 @@ func Connector(settings client.Settings, foreign func(id string) client.Foreign)
 			return Clients{}, err
 		}
 		cfg = client.Harden(distrusted, settings)
-		kube, err := kubernetes.NewForConfig(client.Core(cfg))
-		if err != nil {
-			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
-		}
-		liqo, err := versioned.NewForConfig(cfg)
-		if err != nil {
-			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
-		}
+		kube, kubeErr := kubernetes.NewForConfig(client.Core(cfg))
+		liqo, liqoErr := versioned.NewForConfig(cfg)
 		free := settings
 		free.Gate = nil
-		beats, err := kubernetes.NewForConfig(client.Core(client.Harden(distrusted, free)))
-		if err != nil {
+		beats, beatsErr := kubernetes.NewForConfig(client.Core(client.Harden(distrusted, free)))
+		if err := errors.Join(kubeErr, liqoErr, beatsErr); err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 		}
 		renew := func(kubeconfig []byte) bool {

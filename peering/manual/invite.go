@@ -72,10 +72,7 @@ func (in Invitation) fill(fc *corev1beta1.ForeignCluster, token trust.Token) {
 	if in.Request != nil {
 		fc.Spec.Request = *in.Request
 	}
-	if fc.Annotations == nil {
-		fc.Annotations = map[string]string{}
-	}
-	fc.Annotations[corev1beta1.TokenIDAnnotation] = token.ID
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.TokenIDAnnotation, token.ID)
 }
 
 // data returns the content of the token's Secret.

@@ -60,14 +60,14 @@ func checkOffer(clusterID, provider string, o *sharingv1alpha1.ResourceOffer) er
 		return fmt.Errorf("its name is %s; %s is accepted, and %s-<n> from 2 to %d", o.Name, provider, provider, sharingv1alpha1.MaxVirtualNodes)
 	}
 	return errors.Join(checkResources(s.ResourceQuota.Hard), checkLabels("labels", s.Labels), reservedLabels(s.Labels), checkLabels("nodeSelector", s.NodeSelector),
-		checkClasses("storageClasses", s.StorageClasses), checkClasses("ingressClasses", s.IngressClasses),
-		checkLoadBalancerClasses(s.LoadBalancerClasses), checkImages(s.Images))
+		checkClasses("storageClasses", s.StorageClasses, validation.IsDNS1123Subdomain), checkClasses("ingressClasses", s.IngressClasses, validation.IsDNS1123Subdomain),
+		checkClasses("loadBalancerClasses", s.LoadBalancerClasses, validation.IsQualifiedName), checkImages(s.Images))
 }
 
 // checkRequest returns the reason for which a request is invalid.
 func checkRequest(r *corev1beta1.CapacityRequest) error {
 	return errors.Join(checkResources(r.Resources), checkLabels("labels", r.Labels), reservedLabels(r.Labels), checkLabels("nodeSelector", r.NodeSelector),
-		checkClasses("storageClasses", r.StorageClasses), checkClasses("ingressClasses", r.IngressClasses), checkLoadBalancerClasses(r.LoadBalancerClasses))
+		checkClasses("storageClasses", r.StorageClasses, validation.IsDNS1123Subdomain), checkClasses("ingressClasses", r.IngressClasses, validation.IsDNS1123Subdomain), checkClasses("loadBalancerClasses", r.LoadBalancerClasses, validation.IsQualifiedName))
 }
 
 // checkSelector returns the reason for which the nodes that a request selects are not told
@@ -119,20 +119,10 @@ func reservedLabels(labels map[string]string) error {
 	return nil
 }
 
-func checkClasses(what string, names []string) error {
+func checkClasses(what string, names []string, invalid func(name string) []string) error {
 	for _, name := range names {
-		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		if len(invalid(name)) > 0 {
 			return fmt.Errorf("%s: %.80q is not the name of a class", what, name)
-		}
-	}
-	return nil
-}
-
-// checkLoadBalancerClasses checks names that have the syntax of label keys.
-func checkLoadBalancerClasses(names []string) error {
-	for _, name := range names {
-		if len(validation.IsQualifiedName(name)) > 0 {
-			return fmt.Errorf("loadBalancerClasses: %.80q is not the name of a class", name)
 		}
 	}
 	return nil

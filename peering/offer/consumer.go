@@ -216,9 +216,7 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 	case s.request != nil && s.request.DeletionTimestamp != nil:
 		return nil // created again once it is gone
 	case !s.wanted && s.request != nil:
-		if err := requests.Delete(ctx, s.request.Name, store.DeleteUID(s.request)); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("withdrawing ResourceRequest %s: %w", s.provider, err)
-		}
+		return store.Delete(ctx, "ResourceRequest", requests, s.request)
 	case s.wanted && s.request == nil && s.secret != "":
 		want := &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: s.provider, Namespace: corev1beta1.TenantNamespace(s.provider),
 			Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: s.provider}}, Spec: spec}
@@ -242,12 +240,12 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 // behind reads live the ResourceRequest that the cache does not have, and updates it if needed.
 // exists is the refusal to create another one.
 func (c *Consumer) behind(ctx context.Context, s state, exists error) error {
-	have, err := c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider)).Get(ctx, s.provider, metav1.GetOptions{})
+	have, err := store.Live(ctx, "ResourceRequest", c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider)), s.provider)
 	switch {
-	case apierrors.IsNotFound(err):
-		return loop.After(cacheDelay)
 	case err != nil:
-		return fmt.Errorf("reading ResourceRequest %s: %w", s.provider, err)
+		return err
+	case have == nil:
+		return loop.After(cacheDelay)
 	case replicated(have):
 		return fmt.Errorf("creating ResourceRequest %s: its name is taken by a copy of a peer's: %w", s.provider, exists)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,8 +86,7 @@ type Provider struct {
 	usage   *usage
 	running atomic.Bool
 
-	mu     sync.Mutex
-	missed map[string]time.Time // by consumer: when its request was first missing
+	missed map[string]time.Time // by consumer: when its request was first missing; of the single worker
 }
 
 // NewProvider returns a Provider and registers its event handlers on the informers. It
@@ -212,9 +210,7 @@ func orAfter(err error, d time.Duration) error {
 // again requeues the key for the time at which an offer has to be prolonged or expires.
 func (p *Provider) again(consumer string, w world) error {
 	if w.request != nil {
-		p.mu.Lock()
 		delete(p.missed, consumer)
-		p.mu.Unlock()
 	}
 	now, next := p.cfg.Clock.Now(), time.Duration(0)
 	for _, o := range w.of(consumer) {
@@ -237,8 +233,6 @@ func (p *Provider) again(consumer string, w world) error {
 
 // missing returns how long a missing request still counts as present.
 func (p *Provider) missing(consumer string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	now := p.cfg.Clock.Now()
 	if _, ok := p.missed[consumer]; !ok {
 		p.missed[consumer] = now
@@ -300,11 +294,9 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	if err != nil {
 		return w, err
 	}
-	request, err := p.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(ctx, p.cfg.ClusterID, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		request = nil
-	} else if err != nil {
-		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
+	request, err := store.Live(ctx, "ResourceRequest", p.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(consumer)), p.cfg.ClusterID)
+	if err != nil {
+		return w, err
 	}
 	return p.pick(request, cluster, store.Pointers(offers.Items), store.Pointers(quotas.Items)), nil
 }

@@ -98,10 +98,7 @@ func (c quotaChange) write(ctx context.Context, liqo versioned.Interface) error 
 			return fmt.Errorf("creating Quota %s/%s: %w", c.want.Namespace, c.want.Name, err)
 		}
 	case c.want == nil:
-		err := liqo.OffloadingV1beta1().Quotas(c.have.Namespace).Delete(ctx, c.have.Name, store.DeleteUID(c.have))
-		if store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting Quota %s/%s: %w", c.have.Namespace, c.have.Name, err)
-		}
+		return store.Delete(ctx, "Quota", liqo.OffloadingV1beta1().Quotas(c.have.Namespace), c.have)
 	default:
 		if _, err := liqo.OffloadingV1beta1().Quotas(c.want.Namespace).Update(ctx, c.want, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("updating Quota %s/%s: %w", c.want.Namespace, c.want.Name, err)

@@ -28,11 +28,8 @@ func virtualNode(have *offloadingv1beta1.VirtualNode, o *sharingv1alpha1.Resourc
 	if have != nil {
 		vn = have.DeepCopy()
 	}
-	if vn.Labels == nil {
-		vn.Labels = map[string]string{}
-	}
-	vn.Labels[offloadingv1beta1.ManagedByLabel] = sharingv1alpha1.ManagedByOffer
-	vn.Labels[corev1beta1.RemoteClusterIDLabel] = o.Spec.ProviderClusterID
+	metav1.SetMetaDataLabel(&vn.ObjectMeta, offloadingv1beta1.ManagedByLabel, sharingv1alpha1.ManagedByOffer)
+	metav1.SetMetaDataLabel(&vn.ObjectMeta, corev1beta1.RemoteClusterIDLabel, o.Spec.ProviderClusterID)
 	s := &vn.Spec
 	s.ClusterID = o.Spec.ProviderClusterID
 	s.KubeconfigSecretRef = corev1.LocalObjectReference{Name: secret}
