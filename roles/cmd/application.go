@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -44,60 +45,51 @@ func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
 func readApplication(ctx context.Context, to *clients, namespace string) *report.Application {
 	has := &report.Application{Unread: map[string]error{}}
 	limit := metav1.ListOptions{Limit: mostOfKind}
-	noted := func(what string, page metav1.ListInterface, err error) bool {
+	noted := func(what string, page metav1.ListInterface, err error) {
 		if err != nil {
 			has.Unread[what] = err
-			return false
+			return
 		}
 		has.More = has.More || page.GetContinue() != ""
-		return true
+	}
+	works := func(name string, pod corev1.PodTemplateSpec) {
+		has.Workloads = append(has.Workloads, report.Workload{Name: name, Pod: pod.Spec})
 	}
 	policies, err := to.kube.NetworkingV1().NetworkPolicies(namespace).List(ctx, limit)
-	if noted(report.ReadPolicies, policies, err) {
-		for i := range policies.Items {
-			has.Policies = append(has.Policies, policies.Items[i].Name)
-		}
+	noted(report.ReadPolicies, policies, err)
+	for i := range policies.Items {
+		has.Policies = append(has.Policies, policies.Items[i].Name)
 	}
 	disruptions, err := to.kube.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, limit)
-	if noted(report.ReadBudgets, disruptions, err) {
-		for i := range disruptions.Items {
-			has.Budgets = append(has.Budgets, disruptions.Items[i].Name)
-		}
+	noted(report.ReadBudgets, disruptions, err)
+	for i := range disruptions.Items {
+		has.Budgets = append(has.Budgets, disruptions.Items[i].Name)
 	}
 	daemons, err := to.kube.AppsV1().DaemonSets(namespace).List(ctx, limit)
-	if noted(report.ReadDaemonSets, daemons, err) {
-		for i := range daemons.Items {
-			has.DaemonSets = append(has.DaemonSets, daemons.Items[i].Name)
-		}
+	noted(report.ReadDaemonSets, daemons, err)
+	for i := range daemons.Items {
+		has.DaemonSets = append(has.DaemonSets, daemons.Items[i].Name)
 	}
 	deployments, err := to.kube.AppsV1().Deployments(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, deployments, err) {
-		for i := range deployments.Items {
-			d := &deployments.Items[i]
-			has.Workloads = append(has.Workloads, report.Workload{Name: "Deployment " + d.Name, Pod: d.Spec.Template.Spec})
-		}
+	noted(report.ReadWorkloads, deployments, err)
+	for i := range deployments.Items {
+		works("Deployment "+deployments.Items[i].Name, deployments.Items[i].Spec.Template)
 	}
 	sets, err := to.kube.AppsV1().StatefulSets(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, sets, err) {
-		for i := range sets.Items {
-			d := &sets.Items[i]
-			has.Workloads = append(has.Workloads, report.Workload{Name: "StatefulSet " + d.Name, Pod: d.Spec.Template.Spec})
-		}
+	noted(report.ReadWorkloads, sets, err)
+	for i := range sets.Items {
+		works("StatefulSet "+sets.Items[i].Name, sets.Items[i].Spec.Template)
 	}
 	crons, err := to.kube.BatchV1().CronJobs(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, crons, err) {
-		for i := range crons.Items {
-			d := &crons.Items[i]
-			has.Workloads = append(has.Workloads, report.Workload{Name: "CronJob " + d.Name, Pod: d.Spec.JobTemplate.Spec.Template.Spec})
-		}
+	noted(report.ReadWorkloads, crons, err)
+	for i := range crons.Items {
+		works("CronJob "+crons.Items[i].Name, crons.Items[i].Spec.JobTemplate.Spec.Template)
 	}
 	jobs, err := to.kube.BatchV1().Jobs(namespace).List(ctx, limit)
-	if noted(report.ReadWorkloads, jobs, err) {
-		for i := range jobs.Items {
-			d := &jobs.Items[i]
-			if metav1.GetControllerOf(d) == nil && d.Status.CompletionTime == nil {
-				has.Workloads = append(has.Workloads, report.Workload{Name: "Job " + d.Name, Pod: d.Spec.Template.Spec})
-			}
+	noted(report.ReadWorkloads, jobs, err)
+	for i := range jobs.Items {
+		if d := &jobs.Items[i]; metav1.GetControllerOf(d) == nil && d.Status.CompletionTime == nil {
+			works("Job "+d.Name, d.Spec.Template)
 		}
 	}
 	return has

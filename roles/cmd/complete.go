@@ -80,18 +80,19 @@ func (c *commands) completePods(conn *connection, most int, others func(context.
 	}
 }
 
-// completeNodes completes a flag with the names of Nodes.
-func (c *commands) completeNodes(cmd *cobra.Command, conn *connection, flag string) {
+// completeFlag completes a flag with what is found in the cluster.
+func (c *commands) completeFlag(cmd *cobra.Command, conn *connection, flag string, find func(context.Context, *clients) ([]string, error)) {
+	complete := c.completer(conn, find)
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		return c.completer(conn, func(ctx context.Context, to *clients) (out []string, err error) {
-			nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			for i := range nodes.Items {
-				out = append(out, nodes.Items[i].Name)
-			}
-			return out, nil
-		})(cmd, nil, typed)
+		return complete(cmd, nil, typed)
 	}) // fails for flags only that do not exist
+}
+
+// nodeNames returns the names of all Nodes.
+func nodeNames(ctx context.Context, to *clients) (out []string, err error) {
+	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	for i := range nodes.Items {
+		out = append(out, nodes.Items[i].Name)
+	}
+	return out, err
 }

@@ -126,20 +126,20 @@ var errNoCluster = errors.New("no cluster is known")
 
 // absent returns the files of --kubeconfig, or else of the variable KUBECONFIG, that do not
 // exist. The client library ignores those of the variable.
-func absent(rules *clientcmd.ClientConfigLoadingRules) (files []string) {
-	named := rules.Precedence
+func absent(rules *clientcmd.ClientConfigLoadingRules) (gone []string) {
+	paths := rules.Precedence
 	switch {
 	case rules.ExplicitPath != "":
-		named = []string{rules.ExplicitPath}
+		paths = []string{rules.ExplicitPath}
 	case os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "":
 		return nil
 	}
-	for _, file := range named {
+	for _, file := range paths {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-			files = append(files, file)
+			gone = append(gone, file)
 		}
 	}
-	return files
+	return gone
 }
 
 // unread explains why a kubeconfig could not be used. absent are the files of it that are
@@ -161,9 +161,9 @@ func (c *connection) unread(err error, absent []string) error {
 
 // clusterClock is the clock of an API server, from the dates of its answers. The age of a
 // Lease is computed with it, because the clock of this machine may differ.
-type clusterClock struct{ ahead atomic.Int64 }
+type clusterClock struct{ lead atomic.Int64 }
 
-func (c *clusterClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clusterClock) now() time.Time { return time.Now().Add(time.Duration(c.lead.Load())) }
 
 func (c *clusterClock) watch(next http.RoundTripper) http.RoundTripper { return watched{c, next} }
 
@@ -178,7 +178,7 @@ func (w watched) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := w.next.RoundTrip(request)
 	if err == nil {
 		if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-			w.clock.ahead.Store(int64(time.Until(date)))
+			w.clock.lead.Store(int64(time.Until(date)))
 		}
 	}
 	return answer, err

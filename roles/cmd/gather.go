@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -96,19 +97,13 @@ func (c *commands) writeArchive(cmd *cobra.Command, g *gathering) error {
 	if err := cmd.Context().Err(); err != nil {
 		return err
 	}
-	cluster := snap.ClusterID
-	if cluster == "" {
-		cluster = "unknown"
-	}
+	cluster := cmp.Or(snap.ClusterID, "unknown")
 	top := "liqod-" + cluster + "-" + snap.Taken.UTC().Format("20060102-150405")
 	files, unread := h.files()
 	if g.file == "-" {
 		return pack(cmd.OutOrStdout(), top, files, snap.Taken)
 	}
-	file := g.file
-	if file == "" {
-		file = top + ".tar.gz"
-	}
+	file := cmp.Or(g.file, top+".tar.gz")
 	if err := create(file, func(out io.Writer) error { return pack(out, top, files, snap.Taken) }); err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package cmd
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -101,18 +103,11 @@ func (r *redactor) addPart(part string) {
 
 // clean removes the values from all texts.
 func (r *redactor) clean(files map[string]string) {
-	values := make([]string, 0, len(r.values))
-	for v := range r.values {
-		values = append(values, v)
-	}
 	// The longest first, so that no end of a value stays.
-	slices.SortFunc(values, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
+	values := slices.SortedFunc(maps.Keys(r.values), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
-	pairs := make([]string, 0, 2*len(values))
+	var pairs []string
 	for _, v := range values {
 		pairs = append(pairs, v, removed)
 	}

@@ -83,6 +83,11 @@ func (r *reading) rest(ctx context.Context, whole bool) (*report.Snapshot, error
 	r.pods(ctx)
 	r.claims(ctx)
 	r.together(ctx, r.owners, r.warnings, r.refusals, r.budgets)
+	return r.end(ctx)
+}
+
+// end returns the snapshot, or an error if ctx ended before everything was read.
+func (r *reading) end(ctx context.Context) (*report.Snapshot, error) {
 	if ctx.Err() != nil {
 		return nil, silent(ctx, r.to)
 	}
@@ -115,11 +120,7 @@ func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace st
 		return nil, err
 	}
 	r.together(ctx, r.leases, r.configuration, r.vkubelets, r.daemonSets, r.rolePods)
-	if ctx.Err() != nil {
-		return nil, silent(ctx, to)
-	}
-	r.snap.Taken = to.now()
-	return r.snap, nil
+	return r.end(ctx)
 }
 
 // lookAt reads what status shows: of a namespace of a user that namespace, with lookAtNamespace; else all, as look.
@@ -152,11 +153,7 @@ func (r *reading) lookAtNamespace(ctx context.Context, namespace string) (*repor
 	r.together(ctx, r.owners, r.warnings)
 	r.refused(ctx)
 	readApplications(ctx, to, r.snap)
-	if ctx.Err() != nil {
-		return nil, silent(ctx, to)
-	}
-	r.snap.Taken = to.now()
-	return r.snap, nil
+	return r.end(ctx)
 }
 
 // silent is the error about a cluster that has not answered everything before the end of ctx.
@@ -166,14 +163,14 @@ func silent(ctx context.Context, to *clients) error {
 
 // answered returns the answer of a discovery request, or the cause of ctx if it ends first.
 // The discovery client takes no context.
-func answered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+func answered[T any](ctx context.Context, request func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
 	got := make(chan answer, 1)
 	go func() {
-		value, err := ask()
+		value, err := request()
 		got <- answer{value, err}
 	}()
 	select {

@@ -70,15 +70,8 @@ func (c *commands) rotateKeys() *cobra.Command {
 	return cmd
 }
 
-// explaining has the flags of network explain.
-type explaining struct {
-	conn    *connection
-	from    string
-	timeout time.Duration
-}
-
 func (c *commands) explainAddress() *cobra.Command {
-	in := &explaining{}
+	from, timeout := "", time.Duration(0)
 	cmd := &cobra.Command{
 		Use: "explain IP|POD", Short: "Print the path of a packet to an address of a peer, and back",
 		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10\n  %[1]s network explain 10.244.1.10 --from 10.80.2.20\n  %[1]s network explain shop/db-0 --from shop/web-0"),
@@ -89,12 +82,12 @@ func (c *commands) explainAddress() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster, or of a peer, or NAMESPACE/NAME of a pod; default: an invented one")
-	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
-	in.conn = c.connection(cmd.Flags())
-	cmd.ValidArgsFunction = c.completePods(in.conn, 1, nil)
-	cmd.RunE = interruptible(limited(&in.timeout, func(cmd *cobra.Command, args []string) error {
-		to, err := c.connect(in.conn)
+	cmd.Flags().StringVar(&from, "from", "", "`address` of a pod of this cluster, or of a peer, or NAMESPACE/NAME of a pod; default: an invented one")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
+	conn := c.connection(cmd.Flags())
+	cmd.ValidArgsFunction = c.completePods(conn, 1, nil)
+	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
+		to, err := c.connect(conn)
 		if err != nil {
 			return unknown(err)
 		}
@@ -103,8 +96,8 @@ func (c *commands) explainAddress() *cobra.Command {
 			return err
 		}
 		src := netip.Addr{}
-		if in.from != "" {
-			if src, err = podAddress(cmd.Context(), to, in.from); err != nil {
+		if from != "" {
+			if src, err = podAddress(cmd.Context(), to, from); err != nil {
 				return fmt.Errorf("--from: %w", err)
 			}
 		}

@@ -53,11 +53,8 @@ func (c *commands) offerList() *cobra.Command {
 			return unknown(explain(fmt.Errorf("listing ResourceOffers: %w", err)))
 		}
 		if output != "" {
-			offers := make([]*sharingv1alpha1.ResourceOffer, len(list.Items))
-			for i := range list.Items {
-				offers[i] = &list.Items[i]
-			}
-			return printList(cmd.OutOrStdout(), output, sharingv1alpha1.SchemeGroupVersion.WithKind("ResourceOffer"), offers)
+			kind := sharingv1alpha1.SchemeGroupVersion.WithKind("ResourceOffer")
+			return printList(cmd.OutOrStdout(), output, kind, store.Pointers(list.Items))
 		}
 		return printOffers(cmd.OutOrStdout(), list.Items)
 	}))

@@ -70,7 +70,7 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 // offers returns an error if this cluster cannot send a token in return. The controller
 // needs authentication.url for it.
 func offers(ctx context.Context, here *side) error {
-	own, err := authConfig(ctx, here.to, here.Namespace)
+	own, err := authConfig(ctx, here.to)
 	if err == nil && own.URL == "" {
 		err = errors.New("--both-ways: it is not known how other clusters reach this one: set authentication.url of the chart")
 	}

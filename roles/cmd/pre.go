@@ -248,39 +248,33 @@ func (a api) namespace() string {
 	return ""
 }
 
+// note records the error of a read, or calls keep if the read succeeded.
+func (p *preflight) note(what string, err error, keep func()) {
+	if err != nil {
+		p.unread[what] = err
+		return
+	}
+	keep()
+}
+
 func (p *preflight) readCluster(ctx context.Context, to *clients) {
-	note := func(what string, err error) {
-		if err != nil {
-			p.unread[what] = err
-		}
-	}
 	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if note("Nodes", err); err == nil {
-		p.nodes = nodes.Items
-	}
+	p.note("Nodes", err, func() { p.nodes = nodes.Items })
 	p.now = to.now()
 	leases, err := to.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
-	if note("the Leases of Nodes", err); err == nil {
-		p.leases = leases.Items
-	}
+	p.note("the Leases of Nodes", err, func() { p.leases = leases.Items })
 	services, err := to.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if note("Services", err); err == nil {
-		p.services = services.Items
-	}
+	p.note("Services", err, func() { p.services = services.Items })
 	pods, err := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if note("Pods", err); err == nil {
+	p.note("Pods", err, func() {
 		p.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
-	}
+	})
 }
 
 // readNetwork reads what shows the network plugin.
 func (p *preflight) readNetwork(ctx context.Context, to *clients) {
 	sets, err := to.kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		p.unread["DaemonSets"] = err
-	} else {
-		p.networkFacts.DaemonSets = sets.Items
-	}
+	p.note("DaemonSets", err, func() { p.networkFacts.DaemonSets = sets.Items })
 	for _, name := range p.networkFacts.ConfigMapNames() {
 		config, err := to.kube.CoreV1().ConfigMaps(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 		switch {
@@ -291,13 +285,11 @@ func (p *preflight) readNetwork(ctx context.Context, to *clients) {
 		}
 	}
 	groups, err := answered(ctx, to.kube.Discovery().ServerGroups)
-	if err != nil {
-		p.unread["the API groups"] = err
-		return
-	}
-	for _, g := range groups.Groups {
-		p.networkFacts.Groups = append(p.networkFacts.Groups, g.Name)
-	}
+	p.note("the API groups", err, func() {
+		for _, g := range groups.Groups {
+			p.networkFacts.Groups = append(p.networkFacts.Groups, g.Name)
+		}
+	})
 }
 
 // readWebhooks finds the webhooks that refuse pods and nodes while they do not answer.

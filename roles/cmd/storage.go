@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,62 +63,39 @@ func (c *commands) storage() *cobra.Command {
 // no error.
 func readStored(ctx context.Context, to *clients, namespace string) (*report.Stored, error) {
 	s, core, all := &report.Stored{}, to.kube.CoreV1(), metav1.ListOptions{}
-	for _, read := range []struct {
-		what string
-		list func() error
-	}{
-		// Volumes first: a claim that is created meanwhile makes none of them kept.
-		{report.ReadStored, func() error {
-			list, err := core.PersistentVolumes().List(ctx, all)
-			if err == nil {
-				s.Volumes = slices.DeleteFunc(list.Items, func(v corev1.PersistentVolume) bool {
-					return namespace != "" && (v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace)
-				})
-			}
-			return err
-		}},
-		{report.ReadStoredClaims, func() error {
-			list, err := core.PersistentVolumeClaims(namespace).List(ctx, all)
-			if err == nil {
-				s.Claims = list.Items
-			}
-			return err
-		}},
-		{report.ReadStoredClass, func() error {
-			list, err := to.kube.StorageV1().StorageClasses().List(ctx, all)
-			if err == nil {
-				s.Classes = list.Items
-			}
-			return err
-		}},
-		{report.ReadStoredSpaces, func() error {
-			list, err := core.Namespaces().List(ctx, all)
-			if err == nil {
-				s.Namespaces = list.Items
-			}
-			return err
-		}},
-		{report.ReadStoredMaps, func() error {
-			list, err := to.liqo.OffloadingV1beta1().NamespaceMaps(metav1.NamespaceAll).List(ctx, all)
-			if err == nil {
-				s.Maps = list.Items
-			}
-			return err
-		}},
-		{report.ReadStoredCopies, func() (err error) {
-			if slices.ContainsFunc(s.Claims, moves) {
-				s.Copies, err = readCopies(ctx, to.kube, namespace)
-			}
-			return err
-		}},
-	} {
-		switch err := read.list(); {
-		case err == nil, noSuchKind(err):
+	var failed error
+	note := func(what string, err error, keep func()) {
+		switch {
+		case err == nil:
+			keep()
+		case noSuchKind(err):
 		case apierrors.IsForbidden(err):
-			s.Unread = append(s.Unread, read.what)
+			s.Unread = append(s.Unread, what)
 		default:
-			return nil, fmt.Errorf("listing %s: %w", read.what, err)
+			failed = cmp.Or(failed, fmt.Errorf("listing %s: %w", what, err))
 		}
+	}
+	// Volumes first: a claim that is created meanwhile makes none of them kept.
+	volumes, err := core.PersistentVolumes().List(ctx, all)
+	note(report.ReadStored, err, func() {
+		s.Volumes = slices.DeleteFunc(volumes.Items, func(v corev1.PersistentVolume) bool {
+			return namespace != "" && (v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace)
+		})
+	})
+	claims, err := core.PersistentVolumeClaims(namespace).List(ctx, all)
+	note(report.ReadStoredClaims, err, func() { s.Claims = claims.Items })
+	classes, err := to.kube.StorageV1().StorageClasses().List(ctx, all)
+	note(report.ReadStoredClass, err, func() { s.Classes = classes.Items })
+	spaces, err := core.Namespaces().List(ctx, all)
+	note(report.ReadStoredSpaces, err, func() { s.Namespaces = spaces.Items })
+	maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps(metav1.NamespaceAll).List(ctx, all)
+	note(report.ReadStoredMaps, err, func() { s.Maps = maps.Items })
+	if slices.ContainsFunc(s.Claims, moves) {
+		copies, err := readCopies(ctx, to.kube, namespace)
+		note(report.ReadStoredCopies, err, func() { s.Copies = copies })
+	}
+	if failed != nil {
+		return nil, failed
 	}
 	return s, nil
 }
@@ -153,7 +131,7 @@ func (c *commands) storageMove() *cobra.Command {
 	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods that copy; else that of liqod's controller")
 	flags.StringVar(&cfg.StorageNamespace, "storage-namespace", "liqo-storage", "`namespace` of the data in this cluster, as storage.storageNamespace of the chart")
 	conn := c.connection(flags)
-	c.completeNodes(cmd, conn, "to")
+	c.completeFlag(cmd, conn, "to", nodeNames)
 	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) (names []string, err error) {
 		list, err := to.kube.CoreV1().PersistentVolumeClaims(cfg.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

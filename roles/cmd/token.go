@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -97,10 +97,7 @@ func (c *commands) tokenCreate() *cobra.Command {
 	addChoice(cmd, &w.trust, "trust", "", "how far this cluster trusts a cluster that uses the token; else as the setting sharing.trust says", string(corev1beta1.TrustStrict), string(corev1beta1.TrustOrganisation))
 	addChoice(cmd, &w.output, "output", "o", "print more than the token", asYAML, asJSON)
 	conn := c.connection(flags)
-	peers := c.completer(conn, peerNames)
-	_ = cmd.RegisterFlagCompletionFunc("for", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		return peers(cmd, nil, typed)
-	}) // fails for flags only that do not exist
+	c.completeFlag(cmd, conn, "for", peerNames)
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
 		if err := w.check(); err != nil {
 			return err
@@ -207,7 +204,7 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 	if given != "" {
 		return given, nil
 	}
-	config, err := authConfig(ctx, to, namespace)
+	config, err := authConfig(ctx, to)
 	if err != nil || config.URL != "" {
 		return config.URL, err
 	}
@@ -232,16 +229,12 @@ type ownAuth struct {
 }
 
 // authConfig returns an error if the endpoint is disabled.
-func authConfig(ctx context.Context, to *clients, namespace string) (ownAuth, error) {
-	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, "liqod", metav1.GetOptions{})
-	if err != nil {
-		return ownAuth{}, fmt.Errorf("reading the configuration of liqod: %w", err)
-	}
+func authConfig(ctx context.Context, to *clients) (ownAuth, error) {
 	var config struct {
 		Authentication ownAuth `json:"authentication"`
 	}
-	if err := yaml.Unmarshal([]byte(cm.Data["config.yaml"]), &config); err != nil {
-		return ownAuth{}, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
+		return ownAuth{}, err
 	}
 	if a := config.Authentication.Address; a != nil && *a == "" {
 		return ownAuth{}, errors.New("this cluster gives no identities: authentication.enabled of the chart is false")
@@ -340,17 +333,12 @@ func printTokens(out io.Writer, views []tokenView) error {
 		return err
 	}
 	for _, v := range views {
-		limit, who := strconv.Itoa(v.Uses), v.For
+		limit := strconv.Itoa(v.Uses)
 		if v.Uses == 0 {
 			limit = "any"
 		}
-		if v.Trust == "" {
-			v.Trust = "-"
-		}
-		if who == "" {
-			who = "any"
-		}
-		if err := say(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, who, v.Trust, limit, v.age, v.State, strings.Join(v.UsedBy, ",")); err != nil {
+		err := say(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, cmp.Or(v.For, "any"), cmp.Or(v.Trust, "-"), limit, v.age, v.State, strings.Join(v.UsedBy, ","))
+		if err != nil {
 			return err
 		}
 	}
