@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,6 +85,14 @@ func (s *Store[T]) List() []T { return s.newest(typed[T](s.informer.GetStore().L
 func (s *Store[T]) ByIndex(index, value string) []T {
 	found, _ := s.informer.GetIndexer().ByIndex(index, value) // it fails only for an index that does not exist
 	return s.newest(typed[T](found))
+}
+
+// All returns the objects of a cache, in no order.
+func All[T any](objects cache.Store) []T { return typed[T](objects.List()) }
+
+// AllIn returns the objects of a namespace that a cache has, in no order.
+func AllIn[T Object](objects cache.Store, namespace string) []T {
+	return slices.DeleteFunc(All[T](objects), func(o T) bool { return o.GetNamespace() != namespace })
 }
 
 func typed[T any](all []any) []T {

@@ -78,8 +78,8 @@ func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
 
 // ofCluster returns the keys of the VirtualNodes of a ForeignCluster's cluster.
 func (a *APIServer) ofCluster(fc *corev1beta1.ForeignCluster) (keys []loop.Key) {
-	for _, obj := range a.cfg.VirtualNodes.Informer().GetStore().List() {
-		if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok && vn.Spec.ClusterID == fc.Name {
+	for _, vn := range store.All[*offloadingv1beta1.VirtualNode](a.cfg.VirtualNodes.Informer().GetStore()) {
+		if vn.Spec.ClusterID == fc.Name {
 			keys = append(keys, loop.Self(vn)...)
 		}
 	}
@@ -95,24 +95,15 @@ func ownerKey(ip *ipamv1alpha1.IP) []loop.Key {
 }
 
 func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
-	have, err := store.OrNil(a.cfg.IPs.Lister().IPs(key.Namespace).Get(APIServerIP(key.Name)))
-	if err != nil {
-		return fmt.Errorf("reading the IP of the API server: %w", err)
-	}
+	have := store.Cached[*ipamv1alpha1.IP](a.cfg.IPs.Informer().GetStore(), loop.Key{Namespace: key.Namespace, Name: APIServerIP(key.Name)})
 	if have != nil && have.DeletionTimestamp != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
 		return a.lift(ctx, have)
 	}
-	vn, err := a.cfg.VirtualNodes.Lister().VirtualNodes(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && vn.DeletionTimestamp != nil {
+	vn := store.Cached[*offloadingv1beta1.VirtualNode](a.cfg.VirtualNodes.Informer().GetStore(), key)
+	if vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the IP goes with it
 	}
-	if err != nil {
-		return fmt.Errorf("reading the VirtualNode: %w", err)
-	}
-	wanted, err := a.wanted(vn.Spec.ClusterID)
-	if err != nil {
-		return err
-	}
+	wanted := a.wanted(vn.Spec.ClusterID)
 	switch {
 	case have != nil && have.DeletionTimestamp != nil:
 		return nil // its end is an event
@@ -128,12 +119,9 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 
 // wanted reports whether pods in a peer's cluster are led to the API server through the
 // network fabric.
-func (a *APIServer) wanted(peer string) (bool, error) {
-	fc, err := store.OrNil(a.cfg.ForeignClusters.Lister().Get(peer))
-	if err != nil {
-		return false, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
-	}
-	return !a.cfg.Off && (fc == nil || !disabled(fc)), nil
+func (a *APIServer) wanted(peer string) bool {
+	fc := clusterOf(a.cfg.ForeignClusters, peer)
+	return !a.cfg.Off && (fc == nil || !disabled(fc))
 }
 
 // keep makes the IP as wanted. One of before has another port.

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -145,13 +144,20 @@ func holder(gateways []networkingv1beta1.Gateway, key string) *networkingv1beta1
 }
 
 // copies are the Configurations of all peers.
-func (e *Exchange) copies() (out []*networkingv1beta1.Configuration) {
-	for _, obj := range e.cfg.Configurations.Informer().GetStore().List() {
-		if c, ok := obj.(*networkingv1beta1.Configuration); ok && isTheirs(e.cfg.ClusterID, c) {
-			out = append(out, c)
-		}
-	}
-	return out
+func (e *Exchange) copies() []*networkingv1beta1.Configuration {
+	all := store.All[*networkingv1beta1.Configuration](e.cfg.Configurations.Informer().GetStore())
+	return slices.DeleteFunc(all, func(c *networkingv1beta1.Configuration) bool { return !isTheirs(e.cfg.ClusterID, c) })
+}
+
+// clusterOf returns the ForeignCluster of a peer that a cache has, or nil.
+func clusterOf(cached coreinformers.ForeignClusterInformer, peer string) *corev1beta1.ForeignCluster {
+	return store.Cached[*corev1beta1.ForeignCluster](cached.Informer().GetStore(), loop.Key{Name: peer})
+}
+
+// connectionOf returns the Connection of a peer that a cache has, or nil.
+func connectionOf(cached networkinginformers.ConnectionInformer, peer string) *networkingv1beta1.Connection {
+	key := loop.Key{Namespace: corev1beta1.TenantNamespace(peer), Name: peer}
+	return store.Cached[*networkingv1beta1.Connection](cached.Informer().GetStore(), key)
 }
 
 func (e *Exchange) wakeAll() {
@@ -174,16 +180,14 @@ func isMine(c *networkingv1beta1.Configuration) bool {
 }
 
 func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
-	f, err := e.gather(key.Name)
-	if err != nil {
-		return err
-	}
+	f := e.gather(key.Name)
 	if e.cfg.Off || f.theirs == nil || f.theirs.DeletionTimestamp != nil {
 		return e.end(ctx, f)
 	}
 	if wait := e.waits(f.theirs); wait > 0 {
 		return loop.After(wait)
 	}
+	var err error
 	if f.theirs, err = e.hold(ctx, f.theirs, true); err != nil {
 		return store.IgnoreNotFound(err)
 	}
@@ -210,46 +214,26 @@ func (e *Exchange) waits(c *networkingv1beta1.Configuration) time.Duration {
 }
 
 // gather reads what there is of one peer from the caches.
-func (e *Exchange) gather(peer string) (facts, error) {
+func (e *Exchange) gather(peer string) facts {
 	namespace := corev1beta1.TenantNamespace(peer)
 	f := facts{peer: peer, networks: map[string]*ipamv1alpha1.Network{}, now: metav1.NewTime(e.cfg.Clock.Now())}
-	fc, err := store.OrNil(e.cfg.ForeignClusters.Lister().Get(peer))
-	if err != nil {
-		return f, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
-	}
-	if fc != nil {
+	if fc := clusterOf(e.cfg.ForeignClusters, peer); fc != nil {
 		f.trust = fc.Spec.Trust
 	}
-	own, err := e.cfg.Configurations.Lister().Configurations(namespace).List(labels.Everything())
-	if err != nil {
-		return f, fmt.Errorf("listing Configurations: %w", err)
-	}
-	for _, c := range own {
+	for _, c := range store.AllIn[*networkingv1beta1.Configuration](e.cfg.Configurations.Informer().GetStore(), namespace) {
 		f.configuration(e.cfg.ClusterID, c)
 	}
-	networks, err := e.cfg.Networks.Lister().Networks(namespace).List(labels.Everything())
-	if err != nil {
-		return f, fmt.Errorf("listing Networks: %w", err)
-	}
-	for _, n := range networks {
+	for _, n := range store.AllIn[*ipamv1alpha1.Network](e.cfg.Networks.Informer().GetStore(), namespace) {
 		f.networks[n.Name] = n
 	}
 	f.Surroundings, f.unknown = e.surroundings(f.mine)
-	connections, err := e.cfg.Connections.Lister().List(labels.Everything())
-	if err != nil {
-		return f, fmt.Errorf("listing Connections: %w", err)
-	}
-	for _, c := range connections {
-		if c.Namespace == namespace && c.Name == peer {
-			f.connection = c
-		}
-	}
-	for _, c := range connections {
+	f.connection = connectionOf(e.cfg.Connections, peer)
+	for _, c := range store.All[*networkingv1beta1.Connection](e.cfg.Connections.Informer().GetStore()) {
 		if peerOf(c.Namespace) != peer {
 			f.conflicts(c)
 		}
 	}
-	return f, nil
+	return f
 }
 
 // configuration records a Configuration in the peer's tenant namespace.
@@ -440,13 +424,8 @@ func (e *Exchange) live(ctx context.Context, f facts) (facts, error) {
 	for i := range networks.Items {
 		f.networks[networks.Items[i].Name] = &networks.Items[i]
 	}
-	f.connection, err = e.cfg.Client.NetworkingV1beta1().Connections(namespace).Get(ctx, f.peer, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		f.connection = nil
-	} else if err != nil {
-		return f, fmt.Errorf("reading Connection %s: %w", f.peer, err)
-	}
-	return f, nil
+	f.connection, err = store.Live(ctx, "Connection", e.cfg.Client.NetworkingV1beta1().Connections(namespace), f.peer)
+	return f, err
 }
 
 // release deletes Networks that no range needs. It leaves a Network whose view is still in the

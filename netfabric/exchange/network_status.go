@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -110,18 +109,10 @@ func networkCondition(status metav1.ConditionStatus, reason, message string) *me
 // of is Condition where the fabric is on, with caches that have synced.
 func (s *NetworkStatus) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	peer := fc.Spec.ClusterID
-	namespace := corev1beta1.TenantNamespace(peer)
-	offers, err := s.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything())
-	if err != nil {
-		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
+	if c := connectionOf(s.cfg.Connections, peer); c != nil && c.DeletionTimestamp == nil {
+		return s.connected(c)
 	}
-	connection, err := s.cfg.Connections.Lister().Connections(namespace).Get(peer)
-	switch {
-	case err == nil && connection.DeletionTimestamp == nil:
-		return s.connected(connection)
-	case err != nil && !apierrors.IsNotFound(err):
-		return networkCondition(metav1.ConditionUnknown, corev1beta1.ReasonNetworkUnknown, err.Error())
-	case !wanted(fc, offers):
+	if !wanted(fc, store.AllIn[*sharingv1alpha1.ResourceOffer](s.cfg.Offers.Informer().GetStore(), corev1beta1.TenantNamespace(peer))) {
 		return nil
 	}
 	return s.negotiating(peer)

@@ -22,6 +22,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
@@ -184,12 +185,7 @@ func apart(o check.Own) error {
 
 // nodes returns the podCIDRs and the addresses of the Nodes, in the order of their names.
 func (r *Ranges) nodes() (pods []netip.Prefix, at []netip.Addr) {
-	var nodes []*corev1.Node
-	for _, obj := range r.cfg.Nodes.Informer().GetStore().List() {
-		if n, ok := obj.(*corev1.Node); ok && !offloadingv1beta1.IsVirtual(n) {
-			nodes = append(nodes, n)
-		}
-	}
+	nodes := slices.DeleteFunc(store.All[*corev1.Node](r.cfg.Nodes.Informer().GetStore()), offloadingv1beta1.IsVirtual)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, n := range nodes {
 		pods, at = append(pods, check.PodRanges(n)...), append(at, check.Addresses(n)...)
@@ -202,10 +198,8 @@ func (r *Ranges) apiServer() (out []netip.Addr) {
 	if r.cfg.APIServer == nil {
 		return nil
 	}
-	for _, obj := range r.cfg.APIServer.Informer().GetStore().List() {
-		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			out = append(out, apiServerAddresses(s)...)
-		}
+	for _, s := range store.All[*discoveryv1.EndpointSlice](r.cfg.APIServer.Informer().GetStore()) {
+		out = append(out, apiServerAddresses(s)...)
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
@@ -238,7 +232,7 @@ func sameServers(a, b *discoveryv1.EndpointSlice) bool {
 func (r *Ranges) services() ([]netip.Prefix, error) {
 	given := len(r.cfg.Given.Services) > 0
 	if r.cfg.ServiceCIDRs != nil && r.cfg.ServiceCIDRs.Informer().HasSynced() {
-		found := serviceRanges(r.cfg.ServiceCIDRs.Informer().GetStore().List())
+		found := serviceRanges(store.All[*networkingv1.ServiceCIDR](r.cfg.ServiceCIDRs.Informer().GetStore()))
 		if len(found) == 0 && !given {
 			return nil, errors.New("no range of Services of this cluster is known, because it has no ServiceCIDR: set networking.serviceCIDRs")
 		}
@@ -259,12 +253,8 @@ func (r *Ranges) services() ([]netip.Prefix, error) {
 }
 
 // serviceRanges are the ranges of ServiceCIDRs, in order.
-func serviceRanges(objects []any) (out []netip.Prefix) {
-	for _, obj := range objects {
-		s, ok := obj.(*networkingv1.ServiceCIDR)
-		if !ok {
-			continue
-		}
+func serviceRanges(objects []*networkingv1.ServiceCIDR) (out []netip.Prefix) {
+	for _, s := range objects {
 		for _, text := range s.Spec.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
 				out = append(out, p.Masked())

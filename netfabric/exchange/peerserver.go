@@ -30,9 +30,9 @@ func (p PeerServers) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition
 		return current(fc, corev1beta1.ConditionAPIServer)
 	}
 	peer := fc.Spec.ClusterID
-	c, err := p.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
-	if err != nil || c.DeletionTimestamp != nil {
-		return nil // a lister returns no other error than NotFound
+	c := connectionOf(p.cfg.Connections, peer)
+	if c == nil || c.DeletionTimestamp != nil {
+		return nil
 	}
 	report := meta.FindStatusCondition(c.Status.Conditions, networkingv1beta1.ConditionPeerAPIServer)
 	if report == nil {

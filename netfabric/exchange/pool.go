@@ -73,12 +73,7 @@ func (p *pool) finalizer() string {
 
 // cached returns the AddressPool as the cache has it, or nil.
 func (p *pool) cached() *ipamv1alpha1.AddressPool {
-	obj, ok, err := p.store.GetByKey(p.name)
-	if err != nil || !ok {
-		return nil
-	}
-	have, _ := obj.(*ipamv1alpha1.AddressPool)
-	return have
+	return store.Cached[*ipamv1alpha1.AddressPool](p.store, loop.Key{Name: p.name})
 }
 
 // newest returns the newest AddressPool that is known without a request, or nil.
@@ -194,12 +189,9 @@ func lost(err error) bool {
 // was needed yet or somebody has deleted it, it is made of the claims; it is not stored, and
 // has no UID.
 func (p *pool) load(ctx context.Context) (*ipamv1alpha1.AddressPool, error) {
-	have, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
-	if err == nil {
-		return have, nil
-	}
-	if !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading AddressPool %s: %w", p.name, err)
+	have, err := store.Live(ctx, "AddressPool", p.client, p.name)
+	if err != nil || have != nil {
+		return have, err
 	}
 	all, err := p.claims(ctx)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -131,21 +130,10 @@ func inUse(o *sharingv1alpha1.ResourceOffer) bool {
 
 func (p *Publisher) sync(ctx context.Context, key loop.Key) error {
 	peer := key.Name
-	fc, err := store.OrNil(p.cfg.ForeignClusters.Lister().Get(peer))
-	if err != nil {
-		return fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
-	}
-	offers, err := p.cfg.Offers.Lister().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing ResourceOffers: %w", err)
-	}
-	have, err := p.cfg.Configurations.Lister().Configurations(corev1beta1.TenantNamespace(peer)).Get(peer)
-	if apierrors.IsNotFound(err) {
-		have = nil
-	} else if err != nil {
-		return fmt.Errorf("reading the Configuration: %w", err)
-	}
-	if !p.cfg.Off && wanted(fc, offers) {
+	namespace := corev1beta1.TenantNamespace(peer)
+	offers := store.AllIn[*sharingv1alpha1.ResourceOffer](p.cfg.Offers.Informer().GetStore(), namespace)
+	have := store.Cached[*networkingv1beta1.Configuration](p.cfg.Configurations.Informer().GetStore(), loop.Key{Namespace: namespace, Name: peer})
+	if !p.cfg.Off && wanted(clusterOf(p.cfg.ForeignClusters, peer), offers) {
 		return p.keep(ctx, peer, have)
 	}
 	if have == nil || !isMine(have) {
@@ -168,12 +156,8 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	if err != nil || !known {
 		return err
 	}
-	if err := p.addTransit(&spec, peer, have); err != nil {
-		return err
-	}
-	if spec.Admits, err = p.admits(peer); err != nil {
-		return err
-	}
+	p.addTransit(&spec, peer, have)
+	spec.Admits = p.admits(peer)
 	configurations := p.cfg.Client.NetworkingV1beta1().Configurations(namespace)
 	if have == nil {
 		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})
@@ -257,14 +241,12 @@ func texts(ranges []netip.Prefix) (out []networkingv1beta1.CIDR) {
 
 // published returns the pod ranges in the Configuration for each peer.
 func (p *Publisher) published() (out [][]netip.Prefix) {
-	var mine []*networkingv1beta1.Configuration
-	for _, obj := range p.cfg.Configurations.Informer().GetStore().List() {
-		if c, ok := obj.(*networkingv1beta1.Configuration); ok && isMine(c) {
-			mine = append(mine, c)
+	all := store.All[*networkingv1beta1.Configuration](p.cfg.Configurations.Informer().GetStore())
+	slices.SortFunc(all, func(a, b *networkingv1beta1.Configuration) int { return strings.Compare(a.Namespace, b.Namespace) })
+	for _, c := range all {
+		if !isMine(c) {
+			continue
 		}
-	}
-	slices.SortFunc(mine, func(a, b *networkingv1beta1.Configuration) int { return strings.Compare(a.Namespace, b.Namespace) })
-	for _, c := range mine {
 		var pods []netip.Prefix
 		for _, r := range check.OwnRanges(c) {
 			if r.Use == networkingv1beta1.RangePod {

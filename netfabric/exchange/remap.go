@@ -146,11 +146,10 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 
 // absent reports which objects of a peer the caches have no more, though their last state counts.
 func (r *Remapper) absent(peer string) (connection, cluster bool) {
-	_, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
-	_, errCluster := r.cfg.ForeignClusters.Lister().Get(peer)
+	c, fc := connectionOf(r.cfg.Connections, peer), clusterOf(r.cfg.ForeignClusters, peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return err != nil && r.known[peer] != nil, errCluster != nil && r.off[peer]
+	return c == nil && r.known[peer] != nil, fc == nil && r.off[peer]
 }
 
 // there reports whether the API server has one of the objects of a peer that the caches lack.
@@ -189,12 +188,12 @@ func (r *Remapper) HasSynced() bool {
 // Fabric reports whether the network fabric connects this cluster with a peer, now or as
 // soon as there is a Connection. It does not for a peer whose ForeignCluster disables it.
 func (r *Remapper) Fabric(peer string) bool {
-	fc, err := r.cfg.ForeignClusters.Lister().Get(peer)
+	fc := clusterOf(r.cfg.ForeignClusters, peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil && disabled(fc) {
+	if fc != nil && disabled(fc) {
 		r.off[peer] = true
-	} else if err == nil {
+	} else if fc != nil {
 		delete(r.off, peer)
 	}
 	return !r.off[peer]
@@ -249,8 +248,8 @@ func (r *Remapper) admitted(third, hub, namespace string, own netip.Addr) (netip
 
 // connection returns the Connection of a peer that the fabric leads to, or nil.
 func (r *Remapper) connection(peer string) *networkingv1beta1.Connection {
-	c, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
-	if err != nil || c.DeletionTimestamp != nil || !r.Fabric(peer) {
+	c := connectionOf(r.cfg.Connections, peer)
+	if c == nil || c.DeletionTimestamp != nil || !r.Fabric(peer) {
 		return nil
 	}
 	return c
@@ -317,9 +316,8 @@ func ofConnection(obj any, changed func(peer string)) {
 
 // hubs calls changed with each peer that leads to a cluster.
 func (r *Remapper) hubs(third string, changed func(peer string)) {
-	for _, obj := range r.cfg.Connections.Informer().GetStore().List() {
-		c, ok := obj.(*networkingv1beta1.Connection)
-		if ok && slices.ContainsFunc(c.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == third }) {
+	for _, c := range store.All[*networkingv1beta1.Connection](r.cfg.Connections.Informer().GetStore()) {
+		if slices.ContainsFunc(c.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == third }) {
 			ofConnection(c, changed)
 		}
 	}
@@ -341,15 +339,14 @@ func sameDirect(a, b *networkingv1beta1.Connection) bool {
 
 // translation returns that of the peer's Connection.
 func (r *Remapper) translation(peer string) *translation {
-	namespace := corev1beta1.TenantNamespace(peer)
-	c, err := r.cfg.Connections.Lister().Connections(namespace).Get(peer)
+	c := connectionOf(r.cfg.Connections, peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil { // a lister returns no other error than NotFound
+	if c == nil {
 		if have := r.known[peer]; have != nil && have.err == nil && !r.taken(peer, have) {
 			return have
 		}
-		return &translation{err: fmt.Errorf("there is no Connection %s/%s yet", namespace, peer)}
+		return &translation{err: fmt.Errorf("there is no Connection %s/%s yet", corev1beta1.TenantNamespace(peer), peer)}
 	}
 	have := r.known[peer]
 	if have != nil && have.of == c {
@@ -365,9 +362,9 @@ func (r *Remapper) translation(peer string) *translation {
 
 // taken reports whether another peer is seen now under addresses that a translation has.
 func (r *Remapper) taken(peer string, t *translation) bool {
-	return slices.ContainsFunc(r.cfg.Connections.Informer().GetStore().List(), func(obj any) bool {
-		c, ok := obj.(*networkingv1beta1.Connection)
-		return ok && c.Spec.ClusterID != peer && slices.ContainsFunc(c.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
+	all := store.All[*networkingv1beta1.Connection](r.cfg.Connections.Informer().GetStore())
+	return slices.ContainsFunc(all, func(c *networkingv1beta1.Connection) bool {
+		return c.Spec.ClusterID != peer && slices.ContainsFunc(c.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
 			view, ok := m.View.Prefix()
 			return ok && slices.ContainsFunc(views(t.theirs), view.Overlaps)
 		})

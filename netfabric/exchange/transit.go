@@ -1,16 +1,13 @@
 package exchange
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -20,11 +17,8 @@ import (
 // addTransit adds the ranges under which this cluster sees the pods of other peers that share a
 // namespace with a peer, and the clusters that they stand for. Ranges that the peer has already come
 // first: where not all fit, those in use stay. have is the Configuration of the peer; it may be nil.
-func (p *Publisher) addTransit(spec *networkingv1beta1.ConfigurationSpec, peer string, have *networkingv1beta1.Configuration) error {
-	thirds, err := p.thirds(peer)
-	if err != nil {
-		return err
-	}
+func (p *Publisher) addTransit(spec *networkingv1beta1.ConfigurationSpec, peer string, have *networkingv1beta1.Configuration) {
+	thirds := p.thirds(peer)
 	var before, ranges, left []networkingv1beta1.CIDR
 	if have != nil {
 		before = have.Spec.Local.CIDR.Transit
@@ -55,7 +49,6 @@ func (p *Publisher) addTransit(spec *networkingv1beta1.ConfigurationSpec, peer s
 	spec.Behind = slices.DeleteFunc(thirds, func(t networkingv1beta1.Third) bool {
 		return len(t.Namespaces) > check.MaxSharedNamespaces || slices.ContainsFunc(t.Ranges, func(m networkingv1beta1.Mapping) bool { return !slices.Contains(cidr.Transit, m.View) })
 	})
-	return nil
 }
 
 // place returns where an element is in a list, and the end of the list for one that is not.
@@ -68,17 +61,10 @@ func place(list []networkingv1beta1.CIDR, one networkingv1beta1.CIDR) int {
 
 // thirds returns the others that share a namespace with a peer, in order. Only their own pods count:
 // what is behind them is theirs to give.
-func (p *Publisher) thirds(peer string) (out []networkingv1beta1.Third, err error) {
-	offloadings, err := p.cfg.Offloadings.Lister().List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing NamespaceOffloadings: %w", err)
-	}
-	shared := sharers(peer, offloadings)
+func (p *Publisher) thirds(peer string) (out []networkingv1beta1.Third) {
+	shared := sharers(peer, store.All[*offloadingv1beta1.NamespaceOffloading](p.cfg.Offloadings.Informer().GetStore()))
 	for _, other := range slices.Sorted(maps.Keys(shared)) {
-		c, err := store.OrNil(p.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(other)).Get(other))
-		if err != nil {
-			return nil, fmt.Errorf("reading Connection %s: %w", other, err)
-		}
+		c := connectionOf(p.cfg.Connections, other)
 		if c == nil || !leads(c) {
 			continue
 		}
@@ -92,7 +78,7 @@ func (p *Publisher) thirds(peer string) (out []networkingv1beta1.Third, err erro
 			out = append(out, third)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // leads reports whether a Connection counts for other peers.
@@ -119,12 +105,8 @@ func sharers(peer string, offloadings []*offloadingv1beta1.NamespaceOffloading) 
 // admits returns what other peers that run pods here let a peer reach of them: the namespaces that
 // they offload to it, too. The pods are theirs, and they lead the peer there anyway; that both sides of
 // a tunnel agree to it is what this cluster adds.
-func (p *Publisher) admits(peer string) (out []networkingv1beta1.Third, err error) {
-	connections, err := p.cfg.Connections.Lister().List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing Connections: %w", err)
-	}
-	for _, c := range connections {
+func (p *Publisher) admits(peer string) (out []networkingv1beta1.Third) {
+	for _, c := range store.All[*networkingv1beta1.Connection](p.cfg.Connections.Informer().GetStore()) {
 		for _, t := range c.Spec.Behind {
 			if t.ClusterID == peer && c.Spec.ClusterID != peer && leads(c) {
 				out = append(out, networkingv1beta1.Third{ClusterID: c.Spec.ClusterID, Namespaces: t.Namespaces})
@@ -132,7 +114,7 @@ func (p *Publisher) admits(peer string) (out []networkingv1beta1.Third, err erro
 		}
 	}
 	slices.SortFunc(out, func(a, b networkingv1beta1.Third) int { return strings.Compare(a.ClusterID, b.ClusterID) })
-	return out[:min(len(out), check.MaxThirds)], nil
+	return out[:min(len(out), check.MaxThirds)]
 }
 
 // sameTransit reports whether two states of a Connection give other peers the same.

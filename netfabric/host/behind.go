@@ -2,19 +2,18 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -57,29 +56,23 @@ func (b *Behind) run(ctx context.Context) {
 }
 
 // read reads the caches. known is false while pods are needed and not known yet.
-func (b *Behind) read() (out Shared, known bool, err error) {
-	offloadings, err := b.offloadings.Lister().List(labels.Everything())
-	if err != nil {
-		return out, false, fmt.Errorf("listing NamespaceOffloadings: %w", err)
-	}
+func (b *Behind) read() (out Shared, known bool) {
+	offloadings := store.All[*offloadingv1beta1.NamespaceOffloading](b.offloadings.Informer().GetStore())
 	meet := map[string]bool{}
 	for _, o := range offloadings {
 		meet[o.Namespace] = meet[o.Namespace] || len(offloadingv1beta1.ProvidersOf(o)) > 1
 	}
-	out.Offloadings = slices.DeleteFunc(slices.Clone(offloadings), func(o *offloadingv1beta1.NamespaceOffloading) bool { return !meet[o.Namespace] })
+	out.Offloadings = slices.DeleteFunc(offloadings, func(o *offloadingv1beta1.NamespaceOffloading) bool { return !meet[o.Namespace] })
 	if len(out.Offloadings) == 0 {
-		return Shared{}, true, nil
+		return Shared{}, true
 	}
 	b.once.Do(func() { close(b.needed) })
 	if !b.pods.Informer().HasSynced() {
-		return out, false, nil
+		return out, false
 	}
-	pods, err := b.pods.Lister().List(labels.Everything())
-	if err != nil {
-		return out, false, fmt.Errorf("listing Pods: %w", err)
-	}
-	out.Pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !meet[p.Namespace] })
-	return out, true, nil
+	pods := store.All[*corev1.Pod](b.pods.Informer().GetStore())
+	out.Pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !meet[p.Namespace] })
+	return out, true
 }
 
 // lead gives a peer the ranges of third clusters, each while the Connection of that cluster is in

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -19,6 +18,7 @@ import (
 	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -151,26 +151,15 @@ func (f *fabric) verify(ctx context.Context) {
 
 // objects reads the caches. again is true while they are behind the API server.
 func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err error) {
-	cached, err := f.src.Connections.Lister().List(labels.Everything())
-	if err != nil {
-		return out, false, fmt.Errorf("listing Connections: %w", err)
-	}
+	cached := store.All[*networkingv1beta1.Connection](f.src.Connections.Informer().GetStore())
 	if out.Connections, again, err = f.confirm(ctx, cached); err != nil {
 		return out, false, err
 	}
-	if out.IPs, err = f.src.IPs.Lister().List(labels.Everything()); err != nil {
-		return out, again, fmt.Errorf("listing IPs: %w", err)
-	}
-	if out.Nodes, err = f.src.Nodes.Lister().List(labels.Everything()); err != nil {
-		return out, again, fmt.Errorf("listing Nodes: %w", err)
-	}
+	out.IPs = store.All[*ipamv1alpha1.IP](f.src.IPs.Informer().GetStore())
+	out.Nodes = store.All[*corev1.Node](f.src.Nodes.Informer().GetStore())
 	out.Gateways = f.src.Gateways.List()
 	if f.src.Pods != nil {
-		pods, err := f.src.Pods.Lister().List(labels.Everything())
-		if err != nil {
-			return out, again, fmt.Errorf("listing Pods: %w", err)
-		}
-		out.Pods = podAddresses(pods)
+		out.Pods = podAddresses(store.All[*corev1.Pod](f.src.Pods.Informer().GetStore()))
 	}
 	return out, again, nil
 }

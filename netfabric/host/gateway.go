@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/utils/clock"
@@ -278,8 +276,8 @@ func (g *GatewayHost) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return g.ended(err)
 	}
-	if wait, err := g.addBehind(&objects); err != nil || wait {
-		return cmp.Or(err, loop.After(store.CatchUp))
+	if g.addBehind(&objects) {
+		return loop.After(store.CatchUp)
 	}
 	objects.Gateways = g.withSelf(objects.Gateways)
 	g.chooseAll(objects.Connections)
@@ -336,17 +334,15 @@ func relayedBy(in plan.Input) (out []netip.AddrPort) {
 
 // addBehind adds the pods in third clusters. wait is true for a gateway that has just begun and does
 // not know them yet: what an earlier process lets through goes on meanwhile.
-func (g *GatewayHost) addBehind(objects *Objects) (wait bool, err error) {
+func (g *GatewayHost) addBehind(objects *Objects) (wait bool) {
 	if g.cfg.Behind == nil {
-		return false, nil
+		return false
 	}
 	known := false
-	if objects.Shared, known, err = g.cfg.Behind.read(); err != nil {
-		return false, g.ended(err)
-	}
+	objects.Shared, known = g.cfg.Behind.read()
 	g.fabric.mu.Lock()
 	defer g.fabric.mu.Unlock()
-	return !known && !g.done, nil
+	return !known && !g.done
 }
 
 func (g *GatewayHost) settings() Settings {
@@ -440,8 +436,8 @@ func (g *GatewayHost) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoi
 	if len(g.cfg.Endpoints) > 0 || g.cfg.Services == nil {
 		return g.cfg.Endpoints
 	}
-	services, err := g.cfg.Services.Lister().List(labels.Everything())
-	if err != nil || len(services) == 0 {
+	services := store.All[*corev1.Service](g.cfg.Services.Informer().GetStore())
+	if len(services) == 0 {
 		return nil
 	}
 	return serviceEndpoints(services[0], nodes, g.cfg.NodeName)

@@ -11,9 +11,7 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -39,12 +37,9 @@ type tunnelFacts struct {
 
 // report writes the status of one Connection, where it has changed.
 func (g *GatewayHost) report(ctx context.Context, key loop.Key) error {
-	c, err := g.cfg.Sources.Connections.Lister().Connections(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
+	c := store.Cached[*networkingv1beta1.Connection](g.cfg.Sources.Connections.Informer().GetStore(), key)
+	if c == nil {
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading Connection %s: %w", key, err)
 	}
 	f, ok := g.facts(c)
 	if !ok || c.DeletionTimestamp != nil {
@@ -58,8 +53,8 @@ func (g *GatewayHost) report(ctx context.Context, key loop.Key) error {
 func (g *GatewayHost) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
 	defer cancel()
-	connections, err := g.cfg.Sources.Connections.Lister().List(labels.Everything())
-	for _, c := range connections {
+	var err error
+	for _, c := range store.All[*networkingv1beta1.Connection](g.cfg.Sources.Connections.Informer().GetStore()) {
 		f, ok := g.facts(c)
 		if !ok || c.DeletionTimestamp != nil {
 			continue

@@ -74,9 +74,7 @@ func (n *NodeHost) sync(ctx context.Context, key loop.Key) error {
 		return n.ended(err)
 	}
 	if n.cfg.Shares != nil {
-		if objects.Shared, err = n.cfg.Shares.read(); err != nil {
-			return n.ended(err)
-		}
+		objects.Shared = n.cfg.Shares.read()
 	}
 	mtu, err := n.underlayMTU(objects.Nodes)
 	if err != nil {

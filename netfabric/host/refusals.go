@@ -19,6 +19,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -113,9 +114,10 @@ type refusalEvents struct {
 
 // write writes the one event about n packets of a peer.
 func (r refusalEvents) write(ctx context.Context, peer string, n uint64) error {
-	c, err := store.OrNil(r.src.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
-	if err != nil || c == nil {
-		return err
+	key := loop.Key{Namespace: corev1beta1.TenantNamespace(peer), Name: peer}
+	c := store.Cached[*networkingv1beta1.Connection](r.src.Connections.Informer().GetStore(), key)
+	if c == nil {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()

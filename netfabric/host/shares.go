@@ -1,14 +1,12 @@
 package host
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
@@ -18,6 +16,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Selectors of the objects that say which pods are shared with whom.
@@ -67,21 +66,13 @@ func (s *Shares) watch(changed func()) (synced []cache.InformerSynced, err error
 }
 
 // read reads the caches.
-func (s *Shares) read() (out Shared, err error) {
-	all := labels.Everything()
-	if out.Pods, err = s.Pods.Lister().List(all); err != nil {
-		return out, fmt.Errorf("listing Pods: %w", err)
+func (s *Shares) read() Shared {
+	return Shared{
+		Pods:        store.All[*corev1.Pod](s.Pods.Informer().GetStore()),
+		Twins:       store.All[*corev1.Namespace](s.Twins.Informer().GetStore()),
+		Offloadings: store.All[*offloadingv1beta1.NamespaceOffloading](s.Offloadings.Informer().GetStore()),
+		Slices:      store.All[*discoveryv1.EndpointSlice](s.Slices.Informer().GetStore()),
 	}
-	if out.Twins, err = s.Twins.Lister().List(all); err != nil {
-		return out, fmt.Errorf("listing Namespaces: %w", err)
-	}
-	if out.Offloadings, err = s.Offloadings.Lister().List(all); err != nil {
-		return out, fmt.Errorf("listing NamespaceOffloadings: %w", err)
-	}
-	if out.Slices, err = s.Slices.Lister().List(all); err != nil {
-		return out, fmt.Errorf("listing EndpointSlices: %w", err)
-	}
-	return out, nil
 }
 
 // origin is a namespace of a peer.
