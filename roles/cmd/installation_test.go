@@ -132,15 +132,14 @@ var labelLists = map[string]string{
 	"move/copy.go ofMove":             "in the namespaces of a move",
 	"move/progress.go Copies":         "shown as the progress of a move; nothing else follows",
 
-	"peering/auth/cluster.go Namespaces":            "objects of the cluster",
-	"peering/auth/cluster.go Retire":                "in a tenant namespace",
-	"peering/join/identity.go other":                "in a tenant namespace",
-	"peering/link/directory.go begin":               "in a tenant namespace",
-	"peering/manual/consumer.go dropConfigurations": "in a tenant namespace",
-	"peering/manual/consumer.go dropCopies":         "in a tenant namespace",
-	"peering/manual/consumer.go dropLost":           "objects of the cluster",
-	"peering/manual/consumer.go uses":               "in a tenant namespace",
-	"peering/manual/provider.go dropRequests":       "in a tenant namespace",
+	"peering/auth/cluster.go Namespaces":      "objects of the cluster",
+	"peering/auth/cluster.go Retire":          "in a tenant namespace",
+	"peering/join/identity.go other":          "in a tenant namespace",
+	"peering/link/directory.go begin":         "in a tenant namespace",
+	"peering/manual/consumer.go replicated":   "in a tenant namespace",
+	"peering/manual/consumer.go dropLost":     "objects of the cluster",
+	"peering/manual/consumer.go uses":         "in a tenant namespace",
+	"peering/manual/provider.go dropRequests": "in a tenant namespace",
 }
 
 // TestListsByLabel: each list by a label is in the table.
