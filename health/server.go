@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,17 +22,14 @@ type ServerConfig struct {
 	Ready *Checks
 	// Metrics are served at /metrics.
 	Metrics prometheus.Gatherer
-	// Profiles turns /debug/pprof on.
-	Profiles bool
 	// Closed is called for each connection that is closed because there are too many.
 	Closed func()
 	// Log receives the address and the errors of the server.
 	Log *zap.Logger
 }
 
-// Server answers a process's health and metrics questions over HTTP: /livez, /readyz,
-// /metrics and, if wanted, /debug/pprof. What is healthy is decided by the functions that
-// it is given.
+// Server answers a process's health and metrics questions over HTTP: /livez, /readyz and
+// /metrics. What is healthy is decided by the functions that it is given.
 type Server struct {
 	cfg ServerConfig
 }
@@ -57,13 +53,6 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /livez", s.livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", &pages{gatherer: s.cfg.Metrics})
-	if s.cfg.Profiles {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	}
 	return mux
 }
 

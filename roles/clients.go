@@ -82,15 +82,18 @@ func identity() string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
+// writesInFlight is the maximum number of concurrent writes to one peer.
+const writesInFlight = 64
+
 // peer returns the clients of a peer for a leased role. They write only while this replica
 // holds the role's lease and the further gates allow it.
-func (h home) peer(env Env, name string, config *rest.Config, inFlight int, more ...client.Gate) (clients, error) {
+func (h home) peer(env Env, name string, config *rest.Config, more ...client.Gate) (clients, error) {
 	config, err := client.Distrust(config, env.foreign(name))
 	if err != nil {
 		return clients{}, err
 	}
 	return newClients(client.Harden(config, client.Settings{
-		UserAgent: env.UserAgent, Observer: env.Requests(name), Gate: gates(append(more, h.lease.Fence())), MaxWrites: inFlight, Log: env.Log,
+		UserAgent: env.UserAgent, Observer: env.Requests(name), Gate: gates(append(more, h.lease.Fence())), MaxWrites: writesInFlight, Log: env.Log,
 	}))
 }
 

@@ -32,6 +32,10 @@ import (
 // controllerLease is the name of the Lease of role controller.
 const controllerLease = "liqod-controller"
 
+// controllerAccount is the name of the service account of role controller, to which the chart
+// gives its rights.
+const controllerAccount = "liqod-controller"
+
 // controller wires the loops of role controller. Every replica fills its caches, so that a
 // standby can take over at once. The loops run under the lease.
 type controller struct {
@@ -150,7 +154,7 @@ func (c *controller) addPeering() error {
 		Kube: c.home.plain.kube, Namespaces: c.own.Core().V1().Namespaces(),
 		Connect: link.Connector(client.Settings{
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
-			MaxWrites: c.cfg.InFlightPerPeer, Log: c.env.Log,
+			MaxWrites: writesInFlight, Log: c.env.Log,
 		}, c.env.foreign),
 		Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -172,7 +176,7 @@ func (c *controller) addPeering() error {
 		return err
 	}
 	rights, err := link.NewRights(link.RightsConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 		Log: c.env.Log, Observer: c.env.Observer,
@@ -249,7 +253,7 @@ func (c *controller) addNamespaces() error {
 		return err
 	}
 	maps, err := namespace.NewMaps(namespace.MapsConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
 		TwinNames:         perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), func(cfg config.Config) []string { return cfg.Controller.TwinNames }),
 		NamespacesPerPeer: c.env.Config.Sharing.NamespacesPerPeer, Bounds: c.twinBounds(),
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),

@@ -46,7 +46,7 @@ func (c *controller) addAuthentication() error {
 	}
 	cluster := auth.NewCluster(auth.ClusterConfig{
 		Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
-		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, Ranges: ownRanges(c.env.Config.Networking), SigningTimeout: cfg.SigningTimeout,
+		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, Ranges: ownRanges(c.env.Config.Networking),
 		Events: c.events, Clock: c.env.Clock, Log: c.env.Log,
 	})
 	endpoint := auth.New(auth.Config{

@@ -289,17 +289,17 @@ func TestDaemonServesAndStopsInTime(t *testing.T) {
 func TestDaemonThatDoesNotStop(t *testing.T) {
 	t.Run("ends at the deadline", func(t *testing.T) {
 		t.Parallel()
-		d := start(t, "--role=stubborn,idle", "--shutdownTimeout=15s")
+		d := start(t, "--role=stubborn,idle")
 		base := "http://" + d.until(t, "serving health and metrics")["address"].(string)
 		require.NoError(t, d.Process.Signal(syscall.SIGTERM))
 		d.until(t, "stopping")
 		require.Eventually(t, func() bool {
 			code, body := get(t, base+"/readyz")
 			return code == 503 && strings.Contains(body, "[-] process: shutting down")
-		}, 14*time.Second, 5*time.Millisecond)
+		}, 25*time.Second, 5*time.Millisecond)
 		rest, code := d.end(t)
 		require.Equal(t, 1, code)
-		require.Contains(t, rest, "liqod: not stopped within 15s: stubborn/rock\n")
+		require.Contains(t, rest, "liqod: not stopped within 30s: stubborn/rock\n")
 	})
 	t.Run("ends at the second signal", func(t *testing.T) {
 		t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -235,6 +236,9 @@ func ownServer(env Env, kube kubernetes.Interface) (server func() health.Verdict
 	return func() health.Verdict { return prober.State().Verdict }, probe
 }
 
+// tunnelPatience is how long a new tunnel counts as unknown, and not as down.
+const tunnelPatience = 10 * time.Second
+
 // gatewayConfig returns the configuration of the gateway without its Host and what its number
 // decides. server returns the verdict on the API server of this cluster.
 func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.GatewayConfig, err error) {
@@ -248,7 +252,7 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 		AnySender: cfg.AnyOverlaySender, MTU: cfg.MTU, Closed: closedRanges(ranges, config.Prefixes(env.Config.Networking.ReservedSubnets)), NodeName: cfg.NodeName,
 		KeyAge:  cfg.KeyAge,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
-		Timing:    host.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
+		Timing:    host.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: max(tunnelPatience, cfg.Probe.Silence), Answers: cfg.Probe.Answers},
 		APIServer: server,
 		Clock:     env.Clock, Log: env.Log, Observer: env.Observer,
 	}

@@ -19,7 +19,7 @@ kubeconfig, or the service account of its pod.
 Settings come from these sources, each replacing the ones before: the defaults (shown with the
 flags below), the YAML file of --config, variables (LIQOD_LOG_LEVEL is log.level), flags
 (--log.level). An unknown or invalid setting ends the program with code 2. A first SIGTERM or
-SIGINT stops all parts in order, within shutdownTimeout. A second one ends the process at once.`
+SIGINT stops all parts in order, within 30s. A second one ends the process at once.`
 
 const roleExamples = `  liqod --role=controller --clusterID=rome --controller.vkubelet.image=liqod:dev
   liqod --role=controller,webhook --config=/etc/liqod/config.yaml

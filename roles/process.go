@@ -52,6 +52,14 @@ func (p *process) bridge() error {
 	return client.SetHTTP2Pings()
 }
 
+const (
+	// lateAfter is how long work may wait while no loop makes progress. /livez fails after it.
+	lateAfter = 5 * time.Minute
+	// shutdownTimeout is the time from SIGTERM until the process ends, even if some work has not
+	// stopped.
+	shutdownTimeout = 30 * time.Second
+)
+
 // run builds the roles and runs them until a signal arrives or an actor fails. It does not
 // wait for the actors any longer after a second signal, or after shutdownTimeout.
 func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signal) error {
@@ -76,7 +84,7 @@ func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signa
 }
 
 func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
-	tracker := health.NewTracker(p.cfg.Health.LateAfter, clock.RealClock{})
+	tracker := health.NewTracker(lateAfter, clock.RealClock{})
 	tracker.Caught = func(loop string, lag time.Duration) {
 		p.metrics.lag.WithLabelValues(p.metrics.loops.value(loop)).Observe(lag.Seconds())
 	}
@@ -121,7 +129,7 @@ func (p *process) serveHealth(ctx context.Context, s *supervisor) (stop func()) 
 	}
 	server := health.NewServer(health.ServerConfig{
 		Address: p.cfg.Server.Address, Live: p.live, Ready: &p.ready,
-		Metrics: p.registry, Profiles: p.cfg.Server.Pprof, Log: p.log.Named("server"),
+		Metrics: p.registry, Log: p.log.Named("server"),
 		Closed: func() { p.metrics.closed.WithLabelValues("health").Inc() },
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -186,11 +194,11 @@ func (p *process) wait(ctx context.Context, cancel func(), s *supervisor, signal
 			cancel()
 		case <-stopping:
 			stopping = nil
-			timer := time.NewTimer(p.cfg.ShutdownTimeout)
+			timer := time.NewTimer(shutdownTimeout)
 			defer timer.Stop()
 			deadline = timer.C
 		case <-deadline:
-			return fmt.Errorf("not stopped within %s: %s", p.cfg.ShutdownTimeout, strings.Join(s.running(), ", "))
+			return fmt.Errorf("not stopped within %s: %s", shutdownTimeout, strings.Join(s.running(), ", "))
 		}
 	}
 }

@@ -18,9 +18,7 @@ import (
 func newTestProcess(t *testing.T) *process {
 	t.Helper()
 	p, err := newProcess(&config.Effective{Config: config.Config{
-		Log:             config.Log{Level: "info", Format: "json"},
-		Health:          config.Health{LateAfter: time.Minute},
-		ShutdownTimeout: 10 * time.Second,
+		Log: config.Log{Level: "info", Format: "json"},
 	}}, io.Discard)
 	require.NoError(t, err)
 	return p

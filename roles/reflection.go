@@ -50,7 +50,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	if err != nil {
 		return nil, err
 	}
-	provider, err := v.home.peer(v.env, clusterID, config, settings.VKubelet.InFlight, runner.Fence())
+	provider, err := v.home.peer(v.env, clusterID, config, runner.Fence())
 	if err != nil {
 		return nil, err
 	}

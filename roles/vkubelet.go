@@ -292,7 +292,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return fmt.Errorf("reading the VirtualNode: %w", err)
 	}
-	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, way.Config(), v.env.Config.VKubelet.InFlight)
+	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, way.Config())
 	if err != nil {
 		return err
 	}

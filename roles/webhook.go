@@ -63,7 +63,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
-	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(env.Config.Webhook.SecretName))
+	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(webhookCertificates))
 	var source serve.Certificate
 	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, env.Log); err != nil {
 		return Parts{}, err

@@ -356,7 +356,7 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 	}{
 		"log":        {values{"config": values{"log": values{"level": "debug"}}}, all},
 		"cluster id": {values{"discovery": values{"config": values{"clusterID": "milan"}}}, all},
-		"health":     {values{"config": values{"health": values{"lateAfter": "3m"}}}, all},
+		"health":     {values{"config": values{"health": values{"unknownGrace": "1m"}}}, all},
 		"lease":      {values{"config": values{"lease": values{"retryPeriod": "1s"}}}, []string{"controller", "gateway", "ipam", "route", "webhook"}},
 		"probe":      {values{"config": values{"probe": values{"interval": "2s"}}}, []string{"controller", "gateway"}},
 		"storage":    {values{"storage": values{"storageNamespace": ""}}, []string{"controller", "webhook"}},
@@ -779,7 +779,6 @@ func chartRefused(t *testing.T, c chart) {
 		"wrong cluster id":                 {values{"discovery": values{"config": values{"clusterID": "Rome!"}}}, []string{"Rome!", "DNS label"}},
 		"cluster id, misplaced":            {values{"config": values{"clusterID": "milan"}}, []string{"config.clusterID", "discovery.config.clusterID"}},
 		"namespace, misplaced":             {values{"config": values{"namespace": "x"}}, []string{"config.namespace", "--namespace"}},
-		"service account, misplaced":       {values{"config": values{"controller": values{"serviceAccount": "x"}}}, []string{"config.controller.serviceAccount", "liqod-controller"}},
 		"node address, misplaced":          {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
 		"skipped labels, misplaced":        {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
 		"address of health, misplaced":     {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},

@@ -38,6 +38,8 @@ const (
 	ReasonPeer = "Peer"
 
 	poll = 100 * time.Millisecond
+	// signingTimeout is how long the cluster may take to sign a certificate.
+	signingTimeout = 10 * time.Second
 	// rightsTimeout is how long the controller may take to bind its rights in a new tenant
 	// namespace.
 	rightsTimeout = 10 * time.Second
@@ -65,11 +67,9 @@ type ClusterConfig struct {
 	APIServerURL, Host string
 	// Ranges are those of this cluster that its settings name; empty: none.
 	Ranges []netip.Prefix
-	// SigningTimeout is how long the cluster may take to sign a certificate.
-	SigningTimeout time.Duration
-	Events         record.EventRecorder
-	Clock          clock.PassiveClock
-	Log            *zap.Logger
+	Events record.EventRecorder
+	Clock  clock.PassiveClock
+	Log    *zap.Logger
 }
 
 // Cluster reads and writes what an Endpoint needs in an API server. It uses no caches, because
@@ -224,7 +224,7 @@ func notSigned(err error) error {
 
 // certificate waits for the certificate of a request.
 func (k *Cluster) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
-	waiting, cancel := context.WithTimeout(ctx, k.cfg.SigningTimeout)
+	waiting, cancel := context.WithTimeout(ctx, signingTimeout)
 	defer cancel()
 	requests := k.cfg.Kube.CertificatesV1().CertificateSigningRequests()
 	err = wait.PollUntilContextCancel(waiting, poll, true, func(ctx context.Context) (bool, error) {
@@ -244,7 +244,7 @@ func (k *Cluster) certificate(ctx context.Context, request *certificatesv1.Certi
 		return chain != "", nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return "", fmt.Errorf("%w within %s", ErrNotSigned, k.cfg.SigningTimeout)
+		return "", fmt.Errorf("%w within %s", ErrNotSigned, signingTimeout)
 	}
 	return chain, err
 }

@@ -33,7 +33,7 @@ import (
 
 func clusterOn(core *fake.Clientset, change ...func(*ClusterConfig)) *Cluster {
 	cfg := ClusterConfig{Namespace: "liqod", Kube: core, Liqo: liqodfake.NewSimpleClientset(), Host: "https://10.96.0.1:443",
-		SigningTimeout: 5 * time.Second, Events: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Log: zap.NewNop()}
+		Events: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Log: zap.NewNop()}
 	for _, f := range change {
 		f(&cfg)
 	}

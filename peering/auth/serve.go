@@ -189,7 +189,7 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 	case errors.As(err, &taken):
 		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster named %s for another cluster: its administrator must rename it", peer)
 	case errors.Is(err, ErrNotSigned):
-		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate within its setting authentication.signingTimeout: try again; if the cluster never signs certificates, its administrator must set authentication.identity to token")
+		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate in time: try again; if the cluster never signs certificates, its administrator must set authentication.identity to token")
 	default:
 		told = refuse(trust.ReasonBusy, "this cluster cannot answer now: try again")
 	}

@@ -10,10 +10,10 @@ import (
 // others gives every setting a value that is accepted and not the default.
 var others = map[string]string{
 	"clusterID": "rome", "namespace": "elsewhere", "kubeconfig": "/tmp/k", "log.level": "debug", "log.format": "console",
-	"server.address": ":9999", "server.pprof": "true",
+	"server.address": ":9999",
 	"lease.duration": "1m", "lease.renewDeadline": "45s", "lease.retryPeriod": "3s",
 	"probe.interval": "2s", "probe.timeout": "3s", "probe.window": "9", "probe.failures": "4", "probe.successes": "5",
-	"health.lateAfter": "7m", "health.unknownGrace": "2m", "health.heartbeat": "3s", "shutdownTimeout": "25s",
+	"health.unknownGrace": "2m", "health.heartbeat": "3s",
 	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
 	"reflection.pod.workers": "7", "reflection.service.type": "AllowList", "reflection.service.workers": "2", "reflection.endpointslice.workers": "2",
 	"reflection.ingress.type": "AllowList", "reflection.ingress.workers": "0", "reflection.configmap.type": "AllowList", "reflection.configmap.workers": "2",
@@ -29,7 +29,7 @@ var others = map[string]string{
 	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.serviceTypes": "ClusterIP", "sharing.serviceFields": "nodePort", "sharing.ingressHosts": "*.{peer}.example.com", "sharing.limitsEnforcement": "Hard",
 	"sharing.twinLimits": "pods=10,count/leases.coordination.k8s.io=3", "sharing.namespacesPerPeer": "7", "sharing.networkPolicy": "true", "sharing.reachableRanges": "10.9.0.0/16",
 	"storage.realStorageClassName": "fast", "storage.storageNamespace": "volumes",
-	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
+	"controller.workers": "3", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.volumeTypes": "emptyDir,nfs", "controller.tolerations": "dedicated=peers:NoSchedule,slow", "controller.alwaysPullImages": "true", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
 	"controller.vkubelet.replicas": "2", "controller.vkubelet.priorityClassName": "high", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
@@ -37,10 +37,10 @@ var others = map[string]string{
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
 	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "2Gi",
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
-	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.nodeTaint": "false", "vkubelet.ownZone": "true", "vkubelet.inFlight": "8",
+	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.nodeTaint": "false", "vkubelet.ownZone": "true",
 	"vkubelet.enableAPIServerSupport": "false", "vkubelet.homeAPIServer": "192.0.2.1:6443", "vkubelet.tokenBinding": "pod",
 	"authentication.address": ":9445", "authentication.url": "https://rome:9445", "authentication.hosts": "10.0.0.4", "authentication.apiServerURL": "https://rome:6443",
-	"authentication.identity": "token", "authentication.lifetime": "1h", "authentication.signingTimeout": "5s",
+	"authentication.identity": "token", "authentication.lifetime": "1h",
 	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5", "authentication.connections": "20", "authentication.connectionsPerAddress": "10", "authentication.acceptRanges": "10.0.0.0/8",
 	"networking.enabled": "true", "networking.podCIDRs": "10.1.0.0/16", "networking.serviceCIDRs": "10.2.0.0/16", "networking.nodeCIDRs": "10.3.0.0/16",
 	"networking.reservedSubnets": "10.4.0.0/16", "networking.reach": "All", "networking.externalCIDRs": "10.5.0.0/16",
@@ -48,9 +48,9 @@ var others = map[string]string{
 	"gateway.keySecret": "gw-key", "gateway.keyAge": "720h", "gateway.number": "2", "gateway.replicas": "2",
 	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.anyOverlaySender": "true", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",
 	"gateway.service": "gw", "gateway.nodeName": "n", "gateway.podAddresses": "true", "gateway.mtu": "1450",
-	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",
+	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.answers": "4",
 	"route.nodeName": "n", "route.overlayPort": "6095", "route.anyOverlaySender": "true", "route.mtu": "1450",
-	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.drain": "3s", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
+	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.drain": "3s",
 	"webhook.clientCA": authority, "webhook.clientNames": "kube-apiserver",
 }
 
@@ -86,7 +86,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, flags...)})
 	require.NoError(t, err)
 	args := e.VKubeletArgs()
-	require.Subset(t, args, []string{"--reflection.secret.type=AllowList", "--reflection.secret.workers=0", "--server.pprof=true", "--lease.duration=1m"})
+	require.Subset(t, args, []string{"--reflection.secret.type=AllowList", "--reflection.secret.workers=0", "--networking.enabled=true", "--lease.duration=1m"})
 	require.Equal(t, []string{"a", "b"}, flagTexts([]string{"a", "b"}))
 	require.Equal(t, []string{""}, flagTexts([]string{}), "an empty list stays empty")
 

@@ -11,23 +11,22 @@ import (
 // Config holds every setting. The meaning, unit and default of each stand in config.yaml
 // at the root of the repository, and nowhere else.
 type Config struct {
-	ClusterID       string        `mapstructure:"clusterID"`
-	Namespace       string        `mapstructure:"namespace"`
-	Kubeconfig      string        `mapstructure:"kubeconfig"`
-	Log             Log           `mapstructure:"log"`
-	Server          Server        `mapstructure:"server"`
-	Lease           Lease         `mapstructure:"lease"`
-	Probe           Probe         `mapstructure:"probe"`
-	Health          Health        `mapstructure:"health"`
-	ShutdownTimeout time.Duration `mapstructure:"shutdownTimeout"`
-	Reflection      Reflection    `mapstructure:"reflection"`
-	Discovery       Discovery     `mapstructure:"discovery"`
-	Peering         Peering       `mapstructure:"peering"`
-	Sharing         Sharing       `mapstructure:"sharing"`
-	Controller      Controller    `mapstructure:"controller"`
-	Storage         Storage       `mapstructure:"storage"`
-	VKubelet        VKubelet      `mapstructure:"vkubelet"`
-	Webhook         Webhook       `mapstructure:"webhook"`
+	ClusterID  string     `mapstructure:"clusterID"`
+	Namespace  string     `mapstructure:"namespace"`
+	Kubeconfig string     `mapstructure:"kubeconfig"`
+	Log        Log        `mapstructure:"log"`
+	Server     Server     `mapstructure:"server"`
+	Lease      Lease      `mapstructure:"lease"`
+	Probe      Probe      `mapstructure:"probe"`
+	Health     Health     `mapstructure:"health"`
+	Reflection Reflection `mapstructure:"reflection"`
+	Discovery  Discovery  `mapstructure:"discovery"`
+	Peering    Peering    `mapstructure:"peering"`
+	Sharing    Sharing    `mapstructure:"sharing"`
+	Controller Controller `mapstructure:"controller"`
+	Storage    Storage    `mapstructure:"storage"`
+	VKubelet   VKubelet   `mapstructure:"vkubelet"`
+	Webhook    Webhook    `mapstructure:"webhook"`
 
 	Authentication Authentication `mapstructure:"authentication"`
 	Networking     Networking     `mapstructure:"networking"`
@@ -52,7 +51,6 @@ type Log struct {
 // Server configures the health and metrics server.
 type Server struct {
 	Address string `mapstructure:"address"`
-	Pprof   bool   `mapstructure:"pprof"`
 }
 
 // Lease configures leader election.
@@ -78,7 +76,6 @@ func (p Probe) Window() health.Window {
 
 // Health configures the check of /livez, and how the health of peers is judged.
 type Health struct {
-	LateAfter    time.Duration `mapstructure:"lateAfter"`
 	UnknownGrace time.Duration `mapstructure:"unknownGrace"`
 	Heartbeat    time.Duration `mapstructure:"heartbeat"`
 }
@@ -151,8 +148,6 @@ type Peering struct {
 // Controller configures role controller.
 type Controller struct {
 	Workers          int      `mapstructure:"workers"`
-	InFlightPerPeer  int      `mapstructure:"inFlightPerPeer"`
-	ServiceAccount   string   `mapstructure:"serviceAccount"`
 	PodSecurityLevel string   `mapstructure:"podSecurityLevel"`
 	RuntimeClasses   []string `mapstructure:"runtimeClasses"`
 	TwinNames        []string `mapstructure:"twinNames"`
@@ -206,8 +201,7 @@ type VKubelet struct {
 	// NodeTaint is whether a virtual node has its taint where its VirtualNode does not say so.
 	NodeTaint bool `mapstructure:"nodeTaint"`
 	// OwnZone is whether a virtual node is a zone of its own where its VirtualNode names none.
-	OwnZone  bool `mapstructure:"ownZone"`
-	InFlight int  `mapstructure:"inFlight"`
+	OwnZone bool `mapstructure:"ownZone"`
 	// EnableAPIServerSupport, HomeAPIServer and TokenBinding are about the tokens that
 	// offloaded pods carry.
 	EnableAPIServerSupport bool   `mapstructure:"enableAPIServerSupport"`
@@ -226,10 +220,7 @@ type Webhook struct {
 	Address string   `mapstructure:"address"`
 	Hosts   []string `mapstructure:"hosts"`
 	// Drain is how long a terminating process still answers.
-	Drain             time.Duration `mapstructure:"drain"`
-	ServiceName       string        `mapstructure:"serviceName"`
-	SecretName        string        `mapstructure:"secretName"`
-	ConfigurationName string        `mapstructure:"configurationName"`
+	Drain time.Duration `mapstructure:"drain"`
 	// ClientCA has, as PEM, the authorities of the certificates that API servers present;
 	// empty: no certificate is asked for.
 	ClientCA    string   `mapstructure:"clientCA"`
@@ -244,7 +235,6 @@ type Authentication struct {
 	APIServerURL       string        `mapstructure:"apiServerURL"`
 	Identity           string        `mapstructure:"identity"`
 	Lifetime           time.Duration `mapstructure:"lifetime"`
-	SigningTimeout     time.Duration `mapstructure:"signingTimeout"`
 	RequestsPerMinute  int           `mapstructure:"requestsPerMinute"`
 	RequestsPerAddress int           `mapstructure:"requestsPerAddress"`
 
@@ -303,7 +293,6 @@ type Gateway struct {
 type GatewayProbe struct {
 	Interval time.Duration `mapstructure:"interval"`
 	Silence  time.Duration `mapstructure:"silence"`
-	Patience time.Duration `mapstructure:"patience"`
 	Answers  int           `mapstructure:"answers"`
 }
 

@@ -119,9 +119,9 @@ func TestGoodFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "rome", e.ClusterID)
 	require.Equal(t, Log{Level: "debug", Format: "console"}, e.Log)
-	require.Equal(t, Server{Address: "", Pprof: true}, e.Server)
+	require.Equal(t, Server{Address: ""}, e.Server)
 	require.Equal(t, 8*time.Second, e.Lease.Duration, "not in the file")
-	require.Equal(t, 90*time.Second, e.ShutdownTimeout)
+	require.Equal(t, 90*time.Second, e.Health.UnknownGrace)
 	require.Equal(t, []string{"example.com/a", "b"}, e.Reflection.SkipLabels)
 	require.Empty(t, e.Reflection.SkipAnnotations)
 	require.Equal(t, Kind{Type: "AllowList", Workers: 10}, e.Reflection.Secret, "its neighbour is not in the file")
@@ -187,8 +187,8 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		want string // error; empty: none
 	}{
 		"types": {
-			[]string{"LIQOD_CONTROLLER_WORKERS=3", "LIQOD_SERVER_PPROF=true", "LIQOD_LEASE_DURATION=1m", "LIQOD_HEALTH_UNKNOWNGRACE=2m", "LIQOD_REFLECTION_SKIPLABELS=a, b"},
-			[]string{"--controller.runtimeClasses=gvisor,kata", "--controller.runtimeClasses=third", "--server.pprof"},
+			[]string{"LIQOD_CONTROLLER_WORKERS=3", "LIQOD_NETWORKING_ENABLED=true", "LIQOD_LEASE_DURATION=1m", "LIQOD_HEALTH_UNKNOWNGRACE=2m", "LIQOD_REFLECTION_SKIPLABELS=a, b"},
+			[]string{"--controller.runtimeClasses=gvisor,kata", "--controller.runtimeClasses=third", "--networking.enabled"},
 			"",
 		},
 		"ours, but not settings":    {[]string{"LIQOD_E2E_TIER=full", "LIQOD_REQUIRE_NETNS=1"}, nil, ""},
@@ -215,7 +215,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 			require.NoError(t, err)
 			if name == "types" {
 				require.Equal(t, 3, e.Controller.Workers)
-				require.True(t, e.Server.Pprof)
+				require.True(t, e.Networking.Enabled)
 				require.Equal(t, time.Minute, e.Lease.Duration)
 				require.Equal(t, []string{"a", "b"}, e.Reflection.SkipLabels)
 				require.Equal(t, []string{"gvisor", "kata", "third"}, e.Controller.RuntimeClasses)

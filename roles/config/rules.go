@@ -14,25 +14,22 @@ import (
 
 // rules has the accepted values of each setting.
 var rules = map[string]kind{
-	"clusterID":       label(51).orEmpty(),
-	"namespace":       label(63),
-	"kubeconfig":      anyText("a path"),
-	"log.level":       oneOf("debug", "info", "warn", "error"),
-	"log.format":      oneOf("json", "console"),
-	"server.address":  address().orEmpty(),
-	"server.pprof":    boolean(),
-	"shutdownTimeout": duration(time.Second, time.Hour),
+	"clusterID":      label(51).orEmpty(),
+	"namespace":      label(63),
+	"kubeconfig":     anyText("a path"),
+	"log.level":      oneOf("debug", "info", "warn", "error"),
+	"log.format":     oneOf("json", "console"),
+	"server.address": address().orEmpty(),
 
 	"lease.duration":      duration(time.Second, time.Hour),
 	"lease.renewDeadline": duration(time.Second, time.Hour),
 	"lease.retryPeriod":   duration(100*time.Millisecond, time.Hour),
 
-	"probe.interval":   duration(100*time.Millisecond, time.Hour),
-	"probe.timeout":    duration(100*time.Millisecond, time.Hour),
-	"probe.window":     integer(1, 1000),
-	"probe.failures":   integer(1, 1000),
-	"probe.successes":  integer(1, 1000),
-	"health.lateAfter": duration(10*time.Second, 24*time.Hour),
+	"probe.interval":  duration(100*time.Millisecond, time.Hour),
+	"probe.timeout":   duration(100*time.Millisecond, time.Hour),
+	"probe.window":    integer(1, 1000),
+	"probe.failures":  integer(1, 1000),
+	"probe.successes": integer(1, 1000),
 
 	"health.unknownGrace": duration(time.Second, time.Hour),
 	"health.heartbeat":    duration(0, time.Minute),
@@ -98,8 +95,6 @@ var rules = map[string]kind{
 	"storage.storageNamespace":     label(63).orEmpty(),
 
 	"controller.workers":          integer(1, 1000),
-	"controller.inFlightPerPeer":  integer(1, 10000),
-	"controller.serviceAccount":   objectName(),
 	"controller.podSecurityLevel": oneOf("privileged", "baseline", "restricted"),
 	"controller.runtimeClasses":   list(objectName()),
 	"controller.twinNames":        list(labelPattern()),
@@ -134,20 +129,16 @@ var rules = map[string]kind{
 	"vkubelet.nodeLeaseDuration":    duration(time.Second, time.Hour),
 	"vkubelet.nodeTaint":            boolean(),
 	"vkubelet.ownZone":              boolean(),
-	"vkubelet.inFlight":             integer(1, 10000),
 
 	"vkubelet.enableAPIServerSupport": boolean(),
 	"vkubelet.homeAPIServer":          remoteAddress().orEmpty(),
 	"vkubelet.tokenBinding":           oneOf(TokenBindingSecret, TokenBindingPod),
 
-	"webhook.address":           address(),
-	"webhook.hosts":             list(host()),
-	"webhook.drain":             duration(0, 20*time.Second),
-	"webhook.serviceName":       label(63),
-	"webhook.secretName":        objectName(),
-	"webhook.configurationName": objectName(),
-	"webhook.clientCA":          certificates().orEmpty(),
-	"webhook.clientNames":       list(matching("name", "a common name of a certificate", commonName, 253)),
+	"webhook.address":     address(),
+	"webhook.hosts":       list(host()),
+	"webhook.drain":       duration(0, 20*time.Second),
+	"webhook.clientCA":    certificates().orEmpty(),
+	"webhook.clientNames": list(matching("name", "a common name of a certificate", commonName, 253)),
 
 	"authentication.address":            address().orEmpty(),
 	"authentication.url":                httpsURL().orEmpty(),
@@ -155,7 +146,6 @@ var rules = map[string]kind{
 	"authentication.apiServerURL":       httpsURL().orEmpty(),
 	"authentication.identity":           oneOf("auto", "certificate", "token"),
 	"authentication.lifetime":           duration(10*time.Minute, 365*24*time.Hour),
-	"authentication.signingTimeout":     duration(time.Second, 30*time.Second),
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
 	"authentication.connections":        integer(16, 100000),
@@ -190,7 +180,6 @@ var rules = map[string]kind{
 	"gateway.mtu":              underlayMTU(),
 	"gateway.probe.interval":   duration(10*time.Millisecond, time.Minute),
 	"gateway.probe.silence":    duration(100*time.Millisecond, 10*time.Minute),
-	"gateway.probe.patience":   duration(100*time.Millisecond, time.Hour),
 	"gateway.probe.answers":    integer(1, 1000),
 
 	"route.nodeName":         objectName().orEmpty(),
@@ -259,8 +248,6 @@ func (c *Config) together() error {
 	}
 	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
 		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))
-	} else if p.Patience < p.Silence {
-		errs = append(errs, fmt.Errorf("gateway.probe.patience: %s is not accepted: at least gateway.probe.silence, which is %s", short(p.Patience), short(p.Silence)))
 	}
 	for key, n := range map[string]int{"probe.failures": c.Probe.Failures, "probe.successes": c.Probe.Successes} {
 		if n > c.Probe.Size {

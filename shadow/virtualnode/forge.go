@@ -29,7 +29,7 @@ const (
 	// belongs to it.
 	unprivilegedID = 65532
 	// gracePeriod is in seconds. It exceeds the shutdown timeout of a vkubelet
-	// (shutdownTimeout, 30 s): a vkubelet that is killed earlier does not release its
+	// (30 s): a vkubelet that is killed earlier does not release its
 	// Lease, and the next one waits for the Lease to expire.
 	gracePeriod = 40
 )

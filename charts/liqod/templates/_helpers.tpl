@@ -65,7 +65,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "networking" $networking
   "ipam" $ipam
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
-  "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod" "drain" "5s") -}}
+  "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "drain" "5s") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
 
@@ -144,7 +144,6 @@ these starts none of its pods again. Sections that are not listed count for ever
   "reflection.serviceaccount" "use offloading.reflection.serviceaccount"
   "reflection.persistentvolumeclaim" "use offloading.reflection.persistentvolumeclaim"
   "reflection.event" "use offloading.reflection.event"
-  "controller.serviceAccount" "leave it out: the rights of the chart are those of service account liqod-controller"
   "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
   "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"
   "webhook.address" "use webhook.port"
@@ -166,10 +165,7 @@ these starts none of its pods again. Sections that are not listed count for ever
   "authentication.address" "use authentication.enabled and authentication.port"
   "authentication.url" "use authentication.url"
   "authentication.apiServerURL" "use authentication.apiServerURL"
-  "authentication.identity" "use authentication.identity"
-  "webhook.serviceName" "leave it out: it is the chart's Service liqod-webhook"
-  "webhook.secretName" "leave it out: the rights of the chart are for Secret liqod-webhook-certs"
-  "webhook.configurationName" "leave it out: it is the chart's MutatingWebhookConfiguration and ValidatingWebhookConfiguration liqod" -}}
+  "authentication.identity" "use authentication.identity" -}}
 {{- range $key, $place := $places -}}
 {{- $path := splitList "." $key -}}
 {{- $section := $given -}}
