@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -111,26 +110,18 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 }
 
 func (c *controller) makeFactories() {
-	labelled := func(selector string) informers.SharedInformerOption {
-		return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })
-	}
-	strip := informers.WithTransform(client.StripManagedFields)
 	core := c.home.plain.kube
-	c.own = informers.NewSharedInformerFactoryWithOptions(core, 0, strip)
-	c.vkubelets = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.VirtualNodeLabel))
-	c.pods = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
-		labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
-	c.slices = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
-		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
+	c.own = stripped(core)
+	c.vkubelets = stripped(core, labelled(offloadingv1beta1.VirtualNodeLabel))
+	c.pods = stripped(core, labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
+	c.slices = stripped(core, labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
 	c.selected = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(endpoints.TrimOwn),
 		labelled(discoveryv1.LabelManagedBy+"=endpointslice-controller.k8s.io,"+offloadingv1beta1.OriginLabel))
 	c.apiServer = apiServerSlices(core)
 	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
-	c.bounds = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, named(offloadingv1beta1.TwinBounds))
-	c.volumes = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.LocalClaimUIDLabel))
-	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
-	}))
+	c.bounds = stripped(core, named(offloadingv1beta1.TwinBounds))
+	c.volumes = stripped(core, labelled(offloadingv1beta1.LocalClaimUIDLabel))
+	c.requests = stripped(core, where("spec.signerName", certificatesv1.KubeletServingSignerName))
 	c.liqo = externalversions.NewSharedInformerFactoryWithOptions(c.home.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/peering/discovery"
@@ -34,11 +33,7 @@ func (c *controller) addDiscovery() error {
 	looking := c.looking(clusters)
 	c.leased("discovery", func(ctx context.Context) error {
 		clusters.Forget() // the answers of an earlier term
-		group, ctx := errgroup.WithContext(ctx)
-		for _, run := range append(looking, func(ctx context.Context) error { return clusters.Run(ctx, c.cfg.Workers) }) {
-			group.Go(func() error { return run(ctx) })
-		}
-		return group.Wait()
+		return together(append(looking, func(ctx context.Context) error { return clusters.Run(ctx, c.cfg.Workers) })...)(ctx)
 	})
 	return nil
 }

@@ -31,7 +31,7 @@ func TestPeersAreNotTrusted(t *testing.T) {
 		Refused: func(peer, reason string) { counted[peer+" "+reason]++ },
 	}
 	runner := &lease.Runner{}
-	peer, err := home{lease: runner}.peer(env, "milan", &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, 1)
+	peer, err := home{lease: runner}.peer(env, "milan", &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	require.NoError(t, err)
 	for range 3 {
 		_, err = peer.kube.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})

@@ -15,8 +15,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -24,7 +22,6 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/netfabric/host"
@@ -280,10 +277,7 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 
 // service adds the informer of one Service.
 func (f *fabric) service(namespace, name string) coreinformers.ServiceInformer {
-	one := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithNamespace(namespace), informers.WithTransform(client.StripManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-		}))
+	one := stripped(f.home.kube, informers.WithNamespace(namespace), named(name))
 	f.factories = append(f.factories, one)
 	return one.Core().V1().Services()
 }

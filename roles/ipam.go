@@ -54,10 +54,7 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 
 // apiServerSlices has the EndpointSlices of the API server.
 func apiServerSlices(kube kubernetes.Interface) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(client.StripManagedFields),
-		informers.WithNamespace(metav1.NamespaceDefault), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = discoveryv1.LabelServiceName + "=" + exchange.APIServerService
-		}))
+	return stripped(kube, informers.WithNamespace(metav1.NamespaceDefault), labelled(discoveryv1.LabelServiceName+"="+exchange.APIServerService))
 }
 
 // newRanges finds the ranges of this cluster. It adds the ranges that the informers of core

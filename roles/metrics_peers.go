@@ -38,21 +38,15 @@ var checks = []string{
 // peerMetrics collects the state of peerings from the caches of role controller, at the time of
 // the scrape. Only the active replica has them, so that sums over replicas are right.
 type peerMetrics struct {
-	clusterID  string
-	clusters   coreliqoinformers.ForeignClusterInformer
-	maps       offloadinginformers.NamespaceMapInformer
-	offers     sharinginformers.ResourceOfferInformer
-	nodes      coreinformers.NodeInformer
-	pods       coreinformers.PodInformer // of peers, in this cluster
-	leading    atomic.Bool
-	up         *prometheus.Desc
-	unknown    *prometheus.Desc
-	nodeReady  *prometheus.Desc
-	nodeSilent *prometheus.Desc
-	refuses    *prometheus.Desc
-	peerPods   *prometheus.Desc
-	namespaces *prometheus.Desc
-	offered    *prometheus.Desc
+	clusterID string
+	clusters  coreliqoinformers.ForeignClusterInformer
+	maps      offloadinginformers.NamespaceMapInformer
+	offers    sharinginformers.ResourceOfferInformer
+	nodes     coreinformers.NodeInformer
+	pods      coreinformers.PodInformer // of peers, in this cluster
+	leading   atomic.Bool
+
+	up, unknown, nodeReady, nodeSilent, refuses, peerPods, namespaces, offered *prometheus.Desc
 }
 
 // describe sets the descriptions.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -97,10 +96,7 @@ func (r *reflection) run(ctx context.Context) error {
 			r.set(nil)
 			r.forget()
 		}()
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return e.Run(ctx) })
-		group.Go(func() error { return r.tellRefused(ctx, e) })
-		return group.Wait()
+		return together(e.Run, func(ctx context.Context) error { return r.tellRefused(ctx, e) })(ctx)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
@@ -54,24 +53,22 @@ func newFabric(env Env) (*fabric, error) {
 
 // shares adds the informers that say which pods of a node peers reach.
 func (f *fabric) shares(node string) *host.Shares {
-	of := func(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
-		made := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimShared), informers.WithTweakListOptions(tweak))
+	of := func(those informers.SharedInformerOption) informers.SharedInformerFactory {
+		made := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimShared), those)
 		f.factories = append(f.factories, made)
 		return made
 	}
 	return &host.Shares{
-		Pods:        of(func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName=" + node }).Core().V1().Pods(),
-		Twins:       of(func(o *metav1.ListOptions) { o.LabelSelector = host.TwinSelector }).Core().V1().Namespaces(),
-		Slices:      of(func(o *metav1.ListOptions) { o.LabelSelector = host.SliceSelector }).Discovery().V1().EndpointSlices(),
+		Pods:        of(where("spec.nodeName", node)).Core().V1().Pods(),
+		Twins:       of(labelled(host.TwinSelector)).Core().V1().Namespaces(),
+		Slices:      of(labelled(host.SliceSelector)).Discovery().V1().EndpointSlices(),
 		Offloadings: f.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 	}
 }
 
 // gatewayLeases returns a factory for the Leases by which gateways announce themselves.
 func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
-		informers.WithTransform(client.StripManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = host.GatewayKey + "=true" }))
+	return stripped(kube, informers.WithNamespace(namespace), labelled(host.GatewayKey+"=true"))
 }
 
 // judge returns an actor that detects dead gateways by their Leases.

@@ -3,7 +3,6 @@ package roles
 import (
 	"context"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -45,10 +44,7 @@ func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Ch
 	if workers == 0 {
 		v.env.Log.Info("volumes are not provisioned: reflection.persistentvolumeclaim.workers is 0")
 	}
-	s := &storage{off: workers == 0, volumes: informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
-		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = corev1beta1.RemoteClusterIDLabel + "=" + clusterID
-		}))}
+	s := &storage{off: workers == 0, volumes: stripped(v.home.plain.kube, labelled(corev1beta1.RemoteClusterIDLabel+"="+clusterID))}
 	var err error
 	s.Claims, err = kinds.NewClaims(kinds.ClaimsConfig{
 		Home: v.home.fenced.kube, Remote: provider.kube, Volumes: s.volumes.Core().V1().PersistentVolumes(),

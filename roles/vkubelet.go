@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -144,12 +143,8 @@ func (v *vkubelet) findAddress() error {
 func (v *vkubelet) watch() error {
 	v.tenant = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0,
 		externalversions.WithNamespace(v.namespace), externalversions.WithTransform(client.StripManagedFields))
-	v.kube = informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
-		informers.WithNamespace(v.namespace), informers.WithTransform(client.StripManagedFields))
-	v.nodes = informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
-		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
-		}))
+	v.kube = stripped(v.home.plain.kube, informers.WithNamespace(v.namespace))
+	v.nodes = stripped(v.home.plain.kube, named(v.name))
 	v.credentials = &link.Credentials{
 		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.kube.Core().V1().Secrets(),
 		Namespace: v.namespace, Name: v.name, Log: v.env.Log,
@@ -238,18 +233,11 @@ func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
 func (v *vkubelet) runCaches(ctx context.Context) error {
 	// The kubelet API of every replica uses the NamespaceMaps.
 	v.tenant.Offloading().V1beta1().NamespaceMaps().Informer()
-	v.tenant.Start(ctx.Done())
-	v.kube.Start(ctx.Done())
-	v.nodes.Start(ctx.Done())
+	factories := []factory{v.tenant, v.kube, v.nodes}
 	if v.clusters != nil {
-		v.clusters.Start(ctx.Done())
-		defer v.clusters.Shutdown()
+		factories = append(factories, v.clusters)
 	}
-	<-ctx.Done()
-	v.tenant.Shutdown()
-	v.kube.Shutdown()
-	v.nodes.Shutdown()
-	return nil
+	return runFactories(factories...)(ctx)
 }
 
 // runPods offloads pods while this replica leads, always with the current credentials.
@@ -272,15 +260,6 @@ func (v *vkubelet) tell(s link.ProviderState) {
 	})
 }
 
-// informersWhere returns a factory for the objects of this cluster in which a field has the
-// name of the virtual node.
-func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
-		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(field, v.name).String()
-		}))
-}
-
 // offload runs until ctx ends. It runs the reflection of pods and volumes, the reflection
 // of the shared kinds, and the check of the provider.
 func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
@@ -297,9 +276,9 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	// The factories end with the term of leadership, because a standby holds no pods.
-	local := v.informersWhere("spec.nodeName")
+	local := stripped(v.home.plain.kube, where("spec.nodeName", v.name))
 	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithNamespace(v.namespace))
-	nodes := v.informersWhere(metav1.ObjectNameField)
+	nodes := stripped(v.home.plain.kube, named(v.name))
 	offloaded, err := engine.NewFollower(maps.Offloading().V1beta1().NamespaceMaps(), v.namespace, vn.Spec.ClusterID)
 	if err != nil {
 		return err
@@ -376,7 +355,7 @@ func together(runs ...func(context.Context) error) func(context.Context) error {
 // newLosses returns the loop that has pods stay on a lost provider as their namespaces say,
 // and the factory of its namespaces.
 func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Losses, informers.SharedInformerFactory, error) {
-	namespaces := informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
+	namespaces := stripped(v.home.plain.kube)
 	losses, err := kinds.NewLosses(kinds.LossesConfig{
 		Home: v.home.fenced.kube, Pods: local.Core().V1().Pods(), Namespaces: namespaces.Core().V1().Namespaces(), Log: v.env.Log, Observer: v.env.Observer,
 	})

@@ -3,7 +3,6 @@ package roles
 import (
 	"context"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -42,12 +41,10 @@ func (v *vkubelet) watchAddresses() error {
 // runAddresses confirms that what is absent from the caches of watchAddresses is gone, and
 // reads which addresses are this cluster's own.
 func (v *vkubelet) runAddresses(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return v.keepRanges(ctx) })
-	if v.remap != nil {
-		group.Go(func() error { return v.remap.Run(ctx) })
+	if v.remap == nil {
+		return v.keepRanges(ctx)
 	}
-	return group.Wait()
+	return together(v.keepRanges, v.remap.Run)(ctx)
 }
 
 // networkingOf strips a ForeignCluster to the fields that the translation of addresses

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
@@ -69,12 +69,9 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	offloadings := own.Offloading().V1beta1().NamespaceOffloadings()
-	offloaded := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector = labels.Set{offloadingv1beta1.SchedulingEnabledLabel: "true"}.String()
-		}))
+	offloaded := stripped(h.plain.kube, labelled(offloadingv1beta1.SchedulingEnabledLabel+"=true"))
 	namespaces := offloaded.Core().V1().Namespaces()
-	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
+	core := stripped(h.plain.kube)
 	classes := core.Storage().V1().StorageClasses()
 	pods := namespace.PodRule{
 		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Classes: classes.Lister(), ClassesSynced: classes.Informer().HasSynced, Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
@@ -132,11 +129,24 @@ func witness(env Env, h home) *link.Witness {
 	})
 }
 
+// stripped returns a factory whose informers keep no managed fields.
+func stripped(kube kubernetes.Interface, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, append(options, informers.WithTransform(client.StripManagedFields))...)
+}
+
 // named restricts a factory to objects with this name.
-func named(name string) informers.SharedInformerOption {
+func named(name string) informers.SharedInformerOption { return where(metav1.ObjectNameField, name) }
+
+// where restricts a factory to objects in which a field has this value.
+func where(field, value string) informers.SharedInformerOption {
 	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		o.FieldSelector = fields.OneTermEqualSelector(field, value).String()
 	})
+}
+
+// labelled restricts a factory to objects that a label selector matches.
+func labelled(selector string) informers.SharedInformerOption {
+	return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })
 }
 
 // follow calls source.Set for each change of the Secret.
