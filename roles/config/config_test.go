@@ -281,7 +281,7 @@ func TestPrintSaysWhereFromAndCanBeReadBack(t *testing.T) {
 		"  duration: 8s # default\n",
 		"  nodeAddress: \"fd00::1\" # env POD_IP\n",
 		"  skipAnnotations: [] # file",
-		"    extraArgs: # file testdata/all.good.yaml:19\n      - \"--log.level=debug\"\n",
+		"    extraArgs: # file testdata/all.good.yaml:18\n      - \"--log.level=debug\"\n",
 		"    resources:\n      cpuRequest: \"50m\" # default\n",
 	} {
 		require.Contains(t, out.String(), want)
