@@ -1,10 +1,15 @@
 package roles
 
 import (
+	"context"
 	"fmt"
 	"os"
 
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -108,4 +113,55 @@ func (g gates) Allow() error {
 		}
 	}
 	return nil
+}
+
+// stripped returns a factory whose informers keep no managed fields.
+func stripped(kube kubernetes.Interface, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, append(options, informers.WithTransform(client.StripManagedFields))...)
+}
+
+// named restricts a factory to objects with this name.
+func named(name string) informers.SharedInformerOption { return where(metav1.ObjectNameField, name) }
+
+// where restricts a factory to objects in which a field has this value.
+func where(field, value string) informers.SharedInformerOption {
+	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(field, value).String()
+	})
+}
+
+// labelled restricts a factory to objects that a label selector matches.
+func labelled(selector string) informers.SharedInformerOption {
+	return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })
+}
+
+// factory has the methods that both kinds of informer factories have.
+type factory interface {
+	Start(stop <-chan struct{})
+	Shutdown()
+}
+
+// runFactories returns an actor that runs the informers of the factories.
+func runFactories(factories ...factory) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, f := range factories {
+			f.Start(ctx.Done())
+		}
+		<-ctx.Done()
+		for _, f := range factories {
+			f.Shutdown()
+		}
+		return nil
+	}
+}
+
+// together runs all of them until each has returned; the first error ends the others.
+func together(runs ...func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, run := range runs {
+			group.Go(func() error { return run(ctx) })
+		}
+		return group.Wait()
+	}
 }

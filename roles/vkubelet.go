@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -341,17 +340,6 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	return v.runTerm(ctx, check, work, local, maps, nodes, namespaces, claims.volumes)
 }
 
-// together runs all of them until each has returned; the first error ends the others.
-func together(runs ...func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		group, ctx := errgroup.WithContext(ctx)
-		for _, run := range runs {
-			group.Go(func() error { return run(ctx) })
-		}
-		return group.Wait()
-	}
-}
-
 // newLosses returns the loop that has pods stay on a lost provider as their namespaces say,
 // and the factory of its namespaces.
 func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Losses, informers.SharedInformerFactory, error) {
@@ -388,12 +376,6 @@ func (v *vkubelet) apiAccess() forge.APIAccess {
 		access.Host, access.Port = host, port
 	}
 	return access
-}
-
-// factory has the methods that both kinds of informer factories have.
-type factory interface {
-	Start(stop <-chan struct{})
-	Shutdown()
 }
 
 func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(context.Context) error, factories ...factory) error {

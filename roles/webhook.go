@@ -12,10 +12,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
@@ -129,26 +126,6 @@ func witness(env Env, h home) *link.Witness {
 	})
 }
 
-// stripped returns a factory whose informers keep no managed fields.
-func stripped(kube kubernetes.Interface, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(kube, 0, append(options, informers.WithTransform(client.StripManagedFields))...)
-}
-
-// named restricts a factory to objects with this name.
-func named(name string) informers.SharedInformerOption { return where(metav1.ObjectNameField, name) }
-
-// where restricts a factory to objects in which a field has this value.
-func where(field, value string) informers.SharedInformerOption {
-	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(field, value).String()
-	})
-}
-
-// labelled restricts a factory to objects that a label selector matches.
-func labelled(selector string) informers.SharedInformerOption {
-	return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })
-}
-
 // follow calls source.Set for each change of the Secret.
 func follow(secrets cache.SharedIndexInformer, source *serve.Certificate, log *zap.Logger) error {
 	set := func(obj any) {
@@ -160,20 +137,6 @@ func follow(secrets cache.SharedIndexInformer, source *serve.Certificate, log *z
 	}
 	_, err := secrets.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, obj any) { set(obj) }})
 	return err
-}
-
-// runFactories returns an actor that runs the informers of the factories.
-func runFactories(factories ...factory) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for _, f := range factories {
-			f.Start(ctx.Done())
-		}
-		<-ctx.Done()
-		for _, f := range factories {
-			f.Shutdown()
-		}
-		return nil
-	}
 }
 
 func webhookServer(env Env, source *serve.Certificate, rules map[string]serve.Rule, refused func()) func(context.Context) error {
