@@ -17,8 +17,8 @@ import (
 // cluster, the tools are roles/cmd. A line of code is neither blank nor a comment of its own. A
 // change may lower these bounds and never raises them: a feature takes its lines from elsewhere.
 const (
-	mostCore     = 58_424
-	mostTools    = 15_622
+	mostCore     = 58_259
+	mostTools    = 15_615
 	mostPackages = 47 // with those of api; one for each larger command, and one for the pods of several
 )
 

@@ -58,3 +58,16 @@ func (r Room) share(name corev1.ResourceName) string {
 	}
 	return fmt.Sprintf("%s (%d%%)", text, Percent(used, capacity))
 }
+
+// Count says how many there are of something: 1 pod, 2 pods.
+func Count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// Line is Printable, in one line: peers must not add lines of their own to a text either.
+func Line(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Printable(text))
+}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -100,37 +99,6 @@ func (c *checker) outdatedPods(namespace string, pods []*corev1.Pod) {
 	}
 	c.report(Finding{ID: idEarlier, Level: Problem, Subject: "pods of namespace " + namespace, Reason: "EarlierAffinity", Fix: fix,
 		Message: fmt.Sprintf("%s for a node, %s", who, why)})
-}
-
-// older describes the pods that run in this cluster as they were created before their namespace was offloaded, and
-// says how they are created again. It is empty without such pods. Pods with claims may stay where their data is.
-func (s *Snapshot) older(o *offloadingv1beta1.NamespaceOffloading) (text, fix string) {
-	strategy := o.Spec.PodOffloadingStrategy
-	if o.DeletionTimestamp != nil || strategy == offloadingv1beta1.PodsLocal {
-		return "", ""
-	}
-	n, commands := 0, map[string]bool{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		kind, name := madeBy(pod)
-		switch {
-		case pod.Namespace != o.Namespace, ended(pod), pod.DeletionTimestamp != nil, pod.Spec.NodeName == "", s.providerOf(pod.Spec.NodeName) != "":
-			continue
-		case tolerates(pod), mentionsVirtualNodes(pod), kind == "daemonset", strategy != offloadingv1beta1.PodsRemote && len(claimsOf(pod)) > 0:
-			continue
-		case kind == "deployment", kind == "statefulset":
-			commands[fmt.Sprintf("kubectl -n %s rollout restart %s %s", o.Namespace, kind, name)] = true
-		}
-		n++
-	}
-	if n == 0 {
-		return "", ""
-	}
-	fix = fmt.Sprintf("kubectl -n %s get pods -o wide\nshows them. Nothing creates them again by itself.", o.Namespace)
-	if all := slices.Sorted(maps.Keys(commands)); len(all) > 0 {
-		fix = strings.Join(all[:min(len(all), mostNames)], "\n")
-	}
-	return Count(n, "pod") + " created before the namespace was offloaded: existing pods stay on nodes of this cluster until they are created again", fix
 }
 
 // outdated reports whether a pod finds no node because of an affinity that a pod created now
@@ -230,14 +198,6 @@ func required(pod *corev1.Pod) *corev1.NodeSelector {
 // of nodes, as the webhook adds it.
 func mentionsVirtualNodes(pod *corev1.Pod) bool {
 	return requires(pod, func(r corev1.NodeSelectorRequirement) bool { return r.Key == offloadingv1beta1.TypeLabel })
-}
-
-// selectsVirtualNodes reports whether the node selector or the required affinity of a pod has a term that selects
-// virtual nodes. A term that excludes them is what people give to DaemonSets.
-func selectsVirtualNodes(pod *corev1.Pod) bool {
-	return pod.Spec.NodeSelector[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode || pod.Spec.NodeSelector[corev1beta1.RemoteClusterIDLabel] != "" || requires(pod, func(r corev1.NodeSelectorRequirement) bool {
-		return r.Key == offloadingv1beta1.TypeLabel && r.Operator == corev1.NodeSelectorOpIn
-	})
 }
 
 func requires(pod *corev1.Pod, is func(corev1.NodeSelectorRequirement) bool) bool {

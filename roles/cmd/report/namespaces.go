@@ -200,30 +200,6 @@ func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason
 		o.Namespace, c.Program, o.Namespace, c.renamed(o))
 }
 
-// mapFix is about namespaces that a provider does not give, or still has.
-func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
-	switch reason {
-	case offloadingv1beta1.ReasonTerminating:
-	case offloadingv1beta1.ReasonReplicationFailed:
-		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name)
-	default:
-		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more of each namespace.", m.Namespace, m.Name)
-	}
-	var claims, deletes []string
-	for _, name := range keptIn(m) {
-		if len(claims) == mostNames {
-			break
-		}
-		claims = append(claims, fmt.Sprintf("kubectl -n %s get pvc", name))
-		deletes = append(deletes, fmt.Sprintf("kubectl annotate namespace %s %s=%s", name, offloadingv1beta1.DeleteVolumesAnnotation, name))
-	}
-	if len(claims) == 0 {
-		return fmt.Sprintf("nothing to do: cluster %s is deleting the namespaces", m.Name)
-	}
-	return fmt.Sprintf("In cluster %s:\n%s\nshows what a namespace is kept for. If the data is to stay, there is nothing to do. To delete it with its namespace:\n%s",
-		m.Name, strings.Join(claims, "\n"), strings.Join(deletes, "\n"))
-}
-
 // keptIn returns the namespaces of a provider that stay for their volumes.
 func keptIn(m *offloadingv1beta1.NamespaceMap) (names []string) {
 	for _, original := range slices.Sorted(maps.Keys(m.Status.CurrentMapping)) {

@@ -9,6 +9,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
@@ -144,4 +145,28 @@ func (c *checker) endpointFix(peer string) string {
 	}
 	return fmt.Sprintf("see whether the URL leads to Service liqod-auth of cluster %s, from this cluster's pods (docs/ports.md). If it is another URL:\n"+
 		"In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, peer, create, c.Program)
+}
+
+// mapFix is about namespaces that a provider does not give, or still has.
+func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
+	switch reason {
+	case offloadingv1beta1.ReasonTerminating:
+	case offloadingv1beta1.ReasonReplicationFailed:
+		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name)
+	default:
+		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more of each namespace.", m.Namespace, m.Name)
+	}
+	var claims, deletes []string
+	for _, name := range keptIn(m) {
+		if len(claims) == mostNames {
+			break
+		}
+		claims = append(claims, fmt.Sprintf("kubectl -n %s get pvc", name))
+		deletes = append(deletes, fmt.Sprintf("kubectl annotate namespace %s %s=%s", name, offloadingv1beta1.DeleteVolumesAnnotation, name))
+	}
+	if len(claims) == 0 {
+		return fmt.Sprintf("nothing to do: cluster %s is deleting the namespaces", m.Name)
+	}
+	return fmt.Sprintf("In cluster %s:\n%s\nshows what a namespace is kept for. If the data is to stay, there is nothing to do. To delete it with its namespace:\n%s",
+		m.Name, strings.Join(claims, "\n"), strings.Join(deletes, "\n"))
 }

@@ -76,7 +76,7 @@ func (c *checker) peering(id string) {
 		c.add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
 	case !c.stale() && c.readyReason(fc) == corev1beta1.ReasonAwaitsEnrolment:
-		c.add(idForeignCluster, Warning, "ForeignCluster", message(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s\nfor the people of that cluster", c.Program, id))
+		c.add(idForeignCluster, Warning, "ForeignCluster", conditionMessage(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s\nfor the people of that cluster", c.Program, id))
 		return
 	default:
 		c.foreignCluster(fc)
@@ -417,7 +417,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	node := c.node(vn.Name)
 	if node == nil {
 		if c.Unread[ReadNodes] == nil {
-			c.add(idVirtualNode, Problem, subject, "it has no Node: "+message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
+			c.add(idVirtualNode, Problem, subject, "it has no Node: "+conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
 		}
 		return
 	}
@@ -453,7 +453,7 @@ func (s *Snapshot) peerDown(id string) bool {
 	return fc != nil && !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady)
 }
 
-func message(conditions []metav1.Condition, kind string) string {
+func conditionMessage(conditions []metav1.Condition, kind string) string {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		return c.Message
 	}

@@ -23,7 +23,7 @@ func (s *Snapshot) Drains() bool {
 
 // removal adds the findings about a virtual node that is being removed.
 func (c *checker) removal(vn *offloadingv1beta1.VirtualNode) {
-	text := message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+	text := conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 	c.add(idRemoval, Warning, "virtual node "+vn.Name, "it is being removed: "+text, "")
 	blocked := map[string]bool{}
 	for i := range c.Pods {

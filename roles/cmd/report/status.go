@@ -344,7 +344,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 	}
 	if fc := s.record(id); fc != nil {
 		out.APIServer = fc.Status.APIServerURL
-		out.Message = message(fc.Status.Conditions, corev1beta1.ConditionReady)
+		out.Message = conditionMessage(fc.Status.Conditions, corev1beta1.ConditionReady)
 		out.Version = fc.Status.Version
 		out.Conditions = conditions(fc)
 	}
@@ -406,7 +406,7 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 		if s.Unread[ReadNodes] == nil {
 			out.Health = Problem
 		}
-		out.Message = message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+		out.Message = conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 	} else {
 		out.Health, out.Message, out.Capacity = nodeState(node), nodeMessage(node), node.Status.Allocatable
 	}
@@ -452,7 +452,7 @@ func hosted(s *Snapshot, id string) Hosted {
 func namespace(o *offloadingv1beta1.NamespaceOffloading, pods map[place][]placedPod) Namespace {
 	out := Namespace{
 		Name: o.Namespace, Strategy: o.Spec.PodOffloadingStrategy, Phase: o.Status.OffloadingPhase, RemoteName: o.Status.RemoteNamespaceName,
-		Message: message(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady), Peers: []NamespacePeer{},
+		Message: conditionMessage(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady), Peers: []NamespacePeer{},
 		NoNode: countPods(pods[place{o.Namespace, ""}]),
 	}
 	if o.DeletionTimestamp != nil {

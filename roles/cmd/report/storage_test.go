@@ -95,7 +95,8 @@ func TestListStorage(t *testing.T) {
 	type claims = []corev1.PersistentVolumeClaim
 	type volumes = []corev1.PersistentVolume
 	const adopt = "Offload namespace shop to cluster milan, create PersistentVolumeClaim shop/data if it is gone, and let its first pod run there:\n" +
-		"kubectl -n shop annotate pvc data liqo.io/adopt-remote-volume=true"
+		"kubectl -n shop annotate pvc data liqo.io/adopt-remote-volume=true\n" +
+		"The namespace that had the data is gone: once there is one of its name, this shows what lets it have the data:\nliqod storage list"
 	const listThere = "In cluster milan, this shows what is kept there, with the commands:\nliqod storage list"
 	const taken = "PersistentVolumeClaim shop/data has PersistentVolume pvc-u2 now: only a claim of this name without a volume can get this data."
 	for name, tc := range map[string]struct {

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
@@ -103,11 +105,6 @@ func follows(f Finding, all []Finding) bool {
 	return f.Because != "" && slices.ContainsFunc(all, func(other Finding) bool { return other.Name() == f.Because && other.Because == "" })
 }
 
-// Line is Printable, in one line: peers must not add lines of their own to a text either.
-func Line(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Printable(text))
-}
-
 // Printable replaces characters that steer a terminal: peers have written some of a text.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
@@ -169,14 +166,6 @@ func folded(b *strings.Builder, title string, findings, all []Finding) {
 			fmt.Fprintf(b, "      Therefore: %s\n", Line(strings.Join(f.Therefore, "; ")))
 		}
 	}
-}
-
-// Count says how many there are of something: 1 pod, 2 pods.
-func Count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
 }
 
 // Listed lists names after a verb that agrees with their number.
@@ -386,4 +375,35 @@ func table(b *strings.Builder, head string, rows int, row func(int) string) {
 		_, _ = fmt.Fprintln(w, row(i))
 	}
 	_ = w.Flush() // to a Builder
+}
+
+// older describes the pods that run in this cluster as they were created before their namespace was offloaded, and
+// says how they are created again. It is empty without such pods. Pods with claims may stay where their data is.
+func (s *Snapshot) older(o *offloadingv1beta1.NamespaceOffloading) (text, fix string) {
+	strategy := o.Spec.PodOffloadingStrategy
+	if o.DeletionTimestamp != nil || strategy == offloadingv1beta1.PodsLocal {
+		return "", ""
+	}
+	n, commands := 0, map[string]bool{}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		kind, name := madeBy(pod)
+		switch {
+		case pod.Namespace != o.Namespace, ended(pod), pod.DeletionTimestamp != nil, pod.Spec.NodeName == "", s.providerOf(pod.Spec.NodeName) != "":
+			continue
+		case tolerates(pod), mentionsVirtualNodes(pod), kind == "daemonset", strategy != offloadingv1beta1.PodsRemote && len(claimsOf(pod)) > 0:
+			continue
+		case kind == "deployment", kind == "statefulset":
+			commands[fmt.Sprintf("kubectl -n %s rollout restart %s %s", o.Namespace, kind, name)] = true
+		}
+		n++
+	}
+	if n == 0 {
+		return "", ""
+	}
+	fix = fmt.Sprintf("kubectl -n %s get pods -o wide\nshows them. Nothing creates them again by itself.", o.Namespace)
+	if all := slices.Sorted(maps.Keys(commands)); len(all) > 0 {
+		fix = strings.Join(all[:min(len(all), mostNames)], "\n")
+	}
+	return Count(n, "pod") + " created before the namespace was offloaded: existing pods stay on nodes of this cluster until they are created again", fix
 }

@@ -386,3 +386,11 @@ func (s *Snapshot) withoutStorage(pod *corev1.Pod) (out []*offloadingv1beta1.Vir
 	}
 	return out
 }
+
+// selectsVirtualNodes reports whether the node selector or the required affinity of a pod has a term that selects
+// virtual nodes. A term that excludes them is what people give to DaemonSets.
+func selectsVirtualNodes(pod *corev1.Pod) bool {
+	return pod.Spec.NodeSelector[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode || pod.Spec.NodeSelector[corev1beta1.RemoteClusterIDLabel] != "" || requires(pod, func(r corev1.NodeSelectorRequirement) bool {
+		return r.Key == offloadingv1beta1.TypeLabel && r.Operator == corev1.NodeSelectorOpIn
+	})
+}
