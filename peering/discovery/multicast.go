@@ -316,9 +316,9 @@ func adjust(conn *net.UDPConn, version string) error {
 	if err != nil {
 		return err
 	}
-	level, all := unix.IPPROTO_IP, unix.IP_MULTICAST_ALL
+	level, all := unix.IPPROTO_IP, 49 // IP_MULTICAST_ALL of linux/in.h: package unix has it only where it compiles for Linux
 	if version == "udp6" {
-		level, all = unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL
+		level, all = unix.IPPROTO_IPV6, 29 // IPV6_MULTICAST_ALL of linux/in6.h
 	}
 	var refused error
 	err = raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), level, all, 0) })
