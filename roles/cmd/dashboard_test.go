@@ -151,7 +151,7 @@ func testStates(t *testing.T, b *tab) {
 		{"provider-down", "Unhealthy", providerDown, []string{
 			"milan: API server", "no answer within 1s", "API down", "network down", "milan: 9 pods, 0 ready", "turin: 3 pods, 3 ready"}},
 		{"gateway-down", "Unhealthy", gatewayDown, []string{
-			"Installation: role gateway", "milan, paris, turin: network", "no gateway of cluster rome is running", "API up", "network unknown", "0 of 2 replicas are ready", "(14 times)"}},
+			"Installation: role gateway", "milan, network; paris, network; turin, network", "no gateway of cluster rome is running", "API up", "network unknown", "0 of 2 replicas are ready", "(14 times)"}},
 	} {
 		b.open(tc.world(t).cluster(t).served(t))
 		b.until(`document.title === "` + tc.health + `: rome – liqod"`)
