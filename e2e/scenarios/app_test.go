@@ -47,7 +47,7 @@ func TestApplication(t *testing.T) {
 		"controller": map[string]any{"twinNames": []string{storeNamespace}}, "lease": map[string]any{}, "vkubelet": map[string]any{"ownZone": true},
 	}
 	if !*all {
-		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}
+		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s"}}
 	}
 	network := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, Settings: []map[string]any{settings},

@@ -106,7 +106,7 @@ func newLossWorld(t *testing.T, replicas int, twoWay bool) lossWorld {
 		"sharing": map[string]any{"peerLimits": []string{"rome cpu=1 memory=4Gi pods=50", "milan cpu=1 memory=4Gi pods=50"}},
 	}
 	if !*all && replicas == 1 { // as in TestApplication; a second gateway outlasts a silence of the first one
-		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}
+		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s"}}
 	}
 	of := site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{replicas, 2}, Fabric: site.FabricPods, Settings: []map[string]any{settings},
