@@ -26,10 +26,10 @@ func chartPolicies(t *testing.T, plain rendered) {
 		group, resource string
 		want            []string
 	}{
-		// liqod-peer-others looks only in namespaces of peers.
+		// liqod-peer-others looks only in namespaces of peers, liqod-gateway only in that of liqod.
 		{"CREATE", "", "pods", []string{"liqod-peer-others"}},
 		{"CREATE", "", "pods/binding", nil},
-		{"UPDATE", "", "pods", []string{"liqod-controller-pods", "liqod-peer-others"}},
+		{"UPDATE", "", "pods", []string{"liqod-controller-pods", "liqod-gateway", "liqod-peer-others"}},
 		{"UPDATE", "", "pods/status", []string{"liqod-controller-pods"}},
 		{"DELETE", "", "pods", []string{"liqod-controller-pods"}},
 		{"CREATE", offloading, "shadowpods", []string{"liqod-peer"}},

@@ -41,7 +41,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "spread" $v.common.spread
   "resources" $vk.resources -}}
 {{- $controller := dict
-  "serviceAccount" "liqod-controller"
   "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
   "alwaysPullImages" $v.controllerManager.config.alwaysPullImages
