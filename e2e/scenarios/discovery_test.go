@@ -93,18 +93,8 @@ func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 	require.Equal(t, corev1beta1.DiscoveredByDNS, milan.Labels[corev1beta1.DiscoveredLabel])
 	require.Equal(t, "milan._liqod._tcp.clusters.example", milan.Annotations[corev1beta1.DiscoveredFromAnnotation])
 
-	a := newAuthor(t, rome)
-	tried := 0
-	within(t, soon, "a change by hand is warned of", func(ctx context.Context) error {
-		// An API server learns of webhooks in its own time, and a patch that changes nothing is not warned of.
-		tried++
-		patch := fmt.Sprintf(`{"spec":{"clusterName":"Torino %d"}}`, tried)
-		_, err := a.liqod.CoreV1beta1().ForeignClusters().Patch(ctx, "turin", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		if heard := strings.Join(a.heard.take(), ""); err == nil && !strings.Contains(heard, "discovery created this ForeignCluster") {
-			err = fmt.Errorf("heard: %q", heard)
-		}
-		return err
-	})
+	_, err = clusters.Patch(t.Context(), "turin", types.MergePatchType, []byte(`{"spec":{"clusterName":"Torino"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
 	z.set(nil)
 	within(t, time.Minute, "what nobody uses goes with its record", names("turin"))
 	audited, err := rome.Audited(func(r lab.AuditRecord) bool {
