@@ -18,11 +18,15 @@ import (
 // placed returns a new pod as the strategy says, on nodes that its claims allow. Under LocalAndRemote
 // it is kept on own nodes if one of them has its volume there only: the scheduler takes a virtual node
 // for one that any class serves. A pod that asks for virtual nodes itself keeps them. A pod is refused
-// while the data of a claim moves: it would write to the volume that is given up.
+// while the data of a claim moves: it would write to the volume that is given up. One that names its
+// node is not: those of the move do, and the move waits for the others.
 func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, spec *offloadingv1beta1.NamespaceOffloadingSpec) (*corev1.Pod, error) {
 	class, strategy := pod.Spec.RuntimeClassName, spec.PodOffloadingStrategy
 	if class != nil && *class == offloadingv1beta1.RuntimeClassName {
 		strategy = offloadingv1beta1.PodsRemote
+	}
+	if pod.Spec.NodeName != "" {
+		return r.onNode(ctx, pod, strategy, &spec.ClusterSelector)
 	}
 	claims, later, err := r.claims(ctx, namespace, pod)
 	if err != nil {
@@ -33,9 +37,6 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 			return nil, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s (annotation %s): pods may use it when liqod storage move has ended",
 				claim.Name, to, offloadingv1beta1.MoveToAnnotation)
 		}
-	}
-	if pod.Spec.NodeName != "" {
-		return r.onNode(ctx, pod, strategy, &spec.ClusterSelector)
 	}
 	var need needs
 	if strategy != offloadingv1beta1.PodsLocal {

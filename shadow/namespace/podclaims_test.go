@@ -176,5 +176,7 @@ func TestPodsWaitForTheMoveOfTheirClaims(t *testing.T) {
 		answer := created(t, r, corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts("lent"), mounts("moving")}}})
 		require.False(t, answer.Allowed)
 		require.Contains(t, answer.Message, "PersistentVolumeClaim moving is being moved to node milan")
+		// Those of the move name their node.
+		require.True(t, created(t, r, corev1.Pod{Spec: corev1.PodSpec{NodeName: "worker", Volumes: []corev1.Volume{mounts("moving")}}}).Allowed)
 	}
 }
