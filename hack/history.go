@@ -5,34 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 )
 
-// keptFlakes is the number of flakes that the history keeps.
-const keptFlakes = 20
+// keptRuns is the number of runs of a set that the history keeps.
+const keptRuns = 10
 
 // history is the record of earlier runs on this machine. It is a file in the user's cache
 // directory: a lost or unreadable file only costs the order of the tests.
 type history struct {
 	path string
-	// Took has the duration of the last run of each scenario, and Ran its end, by name.
+	// Took has the duration of the last run of each scenario, by name.
 	Took map[string]time.Duration `json:"took,omitempty"`
-	Ran  map[string]time.Time     `json:"ran,omitempty"`
-	// Flakes are tests that failed and passed when they ran again, oldest first.
-	Flakes []flake `json:"flakes,omitempty"`
-	// Proven is the last commit of which `make test-more` passed with all scenarios that
-	// concerned it.
-	Proven string `json:"proven,omitempty"`
+	// Runs are the last runs of each set, oldest first.
+	Runs map[string][]pastRun `json:"runs,omitempty"`
+}
+
+// pastRun is a run of the tests, with those that failed, and passed when they ran again.
+type pastRun struct {
+	Commit string    `json:"commit"`
+	When   time.Time `json:"when"`
+	Flakes []flake   `json:"flakes,omitempty"`
 }
 
 type flake struct {
-	Test   string    `json:"test"`
-	Commit string    `json:"commit"`
-	When   time.Time `json:"when"`
-	Output string    `json:"output,omitempty"` // its end
+	Test   string `json:"test"`
+	Output string `json:"output,omitempty"` // its end
 }
 
 // readHistory reads the history, or returns an empty one.
@@ -48,8 +50,8 @@ func readHistory() history {
 	if h.Took == nil {
 		h.Took = map[string]time.Duration{}
 	}
-	if h.Ran == nil {
-		h.Ran = map[string]time.Time{}
+	if h.Runs == nil {
+		h.Runs = map[string][]pastRun{}
 	}
 	return h
 }
@@ -58,7 +60,6 @@ func (h history) write() error {
 	if h.path == "" {
 		return nil
 	}
-	h.Flakes = h.Flakes[max(0, len(h.Flakes)-keptFlakes):]
 	data, err := json.MarshalIndent(h, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the history of the tests: %w", err)
@@ -79,15 +80,31 @@ func (h history) took(s scenario) time.Duration {
 	return unknownDuration
 }
 
-func (h history) ran(s scenario) time.Time { return h.Ran[s.name()] }
+// add adds a run of a set. It returns those of its flakes that an earlier one of the kept runs had
+// too: one flake may be the machine's, two have a cause.
+func (h history) add(set string, run pastRun) (repeated []flake) {
+	runs := append(h.Runs[set], run)
+	h.Runs[set] = runs[max(0, len(runs)-keptRuns):]
+	return slices.DeleteFunc(slices.Clone(run.Flakes), func(f flake) bool { return h.count(set, f.Test) < 2 })
+}
 
-// printFlakes prints the flakes of earlier runs: each is a bug with a cause.
-func (h history) printFlakes() {
-	if len(h.Flakes) == 0 {
-		return
+// count returns the number of kept runs of a set in which a test was flaky.
+func (h history) count(set, test string) (n int) {
+	for _, run := range h.Runs[set] {
+		if slices.ContainsFunc(run.Flakes, func(f flake) bool { return f.Test == test }) {
+			n++
+		}
 	}
-	fmt.Printf("flaky in earlier runs on this machine (%s has their output):\n", h.path)
-	for _, f := range slices.Backward(h.Flakes) {
-		fmt.Printf("  %s  %.12s  %s\n", f.When.Format(time.DateTime), f.Commit, f.Test)
+	return n
+}
+
+// printFlakes prints the flakes of the kept runs: each is a bug with a cause.
+func (h history) printFlakes() {
+	for _, set := range slices.Sorted(maps.Keys(h.Runs)) {
+		for _, run := range slices.Backward(h.Runs[set]) {
+			for _, f := range run.Flakes {
+				fmt.Printf("flaky in an earlier run (%s has its output): %s  %.12s  %s\n", h.path, run.When.Format(time.DateTime), run.Commit, f.Test)
+			}
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -22,44 +23,57 @@ const (
 	stopPatience = 2 * time.Minute
 )
 
-// scenarios runs each scenario of the list as a process of its own, several at a time, in the
-// order of the list.
+// scenarios builds what the scenarios of the list need, and then runs each as a process of its own,
+// several at a time, in the order of the list.
 func (r *testRun) scenarios(ctx context.Context, list []scenario) {
-	binaries := map[string]string{}
-	for _, s := range list {
-		if binaries[s.folder] != "" {
-			continue
-		}
-		binary := filepath.Join(r.dir, path.Base(s.folder)+".test")
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "./"+s.folder)
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		if err := cmd.Run(); err != nil {
-			r.breaks(fmt.Errorf("building the tests of %s: %w", s.folder, err))
+	if len(list) == 0 {
+		return
+	}
+	builders := slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when != first })
+	for _, s := range append(slices.Clone(builders), list...) {
+		if err := r.build(ctx, s.folder); err != nil {
+			r.breaks(err)
 			return
 		}
-		binaries[s.folder] = binary
+	}
+	for _, s := range builders {
+		r.scenario(ctx, s)
 	}
 	room := make(chan struct{}, max(1, scenariosOfTwoCores*runtime.GOMAXPROCS(0)/2))
 	var running sync.WaitGroup
 	for _, s := range list {
 		room <- struct{}{}
-		if late := time.Since(r.begin) + r.history.took(s); r.set == setMore && late > moreBudget {
-			r.late = true
-			r.summary.leave(s)
-			<-room
-			continue
-		}
 		running.Go(func() {
 			defer func() { <-room }()
-			r.scenario(ctx, s, binaries[s.folder])
+			r.scenario(ctx, s)
 		})
 	}
 	running.Wait()
 }
 
+// binary is the path of the tests of a folder.
+func (r *testRun) binary(folder string) string {
+	return filepath.Join(r.dir, path.Base(folder)+".test")
+}
+
+// build builds the tests of a folder, once.
+func (r *testRun) build(ctx context.Context, folder string) error {
+	if _, err := os.Stat(r.binary(folder)); err == nil {
+		return nil
+	}
+	begin := time.Now()
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", r.binary(folder), "./"+folder)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building the tests of %s: %w", folder, err)
+	}
+	fmt.Printf("built the tests of %s in %.0fs\n", folder, time.Since(begin).Seconds())
+	return nil
+}
+
 // scenario runs one scenario and notes its duration.
-func (r *testRun) scenario(ctx context.Context, s scenario, binary string) {
-	args := []string{"tool", "test2json", "-t", "-p", importPath(s.folder) + "." + s.test, binary,
+func (r *testRun) scenario(ctx context.Context, s scenario) {
+	args := []string{"tool", "test2json", "-t", "-p", importPath(s.folder) + "." + s.test, r.binary(s.folder),
 		"-test.v=test2json", "-test.run=^" + s.test + "$", "-test.timeout=60m", "-test.parallel=64"}
 	if r.set == setAll && s.folder == scenariosFolder { // make chaos, soak and alarm run those of e2e/timed
 		args = append(args, "-all")
@@ -75,7 +89,7 @@ func (r *testRun) scenario(ctx context.Context, s scenario, binary string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.summary.cpu(importPath(s.folder)+"."+s.test, used)
-	r.history.Took[s.name()], r.history.Ran[s.name()] = time.Since(begin).Round(time.Second), time.Now().Round(time.Second)
+	r.history.Took[s.name()] = time.Since(begin).Round(time.Second)
 }
 
 // follow runs a command that prints what `go test -json` prints, and gives that to the
@@ -120,13 +134,11 @@ func (r *testRun) again(ctx context.Context) {
 		fmt.Printf("\nonce more, alone: %s %s\n", f.pkg, f.test)
 		output := r.summary.retry(f)
 		if s, ok := scenarioOf(f); ok {
-			r.scenario(ctx, s, filepath.Join(r.dir, path.Base(s.folder)+".test"))
+			r.scenario(ctx, s)
 		} else {
 			r.goTest(ctx, againArgs(f)...)
 		}
-		if r.summary.passedAgain(f, output) {
-			r.history.Flakes = append(r.history.Flakes, flake{Test: f.pkg + " " + f.test, Commit: r.commit, When: time.Now().Round(time.Second), Output: output})
-		}
+		r.summary.passedAgain(f, output)
 	}
 }
 

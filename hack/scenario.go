@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"iter"
 	"path"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,134 +13,91 @@ type scenario struct {
 	folder, test string
 	// when says which targets run it.
 	when when
-	// covers are the folders whose changes make `make test-more` run the test, separated by
-	// spaces. A change in the folder of the test does so too.
-	covers string
 }
 
 // when says which targets run a scenario.
 type when int
 
 const (
-	more when = iota // make test-more and make test-all
-	core             // make test and make test-all
-	long             // make test-all, since it has no short form
-	own              // a target of its own, which make test-all calls
+	more  when = iota // make test-more and make test-all
+	core              // make test and make test-all
+	first             // every target, before the others: it builds what they need
+	long              // make test-all, since it has no short form
+	own               // a command of its own
 )
 
 // name is the name of the test in tables and in the history.
 func (s scenario) name() string { return s.folder + " " + s.test }
 
-// scenarios are all tests on clusters.
+// scenarios are all tests on clusters. A folder's are in the order of their durations, the longest
+// first: on a machine without a history they run in this order.
 func scenarios() []scenario {
-	const (
-		all     = "api kube charts roles peering reflect shadow netfabric health"
-		pods    = "shadow reflect kube"
-		peers   = "peering roles charts kube"
-		network = "netfabric charts roles/route.go roles/gateway.go"
-	)
-	s, t, l := scenariosFolder, "e2e/timed", "e2e/lab"
+	const s, t, l = scenariosFolder, "e2e/timed", "e2e/lab"
 	return []scenario{
-		{s, "TestApplication", core, all},
-		{s, "TestChart", core, "charts"},
-		{s, "TestPeerRights", core, "charts shadow reflect"},
-		{s, "TestUpgrade", core, all},
+		{s, "TestBuilds", first},
 
-		{s, "TestBareHost", more, network},
-		{s, "TestClocks", long, "peering health shadow"},
-		{s, "TestFaultsHome", more, pods},
-		{s, "TestFaultsProvider", more, pods},
-		{s, "TestFull", more, pods},
-		{s, "TestMesh", more, "peering reflect netfabric"},
-		{s, "TestNamespaces", more, "shadow/namespace shadow/rules reflect/kinds reflect/replication roles/cmd"},
-		{s, "TestNegotiation", more, "peering/offer peering/link roles/cmd"},
-		{s, "TestNegotiationByHand", more, "peering/offer roles/cmd"},
-		{s, "TestNetwork", more, network + " shadow/namespace"},
-		{s, "TestNetworkKept", more, "netfabric/ipam netfabric/exchange roles/ipam.go"},
-		{s, "TestNetworks", more, network},
-		{s, "TestNetworkCheck", more, "roles/cmd/network netfabric"},
-		{s, "TestOfferCapacity", more, "peering/offer"},
-		{s, "TestNodesLost", more, "kube/lease netfabric/host charts shadow/virtualnode"},
-		{s, "TestPartition", more, "netfabric peering/link health shadow/endpoints"},
-		{s, "TestPods", core, pods + " health"},
-		{s, "TestPostgres", more, pods + " netfabric"},
-		{s, "TestQuota", more, "shadow/pod shadow/quota shadow/rules"},
-		{s, "TestRecordedAlerts", more, ""},
-		{s, "TestReflection", core, "reflect"},
-		{s, "TestReplicas", more, "kube/lease kube/serve charts netfabric"},
-		{s, "TestReplicasLost", more, "kube/lease kube/serve netfabric shadow/endpoints health charts"},
-		{s, "TestRolesLost", more, "kube/lease peering/link shadow/endpoints health charts"},
-		{s, "TestSlowEtcd", more, "kube shadow reflect"},
-		{s, "TestThirdCluster", more, network + " shadow/endpoints"},
-		{s, "TestThirdClusterNetworks", more, ""},
-		{s, "TestTokenPeering", more, peers},
-		{s, "TestTokenProviders", long, peers},
-		{s, "TestStorageMove", more, "roles/cmd/move roles/cmd/transfer reflect/kinds shadow/namespace"},
-		{s, "TestTokens", more, "reflect/kinds peering/auth"},
-		{s, "TestUpgradeGateways", more, network + " kube/lease"},
-		{s, "TestVirtualNodes", more, "shadow/virtualnode shadow/kubelet peering/offer"},
-		{s, "TestWebhookRules", more, "roles/webhook.go kube/serve charts peering/discovery"},
+		{s, "TestPods", core},
+		{s, "TestApplication", core},
+		{s, "TestPeerRights", core},
+		{s, "TestReflection", core},
+		{s, "TestUpgrade", core},
+		{s, "TestChart", core},
 
-		{t, "TestAlarm", own, ""},
-		{t, "TestAnarchy", more, "netfabric health shadow/endpoints"},
-		{t, "TestChaos", more, pods},
-		{t, "TestPeerings", more, peers},
-		{t, "TestSoak", more, "reflect shadow"},
+		{s, "TestFull", more},
+		{s, "TestNamespaces", more},
+		{s, "TestTokenPeering", more},
+		{s, "TestNetworkCheck", more},
+		{s, "TestReplicas", more},
+		{s, "TestStorageMove", more},
+		{s, "TestReplicasLost", more},
+		{s, "TestRolesLost", more},
+		{s, "TestUpgradeGateways", more},
+		{s, "TestThirdCluster", more},
+		{t, "TestAnarchy", more},
+		{t, "TestChaos", more},
+		{t, "TestPeerings", more},
+		{s, "TestNetwork", more},
+		{s, "TestQuota", more},
+		{s, "TestFaultsProvider", more},
+		{s, "TestPartition", more},
+		{s, "TestPostgres", more},
+		{s, "TestNodesLost", more},
+		{s, "TestThirdClusterNetworks", more},
+		{s, "TestNetworks", more},
+		{s, "TestFaultsHome", more},
+		{s, "TestTokens", more},
+		{s, "TestNegotiation", more},
+		{s, "TestMesh", more},
+		{s, "TestSlowEtcd", more},
+		{s, "TestWebhookRules", more},
+		{s, "TestBareHost", more},
+		{s, "TestVirtualNodes", more},
+		{t, "TestSoak", more},
+		{s, "TestNetworkKept", more},
+		{s, "TestNegotiationByHand", more},
+		{s, "TestOfferCapacity", more},
 
-		{l, "TestLabEtcdFront", more, ""},
-		{l, "TestLabFullCloseLeavesNothing", more, ""},
-		{l, "TestLabFullCrash", more, ""},
-		{l, "TestLabFullNetwork", more, ""},
-		{l, "TestLabFullTwoClusters", more, ""},
-		{l, "TestLabSimulatedPods", more, ""},
-		{l, "TestLabTwoClusters", more, ""},
-		{l, "TestRenderAndInstall", more, "charts"},
+		{l, "TestLabFullNetwork", more},
+		{l, "TestLabFullTwoClusters", more},
+		{l, "TestLabFullCrash", more},
+		{l, "TestLabFullCloseLeavesNothing", more},
+		{l, "TestLabEtcdFront", more},
+		{l, "TestLabSimulatedPods", more},
+		{l, "TestLabTwoClusters", more},
+		{l, "TestRenderAndInstall", more},
+
+		{s, "TestClocks", long},
+		{s, "TestTokenProviders", long},
+
+		{t, "TestAlarm", own},
+		{s, "TestRecordedAlerts", own},
 	}
 }
 
-// folders returns the files and folders whose changes concern the test.
-func (s scenario) folders() iter.Seq[string] {
-	return slices.Values(append(strings.Fields(s.covers), s.folder))
-}
-
-// touched reports whether a change of these files, relative to the root, concerns the test.
-func (s scenario) touched(files []string) bool {
-	for folder := range s.folders() {
-		for _, file := range files {
-			if file == folder || strings.HasPrefix(file, folder+"/") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// coreScenarios returns the tests of `make test`, the longest first.
-func coreScenarios(h history) []scenario {
-	return longestFirst(h, slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when != core }))
-}
-
-// moreScenarios returns the tests of `make test-more`: those that files concern, then a third
-// of the others, but for long ones. The order is that of their last runs, because time may end
-// before the list.
-// rotation decides among others that never ran.
-func moreScenarios(h history, files []string, rotation int) []scenario {
-	var concerned, others []scenario
-	turn := map[string]int{}
-	for i, s := range slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when != more }) {
-		turn[s.name()] = (i + rotation) % 3
-		if s.touched(files) {
-			concerned = append(concerned, s)
-		} else {
-			others = append(others, s)
-		}
-	}
-	slices.SortStableFunc(others, func(a, b scenario) int {
-		return cmp.Or(h.ran(a).Compare(h.ran(b)), cmp.Compare(turn[a.name()], turn[b.name()]))
-	})
-	concerned = longestFirst(h, concerned)
-	slices.SortStableFunc(concerned, func(a, b scenario) int { return h.ran(a).Compare(h.ran(b)) })
-	return append(concerned, longestFirst(h, others[:(len(others)+2)/3])...)
+// scenariosOf returns the tests of a set, the longest first.
+func scenariosOf(set string, h history) []scenario {
+	sets := map[string][]when{setCore: {core}, setMore: {more}, setAll: {core, more, long}}
+	return longestFirst(h, slices.DeleteFunc(scenarios(), func(s scenario) bool { return !slices.Contains(sets[set], s.when) }))
 }
 
 // longestFirst sorts by the duration of the last run. A test without one counts as long.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -37,39 +36,18 @@ func TestScenariosAreListed(t *testing.T) {
 	}
 }
 
-// TestScenariosCoverFolders: what a scenario covers exists.
-func TestScenariosCoverFolders(t *testing.T) {
-	for _, s := range scenarios() {
-		for folder := range s.folders() {
-			_, err := os.Stat(filepath.Join("..", folder))
-			require.NoError(t, err, s.name())
+// TestSets: make test and make test-more run each scenario between them, but those that are long
+// by nature and those with a command of their own; make test-all runs the long ones too.
+func TestSets(t *testing.T) {
+	ran := map[scenario][]string{}
+	for _, set := range []string{setCore, setMore, setAll} {
+		for _, s := range scenariosOf(set, history{}) {
+			ran[s] = append(ran[s], set)
 		}
 	}
-}
-
-// TestMoreScenarios: scenarios that the change concerns run first, then a third of the others,
-// those that have not run for longest; in three runs each has run.
-func TestMoreScenarios(t *testing.T) {
-	h := history{Took: map[string]time.Duration{}, Ran: map[string]time.Time{}}
-	offer := []string{"peering/offer/consumer.go", "README.md"}
-	concerned := func(s scenario) bool { return s.touched(offer) }
-	list := moreScenarios(h, offer, 0)
-	require.True(t, concerned(list[0]))
-	first := slices.IndexFunc(list, func(s scenario) bool { return !concerned(s) })
-	require.False(t, slices.ContainsFunc(list[first:], concerned))
-	seen := map[string]bool{}
-	for round := range 3 {
-		list := moreScenarios(h, nil, round)
-		require.NotEmpty(t, list)
-		require.Less(t, len(list), len(scenarios())/2)
-		for _, s := range list {
-			require.Equal(t, more, s.when, s.test)
-			seen[s.name()] = true
-			h.Ran[s.name()] = time.Unix(int64(round+1), 0)
-		}
-	}
+	want := map[when][]string{core: {setCore, setAll}, more: {setMore, setAll}, long: {setAll}}
 	for _, s := range scenarios() {
-		require.Equal(t, s.when == more, seen[s.name()], s.name())
+		require.Equal(t, want[s.when], ran[s], s.name())
 	}
 }
 
@@ -80,21 +58,28 @@ func TestLongestFirst(t *testing.T) {
 	require.Equal(t, []scenario{b, c, a}, longestFirst(h, []scenario{a, b, c}))
 }
 
-// TestHistory: what a run records, the next one reads; an unreadable file is no error.
+// TestHistory: what a run records, the next one reads; an unreadable file is no error. The runs of
+// a set are its last ones, and a flake that two of them have is repeated.
 func TestHistory(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	h := readHistory()
-	require.Empty(t, h.Flakes)
+	require.Empty(t, h.Runs)
 	s := scenario{folder: "e2e/scenarios", test: "TestA"}
 	require.Equal(t, unknownDuration, h.took(s))
-	h.Took[s.name()], h.Ran[s.name()], h.Proven = time.Minute, time.Unix(7, 0), "abc"
-	h.Flakes = slices.Repeat([]flake{{Test: "p TestB"}}, keptFlakes+1)
+	h.Took[s.name()] = time.Minute
+	failed := pastRun{Commit: "abc", Flakes: []flake{{Test: "p TestB", Output: "want 3"}}}
+	require.Empty(t, h.add(setCore, failed))
+	require.Empty(t, h.add(setMore, failed), "the other set")
 	require.NoError(t, h.write())
 	again := readHistory()
 	require.Equal(t, time.Minute, again.took(s))
-	require.True(t, again.ran(s).Equal(time.Unix(7, 0)))
-	require.Equal(t, "abc", again.Proven)
-	require.Len(t, again.Flakes, keptFlakes)
+	require.Equal(t, failed.Flakes, again.add(setCore, failed))
+	require.Equal(t, 2, again.count(setCore, "p TestB"))
+	for range keptRuns {
+		require.Empty(t, again.add(setCore, pastRun{}))
+	}
+	require.Len(t, again.Runs[setCore], keptRuns)
+	require.Empty(t, again.add(setCore, failed), "the earlier ones are forgotten")
 	require.NoError(t, os.WriteFile(again.path, []byte("{"), 0o600))
 	require.Empty(t, readHistory().Took)
 }

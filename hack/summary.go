@@ -19,6 +19,8 @@ import (
 var (
 	worldLine = regexp.MustCompile(`world of \d+ clusters, after waiting for (\S+)`)
 	leftLine  = regexp.MustCompile(`left to make test-all: (.*)`)
+	// buildLine is progress of a build: it is printed at once.
+	buildLine = regexp.MustCompile(`: (buil(?:ding|t) \S.*)`)
 	// panicLine begins the output of a package whose other tests have not run.
 	panicLine = regexp.MustCompile(`^(panic: |fatal error: )`)
 )
@@ -61,6 +63,7 @@ type summary struct {
 	skipped []string
 	left    map[string]bool
 	notRun  []string // scenarios that other targets run
+	alone   []string // scenarios with a command of their own
 	failed  []string // also subtests
 	top     map[failedTest]bool
 	said    map[string]string // output of failed tests, by package and test at the top level
@@ -129,6 +132,9 @@ func (s *summary) result(name string) *result {
 func (s *summary) line(e event) {
 	if left := leftLine.FindStringSubmatch(e.Output); left != nil {
 		s.left[left[1]] = true
+	}
+	if build := buildLine.FindStringSubmatch(e.Output); build != nil {
+		fmt.Fprintln(s.out, build[1])
 	}
 	key := e.Package + " " + e.Test
 	if panicLine.MatchString(e.Output) {
@@ -246,27 +252,28 @@ func (s *summary) retry(f failedTest) string {
 	return strings.ToValidUTF8(said[max(0, len(said)-mostSaid):], "")
 }
 
-// passedAgain reports whether a test that ran again passed, and notes it as flaky. output is what
-// it printed when it failed.
-func (s *summary) passedAgain(f failedTest, output string) bool {
+// passedAgain notes a test that ran again as flaky, if it passed. output is what it printed when it
+// failed.
+func (s *summary) passedAgain(f failedTest, output string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.result(f.pkg).action != "pass" {
-		return false
+	if s.result(f.pkg).action == "pass" {
+		s.flaky = append(s.flaky, flake{Test: f.String(), Output: output})
 	}
-	s.flaky = append(s.flaky, flake{Test: f.String(), Output: output})
-	return true
 }
 
 // leave notes a scenario that the run leaves to other targets.
 func (s *summary) leave(t scenario) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.when == long || t.when == own {
+	switch t.when {
+	case long:
 		s.left[t.name()] = true
-		return
+	case own:
+		s.alone = append(s.alone, t.name())
+	case core, more:
+		s.notRun = append(s.notRun, t.name())
 	}
-	s.notRun = append(s.notRun, t.name())
 }
 
 // cpu notes the CPU time of a package or scenario.
@@ -305,6 +312,7 @@ func (s *summary) print(took time.Duration) {
 	w.Flush()
 	s.list("skipped", s.skipped)
 	s.list("run by make test-more and make test-all", s.notRun)
+	s.list("run by a command of its own (CONTRIBUTING.md)", s.alone)
 	s.list("left to make test-all", slices.Sorted(maps.Keys(s.left)))
 	s.list("failed", s.failed)
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", total.tests-len(s.failed)-total.skipped, len(s.failed), total.skipped)

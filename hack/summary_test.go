@@ -16,6 +16,7 @@ func TestSummary(t *testing.T) {
 	s := newSummary(&out)
 	failures := readEvents(t, s,
 		`{"Action":"output","Package":"p","Test":"TestA","Output":"    world of 2 clusters, after waiting for 1m0s\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    kubelab.go:9: building kubelab: minutes\n"}`,
 		`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":70.5}`,
 		`{"Action":"output","Package":"p","Test":"TestB","Output":"    x_test.go:1: no root\n"}`,
 		`{"Action":"skip","Package":"p","Test":"TestB"}`,
@@ -34,6 +35,7 @@ func TestSummary(t *testing.T) {
 	require.Contains(t, text, "it is wrong")
 	require.Contains(t, text, "pass p TestA 70.5s, after waiting for 1m0s\n")
 	require.NotContains(t, text, "world of")
+	require.True(t, strings.HasPrefix(text, "building kubelab: minutes\n"))
 	require.Regexp(t, `p +fail +2\.5 +1\.5 +1 +3 +1\n`, text)
 	require.Contains(t, text, "p TestB: x_test.go:1: no root")
 	require.Contains(t, text, "left to make test-all:\n  TestC: half of it")
@@ -110,8 +112,9 @@ func TestRetry(t *testing.T) {
 		`{"Action":"pass","Package":"p","Test":"TestA/one"}`, `{"Action":"pass","Package":"p","Test":"TestA"}`, `{"Action":"pass","Package":"p"}`,
 		`{"Action":"fail","Package":"q","Test":"TestB"}`, `{"Action":"fail","Package":"q"}`,
 	)
-	require.True(t, s.passedAgain(failedTest{"p", "TestA"}, said))
-	require.False(t, s.passedAgain(failedTest{"q", "TestB"}, ""))
+	s.passedAgain(failedTest{"p", "TestA"}, said)
+	s.passedAgain(failedTest{"q", "TestB"}, "")
+	require.Equal(t, []flake{{Test: "p TestA", Output: said}}, s.flaky)
 	require.Equal(t, []failedTest{{"q", "TestB"}}, s.failedTests())
 	s.print(time.Second)
 	s.printFlaky()

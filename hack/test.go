@@ -24,17 +24,13 @@ const (
 	setAll  = "all"
 )
 
-const (
-	// moreBudget bounds `make test-more`: no scenario starts which would end later.
-	moreBudget = 23 * time.Minute
-	// mostFlakes is the number of failed tests that run again. If more fail, none of them does.
-	mostFlakes = 3
-)
+// mostFlakes is the number of failed tests that run again. If more fail, none of them does.
+const mostFlakes = 3
 
 // testOptions are the flags of `hack test`.
 type testOptions struct {
-	set, packages, alone, sample, base string
-	flags                              []string // of go test
+	set, packages, alone, sample string
+	flags                        []string // of go test
 }
 
 // runTest runs the tests of the project as `make test`, `make test-more` and `make test-all`
@@ -44,11 +40,10 @@ type testOptions struct {
 func runTest(ctx context.Context, args []string) int {
 	o := testOptions{}
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
-	flags.StringVar(&o.set, "set", setCore, "core: make test; more: scenarios of the change, and a third of the others; all: everything")
+	flags.StringVar(&o.set, "set", setCore, "core: make test; more: the scenarios that make test does not run; all: everything")
 	flags.StringVar(&o.packages, "packages", "./...", "packages, separated by spaces; -set says which of their scenarios run")
 	flags.StringVar(&o.alone, "alone", "", "packages, separated by spaces, that run before the others")
 	flags.StringVar(&o.sample, "sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
-	flags.StringVar(&o.base, "base", "", "with -set more: the change is what came after this commit; default: the last commit that passed here, or the commits of a day")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
@@ -80,7 +75,6 @@ type testRun struct {
 
 	mu     sync.Mutex
 	broken []error // that no test reports
-	late   bool    // there was no time for a scenario
 }
 
 func newRun(ctx context.Context, o testOptions) (*testRun, error) {
@@ -103,7 +97,7 @@ func newRun(ctx context.Context, o testOptions) (*testRun, error) {
 
 // all runs the tests and returns the exit code.
 func (r *testRun) all(ctx context.Context) int {
-	selected := r.selected(ctx)
+	selected := r.selected()
 	if r.set != setMore && r.alone != "" {
 		r.goTest(ctx, append(slices.Clone(r.flags), strings.Fields(r.alone)...)...)
 	}
@@ -112,10 +106,7 @@ func (r *testRun) all(ctx context.Context) int {
 	}
 	r.scenarios(ctx, selected)
 	r.again(ctx)
-	failed := len(r.summary.failed) > 0 || len(r.broken) > 0
-	if r.set == setMore && !failed && !r.late {
-		r.history.Proven = r.commit
-	}
+	repeated := r.history.add(r.set, pastRun{Commit: r.commit, When: time.Now().Round(time.Second), Flakes: r.summary.flaky})
 	if err := r.history.write(); err != nil {
 		fmt.Fprintln(os.Stderr, "test:", err)
 	}
@@ -124,48 +115,25 @@ func (r *testRun) all(ctx context.Context) int {
 		fmt.Fprintln(os.Stderr, "test:", err)
 	}
 	r.summary.printFlaky()
-	if failed {
+	for _, f := range repeated {
+		fmt.Printf("FAILED %s: it needed a second run in %d of the last %d runs: find its cause\n", f.Test, r.history.count(r.set, f.Test), keptRuns)
+	}
+	if len(r.summary.failed)+len(r.broken)+len(repeated) > 0 {
 		return 1
 	}
 	return 0
 }
 
 // selected returns the scenarios of the run, and notes the others in the summary.
-func (r *testRun) selected(ctx context.Context) []scenario {
-	var list []scenario
-	switch r.set {
-	case setCore:
-		list = coreScenarios(r.history)
-	case setMore:
-		base := r.changeBase(ctx)
-		files := strings.Fields(gitLine(ctx, "diff", "--name-only", base, "HEAD"))
-		commits := gitLine(ctx, "rev-list", "--count", "HEAD")
-		fmt.Printf("the change is %.12s..%.12s: %d files\n", base, r.commit, len(files))
-		list = moreScenarios(r.history, files, len(commits)+int(commits[len(commits)-1]))
-	case setAll:
-		list = longestFirst(r.history, slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.when == own }))
-	}
+func (r *testRun) selected() []scenario {
+	list := scenariosOf(r.set, r.history)
 	unlisted := func(s scenario) bool { return !slices.Contains(r.listed, importPath(s.folder)) }
 	for _, s := range slices.DeleteFunc(scenarios(), unlisted) {
-		if !slices.Contains(list, s) && !(r.set == setMore && s.when == core) {
+		if !slices.Contains(list, s) && (r.set != setMore || s.when != core) {
 			r.summary.leave(s)
 		}
 	}
 	return slices.DeleteFunc(list, unlisted)
-}
-
-// changeBase returns the commit that the change of -set more begins after.
-func (r *testRun) changeBase(ctx context.Context) string {
-	for _, base := range []string{r.base, r.history.Proven} {
-		if base != "" && exec.CommandContext(ctx, "git", "merge-base", "--is-ancestor", base, "HEAD").Run() == nil {
-			return gitLine(ctx, "rev-parse", base)
-		}
-	}
-	day := gitLine(ctx, "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d 00:00:00", "HEAD")
-	if base := gitLine(ctx, "rev-list", "-1", "--before="+day, "HEAD"); base != "" {
-		return base
-	}
-	return gitLine(ctx, "rev-list", "--max-parents=0", "HEAD")
 }
 
 // units runs the tests that are not scenarios.

@@ -37,7 +37,6 @@ const usage = `usage: test COMMAND
   exit CODE [AFTER]     end with CODE, after a Go duration
   api PATH              print what the API server of the pod's cluster answers; NAMESPACE
                         stands for the pod's own
-  download URL FILE     write the body into a file, on the disk
   get URL [TIMEOUT [HOST]]
                         print the body; 1 if the request fails or the status is 400 or more
   reach TARGET...       print what becomes of each, all at once: tcp://HOST:PORT/SIZE,
@@ -73,7 +72,7 @@ func main() {
 
 // tools are the names under which the program may be linked.
 func tools() []string {
-	return []string{"api", "burn", "cat", "download", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "stream", "tar", "volume", "write"}
+	return []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "stream", "tar", "volume", "write"}
 }
 
 func run(name string, args []string) int {
@@ -120,8 +119,6 @@ func tool(ctx context.Context, name string, args []string) int {
 		return code(api(ctx, accountDir, arg(args, 0, "version")))
 	case "get":
 		return code(get(ctx, arg(args, 0, ""), arg(args, 1, "5s"), arg(args, 2, "")))
-	case "download":
-		return code(download(ctx, arg(args, 0, ""), arg(args, 1, "")))
 	case "reach":
 		return code(reach(ctx, args, os.Stdout))
 	case "stream":
@@ -256,25 +253,6 @@ func get(ctx context.Context, url, timeout, host string) error {
 		return errors.New(resp.Status)
 	}
 	return nil
-}
-
-// download writes what a URL has into a file on the disk.
-func download(ctx context.Context, url, name string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(file, resp.Body)
-	return errors.Join(err, file.Sync(), file.Close())
 }
 
 func cat(files []string) error {

@@ -42,7 +42,7 @@ func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 	setDefault(&opts.Chart, filepath.Join(tools, "..", "..", "charts", "liqod"))
 	setDefault(&opts.Release, "liqod")
 	setDefault(&opts.Namespace, "liqod")
-	binary, err := BuildTool(ctx, ToolOptions{Source: filepath.Join(tools, "helm"), Name: "helmrender", LDFlags: "-s -w", Log: l.Logf})
+	binary, err := buildTool(ctx, "helm", l.Logf)
 	if err != nil {
 		return nil, err
 	}

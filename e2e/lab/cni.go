@@ -55,23 +55,14 @@ func (f *Full) prepareNetwork(ctx context.Context) (err error) {
 		f.opts.KubeRouter = kubeRouterRouter
 	}
 	if f.opts.KubeRouter != KubeRouterOff {
-		if f.kubeRouter, err = buildNodeTool(ctx, f.lab, "kube-router"); err != nil {
+		if f.kubeRouter, err = buildTool(ctx, "kube-router", f.lab.Logf); err != nil {
 			return err
 		}
 	}
 	if f.opts.CNI == CNIFlannel {
-		f.flannel, err = buildNodeTool(ctx, f.lab, "flannel")
+		f.flannel, err = buildTool(ctx, "flannel", f.lab.Logf)
 	}
 	return err
-}
-
-// buildNodeTool returns the path of a program that runs on nodes.
-func buildNodeTool(ctx context.Context, l *Lab, name string) (string, error) {
-	source, err := toolDir(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	return BuildTool(ctx, ToolOptions{Source: source, Name: name, LDFlags: "-s -w", Log: l.Logf})
 }
 
 // networkEnv is what the first process of the node needs to start the programs of its network.

@@ -66,6 +66,16 @@ func TestGoBuildSaysHowLongItTook(t *testing.T) {
 	require.ErrorContains(t, goBuild(t.Context(), opts, binary), "undefined: undeclared")
 }
 
+// TestToolsAreListed: each folder of e2e/tools is the source of one tool.
+func TestToolsAreListed(t *testing.T) {
+	folders, err := filepath.Glob("../tools/*/go.mod")
+	require.NoError(t, err)
+	require.Len(t, tools(), len(folders))
+	for _, folder := range folders {
+		require.Contains(t, tools(), filepath.Base(filepath.Dir(folder)))
+	}
+}
+
 func TestBuildOutput(t *testing.T) {
 	var o buildOutput
 	for range 100 {

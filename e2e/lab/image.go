@@ -37,7 +37,7 @@ func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")},
 		},
 	}
-	for _, tool := range []string{"api", "burn", "cat", "download", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "stream", "tar", "volume", "write"} {
+	for _, tool := range []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "stream", "tar", "volume", "write"} {
 		image.Files = append(image.Files, ociimage.File{Path: "/bin/" + tool, Link: "test"})
 	}
 	return writeImage(filepath.Join(l.Dir(), "test.tar"), image)
@@ -48,11 +48,7 @@ type toolImage struct{ tool, name string }
 
 // buildToolImage builds the tool, once per state of its folder, and its ociimage.
 func buildToolImage(ctx context.Context, l *Lab, image toolImage) (string, error) {
-	source, err := toolDir(ctx, image.tool)
-	if err != nil {
-		return "", err
-	}
-	binary, err := BuildTool(ctx, ToolOptions{Source: source, Name: image.tool, LDFlags: "-s -w", Log: l.Logf})
+	binary, err := buildTool(ctx, image.tool, l.Logf)
 	if err != nil {
 		return "", err
 	}

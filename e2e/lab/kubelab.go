@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -37,11 +39,52 @@ func findKubelab(ctx context.Context, opts Options) (string, error) {
 		}
 		return filepath.Abs(given)
 	}
-	source, err := toolDir(ctx, "kube")
+	return buildTool(ctx, "kube", opts.Log)
+}
+
+// tools are the programs of the lab by their folders in e2e/tools.
+func tools() map[string]ToolOptions {
+	const small = "-s -w"
+	return map[string]ToolOptions{
+		"coredns":     {Name: "coredns", LDFlags: small},
+		"flannel":     {Name: "flannel", LDFlags: small},
+		"helm":        {Name: "helmrender", LDFlags: small},
+		"kube":        {Name: "kubelab", LDFlags: versionFlags()},
+		"kube-router": {Name: "kube-router", LDFlags: small},
+		"local-path-provisioner": {
+			Name: "local-path-provisioner", LDFlags: small, Package: "github.com/rancher/local-path-provisioner",
+		},
+		"metrics-server": {Name: "metrics-server", LDFlags: small},
+	}
+}
+
+// BuildTools builds the programs of the lab, so that no cluster waits for a compiler: all of them, or
+// those of the simulated tier where the full one is not possible. log is called with progress.
+func BuildTools(ctx context.Context, log func(format string, args ...any)) error {
+	folders := []string{"helm", "kube"}
+	if len(FullTierMissing()) == 0 {
+		folders = slices.Sorted(maps.Keys(tools()))
+	}
+	for _, folder := range folders {
+		if _, err := buildTool(ctx, folder, log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildTool returns the path of the program of a folder of e2e/tools.
+func buildTool(ctx context.Context, folder string, log func(format string, args ...any)) (string, error) {
+	opts, known := tools()[folder]
+	if !known {
+		return "", fmt.Errorf("e2e/tools/%s is in no list of the lab's tools", folder)
+	}
+	source, err := toolDir(ctx, folder)
 	if err != nil {
 		return "", err
 	}
-	return BuildTool(ctx, ToolOptions{Source: source, Name: "kubelab", LDFlags: versionFlags(), Log: opts.Log})
+	opts.Source, opts.Log = source, log
+	return BuildTool(ctx, opts)
 }
 
 func versionFlags() string {

@@ -25,13 +25,7 @@ var localPathManifests string
 // a power failure of the node. The first call on a machine builds the provisioner.
 func (f *Full) ApplyStorage(ctx context.Context, c *Cluster) error {
 	const name = "local-path-provisioner"
-	source, err := toolDir(ctx, name)
-	if err != nil {
-		return err
-	}
-	binary, err := BuildTool(ctx, ToolOptions{
-		Source: source, Package: "github.com/rancher/local-path-provisioner", Name: name, LDFlags: "-s -w", Log: f.lab.Logf,
-	})
+	binary, err := buildTool(ctx, name, f.lab.Logf)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,6 @@ func TestStorageMove(t *testing.T) {
 		})
 	}
 	w.readBytes(t)
-	t.Run("speed", func(t *testing.T) { moveSpeed(t, w, took[w.homeNode()]) })
 }
 
 // storage gives each cluster a provisioner, and waits until rome knows those of its providers.
@@ -348,28 +347,4 @@ func moveUndone(t *testing.T, w *moveWorld, took time.Duration) {
 		return nil
 	})
 	w.readBytes(t)
-}
-
-// moveSpeed compares a move with one file that a pod fetches from one in the provider, over the same
-// tunnel and onto the disk.
-func moveSpeed(t *testing.T, w *moveWorld, took time.Duration) {
-	if w.whole(t) == w.rome {
-		w.move(t, "milan")
-	}
-	w.start(t, w.user("server", nil))
-	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "client"}, Spec: testSpec(1, "serve")}
-	own.Spec.NodeName = w.homeNode()
-	own.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
-	own.Spec.Volumes = []corev1.Volume{{Name: "scratch"}}
-	w.start(t, own)
-	begin := time.Now()
-	_, err := w.rome.Exec(t.Context(), moveNamespace, "client", "download",
-		fmt.Sprintf("http://%s:8080/file?path=/data/large", w.podOf(t, moveNamespace, "server").Status.PodIP), "/scratch/large")
-	require.NoError(t, err)
-	plain := time.Since(begin)
-	mebibytes := float64(w.bytes+10<<20) / (1 << 20)
-	t.Logf("%.0f MiB: a plain copy %s (%.1f MiB/s); the whole move, which copies, reads both again and exchanges the volumes, %s (%.1f MiB/s)",
-		mebibytes, plain.Round(time.Millisecond), mebibytes/plain.Seconds(), took.Round(time.Millisecond), mebibytes/took.Seconds())
-	w.end(t, "server")
-	w.end(t, "client")
 }

@@ -20,6 +20,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -32,6 +33,12 @@ func releasedCommit(t *testing.T) string {
 	commit, err := os.ReadFile(lastRelease)
 	require.NoError(t, err)
 	return strings.TrimSpace(string(commit))
+}
+
+// TestBuilds builds what the other tests run: with limits of time, they cannot wait for a compiler.
+func TestBuilds(t *testing.T) {
+	require.NoError(t, lab.BuildTools(t.Context(), t.Logf))
+	require.NoError(t, site.Build(t.Context(), t.TempDir(), releasedCommit(t), t.Logf))
 }
 
 // upgraded is a world of the last release, on its way to the version of this tree.

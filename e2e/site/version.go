@@ -43,6 +43,28 @@ func (s *Sites) Version(ctx context.Context, commit string) (Version, error) {
 	return v, s.pack(ctx, &v)
 }
 
+// Build builds liqod of this tree and of a commit, so that no cluster waits for a compiler. dir is a
+// folder for the binaries, of which nothing is needed afterwards. log is called with progress.
+func Build(ctx context.Context, dir, commit string, log func(format string, args ...any)) error {
+	root, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	log("building liqod")
+	if err := lab.BuildLiqod(ctx, root, filepath.Join(dir, "liqod")); err != nil {
+		return err
+	}
+	if lab.HasCommit(ctx, root, commit) != nil {
+		return nil // the tests of an earlier version say so
+	}
+	log("building liqod of %.12s", commit)
+	earlier, err := lab.Sources(ctx, root, commit)
+	if err != nil {
+		return err
+	}
+	return lab.BuildLiqod(ctx, earlier, filepath.Join(dir, "liqod"))
+}
+
 // Upgrade brings the site to a version, which may be an earlier one, as helm upgrade and helm
 // rollback do: the objects of the chart first, and then one process after the other. Only in
 // the simulated tier.

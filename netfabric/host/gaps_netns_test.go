@@ -325,7 +325,6 @@ func (w country) gap(t *testing.T, i int, with os.Signal) time.Duration {
 	s.end()
 	lost, sent, hole := s.lost()
 	t.Logf("%s %s: %d of %d packets lost, longest hole %s", gateway.name(), with, lost, sent, hole)
-	require.Less(t, lost, sent)
 	return hole
 }
 
@@ -340,8 +339,8 @@ func worst(t *testing.T, what string, gaps ...time.Duration) time.Duration {
 
 // A pod sends a packet each millisecond while gateways in use are killed, end by themselves, and while
 // gateways and agents of both clusters are killed at random. Another gateway carries the packets on,
-// connections stay open, and all use the preferred gateways in the end. The sample waits for that
-// once: a gateway is preferred again only after its tunnel has been up for hold.
+// connections stay open, and all use the preferred gateways in the end. With -all the times without a
+// packet have limits. The sample has none, and waits for the preferred gateways once: a gateway is preferred again only after its tunnel has been up for hold.
 func TestNetnsGaps(t *testing.T) {
 	t.Parallel()
 	w, kills := newCountry(t), 2
@@ -371,16 +370,17 @@ func TestNetnsGaps(t *testing.T) {
 		w.await(t, "all processes work again", w.whole)
 		k.goesOn(t)
 		w.rest(t, rand.N(2*time.Second))
-		_, _, hole := s.lost()
-		t.Logf("kill of %s: longest hole so far %s", actors[n].name(), hole)
+		if *all {
+			_, _, hole := s.lost()
+			t.Logf("kill of %s: longest hole so far %s", actors[n].name(), hole)
+		}
 	}
 	w.await(t, "all use the preferred gateways in the end", w.settled)
 	k.goesOn(t) // by gateways that have not seen all of the connection
 	s.end()
-	lost, sent, hole := s.lost()
-	require.Less(t, lost, sent)
-	worst(t, fmt.Sprintf("%d random kills of gateways and agents", kills), hole)
 	if *all {
+		_, _, hole := s.lost()
+		worst(t, fmt.Sprintf("%d random kills of gateways and agents", kills), hole)
 		require.LessOrEqual(t, worst(t, "gateways killed", killed...), killedLimit)
 		require.LessOrEqual(t, worst(t, "gateways ended", moved...), movedLimit)
 		require.LessOrEqual(t, hole, killedLimit)
