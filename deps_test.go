@@ -45,7 +45,7 @@ var allowed = map[string][]string{
 
 	// Commands ask the API server as anybody may: they know no domain but peering by hand,
 	// what is free to be offered, and what the hosts of the network make of objects.
-	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/host", "kube", "api"},
+	"roles/cmd": {"roles/cmd", "peering/manual", "peering/trust", "netfabric/host", "kube", "api"},
 
 	// The steps of a move, and the copy of files, of which no other command knows.
 	"roles/cmd/move":     {"roles/cmd/helper", "roles/cmd/transfer", "api"},

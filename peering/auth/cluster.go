@@ -159,8 +159,7 @@ func (k *Cluster) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) 
 
 // Tenant implements Records.
 func (k *Cluster) Tenant(ctx context.Context, clusterID string) error {
-	_, err := link.Tenant(ctx, k.cfg.Kube, clusterID)
-	return err
+	return link.Tenant(ctx, k.cfg.Kube, clusterID)
 }
 
 // Sign implements Cluster. It approves only the certificate request that it has created

@@ -303,8 +303,7 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, creat
 	if err := j.hold(ctx, fc); err != nil {
 		return false, err
 	}
-	_, err = link.Tenant(ctx, j.cfg.Kube, id)
-	return false, err // the event of the namespace makes the controller bind its rights in it
+	return false, link.Tenant(ctx, j.cfg.Kube, id) // the event of the namespace makes the controller bind its rights in it
 }
 
 // ownUID returns the UID of this cluster's kube-system namespace.

@@ -161,8 +161,7 @@ func (r *Rights) makeTenant(ctx context.Context, id string) error {
 	if user, _ := userOf(fc); err != nil || user == "" {
 		return err
 	}
-	_, err = Tenant(ctx, r.cfg.Kube, id)
-	return err
+	return Tenant(ctx, r.cfg.Kube, id)
 }
 
 // bind grants and revokes the rights for one peer. It revokes first; a failed grant does

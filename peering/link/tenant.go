@@ -18,29 +18,25 @@ import (
 const tenantManager = "liqod-enroll"
 
 // Tenant creates the tenant namespace of a peer in the cluster of kube, or adds missing
-// labels to it, and returns its name. It is idempotent. The namespace enforces the restricted
+// labels to it. It is idempotent. The namespace enforces the restricted
 // pod-security level, unless people have chosen another one: its only pods are vkubelets.
-func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string, error) {
+func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) error {
 	name := corev1beta1.TenantNamespace(peer)
 	namespaces := kube.CoreV1().Namespaces()
-	have, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	have, err := store.Live(ctx, "namespace", namespaces, name)
+	switch {
+	case err != nil:
+		return err
+	case have == nil:
 		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: tenantLabels(peer, nil)}}, metav1.CreateOptions{FieldManager: tenantManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return "", fmt.Errorf("creating namespace %s: %w", name, err)
+			return fmt.Errorf("creating namespace %s: %w", name, err)
 		}
-		return name, nil
+		return nil
+	case have.DeletionTimestamp != nil:
+		return fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
 	}
-	if err != nil {
-		return "", fmt.Errorf("reading namespace %s: %w", name, err)
-	}
-	if have.DeletionTimestamp != nil {
-		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
-	}
-	if err := labelTenant(ctx, kube, peer, have); err != nil {
-		return "", err
-	}
-	return name, nil
+	return labelTenant(ctx, kube, peer, have)
 }
 
 // tenantLabels returns the labels of a tenant namespace that has some labels already.

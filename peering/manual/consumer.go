@@ -1,142 +1,19 @@
 package manual
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/peering/link"
 )
-
-// Offer describes a provider to its consumer.
-type Offer struct {
-	// Provider is the provider's id. Node is the name of the virtual node.
-	Provider, Node string
-	// Kubeconfig has the credentials for the provider.
-	Kubeconfig []byte
-	// Resources are the capacity of the virtual node.
-	Resources corev1.ResourceList
-	// StorageClasses, IngressClasses and LoadBalancerClasses are the names of the
-	// provider's classes that may be used. The first of each is the default.
-	StorageClasses, IngressClasses, LoadBalancerClasses []string
-}
-
-// Kubeconfig returns a kubeconfig for a provider. If ca is empty, it uses the CA of the
-// credentials.
-func Kubeconfig(provider, server string, ca []byte, cred Credentials) ([]byte, error) {
-	if len(ca) == 0 {
-		ca = cred.CA
-	}
-	out, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{provider: {Server: server, CertificateAuthorityData: ca}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{provider: {Token: cred.Token}},
-		Contexts:       map[string]*clientcmdapi.Context{provider: {Cluster: provider, AuthInfo: provider}},
-		CurrentContext: provider,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
-	}
-	return out, nil
-}
-
-// Join makes this cluster use a provider. It does not change an existing VirtualNode of
-// that name.
-func (c Cluster) Join(ctx context.Context, o Offer) error {
-	if err := c.check(o.Provider); err != nil {
-		return err
-	}
-	namespace, err := link.Tenant(ctx, c.Kube, o.Provider)
-	if err != nil {
-		return err
-	}
-	if err := c.identity(ctx, namespace, o); err != nil {
-		return err
-	}
-	err = c.edit(ctx, o.Provider, true, func(fc *corev1beta1.ForeignCluster) {
-		if fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo { // as set by Leave
-			fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringAuto
-		}
-	})
-	if err != nil {
-		return err
-	}
-	_, err = c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, virtualNode(namespace, o), metav1.CreateOptions{FieldManager: fieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating VirtualNode %s/%s: %w", namespace, o.Node, err)
-	}
-	return nil
-}
-
-func virtualNode(namespace string, o Offer) *offloadingv1beta1.VirtualNode {
-	vn := &offloadingv1beta1.VirtualNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.Node},
-		Spec: offloadingv1beta1.VirtualNodeSpec{
-			ClusterID: o.Provider, KubeconfigSecretRef: corev1.LocalObjectReference{Name: o.Provider},
-			ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources},
-		},
-	}
-	for i, name := range o.StorageClasses {
-		vn.Spec.StorageClasses = append(vn.Spec.StorageClasses, offloadingv1beta1.ClassOffer{StorageClassName: name, Default: i == 0})
-	}
-	for i, name := range o.IngressClasses {
-		vn.Spec.IngressClasses = append(vn.Spec.IngressClasses, offloadingv1beta1.ClassOffer{IngressClassName: name, Default: i == 0})
-	}
-	for i, name := range o.LoadBalancerClasses {
-		vn.Spec.LoadBalancerClasses = append(vn.Spec.LoadBalancerClasses, offloadingv1beta1.ClassOffer{LoadBalancerClassName: name, Default: i == 0})
-	}
-	return vn
-}
-
-// identity writes the Secret with this cluster's credentials for a provider.
-func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error {
-	want := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: o.Provider, Labels: map[string]string{
-			corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: o.Provider, corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod,
-		}},
-		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: o.Kubeconfig},
-	}
-	secrets := c.Kube.CoreV1().Secrets(namespace)
-	have, err := store.Live(ctx, "secret", secrets, want.Name)
-	if err != nil {
-		return err
-	}
-	if have == nil {
-		if _, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
-			return fmt.Errorf("creating secret %s/%s: %w", namespace, want.Name, err)
-		}
-		return nil
-	}
-	patch, metadata := store.Patch{}, store.Patch{}
-	store.Put(metadata, "labels", store.MapChanges(want.Labels, have.Labels, nil))
-	store.Put(patch, "metadata", metadata)
-	if !bytes.Equal(have.Data[corev1beta1.KubeconfigSecretKey], o.Kubeconfig) {
-		patch["data"] = want.Data
-	}
-	if len(patch) == 0 {
-		return nil
-	}
-	body, err := store.EncodePatch(patch, have)
-	if err != nil {
-		return err
-	}
-	if _, err := secrets.Patch(ctx, want.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("changing secret %s/%s: %w", namespace, want.Name, err)
-	}
-	return nil
-}
 
 // Leave ends the use of a provider. It stops the requests for capacity, drains and deletes
 // the virtual nodes, and then deletes everything else about the provider. The provider's

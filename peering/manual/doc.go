@@ -1,7 +1,6 @@
-// Package manual creates and ends peerings with the rights of an administrator. It writes
-// the objects that docs/manual-peering.md describes: Admit and Dismiss in the provider;
-// Join or, with a token, Accept, and Leave in the consumer. All of these are idempotent, so
-// a call that was interrupted can be repeated. Two clusters may use each other; the
+// Package manual creates and ends peerings with the rights of an administrator: Accept, with
+// a token, and Leave in the consumer, Dismiss in the provider. All of these are idempotent,
+// so a call that was interrupted can be repeated. Two clusters may use each other; the
 // functions for one direction do not affect the other. Ending ends the peering of a
 // ForeignCluster that a user deletes.
 package manual

@@ -10,19 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/clientcmd"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -51,13 +49,6 @@ func newCluster(id string, objects ...runtime.Object) *cluster {
 		}
 		return false, nil, nil
 	}
-	// The token controller does this in a real cluster.
-	c.core.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if s := action.(clienttesting.CreateAction).GetObject().(*corev1.Secret); s.Type == corev1.SecretTypeServiceAccountToken {
-			s.Data = map[string][]byte{"token": []byte("token of " + s.Name), "ca.crt": []byte("ca")}
-		}
-		return false, nil, nil
-	})
 	c.core.PrependReactor("*", "*", count)
 	c.liqod.PrependReactor("*", "*", count)
 	return c
@@ -94,109 +85,57 @@ func (c *cluster) state(t *testing.T) (out []string) {
 	return out
 }
 
-var ofRome = Admission{Consumer: "rome", AddressRanges: []string{"10.1.0.0/16"}}
-
-func ofMilan(t *testing.T, cred Credentials) Offer {
+// admit makes a consumer known, with an identity, as an enrolment does.
+func (c *cluster) admit(t *testing.T, consumer string) {
 	t.Helper()
-	kubeconfig, err := Kubeconfig("milan", "https://milan.example:6443", nil, cred)
+	namespace, labels := corev1beta1.TenantNamespace(consumer), map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}
+	require.NoError(t, link.Tenant(t.Context(), c.Kube, consumer))
+	_, err := c.Kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return Offer{
-		Provider: "milan", Node: "milan", Kubeconfig: kubeconfig, StorageClasses: []string{"", "fast"}, IngressClasses: []string{"nginx"},
-		LoadBalancerClasses: []string{"lb"}, Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
-	}
+	_, err = c.Kube.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, c.edit(t.Context(), consumer, true, func(fc *corev1beta1.ForeignCluster) {
+		fc.Spec.UserName, fc.Spec.AddressRanges = corev1beta1.PeerAccountUser(consumer, "peer-1"), []string{"10.1.0.0/16"}
+	}))
 }
 
-func TestAdmit(t *testing.T) {
-	t.Parallel()
-	milan := newCluster("milan")
-	first, err := milan.Admit(t.Context(), ofRome)
+// join makes a provider known, with credentials and a virtual node.
+func (c *cluster) join(t *testing.T, provider string) {
+	t.Helper()
+	namespace := corev1beta1.TenantNamespace(provider)
+	require.NoError(t, link.Tenant(t.Context(), c.Kube, provider))
+	_, err := c.Kube.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: provider, Labels: map[string]string{
+		corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: provider}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Equal(t, Credentials{User: "system:serviceaccount:liqo-tenant-rome:peer-1", Token: "token of peer-1", CA: []byte("ca")}, first)
-	require.True(t, corev1beta1.ValidPeerUser("rome", first.User))
-	require.Equal(t, []string{"create namespaces", "create serviceaccounts", "create secrets", "create foreignclusters"}, milan.writes, "rights come last")
-
-	before := milan.state(t)
-	again, err := milan.Admit(t.Context(), Admission{Consumer: "rome"})
+	require.NoError(t, c.edit(t.Context(), provider, true, func(*corev1beta1.ForeignCluster) {}))
+	_, err = c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Create(t.Context(), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: provider}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: provider}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Equal(t, first, again)
-	require.Equal(t, before, milan.state(t))
-
-	// The rights are revoked, so the old credentials are never valid again.
-	fc, err := milan.Liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
-	require.NoError(t, err)
-	fc.Spec.UserName = ""
-	_, err = milan.Liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	second, err := milan.Admit(t.Context(), ofRome)
-	require.NoError(t, err)
-	require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-2", second.User)
-	_, err = milan.Kube.CoreV1().ServiceAccounts("liqo-tenant-rome").Get(t.Context(), "peer-1", metav1.GetOptions{})
-	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
-func TestAdmitRefuses(t *testing.T) {
+func TestRefusesIDs(t *testing.T) {
 	t.Parallel()
-	byHand := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", UserName: "liqo.io:peer:rome:1"}}
-	for name, tc := range map[string]struct {
-		consumer, message string
-		objects           []runtime.Object
-	}{
-		"itself":             {"milan", "a cluster cannot be a peer of itself", nil},
-		"no DNS label":       {"Rome!", "a DNS label of at most 51 characters is accepted", nil},
-		"nothing":            {"", "a DNS label", nil},
-		"other credentials":  {"rome", `spec.userName "liqo.io:peer:rome:1", which this command has not made`, []runtime.Object{byHand}},
-		"a name of 52 bytes": {"a234567890123456789012345678901234567890123456789012", "at most 51", nil},
+	for name, tc := range map[string]struct{ peer, message string }{
+		"itself":             {"milan", "a cluster cannot be a peer of itself"},
+		"no DNS label":       {"Rome!", "a DNS label of at most 51 characters is accepted"},
+		"nothing":            {"", "a DNS label"},
+		"a name of 52 bytes": {"a234567890123456789012345678901234567890123456789012", "at most 51"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			milan := newCluster("milan", tc.objects...)
-			_, err := milan.Admit(t.Context(), Admission{Consumer: tc.consumer})
+			milan := newCluster("milan")
+			_, err := milan.Dismiss(t.Context(), tc.peer)
 			require.ErrorContains(t, err, tc.message)
-			_, err = milan.Dismiss(t.Context(), "milan")
-			require.ErrorContains(t, err, "cannot be a peer of itself")
+			_, err = milan.Leave(t.Context(), tc.peer, false)
+			require.ErrorContains(t, err, tc.message)
+			require.Empty(t, milan.writes)
 		})
 	}
 }
 
-func TestJoin(t *testing.T) {
-	t.Parallel()
-	rome := newCluster("rome")
-	offer := ofMilan(t, Credentials{Token: "token", CA: []byte("ca")})
-	require.NoError(t, rome.Join(t.Context(), offer))
-	before, writes := rome.state(t), len(rome.writes)
-	require.NoError(t, rome.Join(t.Context(), offer))
-	require.Equal(t, before, rome.state(t))
-	require.Equal(t, []string{"create virtualnodes"}, rome.writes[writes:], "which is there already")
-
-	secret, err := rome.Kube.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["kubeconfig"])
-	require.NoError(t, err)
-	require.Equal(t, "https://milan.example:6443 token", config.Host+" "+config.BearerToken)
-	vn, err := rome.Liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, []offloadingv1beta1.ClassOffer{{Default: true}, {StorageClassName: "fast"}}, vn.Spec.StorageClasses)
-	require.Equal(t, []offloadingv1beta1.ClassOffer{{IngressClassName: "nginx", Default: true}}, vn.Spec.IngressClasses)
-	require.Equal(t, []offloadingv1beta1.ClassOffer{{LoadBalancerClassName: "lb", Default: true}}, vn.Spec.LoadBalancerClasses)
-	require.Equal(t, "4", vn.Spec.ResourceQuota.Hard.Cpu().String())
-
-	// New credentials replace the old ones.
-	require.NoError(t, rome.Join(t.Context(), ofMilan(t, Credentials{Token: "renewed"})))
-	secret, err = rome.Kube.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Contains(t, string(secret.Data["kubeconfig"]), "renewed")
-}
-
-// TestInterrupted fails each write of an enrolment, and repeats the call.
+// TestInterrupted fails each write of the end of a peering, and repeats the call.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	peer := func(ctx context.Context, rome, milan *cluster) error {
-		cred, err := milan.Admit(ctx, ofRome)
-		if err != nil {
-			return err
-		}
-		return rome.Join(ctx, ofMilan(t, cred))
-	}
 	unpeer := func(ctx context.Context, rome, milan *cluster) error {
 		for _, step := range []func() ([]string, error){
 			func() ([]string, error) { return rome.Leave(ctx, "milan", false) },
@@ -216,28 +155,11 @@ func TestInterrupted(t *testing.T) {
 	}
 	whole := func() (rome, milan *cluster) {
 		rome, milan = newCluster("rome"), newCluster("milan")
-		require.NoError(t, peer(t.Context(), rome, milan))
+		milan.admit(t, "rome")
+		rome.join(t, "milan")
 		return rome, milan
 	}
 	rome, milan := whole()
-	wantRome, wantMilan := rome.state(t), milan.state(t)
-	for n := 1; n <= len(milan.writes); n++ {
-		r, m := newCluster("rome"), newCluster("milan")
-		m.broken = n
-		require.ErrorIs(t, peer(t.Context(), r, m), errBroken)
-		require.NoError(t, peer(t.Context(), r, m))
-		require.Len(t, m.state(t), len(wantMilan), "write %d in milan", n)
-		require.Equal(t, wantRome, r.state(t), "write %d in milan", n)
-	}
-	for n := 1; n <= len(rome.writes); n++ {
-		r, m := newCluster("rome"), newCluster("milan")
-		r.broken = n
-		require.ErrorIs(t, peer(t.Context(), r, m), errBroken)
-		require.NoError(t, peer(t.Context(), r, m))
-		require.Equal(t, wantMilan, m.state(t), "write %d in rome", n)
-		require.Equal(t, wantRome, r.state(t), "write %d in rome", n)
-	}
-
 	begin := len(rome.writes)
 	require.NoError(t, unpeer(t.Context(), rome, milan))
 	require.Empty(t, rome.state(t))
@@ -289,8 +211,7 @@ func TestKilledInDismiss(t *testing.T) {
 	ctx := t.Context()
 	milan := newCluster("milan")
 	milan.Namespace = "liqod"
-	_, err := milan.Admit(ctx, ofRome)
-	require.NoError(t, err)
+	milan.admit(t, "rome")
 	require.NoError(t, milan.edit(ctx, "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
 	spent, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: "spent", Hash: trust.Hash("x"), Uses: 1}), []trust.Redemption{{ClusterID: "rome", Serial: "s"}})
 	require.NoError(t, err)
@@ -340,15 +261,11 @@ func TestTwoWays(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	rome, milan := newCluster("rome"), newCluster("milan")
-	cred, err := milan.Admit(ctx, ofRome)
-	require.NoError(t, err)
-	require.NoError(t, rome.Join(ctx, ofMilan(t, cred)))
+	milan.admit(t, "rome")
+	rome.join(t, "milan")
 	alone := milan.state(t)
-	cred, err = rome.Admit(ctx, Admission{Consumer: "milan"})
-	require.NoError(t, err)
-	kubeconfig, err := Kubeconfig("rome", "https://rome.example", []byte("another ca"), cred)
-	require.NoError(t, err)
-	require.NoError(t, milan.Join(ctx, Offer{Provider: "rome", Node: "rome", Kubeconfig: kubeconfig}))
+	rome.admit(t, "milan")
+	milan.join(t, "rome")
 	fc, err := milan.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-1", fc.Spec.UserName, "joining takes no rights away")

@@ -114,7 +114,7 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 // sameCapacity reports whether two states of a node are equal in the fields that offers
 // depend on.
 func sameCapacity(a, b *corev1.Node) bool {
-	return TakesPods(a) == TakesPods(b) && maps.Equal(a.Labels, b.Labels) &&
+	return takesPods(a) == takesPods(b) && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
@@ -345,7 +345,7 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Deci
 		return d, false, fmt.Errorf("listing Nodes: %w", err)
 	}
 	for _, n := range nodes {
-		if TakesPods(n) {
+		if takesPods(n) {
 			f.Nodes = append(f.Nodes, Node{Name: n.Name, Labels: n.Labels, Allocatable: n.Status.Allocatable})
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -15,15 +14,12 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
-	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/peering/trust"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -35,26 +31,19 @@ virtual node for the offer. An administrator of the other cluster prints the tok
 liqod token create. --cpu, --memory and --pods are the requested capacity; the other cluster
 chooses the amounts that are not given. Nobody needs access to both clusters.
 
-With the other cluster's kubeconfig, the command creates an identity for this cluster there,
-and the credentials and a virtual node here. The identity has rights only to objects that
-this cluster will offload. Both kubeconfigs need the rights of an administrator, and only
-this command uses them. --cpu, --memory and --pods are the capacity of the virtual node. The
-default is 90 % of the free capacity of the provider's nodes now, which is not guaranteed.
+With the other cluster's kubeconfig, the command makes such a token there itself, for this
+cluster alone. It needs the rights of an administrator in both clusters.
 
-A second run changes nothing that is right, and completes an interrupted one. For a peering
-in both directions, run the command in both clusters; or run it in one, with a token that was
-made with --both-ways, and with --both-ways.`
+A second run completes an interrupted one. With another token, liqod replaces its identity.
+For a peering in both directions, run the command in both clusters; or run it in one, with
+--both-ways, and with a token that was made with --both-ways.`
 
 const peerExamples = `  %[1]s peer --token=liqod1.eyJp... --cpu=8 --memory=16Gi
   %[1]s peer --remote-kubeconfig=milan.kubeconfig --pod-cidr=10.42.0.0/16
   %[1]s peer --remote-context=milan --cpu=8 --memory=16Gi --pods=100 --storage-class=fast`
 
-// sharePercent is the default share of the free capacity that a virtual node shows.
-const sharePercent = 90
-
 // peering has the flags of peer.
 type peering struct {
-	node, server           string
 	token, name            string
 	podRanges              []string
 	amounts                map[corev1.ResourceName]*string
@@ -82,13 +71,11 @@ func (c *commands) peer() *cobra.Command {
 	flags := cmd.Flags()
 	local, remote := c.connection(flags), c.other(flags)
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that the virtual node shows", r))
+		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
 	}
 	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
-	flags.BoolVar(&p.bothWays, "both-ways", false, "with --token: the other cluster is offered an identity in this one in return")
-	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people, with --token")
-	flags.StringVar(&p.node, "node", "", "`name` of the virtual node; else the id of the provider")
-	flags.StringVar(&p.server, "server-url", "", "`URL` of the provider's API server as this cluster reaches it; else that of its kubeconfig")
+	flags.BoolVar(&p.bothWays, "both-ways", false, "the other cluster is offered an identity in this one in return")
+	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
 	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods: only endpoints inside of it are shown to the provider's pods; may be repeated")
 	flags.StringSliceVar(&p.storage, "storage-class", nil, "`name` of a storage class of the provider that may be used; the first is the default; may be repeated")
 	flags.StringSliceVar(&p.ingress, "ingress-class", nil, "`name` of an ingress class, likewise")
@@ -98,35 +85,37 @@ func (c *commands) peer() *cobra.Command {
 		if remote.given() == (p.token != "") {
 			return Usagef("peer needs the other cluster, by --token, or by --remote-kubeconfig, --remote-context or both")
 		}
-		if p.bothWays && p.token == "" {
-			return Usagef("--both-ways is for --token: with both kubeconfigs, call it from both sides")
-		}
 		amounts, err := p.check()
 		if err != nil {
 			return err
 		}
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
-		if p.token != "" {
-			return c.peerByToken(ctx, &p, amounts, local, cmd.InOrStdin(), out)
-		}
 		here, err := c.side(ctx, local)
 		if err != nil {
 			return err
 		}
-		there, err := c.side(ctx, remote)
-		if err != nil {
-			return err
+		if p.token == "" {
+			if p.token, err = c.tokenFrom(ctx, remote, here, p.bothWays); err != nil {
+				return err
+			}
 		}
-		if here.ID == there.ID {
-			return fmt.Errorf("both kubeconfigs lead to cluster %s, and a cluster cannot be a peer of itself: select the other cluster with %s, and this one with %s", here.ID, remoteFlags, localFlags)
-		}
-		namespace, err := p.enroll(ctx, here, there, amounts, out)
-		if err != nil || !p.wait {
-			return explain(err)
-		}
-		return explain(c.untilPeered(ctx, here, namespace, p.node, out))
+		return c.peerByToken(ctx, &p, amounts, here, cmd.InOrStdin(), out)
 	}))
 	return cmd
+}
+
+// tokenFrom makes a token in the other cluster, which only this cluster may use.
+func (c *commands) tokenFrom(ctx context.Context, remote *connection, here *side, bothWays bool) (string, error) {
+	there, err := c.side(ctx, remote)
+	if err != nil {
+		return "", err
+	}
+	if here.ID == there.ID {
+		return "", fmt.Errorf("both kubeconfigs lead to cluster %s, and a cluster cannot be a peer of itself: select the other cluster with %s, and this one with %s", here.ID, remoteFlags, localFlags)
+	}
+	wish := tokenWish{ttl: tokenLife, uses: 1, forID: here.ID, bothWays: bothWays}
+	view, err := wish.create(ctx, there.to)
+	return view.Token, there.at(err)
 }
 
 // side is a cluster with liqod in it.
@@ -175,98 +164,7 @@ func (p *peering) check() (corev1.ResourceList, error) {
 			return nil, Usagef("--pod-cidr=%s: a range without host bits is accepted, as 10.42.0.0/16", text)
 		}
 	}
-	if p.server != "" {
-		if u, err := url.Parse(p.server); err != nil || u.Scheme != "https" || u.Host == "" {
-			return nil, Usagef("--server-url=%s: an https URL is accepted, as https://milan.example:6443", p.server)
-		}
-	}
 	return amounts, nil
-}
-
-// enroll makes the peering, and returns the tenant namespace of the provider here.
-func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.ResourceList, out io.Writer) (string, error) {
-	server := p.server
-	if server == "" {
-		server = there.to.server
-		if u, err := url.Parse(server); err == nil && loopback(u.Hostname()) {
-			return "", fmt.Errorf("the kubeconfig of cluster %s leads to %s, which only this machine reaches: say with --server-url how cluster %s reaches it", there.ID, server, here.ID)
-		}
-	}
-	if p.node == "" {
-		p.node = there.ID
-	}
-	resources, err := free(ctx, there, amounts)
-	if err != nil {
-		return "", there.at(err)
-	}
-	var ranges []string // nil keeps the ranges that were granted before
-	if len(p.podRanges) > 0 {
-		ranges = p.podRanges
-	}
-	cred, err := there.Admit(ctx, manual.Admission{Consumer: here.ID, AddressRanges: ranges})
-	if err != nil {
-		return "", there.at(err)
-	}
-	if err := say(out, "%s: cluster %s may use it, as user %s", there.ID, here.ID, cred.User); err != nil {
-		return "", err
-	}
-	kubeconfig, err := manual.Kubeconfig(there.ID, server, there.to.ca, cred)
-	if err != nil {
-		return "", err
-	}
-	err = here.Join(ctx, manual.Offer{
-		Provider: there.ID, Node: p.node, Kubeconfig: kubeconfig, Resources: resources,
-		StorageClasses: p.storage, IngressClasses: p.ingress, LoadBalancerClasses: p.load,
-	})
-	if err != nil {
-		return "", here.at(err)
-	}
-	if len(p.podRanges) == 0 {
-		err = say(out, "note: without --pod-cidr the provider's pods are shown no endpoints of this cluster's Services, unless a range was granted before")
-	}
-	return corev1beta1.TenantNamespace(there.ID), errors.Join(err, say(out, "%s: virtual node %s is asked for, with %s CPUs, %s of memory and %s pods",
-		here.ID, p.node, resources.Cpu(), resources.Memory(), resources.Pods()))
-}
-
-func loopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && (a.IsLoopback() || a.IsUnspecified())
-}
-
-// free adds the free capacity of a provider for the amounts that were not given.
-func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1.ResourceList, error) {
-	nodes, err := there.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the nodes: %w", err)
-	}
-	pods, err := there.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the pods: %w", err)
-	}
-	out := offer.Free(nodes.Items, pods.Items, sharePercent)
-	for name, amount := range amounts {
-		out[name] = amount
-	}
-	return out, nil
-}
-
-// untilPeered waits until a virtual node is ready.
-func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node string, out io.Writer) error {
-	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
-		vn, err := here.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, node, metav1.GetOptions{})
-		if err != nil {
-			return look{}, err
-		}
-		ready := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
-		if ready == nil {
-			return look{lines: map[string]string{"": "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"}}, nil
-		}
-		return look{lines: map[string]string{"virtual node " + node: ready.Message}, done: ready.Status == metav1.ConditionTrue}, nil
-	})
-	if errors.Is(err, errTimeout) {
-		return fmt.Errorf("virtual node %s is not ready, %w; what was asked for stands: %s", node, err, missing(last, ""))
-	}
-	return err
 }
 
 const unpeerAbout = `Unpeer ends both directions of a peering in this cluster. The virtual nodes of the peer are

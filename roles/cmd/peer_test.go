@@ -31,12 +31,6 @@ func installation(t *testing.T, id string) *cluster {
 		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.core.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if s := action.(clienttesting.CreateAction).GetObject().(*corev1.Secret); s.Type == corev1.SecretTypeServiceAccountToken {
-			s.Data = map[string][]byte{"token": []byte("token"), "ca.crt": []byte("ca")}
-		}
-		return false, nil, nil
-	})
 	// As the controller does.
 	c.liqod.PrependReactor("create", "virtualnodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		vn := action.(clienttesting.CreateAction).GetObject().(*offloadingv1beta1.VirtualNode)
@@ -54,34 +48,34 @@ func both(t *testing.T, here, there *cluster, args ...string) (string, error) {
 		if conn.overrides.CurrentContext == "milan" {
 			c, server = there, "https://milan.example"
 		}
-		if conn.overrides.CurrentContext == "near" {
-			c, server = there, "https://127.0.0.1:6443"
-		}
 		return &clients{kube: c.core, liqo: c.liqod, now: time.Now, server: server}, nil
 	}}, args...)
 }
 
 func TestPeer(t *testing.T) {
 	t.Parallel()
-	rome, milan := installation(t, "rome"), installation(t, "milan")
-	said, err := both(t, rome, milan, "peer", "--remote-context=milan", "--cpu=4", "--pod-cidr=10.42.0.0/16", "--storage-class=fast")
+	rome, milan := installation(t, "rome"), provider(t)
+	milan.configure(t, "authentication: {url: \"https://auth.milan.example\"}")
+	said, err := both(t, rome, milan, "peer", "--remote-context=milan", "--cpu=4", "--pod-cidr=10.42.0.0/16", "--wait=false")
 	require.NoError(t, err)
-	require.Equal(t, `milan: cluster rome may use it, as user system:serviceaccount:liqo-tenant-rome:peer-1
-rome: virtual node milan is asked for, with 4 CPUs, 9Gi of memory and 99 pods
-virtual node milan: the Node is Ready
-`, said)
-	vn, err := rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	require.Equal(t, "rome: the capacity of cluster milan is asked for\n", said)
+	secret, err := rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.Equal(t, []offloadingv1beta1.ClassOffer{{StorageClassName: "fast", Default: true}}, vn.Spec.StorageClasses)
-	secret, err := rome.core.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	token, err := trust.ParseToken(string(secret.Data["token"]))
 	require.NoError(t, err)
-	require.Contains(t, string(secret.Data["kubeconfig"]), "server: https://milan.example")
-	fc, err := milan.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, []string{"10.42.0.0/16"}, fc.Spec.AddressRanges)
+	require.Equal(t, "milan https://auth.milan.example", token.ClusterID+" "+token.AuthURL)
+	record := milan.record(t, token.ID)
+	require.Equal(t, "rome", record.ClusterID, "nobody else may use the token")
+	require.Equal(t, 1, record.Uses)
+	require.False(t, record.Expiration.IsZero())
 
-	_, err = both(t, rome, milan, "peer", "--remote-context=milan")
-	require.NoError(t, err, "again")
+	for id, c := range map[string]*cluster{"rome": milan, "milan": rome} {
+		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-" + id, Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}}))
+	}
+	_, err = rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, milan.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}))
 	said, err = both(t, rome, milan, "unpeer", "milan")
 	require.NoError(t, err)
 	require.Contains(t, said, "rome: virtual node milan: it is being drained\nrome: namespace liqo-tenant-milan is being removed\n")
@@ -106,14 +100,11 @@ func TestPeerRefuses(t *testing.T) {
 		"quantity":         {[]string{"peer", "--remote-context=milan", "--cpu=many"}, ExitUsage, "--cpu=many is no quantity"},
 		"negative":         {[]string{"peer", "--remote-context=milan", "--memory=-1Gi"}, ExitUsage, "--memory=-1Gi is no quantity"},
 		"range":            {[]string{"peer", "--remote-context=milan", "--pod-cidr=10.42.0.1/16"}, ExitUsage, "a range without host bits"},
-		"server":           {[]string{"peer", "--remote-context=milan", "--server-url=milan:6443"}, ExitUsage, "an https URL is accepted"},
-		"only here":        {[]string{"peer", "--remote-context=near"}, ExitProblem, "https://127.0.0.1:6443, which only this machine reaches: say with --server-url"},
 		"itself":           {[]string{"peer", "--remote-context=rome"}, ExitProblem, "a cluster cannot be a peer of itself"},
 		"both ways":        {[]string{"peer", "--remote-context=milan", "--token=x"}, ExitUsage, "by --token, or by --remote-kubeconfig"},
-		"in return":        {[]string{"peer", "--remote-context=milan", "--both-ways"}, ExitUsage, "--both-ways is for --token"},
+		"no endpoint":      {[]string{"peer", "--remote-context=milan"}, ExitProblem, "in cluster milan: it is not known how other clusters reach this one"},
 		"no token":         {[]string{"peer", "--token=x"}, ExitProblem, "not a token: it begins with liqod1."},
 		"an empty input":   {[]string{"peer", "--token=-"}, ExitUsage, "there is no token in the standard input"},
-		"a node's name":    {[]string{"peer", "--token=x", "--node=a"}, ExitUsage, "with --token the other cluster says them"},
 		"own token":        {[]string{"peer", "--token", token(t, "rome")}, ExitProblem, "a cluster cannot be a peer of itself"},
 		"force and a way":  {[]string{"unpeer", "milan", "--force", "--remote-context=milan"}, ExitUsage, "leave out the way to it"},
 		"an argument":      {[]string{"peer", "milan", "--remote-context=milan"}, ExitUsage, "takes no arguments"},

@@ -30,15 +30,8 @@ const (
 
 // peerByToken gives liqod's controller a token, and waits until the controller has an
 // identity and a virtual node.
-func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.ResourceList, local *connection, in io.Reader, out io.Writer) error {
-	if p.node != "" || p.server != "" {
-		return Usagef("--node and --server-url are for --remote-kubeconfig: with --token the other cluster says them")
-	}
+func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.ResourceList, here *side, in io.Reader, out io.Writer) error {
 	token, err := readToken(p.token, in)
-	if err != nil {
-		return err
-	}
-	here, err := c.side(ctx, local)
 	if err != nil {
 		return err
 	}

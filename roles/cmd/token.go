@@ -28,6 +28,9 @@ import (
 // authService is the chart's Service that leads to the authentication endpoint.
 const authService = "liqod-auth"
 
+// tokenLife is the time for which a token is good, unless people say otherwise.
+const tokenLife = 15 * time.Minute
+
 // tokenKept is the time for which an expired token is listed.
 const tokenKept = 24 * time.Hour
 
@@ -84,7 +87,7 @@ func (c *commands) token() *cobra.Command {
 }
 
 func (c *commands) tokenCreate() *cobra.Command {
-	w := tokenWish{ttl: 15 * time.Minute, uses: 1}
+	w := tokenWish{ttl: tokenLife, uses: 1}
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make a token for another cluster", Long: fmt.Sprintf(tokenCreateAbout, c.program), Example: c.example(tokenCreateExamples), Args: noArguments,
 	}
