@@ -130,11 +130,12 @@ func TestPodFidelityIsTested(t *testing.T) {
 }
 
 // TestThreatModelIsTested: each attack that docs/threat-model.md lists has tests, and they
-// exist.
+// exist. Rows that share a test with subtests name the subtests that assert them.
 func TestThreatModelIsTested(t *testing.T) {
 	t.Parallel()
 	tests := testNames(t)
 	attacks := 0
+	whole := map[string]string{} // the row that names a test without a subtest
 	for _, r := range readPage(t, "docs/threat-model.md").rows {
 		if strings.HasPrefix(r.cells[0], "what a ") {
 			require.Equalf(t, "tests", r.cells[len(r.cells)-1], "the last column of the table of %s", r.cells[0])
@@ -145,21 +146,31 @@ func TestThreatModelIsTested(t *testing.T) {
 		require.NotEmptyf(t, named, "row %q names no test", r.cells[0])
 		for _, word := range named {
 			name, subtests, _ := strings.Cut(word[1], "/")
-			texts, exists := tests[name]
+			test, exists := tests[name]
 			require.Truef(t, exists, "row %q names test %s, which does not exist", r.cells[0], name)
+			if subtests == "" && test.runs {
+				require.Emptyf(t, whole[name], "row %q and this one name test %s: each names the subtest that asserts it", r.cells[0], name)
+				whole[name] = r.cells[0]
+			}
 			for subtest := range strings.SplitSeq(subtests, "/") {
-				require.Truef(t, subtest == "" || texts[subtest], "row %q names test %s, and no text of its package is %q", r.cells[0], word[1], subtest)
+				require.Truef(t, subtest == "" || test.texts[subtest], "row %q names test %s, and no text of its package is %q", r.cells[0], word[1], subtest)
 			}
 		}
 	}
 	require.NotZero(t, attacks)
 }
 
-// testNames are the tests and fuzz targets, each with the texts in the tests of its package:
-// names of subtests are among them, as go test prints them.
-func testNames(t *testing.T) map[string]map[string]bool {
+// namedTest is a test or a fuzz target.
+type namedTest struct {
+	// texts are those in the tests of its package: names of subtests are among them, as go test
+	// prints them.
+	texts map[string]bool
+	runs  bool // it has subtests
+}
+
+func testNames(t *testing.T) map[string]namedTest {
 	t.Helper()
-	tests, texts := map[string]map[string]bool{}, map[string]map[string]bool{}
+	tests, texts := map[string]namedTest{}, map[string]map[string]bool{}
 	for _, f := range files(t) {
 		if !f.test {
 			continue
@@ -178,11 +189,24 @@ func testNames(t *testing.T) map[string]map[string]bool {
 		})
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && (strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
-				tests[fn.Name.Name] = texts[dir]
+				tests[fn.Name.Name] = namedTest{texts[dir], hasSubtests(fn)}
 			}
 		}
 	}
 	return tests
+}
+
+// hasSubtests reports whether a test calls t.Run itself.
+func hasSubtests(fn *ast.FuncDecl) (has bool) {
+	ast.Inspect(fn, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if ok && sel.Sel.Name == "Run" {
+			x, ok := sel.X.(*ast.Ident)
+			has = has || ok && x.Name == "t"
+		}
+		return true
+	})
+	return has
 }
 
 // declared are the functions, methods and types of a file.

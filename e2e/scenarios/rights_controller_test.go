@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,20 +35,9 @@ func controllerRights(t *testing.T, w *world) {
 			return err
 		}
 	}
-	otherConfiguration(t, w)
-	allForbidden(t, volumesOfOthers(t, w, c))
+	allRefused(t, volumesOfOthers(t, w, c))
 	eventsOfRoles(t, w)
-	allForbidden(t, map[string]attempt{
-		"another's webhook configuration": func(ctx context.Context) error {
-			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx,
-				&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.UpdateOptions{})
-			return err
-		},
-		"a new webhook configuration": func(ctx context.Context) error {
-			_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
-				&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, none)
-			return err
-		},
+	allRefused(t, map[string]attempt{
 		"cluster-admin":                cluster("liqod-evil", "cluster-admin"),
 		"a role that it does not ship": cluster("liqod-evil", "view"),
 		"a binding of another's name":  cluster("evil", "liqod-peer-cluster"),
@@ -66,10 +54,6 @@ func controllerRights(t *testing.T, w *world) {
 			_, err := c.RbacV1().RoleBindings("victim").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: ref("liqod-peer-twin")}, none)
 			return err
 		},
-		"a pod": func(ctx context.Context) error {
-			_, err := c.CoreV1().Pods("victim").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: podSpec("sim/web:1")}, none)
-			return err
-		},
 		"a NetworkPolicy of a user's namespace": func(ctx context.Context) error {
 			_, err := c.NetworkingV1().NetworkPolicies("victim").Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
@@ -78,17 +62,6 @@ func controllerRights(t *testing.T, w *world) {
 		"a ResourceQuota of a user's namespace": func(ctx context.Context) error {
 			_, err := c.CoreV1().ResourceQuotas("victim").Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{
 				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
-			return err
-		},
-		"a NetworkPolicy's deletion": func(ctx context.Context) error {
-			return c.NetworkingV1().NetworkPolicies("victim").Delete(ctx, "deny-all", metav1.DeleteOptions{})
-		},
-		"Secrets of a namespace": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets("victim").List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"Secrets of its namespace": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
 			return err
 		},
 		"a token": func(ctx context.Context) error {
@@ -249,7 +222,7 @@ func eventsOfRoles(t *testing.T, w *world) {
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "victim", Name: "x"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	allForbidden(t, map[string]attempt{
+	allRefused(t, map[string]attempt{
 		"the kubelet's, by route":          write("route", "kube-system", "kubelet", "Pod", "v1"),
 		"about a pod, by route":            write("route", "kube-system", "liqod-route", "Pod", "v1"),
 		"in another namespace, by gateway": write("gateway", "kube-system", "liqod-gateway", "Connection", liqo),
@@ -258,63 +231,6 @@ func eventsOfRoles(t *testing.T, w *world) {
 		"about a Node, by the controller":  write("controller", "default", "liqod-controller", "Node", "v1"),
 		"over another's event": func(ctx context.Context) error {
 			_, err := events("controller").Events("victim").Patch(ctx, theirs.Name, types.MergePatchType, []byte(`{"message":"all is well","source":{"component":"liqod-controller"}}`), metav1.PatchOptions{})
-			return err
-		},
-	})
-}
-
-// otherConfiguration makes a webhook configuration that is not liqod's.
-func otherConfiguration(t *testing.T, w *world) {
-	_, err := w.rome.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
-		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-}
-
-// webhookRights shows that the webhook's identity, which answers anybody, writes nothing by
-// which it would get further rights.
-func webhookRights(t *testing.T, w *world) {
-	ctx := t.Context()
-	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-webhook"}.config(t))
-	own, err := w.rome.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "liqod", metav1.GetOptions{})
-	require.NoError(t, err)
-	certificates, err := w.rome.Client().CoreV1().Secrets("liqod").Get(ctx, "liqod-webhook-certs", metav1.GetOptions{})
-	require.NoError(t, err)
-	allForbidden(t, map[string]attempt{
-		"its own configuration": func(ctx context.Context) error {
-			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, own, metav1.UpdateOptions{})
-			return err
-		},
-		"its own certificate": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets("liqod").Update(ctx, certificates, metav1.UpdateOptions{})
-			return err
-		},
-		"a new configuration": func(ctx context.Context) error {
-			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx,
-				&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
-			return err
-		},
-		"another Secret": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets("liqod").Get(ctx, "other", metav1.GetOptions{})
-			return err
-		},
-		"a Secret of another name": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets("liqod").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token-evil"}, Type: "liqo.io/peering-token"}, metav1.CreateOptions{})
-			return err
-		},
-		"an identity in its own Secret": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets("liqod").Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
-				Name: "liqod-webhook-certs", Annotations: map[string]string{corev1.ServiceAccountNameKey: "liqod-controller"}}}, metav1.CreateOptions{})
-			return err
-		},
-		"the Lease of the controller": func(ctx context.Context) error {
-			_, err := c.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"evil"}}`), metav1.PatchOptions{})
-			return err
-		},
-		"pods": func(ctx context.Context) error {
-			return c.CoreV1().Pods("shop").Delete(ctx, "web", metav1.DeleteOptions{})
-		},
-		"a namespace": func(ctx context.Context) error {
-			_, err := c.CoreV1().Namespaces().Patch(ctx, "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 			return err
 		},
 	})

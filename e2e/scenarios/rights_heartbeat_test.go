@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,23 +25,8 @@ func heartbeatAttempts(t *testing.T, p attacker) map[string]attempt {
 	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, renewal)(t.Context()))
 	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"renewTime":null}}`)(t.Context()))
 	return map[string]attempt{
-		"who holds its Lease":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"holderIdentity":"x"}}`),
-		"labels of its Lease":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"labels":{"a":"b"}}}`),
-		"annotations of it":     patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"annotations":{"a":"b"}}}`),
-		"another Lease":         patch(tenantOfRome, "reflection", renewal),
-		"that of this cluster":  patch(tenantOfRome, corev1beta1.ControllerLease, renewal),
-		"that of another peer":  patch(tenantOfParis, corev1beta1.HeartbeatLease, renewal),
-		"that of the installed": patch("liqod", "liqod-controller", renewal),
-		"a new Lease": func(ctx context.Context) error {
-			_, err := p.core.CoordinationV1().Leases(tenantOfRome).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-rome"}}, metav1.CreateOptions{})
-			return err
-		},
-		"its deletion": func(ctx context.Context) error {
-			return p.core.CoordinationV1().Leases(tenantOfRome).Delete(ctx, corev1beta1.HeartbeatLease, metav1.DeleteOptions{})
-		},
-		"all Leases": func(ctx context.Context) error {
-			_, err := p.core.CoordinationV1().Leases(tenantOfRome).List(ctx, metav1.ListOptions{})
-			return err
-		},
+		"who holds its Lease": patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"holderIdentity":"x"}}`),
+		"labels of its Lease": patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"labels":{"a":"b"}}}`),
+		"annotations of it":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"annotations":{"a":"b"}}}`),
 	}
 }

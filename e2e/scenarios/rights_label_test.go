@@ -45,7 +45,7 @@ func withoutLabel(t *testing.T, p attacker) {
 	}
 	theirs, err := admin.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	allForbidden(t, map[string]attempt{
+	allRefused(t, map[string]attempt{
 		"a finalizer": configMap(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
 		"an owner": configMap(func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: theirs.Name, UID: theirs.UID}}

@@ -16,7 +16,6 @@ import (
 func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
 	requests, offers := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome), p.liqod.SharingV1alpha1().ResourceOffers(tenantOfRome)
-	quotas := p.liqod.OffloadingV1beta1().Quotas(tenantOfRome)
 	asks := func(name, consumer, provider string) attempt {
 		return func(ctx context.Context) error {
 			_, err := requests.Create(ctx, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -37,17 +36,6 @@ func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 		"a request of another name":    asks("rome", "rome", "milan"),
 		"a request in another's name":  asks("milan", "paris", "milan"),
 		"a request to another cluster": asks("milan", "rome", "paris"),
-		"another request's deletion":   func(ctx context.Context) error { return requests.Delete(ctx, "rome", metav1.DeleteOptions{}) },
-		"the answer to a request":      func(ctx context.Context) error { return answerRequest(ctx, p) },
-		"an offer": func(ctx context.Context) error {
-			_, err := offers.Create(ctx, offer("milan"), metav1.CreateOptions{})
-			return err
-		},
-		"an offer that says more": func(ctx context.Context) error {
-			_, err := offers.Update(ctx, offer("milan"), metav1.UpdateOptions{})
-			return err
-		},
-		"an offer's deletion": func(ctx context.Context) error { return offers.Delete(ctx, "milan", metav1.DeleteOptions{}) },
 		"the answer of this cluster": func(ctx context.Context) error {
 			// This cluster's controller writes it meanwhile: a conflict is no answer.
 			return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -59,21 +47,5 @@ func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 				return err
 			})
 		},
-		"offers of another namespace": func(ctx context.Context) error {
-			_, err := p.liqod.SharingV1alpha1().ResourceOffers(tenantOfParis).List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"its quota": func(ctx context.Context) error { _, err := quotas.List(ctx, metav1.ListOptions{}); return err },
-		"another quota": func(ctx context.Context) error {
-			_, err := quotas.Create(ctx, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "more"}}, metav1.CreateOptions{})
-			return err
-		},
-		"the end of its quota": func(ctx context.Context) error { return quotas.Delete(ctx, "milan", metav1.DeleteOptions{}) },
 	}
-}
-
-func answerRequest(ctx context.Context, p attacker) error {
-	_, err := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome).UpdateStatus(ctx, &sharingv1alpha1.ResourceRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: tenantOfRome, ResourceVersion: "1"}}, metav1.UpdateOptions{})
-	return err
 }

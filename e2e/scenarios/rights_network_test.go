@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 )
 
@@ -17,7 +16,6 @@ import (
 func networkAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
 	configurations := p.liqod.NetworkingV1beta1().Configurations(tenantOfRome)
-	connections := p.liqod.NetworkingV1beta1().Connections(tenantOfRome)
 	// Without labels: rome's controller takes back copies of what it does not publish.
 	says := func(name string) *networkingv1beta1.Configuration {
 		c := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -49,38 +47,6 @@ func networkAttempts(t *testing.T, p attacker) map[string]attempt {
 		},
 		"a Configuration of another name": func(ctx context.Context) error {
 			_, err := configurations.Create(ctx, says("paris"), metav1.CreateOptions{})
-			return err
-		},
-		"this cluster's Configuration": func(ctx context.Context) error {
-			next := asked.DeepCopy()
-			next.Spec.MTU = 576
-			_, err := configurations.Update(ctx, next, metav1.UpdateOptions{})
-			return err
-		},
-		"its deletion": func(ctx context.Context) error { return configurations.Delete(ctx, "rome", metav1.DeleteOptions{}) },
-		"Configurations of another peer": func(ctx context.Context) error {
-			_, err := p.liqod.NetworkingV1beta1().Configurations(tenantOfParis).List(ctx, metav1.ListOptions{})
-			return err
-		},
-		"a Connection": func(ctx context.Context) error {
-			mapping := []networkingv1beta1.Mapping{{Own: "10.42.0.0/16", View: "10.42.0.0/16", Use: networkingv1beta1.RangePod}}
-			_, err := connections.Create(ctx, &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: "rome"},
-				Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome", Local: mapping, Remote: mapping}}, metav1.CreateOptions{})
-			return err
-		},
-		"Connections": func(ctx context.Context) error { _, err := connections.List(ctx, metav1.ListOptions{}); return err },
-		"a Network": func(ctx context.Context) error {
-			_, err := p.liqod.IPAMV1alpha1().Networks(tenantOfRome).Create(ctx, &ipamv1alpha1.Network{ObjectMeta: metav1.ObjectMeta{Name: "more"},
-				Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"}}, metav1.CreateOptions{})
-			return err
-		},
-		"an IP": func(ctx context.Context) error {
-			_, err := p.liqod.IPAMV1alpha1().IPs(tenantOfRome).Create(ctx, &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: "more"},
-				Spec: ipamv1alpha1.IPSpec{IP: "192.0.2.1"}}, metav1.CreateOptions{})
-			return err
-		},
-		"who has which range": func(ctx context.Context) error {
-			_, err := p.liqod.IPAMV1alpha1().AddressPools().List(ctx, metav1.ListOptions{})
 			return err
 		},
 	}

@@ -98,9 +98,6 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 			return configs.Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{})
 		},
 		"deletion of the provider's Secret": func(ctx context.Context) error { return secrets.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
-		"deletion of all ConfigMaps": func(ctx context.Context) error {
-			return configs.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-		},
 		"token of a service account, of its own origin": func(ctx context.Context) error {
 			s := &corev1.Secret{ObjectMeta: own("evil"), Type: corev1.SecretTypeServiceAccountToken}
 			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
@@ -146,10 +143,6 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 		},
 		"external address on its own": func(ctx context.Context) error {
 			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})
-			return err
-		},
-		"status of a Service": func(ctx context.Context) error {
-			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), metav1.PatchOptions{}, "status")
 			return err
 		},
 	}

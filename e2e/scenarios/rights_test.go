@@ -101,7 +101,6 @@ func TestPeerRights(t *testing.T) {
 	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })
 	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })
 	t.Run("controller-policies", func(t *testing.T) { controllerPolicies(t, w) })
-	t.Run("webhook", func(t *testing.T) { webhookRights(t, w) })
 	t.Run("people", func(t *testing.T) { people(t, w) })
 	t.Run("later-host", func(t *testing.T) { laterHost(t, w) })
 	t.Run("revoked", func(t *testing.T) { revoked(t, p) })

@@ -14,35 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
-
-// trustAttempts are attempts of a peer to change how far the provider trusts a peer.
-func trustAttempts(p attacker) map[string]attempt {
-	tries, clusters := map[string]attempt{}, p.liqod.CoreV1beta1().ForeignClusters()
-	for _, peer := range []string{"rome", "paris"} {
-		for _, sub := range [][]string{nil, {"status"}} {
-			tries[fmt.Sprintf("trust in %s %v", peer, sub)] = func(ctx context.Context) error {
-				_, err := clusters.Patch(ctx, peer, types.MergePatchType, []byte(`{"spec":{"trust":"Organisation"}}`), metav1.PatchOptions{}, sub...)
-				return err
-			}
-		}
-		tries["reading the trust in "+peer] = func(ctx context.Context) error {
-			_, err := clusters.Get(ctx, peer, metav1.GetOptions{})
-			return err
-		}
-	}
-	tries["a ForeignCluster"] = func(ctx context.Context) error {
-		_, err := clusters.Create(ctx, &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1beta1.ForeignClusterSpec{
-			ClusterID: "evil", UserName: "system:serviceaccount:liqo-tenant-rome:peer-1", Trust: corev1beta1.TrustOrganisation}}, metav1.CreateOptions{})
-		return err
-	}
-	tries["removing its ForeignCluster"] = func(ctx context.Context) error {
-		return clusters.Delete(ctx, "rome", metav1.DeleteOptions{})
-	}
-	return tries
-}
 
 // chartTrust: admission policies and conditions of webhooks are the same with each value of
 // sharing.trust, because peers of both kinds may be there: the webhook decides by the peer. A list
