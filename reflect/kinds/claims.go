@@ -141,7 +141,7 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 	case v.local.DeletionTimestamp == nil && c.copiesHere(v.local):
 		return c.copyHere(ctx, v)
 	case v.local.DeletionTimestamp != nil, !c.isOurs(v.local):
-		c.misplaced(v.local)
+		c.misplaced(ctx, v.local)
 		return nil
 	}
 	return c.provision(ctx, v)
@@ -178,12 +178,12 @@ func (c *Claims) isOurs(claim *corev1.PersistentVolumeClaim) bool {
 
 // misplaced records an event about a claim whose provisioner makes no volume on this virtual node,
 // for which the scheduler has chosen it nevertheless.
-func (c *Claims) misplaced(claim *corev1.PersistentVolumeClaim) {
+func (c *Claims) misplaced(ctx context.Context, claim *corev1.PersistentVolumeClaim) {
 	by := claim.Annotations[storageProvisionerAnnotation]
 	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != "" || by == "" || isVirtual(claim) || claim.Annotations[forge.SelectedNode] != c.cfg.Node {
 		return
 	}
-	c.tell(claim, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+	c.tell(ctx, claim, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
 		"provisioner %s makes no volumes on virtual node %s: delete the pod; where the strategy is LocalAndRemote, the next one is kept on nodes of this cluster, as this claim exists, unless it selects virtual nodes itself", by, c.cfg.Node))
 }
 

@@ -32,7 +32,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
 		return c.reschedule(ctx, v, why)
 	}
-	want := c.remoteWant(v, vn)
+	want := c.remoteWant(ctx, v, vn)
 	if want == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	case v.remote == nil:
 		return c.lost(ctx, v)
 	case v.remote.DeletionTimestamp != nil:
-		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
 			fmt.Sprintf("PersistentVolumeClaim %s is being deleted in cluster %s", v.there(), c.cfg.Destination))
 		return nil // the end of the deletion triggers a new sync
 	case v.ofAnother():
@@ -61,7 +61,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	if err != nil {
 		return err
 	}
-	c.tellRemote(v)
+	c.tellRemote(ctx, v)
 	return c.volumeHome(ctx, v)
 }
 
@@ -94,7 +94,7 @@ func (c *Claims) adopts(ctx context.Context, local, remote *corev1.PersistentVol
 
 // remoteWant returns the claim in the provider, or nil if the claim is not reflected. It records an
 // event about the reason.
-func (c *Claims) remoteWant(v claimView, vn *offloadingv1beta1.VirtualNode) *corev1.PersistentVolumeClaim {
+func (c *Claims) remoteWant(ctx context.Context, v claimView, vn *offloadingv1beta1.VirtualNode) *corev1.PersistentVolumeClaim {
 	o := forge.ObjectOptions{
 		OriginClusterID: c.cfg.Origin, DestinationClusterID: c.cfg.Destination, RemoteNamespace: v.twin.remote,
 	}
@@ -105,7 +105,7 @@ func (c *Claims) remoteWant(v claimView, vn *offloadingv1beta1.VirtualNode) *cor
 	want, err := forge.PersistentVolumeClaim(v.local, o, offeredStorage(vn))
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
-		c.tell(v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
+		c.tell(ctx, v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
 	}
 	return want
 }
@@ -164,7 +164,7 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, loop.After(namespaceRetry)
 	}
-	return nil, c.refusedThere(v, "creating", err)
+	return nil, c.refusedThere(ctx, v, "creating", err)
 }
 
 // taken reads the claim that occupies the name in the provider. If it is reflected, the
@@ -177,7 +177,7 @@ func (c *Claims) taken(ctx context.Context, v claimView) error {
 	if err != nil {
 		return fmt.Errorf("looking at the PersistentVolumeClaim that has the name: %w", err)
 	}
-	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
+	c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
 		"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
 	return loop.After(takenRetry)
 }
@@ -196,7 +196,7 @@ func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 	if err := c.remember(ctx, v); err != nil {
 		return err
 	}
-	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
+	c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
 		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this claim with %s=true to adopt the data, or delete PersistentVolumeClaim %s there; data of an earlier namespace also needs the annotation %s of PersistentVolume %s, with the UID of this namespace",
 		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there(), offloadingv1beta1.NamespaceUIDAnnotation, forge.VolumeNameFor(types.UID(localClaimUID(v.remote)))))
 	return nil // the annotation of the claim, or the deletion in the provider, triggers a new sync
@@ -220,7 +220,7 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name
 	}
-	return nil, c.refusedThere(v, "changing", err)
+	return nil, c.refusedThere(ctx, v, "changing", err)
 }
 
 // claimPatch returns the patch from have to want, with the UID as a precondition.
@@ -244,9 +244,9 @@ func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
 
 // refusedThere records an event if the provider rejects the claim, and requeues after a long
 // delay. Other errors are returned.
-func (c *Claims) refusedThere(v claimView, doing string, err error) error {
+func (c *Claims) refusedThere(ctx context.Context, v claimView, doing string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
 		return loop.After(claimsRefusedRetry)
 	}
 	return fmt.Errorf("%s the PersistentVolumeClaim in the provider: %w", doing, err)
@@ -261,16 +261,16 @@ func (c *Claims) lost(ctx context.Context, v claimView) error {
 	if err := c.cfg.Verify(ctx); err != nil {
 		return fmt.Errorf("verifying the provider before believing that the volume is lost: %w", err)
 	}
-	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
+	c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
 		"PersistentVolumeClaim %s was deleted in cluster %s, or the state of that cluster went back: no empty volume replaces it; if the data is there, its administrators can create the claim again; to start with an empty volume, delete this claim and create it again",
 		v.there(), c.cfg.Destination))
 	return nil
 }
 
 // tellRemote records an event about the state of the provider's claim.
-func (c *Claims) tellRemote(v claimView) {
+func (c *Claims) tellRemote(ctx context.Context, v claimView) {
 	if v.remote.Status.Phase == corev1.ClaimLost {
-		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost,
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost,
 			fmt.Sprintf("PersistentVolumeClaim %s of cluster %s has lost its volume", v.there(), c.cfg.Destination))
 		return
 	}
@@ -282,7 +282,7 @@ func (c *Claims) tellRemote(v claimView) {
 		if cond.Type == corev1.PersistentVolumeClaimControllerResizeError || cond.Type == corev1.PersistentVolumeClaimNodeResizeError {
 			kind = corev1.EventTypeWarning
 		}
-		c.tell(v.local, kind, reasonRemoteVolumeCondition, fmt.Sprintf("in cluster %s: %s: %s", c.cfg.Destination, cond.Type, cond.Message))
+		c.tell(ctx, v.local, kind, reasonRemoteVolumeCondition, fmt.Sprintf("in cluster %s: %s: %s", c.cfg.Destination, cond.Type, cond.Message))
 		return
 	}
 }
@@ -327,7 +327,7 @@ func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 		return c.volumeTaken(ctx, v, want)
 	}
 	if written != nil {
-		c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
+		c.tell(ctx, v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
 			fmt.Sprintf("the data is in cluster %s, in PersistentVolumeClaim %s", c.cfg.Destination, v.there()))
 	}
 	return err
@@ -350,10 +350,10 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 	case ours && label == c.cfg.Destination, awaitsCopy(v.local):
 		return loop.After(staleRetry)
 	case ours && label == "":
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
 			"PersistentVolume %s lacks the label %s=%s, which liqod needs to find it: restore the label", have.Name, key, c.cfg.Destination))
 	default:
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
 			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is not changed; waiting until it is gone", have.Name, c.cfg.Destination))
 	}
 	return loop.After(takenRetry)

@@ -199,10 +199,10 @@ func (c *Claims) copiesHere(claim *corev1.PersistentVolumeClaim) bool {
 func (c *Claims) copyHere(ctx context.Context, v claimView) error {
 	vn := c.virtualNode()
 	if why := notOffered(vn, c.cfg.Node); why != "" {
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, why)
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, why)
 		return nil // a change of the VirtualNode triggers a new sync
 	}
-	want := c.remoteWant(v, vn)
+	want := c.remoteWant(ctx, v, vn)
 	switch {
 	case want == nil:
 		return nil
@@ -212,7 +212,7 @@ func (c *Claims) copyHere(ctx context.Context, v claimView) error {
 	case localClaimUID(v.remote) != string(v.local.UID):
 		return c.takenByAnother(ctx, v)
 	}
-	c.tellRemote(v)
+	c.tellRemote(ctx, v)
 	return nil
 }
 

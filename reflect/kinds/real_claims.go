@@ -171,7 +171,7 @@ func (c *RealClaims) provisionReal(ctx context.Context, v realView, node string)
 	}
 	switch {
 	case !c.isReal(v.real) || v.real.DeletionTimestamp != nil:
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
 			"PersistentVolumeClaim %s/%s was not made by liqod, or is being deleted; waiting until it is gone", v.real.Namespace, v.real.Name))
 		return nil // its end triggers a new sync
 	case v.real.Status.Phase != corev1.ClaimBound:
@@ -191,11 +191,11 @@ func (c *RealClaims) giveVolume(ctx context.Context, v realView) error {
 		return c.occupied(ctx, v.local)
 	}
 	if apierrors.IsForbidden(err) {
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, err.Error())
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, err.Error())
 		return loop.After(claimsRefusedRetry)
 	}
 	if written != nil {
-		c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
+		c.tell(ctx, v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
 	}
 	return err
 }
@@ -210,7 +210,7 @@ func (c *RealClaims) occupied(ctx context.Context, local *corev1.PersistentVolum
 	if have == nil || awaitsCopy(local) || have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(local.UID) && claimOf(have) != nil {
 		return loop.After(staleRetry)
 	}
-	c.tell(local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+	c.tell(ctx, local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
 		"PersistentVolume %s exists and is not changed: it is not of this claim and this cluster, or lacks the label %s=%s; waiting until it is gone", have.Name, offloadingv1beta1.LocalClaimUIDLabel, local.UID))
 	return loop.After(takenRetry)
 }
@@ -224,30 +224,30 @@ func (c *RealClaims) begin(ctx context.Context, local *corev1.PersistentVolumeCl
 	}
 	class, problem := c.cfg.Class()
 	if problem != "" {
-		c.tell(local, corev1.EventTypeWarning, reasonProvisioningFailed, problem)
+		c.tell(ctx, local, corev1.EventTypeWarning, reasonProvisioningFailed, problem)
 		return loop.After(claimsRefusedRetry)
 	}
 	want, err := forge.RealClaim(local, c.cfg.Namespace, class, node)
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
-		c.tell(local, corev1.EventTypeWarning, refused.Reason, refused.Message)
+		c.tell(ctx, local, corev1.EventTypeWarning, refused.Reason, refused.Message)
 		return nil
 	}
 	written, err := c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(staleRetry)
 	}
-	return c.wrote(local, written, err, "creating")
+	return c.wrote(ctx, local, written, err, "creating")
 }
 
 // wrote records the real claim that was written, and an event if this cluster refused it.
-func (c *RealClaims) wrote(local, written *corev1.PersistentVolumeClaim, err error, doing string) error {
+func (c *RealClaims) wrote(ctx context.Context, local, written *corev1.PersistentVolumeClaim, err error, doing string) error {
 	switch {
 	case err == nil:
 		c.claims.Wrote(written)
 		return nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
-		c.tell(local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("%s PersistentVolumeClaim %s/%s: %v", doing, c.cfg.Namespace, local.UID, err))
+		c.tell(ctx, local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("%s PersistentVolumeClaim %s/%s: %v", doing, c.cfg.Namespace, local.UID, err))
 		return loop.After(claimsRefusedRetry)
 	}
 	return fmt.Errorf("%s the real PersistentVolumeClaim: %w", doing, err)
@@ -285,7 +285,7 @@ func (c *RealClaims) patchReal(ctx context.Context, v realView, annotations map[
 		return fmt.Errorf("encoding the patch of the real claim: %w", err)
 	}
 	written, err := c.cfg.Kube.CoreV1().PersistentVolumeClaims(v.real.Namespace).Patch(ctx, v.real.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	return c.wrote(v.local, written, err, "changing")
+	return c.wrote(ctx, v.local, written, err, "changing")
 }
 
 // maintain lets the real claim grow with the user's claim, and that with its volume.
@@ -297,7 +297,7 @@ func (c *RealClaims) maintain(ctx context.Context, v realView) error {
 		if err := c.claims.ConfirmGone(ctx, c.realKey(v.local.UID)); err != nil {
 			return err
 		}
-		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
 			"PersistentVolumeClaim %s, which has the data, was deleted: no empty volume replaces it; to start with an empty volume, delete this claim and create it again", c.realKey(v.local.UID)))
 		return nil
 	}

@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -298,7 +299,13 @@ func TestRealClaimsElsewhere(t *testing.T) {
 	}
 }
 
-// TestRealClaimsRefused: an event says why there is no volume.
+func podWithClaim(name, claim string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+		Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}}}
+}
+
+// TestRealClaimsRefused: an event says why there is no volume, at the claim and at the first pods that
+// wait for it.
 func TestRealClaimsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(*corev1.PersistentVolumeClaim)
@@ -323,9 +330,15 @@ func TestRealClaimsRefused(t *testing.T) {
 				if row.change != nil {
 					row.change(claim)
 				}
+				for i := range podsTold + 2 {
+					require.NoError(t, s.core.Tracker().Add(podWithClaim(fmt.Sprintf("web-%d", i), claim.Name)))
+				}
+				require.NoError(t, s.core.Tracker().Add(podWithClaim("another", "logs")))
 				s.add(claim)
 				s.wrote()
 				require.Contains(t, <-s.events.Events, row.says)
+				require.Len(t, s.events.Events, 2*(1+podsTold)-1, "and once more after the restart")
+				require.Regexp(t, "^Warning (ProvisioningFailed|DataSourceNotSupported) PersistentVolumeClaim data: .*"+row.says, <-s.events.Events)
 			})
 		})
 	}

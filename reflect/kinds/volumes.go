@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -21,6 +22,9 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
+
+// podsTold bounds the events that one event about a claim makes about pods.
+const podsTold = 10
 
 // Annotations that the scheduler and the volume controller write for provisioners, and
 // reasons of events.
@@ -56,15 +60,32 @@ func newHomeVolumes(kube kubernetes.Interface, volumes coreinformers.PersistentV
 		func(string) store.API[*corev1.PersistentVolume] { return kube.CoreV1().PersistentVolumes() })}
 }
 
-// tell records an event about a claim, unless it equals the last one.
-func (h *homeVolumes) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
+// tell records an event about a claim, unless it equals the last one, and a warning also about the first
+// pods that wait for the claim.
+func (h *homeVolumes) tell(ctx context.Context, claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
 	message = store.ClipMessage(message) // the message may quote the provider
 	h.mu.Lock()
 	news := h.told[claim.UID] != reason+message
 	h.told[claim.UID] = reason + message
 	h.mu.Unlock()
-	if news {
-		h.recorder.Event(claim, kind, reason, message)
+	if !news {
+		return
+	}
+	h.recorder.Event(claim, kind, reason, message)
+	if kind != corev1.EventTypeWarning {
+		return
+	}
+	pods, err := h.kube.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=", Limit: 500})
+	if err != nil {
+		h.log.Debug("the pods of a claim are not told", zap.String("key", claim.Namespace+"/"+claim.Name), zap.Error(err))
+		return // the claim has the event
+	}
+	told := 0
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; told < podsTold && slices.Contains(claimsOf(pod), claim.Name) {
+			h.recorder.Event(pod, kind, reason, fmt.Sprintf("PersistentVolumeClaim %s: %s", claim.Name, message))
+			told++
+		}
 	}
 }
 
@@ -90,7 +111,7 @@ func (h *homeVolumes) giveBack(ctx context.Context, claim *corev1.PersistentVolu
 	if err != nil {
 		return nil, fmt.Errorf("giving the claim back to the scheduler: %w", err)
 	}
-	h.tell(claim, corev1.EventTypeWarning, reasonReschedulingRequired, why)
+	h.tell(ctx, claim, corev1.EventTypeWarning, reasonReschedulingRequired, why)
 	return written, nil
 }
 
