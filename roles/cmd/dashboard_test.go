@@ -172,6 +172,9 @@ func testStates(t *testing.T, b *tab) {
 		}
 		b.size(360, 740)
 		require.LessOrEqual(t, value[int](b, "document.documentElement.scrollWidth"), 360, "the page fits a small screen")
+		require.Empty(t, value[[]string](b, `[...document.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.dataset.says)`), "each table fits too")
+		require.Zero(t, value[int](b, `[...document.querySelectorAll("tbody td")].filter((e) => e.getClientRects().length && !getComputedStyle(e, "::before").content.includes(e.dataset.column)).length`), "each cell has the name of its column")
+		requireAccessible(t, b)
 		if tc.name == "provider-down" {
 			b.photograph("phone", "body", 360, 1240)
 		}

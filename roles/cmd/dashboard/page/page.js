@@ -38,14 +38,16 @@ const state = (level, word) => h("span", { class: "state", "data-level": known(l
 
 const LONG = ["Says", "Why", "Message", "Object", "Where its pods run"]; // columns that break anywhere
 
+// table names each cell by its column: on a phone a row is a list of its cells, and no table to a browser without the roles.
 function table(caption, heads, rows) {
+  const names = heads.map((t) => t.replace(/^#/, ""));
   return h("div", { class: "scroll", "data-says": caption },
-    h("table", {},
+    h("table", { role: "table" },
       h("caption", { class: "hidden" }, caption),
-      h("thead", {}, h("tr", {}, heads.map((t) => h("th", { scope: "col", class: t.startsWith("#") && "number" }, t.replace(/^#/, ""))))),
-      h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((c, i) => {
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((t, i) => h("th", { scope: "col", role: "columnheader", class: t.startsWith("#") && "number" }, names[i])))),
+      h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map((c, i) => {
         const number = heads[i].startsWith("#") ? "number" : LONG.includes(heads[i]) && "long";
-        return i === 0 ? h("th", { scope: "row", class: number }, c) : h("td", { class: number }, c);
+        return i === 0 ? h("th", { scope: "row", role: "rowheader", class: number }, c) : h("td", { role: "cell", class: number, "data-column": names[i] }, h("div", {}, c));
       }))))));
 }
 
