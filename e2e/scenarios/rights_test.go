@@ -98,6 +98,7 @@ func TestPeerRights(t *testing.T) {
 	t.Run("orphan", func(t *testing.T) { orphan(t, w) })
 	t.Run("twins", func(t *testing.T) { otherTwins(t, w) })
 	t.Run("kept", func(t *testing.T) { keptTwins(t, w) })
+	t.Run("allowed", func(t *testing.T) { allowed(t, w) })
 	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })
 	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })
 	t.Run("controller-policies", func(t *testing.T) { controllerPolicies(t, w) })
