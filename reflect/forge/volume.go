@@ -54,6 +54,10 @@ func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions,
 	}))
 	class := orElse(local.Annotations[offloadingv1beta1.RemoteStorageClassAnnotation], remoteClass("", offered))
 	out.Labels[offloadingv1beta1.LocalClaimUIDLabel] = string(local.UID)
+	delete(out.Labels, offloadingv1beta1.EphemeralVolumeLabel)
+	if OfPod(local) {
+		out.Labels[offloadingv1beta1.EphemeralVolumeLabel] = "true"
+	}
 	record(&out.ObjectMeta)
 	out.Spec.StorageClassName = named(class)
 	out.Spec.AccessModes = modes
@@ -61,6 +65,13 @@ func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions,
 	out.Spec.Selector = nil
 	out.Spec.VolumeAttributesClassName = nil
 	return out, nil
+}
+
+// OfPod reports whether Kubernetes has created a claim for an ephemeral volume of a pod: the claim goes with
+// the pod, and so does its data.
+func OfPod(claim *corev1.PersistentVolumeClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	return owner != nil && owner.Kind == "Pod"
 }
 
 // checkDataSource accepts only claims of the same namespace as data source, because they

@@ -119,6 +119,20 @@ func TestPersistentVolumeClaim(t *testing.T) {
 	}
 }
 
+// TestClaimOfAPod: only the claim of an ephemeral volume is marked in the provider, whatever label it has at home.
+func TestClaimOfAPod(t *testing.T) {
+	t.Parallel()
+	local := claim()
+	local.Labels = map[string]string{offloadingv1beta1.EphemeralVolumeLabel: "true"}
+	got, err := PersistentVolumeClaim(local, objectOptions(), nil)
+	require.NoError(t, err)
+	require.NotContains(t, got.Labels, offloadingv1beta1.EphemeralVolumeLabel)
+	local.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "web", UID: "pod-1", Controller: new(true)}}
+	got, err = PersistentVolumeClaim(local, objectOptions(), nil)
+	require.NoError(t, err)
+	require.Equal(t, "true", got.Labels[offloadingv1beta1.EphemeralVolumeLabel])
+}
+
 func TestClaimRefused(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -25,6 +25,10 @@ func retained(v *corev1.PersistentVolume) {
 	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 }
 
+func ofAPod(v *corev1.PersistentVolume) {
+	v.Annotations[offloadingv1beta1.EphemeralVolumeLabel] = "true"
+}
+
 func ofAnotherNamespace(v *corev1.PersistentVolume) {
 	v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = "ns-0"
 }
@@ -89,9 +93,16 @@ func TestDataIsDeletedOnlyByName(t *testing.T) {
 		"the namespace is gone, and no longer mapped": {want: []string{mark}, unmapped: true, site: func(t *testing.T, s *site) {
 			require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "shop"))
 		}},
-		"the namespace is no longer mapped": {unmapped: true},
-		"the volume is not released yet":    {volume: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }}},
-		"the provider has gone away":        {site: func(_ *testing.T, s *site) { s.gate = errAway }},
+		"the namespace of a pod with an ephemeral volume is gone": {volume: []func(*corev1.PersistentVolume){ofAPod}, want: []string{here, there}, site: func(t *testing.T, s *site) {
+			require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "shop"))
+		}},
+		"the same, and it is no longer mapped": {volume: []func(*corev1.PersistentVolume){ofAPod}, want: []string{here}, unmapped: true, site: func(t *testing.T, s *site) {
+			require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "shop"))
+		}},
+		"the namespace of a pod with an ephemeral volume is no longer mapped": {volume: []func(*corev1.PersistentVolume){ofAPod}, unmapped: true},
+		"the namespace is no longer mapped":                                   {unmapped: true},
+		"the volume is not released yet":                                      {volume: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }}},
+		"the provider has gone away":                                          {site: func(_ *testing.T, s *site) { s.gate = errAway }},
 		"the data there is of a claim that is not known": {want: []string{here, "create persistentvolumes"}, site: func(t *testing.T, s *site) {
 			c := s.claimThere(t)
 			c.Labels[offloadingv1beta1.LocalClaimUIDLabel] = "claim-0"

@@ -65,13 +65,18 @@ func (c *Claims) releaseUnmapped(ctx context.Context, v claimView) error {
 
 // released reports whether the claim of a volume was deleted by itself. If its whole
 // namespace was deleted, the volume is marked and its data kept: the deletion of a
-// namespace is not a request to delete the data of its claims.
+// namespace is not a request to delete the data of its claims. An ephemeral volume has gone with its
+// pod, and the provider deletes its claim with the twin namespace.
 func (c *Claims) released(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (byName bool, err error) {
 	if byName, err = c.ofNamespace(ctx, volume); err != nil {
 		return false, err
 	}
-	if byName {
+	ephemeral := volume.Annotations[offloadingv1beta1.EphemeralVolumeLabel] != ""
+	switch {
+	case byName, ephemeral && v.twin != nil:
 		return c.deletedByName(ctx, v, volume)
+	case ephemeral:
+		return false, c.volumes.Delete(ctx, volume)
 	}
 	return false, c.keep(ctx, volume, "cluster "+c.cfg.Destination)
 }

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -276,15 +275,11 @@ func (c *RealClaims) place(ctx context.Context, v realView, node string) error {
 
 // patchReal changes annotations and the requested resources of the real claim.
 func (c *RealClaims) patchReal(ctx context.Context, v realView, annotations map[string]any, requests corev1.ResourceList) error {
-	patch := map[string]any{"metadata": map[string]any{"uid": v.real.UID, "annotations": annotations}}
+	patch := store.Patch{"metadata": store.Patch{"annotations": annotations}}
 	if requests != nil {
-		patch["spec"] = map[string]any{"resources": map[string]any{"requests": requests}}
+		patch["spec"] = store.Patch{"resources": store.Patch{"requests": requests}}
 	}
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encoding the patch of the real claim: %w", err)
-	}
-	written, err := c.cfg.Kube.CoreV1().PersistentVolumeClaims(v.real.Namespace).Patch(ctx, v.real.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := c.patchClaim(ctx, v.real, patch)
 	return c.wrote(ctx, v.local, written, err, "changing")
 }
 
@@ -358,15 +353,15 @@ func (c *RealClaims) releaseReal(ctx context.Context, key loop.Key, local *corev
 	return nil
 }
 
-// reclaimReal deletes the real claim of a volume whose claim was deleted by itself, and the volume
-// after that claim is gone. Otherwise it marks the volume as kept.
+// reclaimReal deletes the real claim of a volume whose claim was deleted by itself or with its pod, and the
+// volume after that claim is gone. Otherwise it marks the volume as kept.
 func (c *RealClaims) reclaimReal(ctx context.Context, key loop.Key, volume *corev1.PersistentVolume) error {
 	alone, err := c.ofNamespace(ctx, volume)
 	if err != nil {
 		return err
 	}
 	uid := volume.Spec.ClaimRef.UID
-	if !alone {
+	if !alone && volume.Annotations[offloadingv1beta1.EphemeralVolumeLabel] == "" {
 		return c.keep(ctx, volume, fmt.Sprintf("PersistentVolumeClaim %s", c.realKey(uid)))
 	}
 	if err := c.claims.ConfirmNone(ctx, key, func(claim *corev1.PersistentVolumeClaim) bool { return claim.UID == uid }); err != nil {

@@ -460,6 +460,13 @@ func TestRealClaimsRelease(t *testing.T) {
 		"the namespace is gone": {func(t *testing.T, s *realSite) {
 			require.NoError(t, s.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 		}, []string{"patch persistentvolumes pvc-claim-1"}},
+		"the namespace of a pod with an ephemeral volume is gone": {func(t *testing.T, s *realSite) {
+			v := s.volume()
+			ofAPod(v)
+			_, err := s.core.CoreV1().PersistentVolumes().Update(t.Context(), v, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.NoError(t, s.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
+		}, []string{"delete persistentvolumeclaims liqo-storage/claim-1", "delete persistentvolumes pvc-claim-1"}},
 		"the real claim is gone": {func(t *testing.T, s *realSite) {
 			require.NoError(t, s.core.CoreV1().PersistentVolumeClaims("liqo-storage").Delete(t.Context(), "claim-1", metav1.DeleteOptions{}))
 			kubetest.Settled(2*time.Second, s.core)
@@ -477,6 +484,19 @@ func TestRealClaimsRelease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRealClaimsOfPods: the volume of a claim that goes with its pod says so.
+func TestRealClaimsOfPods(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		s := newRealSite(t, claimAt("worker", func(c *corev1.PersistentVolumeClaim) {
+			c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "web", UID: "pod-1", Controller: ptr.To(true)}}
+		}))
+		s.wrote("create persistentvolumeclaims liqo-storage/claim-1")
+		s.bindReal()
+		s.wrote("create persistentvolumes pvc-claim-1")
+		require.Equal(t, "true", s.volume().Annotations[offloadingv1beta1.EphemeralVolumeLabel])
+	})
 }
 
 // TestRealClaimsSuccessor: a claim of the same name gets a volume of its own, and that of its

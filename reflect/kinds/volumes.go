@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -95,16 +94,35 @@ func (h *homeVolumes) forget(uid types.UID) {
 	delete(h.told, uid)
 }
 
+// annotated is the patch of one annotation; a nil value removes it.
+func annotated(key string, value any) store.Patch {
+	return store.Patch{"metadata": store.Patch{"annotations": store.Patch{key: value}}}
+}
+
+func (h *homeVolumes) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, patch store.Patch) (*corev1.PersistentVolume, error) {
+	body, err := store.EncodePatch(patch, volume)
+	if err != nil {
+		return nil, err
+	}
+	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if err == nil {
+		h.volumes.Wrote(written)
+	}
+	return written, err
+}
+
+func (h *homeVolumes) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) (*corev1.PersistentVolumeClaim, error) {
+	body, err := store.EncodePatch(patch, claim)
+	if err != nil {
+		return nil, err
+	}
+	return h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, sub...)
+}
+
 // giveBack removes the selected node from the claim. That is how a provisioner reports to the
 // scheduler that it cannot serve the selected node. It returns the claim, or nil if it is gone.
 func (h *homeVolumes) giveBack(ctx context.Context, claim *corev1.PersistentVolumeClaim, why string) (*corev1.PersistentVolumeClaim, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "annotations": map[string]any{forge.SelectedNode: nil},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of the claim: %w", err)
-	}
-	written, err := h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := h.patchClaim(ctx, claim, store.Patch{"metadata": store.Patch{"resourceVersion": claim.ResourceVersion, "annotations": store.Patch{forge.SelectedNode: nil}}})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -128,6 +146,9 @@ func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVol
 	volume.Spec.PersistentVolumeReclaimPolicy, err = h.reclaimPolicy(ctx, claim)
 	if err != nil {
 		return nil, err
+	}
+	if forge.OfPod(claim) {
+		volume.Annotations[offloadingv1beta1.EphemeralVolumeLabel] = "true"
 	}
 	if volume.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" { // else nobody knows which namespace had it
 		volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
@@ -162,32 +183,17 @@ func (h *homeVolumes) reclaimPolicy(ctx context.Context, claim *corev1.Persisten
 
 // grow writes a new size of a volume.
 func (h *homeVolumes) grow(ctx context.Context, volume *corev1.PersistentVolume, size string) (*corev1.PersistentVolume, error) {
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": volume.UID},
-		"spec":     map[string]any{"capacity": map[string]any{"storage": size}},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the size of a PersistentVolume: %w", err)
-	}
-	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := h.patchVolume(ctx, volume, store.Patch{"spec": store.Patch{"capacity": store.Patch{"storage": size}}})
 	if err != nil {
 		return nil, fmt.Errorf("writing the size of the PersistentVolume: %w", err)
 	}
-	h.volumes.Wrote(written)
 	return written, nil
 }
 
 // showSize writes the new size of a claim to its status. No other controller does this for the
 // class liqo. It returns the claim.
 func (h *homeVolumes) showSize(ctx context.Context, claim *corev1.PersistentVolumeClaim, size string) (*corev1.PersistentVolumeClaim, error) {
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": claim.UID},
-		"status":   map[string]any{"capacity": map[string]any{"storage": size}},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the size of a PersistentVolumeClaim: %w", err)
-	}
-	written, err := h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	written, err := h.patchClaim(ctx, claim, store.Patch{"status": store.Patch{"capacity": store.Patch{"storage": size}}}, "status")
 	if err != nil {
 		return nil, fmt.Errorf("writing the size of the PersistentVolumeClaim: %w", err)
 	}
@@ -209,20 +215,13 @@ func (h *homeVolumes) ofNamespace(ctx context.Context, volume *corev1.Persistent
 func (h *homeVolumes) keep(ctx context.Context, volume *corev1.PersistentVolume, where string) error {
 	ref := volume.Spec.ClaimRef
 	why := fmt.Sprintf("namespace %s was deleted, and not PersistentVolumeClaim %s itself: its data stays in %s", ref.Namespace, ref.Name, where)
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": volume.UID, "annotations": map[string]string{offloadingv1beta1.DataKeptAnnotation: why},
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding why a volume is kept: %w", err)
-	}
-	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err := h.patchVolume(ctx, volume, annotated(offloadingv1beta1.DataKeptAnnotation, why))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // the end of the deletion triggers a new sync
 	}
 	if err != nil {
 		return fmt.Errorf("marking the volume as kept: %w", err)
 	}
-	h.volumes.Wrote(written)
 	h.recorder.Event(volume, corev1.EventTypeNormal, reasonRemoteVolumeKept, why)
 	h.log.Info("data kept", zap.String("volume", volume.Name))
 	return nil
@@ -234,17 +233,10 @@ func (h *homeVolumes) filled(ctx context.Context, volume *corev1.PersistentVolum
 	if volume.Annotations[offloadingv1beta1.NoVolumeAnnotation] == "" || remote == nil || remote.Spec.VolumeName == "" {
 		return volume, nil
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": volume.UID, "annotations": map[string]any{offloadingv1beta1.NoVolumeAnnotation: nil},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of a PersistentVolume: %w", err)
-	}
-	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := h.patchVolume(ctx, volume, annotated(offloadingv1beta1.NoVolumeAnnotation, nil))
 	if err != nil {
 		return nil, fmt.Errorf("recording that the provider has a volume: %w", err)
 	}
-	h.volumes.Wrote(written)
 	return written, nil
 }
 
@@ -304,13 +296,7 @@ func orRetry(err error) error {
 
 // discarded removes the annotation from a claim whose second volume is gone. It returns the claim.
 func (h *homeVolumes) discarded(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": claim.UID, "annotations": map[string]any{offloadingv1beta1.DiscardCopyAnnotation: nil},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of a PersistentVolumeClaim: %w", err)
-	}
-	written, err := h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := h.patchClaim(ctx, claim, annotated(offloadingv1beta1.DiscardCopyAnnotation, nil))
 	if err != nil {
 		return nil, fmt.Errorf("removing the annotation of a deleted copy: %w", err)
 	}

@@ -46,8 +46,8 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 	return kept, m.keep(ctx, ns, kept)
 }
 
-// holds returns a message that names the volumes in a twin, or "" if there are none. It
-// reads live.
+// holds returns a message that names the volumes in a twin, or "" if there are none. Ephemeral volumes do
+// not count: their data goes with their pods. It reads live.
 func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) {
 	claims, err := m.cfg.Kube.CoreV1().PersistentVolumeClaims(ns.Name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) 
 	const shown = 5
 	var names []string
 	for i := range claims.Items {
-		if c := &claims.Items[i]; c.Spec.VolumeName != "" && c.DeletionTimestamp == nil {
+		if c := &claims.Items[i]; c.Spec.VolumeName != "" && c.DeletionTimestamp == nil && c.Labels[offloadingv1beta1.EphemeralVolumeLabel] == "" {
 			names = append(names, c.Name)
 		}
 	}

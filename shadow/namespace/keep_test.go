@@ -76,7 +76,9 @@ func TestTwinWithVolumesIsKept(t *testing.T) {
 
 func TestTwinWithClaimsThatHoldNothingGoes(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
-		w := unmapped(t, volumeClaim("web-rome", ""))
+		ephemeral := volumeClaim("web-rome", "pv-1")
+		ephemeral.Name, ephemeral.Labels = "web-scratch", map[string]string{offloadingv1beta1.EphemeralVolumeLabel: "true"}
+		w := unmapped(t, volumeClaim("web-rome", ""), ephemeral)
 		w.eventually("the twin goes", func() bool { return w.namespace("web-rome") == nil })
 	})
 }

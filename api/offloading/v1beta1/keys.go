@@ -55,6 +55,9 @@ const (
 	// LocalPodUIDLabel carries the UID of the consumer's pod, on ShadowPods and on the
 	// provider's pods. Pods are matched by it, never by name alone.
 	LocalPodUIDLabel = "offloading.liqo.io/local-pod-uid"
+	// EphemeralVolumeLabel marks the provider's claim of an ephemeral volume of a pod: nothing is kept
+	// for it when its namespace is deleted. The volume at home has it as annotation.
+	EphemeralVolumeLabel = "offloading.liqo.io/ephemeral-volume"
 	// LocalClaimUIDLabel carries the UID of the consumer's PersistentVolumeClaim, on the
 	// provider's: data is never handed to a successor of the same name unasked.
 	LocalClaimUIDLabel = "offloading.liqo.io/local-claim-uid"
