@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestProofs: who has a private key proves it for its own cluster, and a proof says nothing of another
-// key or another cluster, which has read it.
+// TestProofs: the holder of a private key proves it for its own cluster. A proof is not valid for another
+// key, nor for another cluster that copies the proof.
 func TestProofs(t *testing.T) {
 	t.Parallel()
 	var last, lastProof string

@@ -264,7 +264,8 @@ func TestGatewaysAndMTUFlowThrough(t *testing.T) {
 	require.EqualValues(t, 1400, b.connection("milan").Spec.MTU)
 }
 
-// TestAPeerThatChangesItsNetworkAllTheTime: each version costs writes, also in third clusters, and a plan on each host.
+// TestAPeerThatChangesItsNetworkAllTheTime: each version of a Configuration causes writes, also in third clusters, and a
+// plan on each host.
 func TestAPeerThatChangesItsNetworkAllTheTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -366,7 +367,7 @@ func TestBadAnswersAreNamed(t *testing.T) {
 	require.Equal(t, before.Spec.Remote, b.connection("milan").Spec.Remote)
 }
 
-// What another peer has by its Connection, this one does not get.
+// A peer gets no range and no key that the Connection of another peer has.
 func TestPeersDoNotShare(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -386,8 +387,8 @@ func TestPeersDoNotShare(t *testing.T) {
 	require.Contains(t, b.condition("paris").Message, "10.80.0.0/16 overlaps 10.80.0.0/16, a range under which another peer is seen")
 }
 
-// Of two peers with one key the one whose Connection had it first keeps it, also when both
-// have got a Connection at once. Nobody has the key of this cluster's own gateways.
+// Two peers claim one key: the peer whose Connection has had the key for longer keeps it, also if both
+// Connections are created at once. No peer gets the key of this cluster's own gateways.
 func TestTheFirstPeerKeepsItsKey(t *testing.T) {
 	t.Parallel()
 	connection := func(peer string, age int, keys ...byte) *networkingv1beta1.Connection {
@@ -421,8 +422,8 @@ func TestTheFirstPeerKeepsItsKey(t *testing.T) {
 	require.Contains(t, b.condition("milan").Message, "is the key of a gateway of rome")
 }
 
-// TestAClaimedKeyKeepsNobodyOut: a peer names the key of another one's gateway, which everybody reads who is a peer of
-// that one. The one that proves it gets it, whoever came first, and the other one keeps the rest of its Connection.
+// TestAClaimedKeyKeepsNobodyOut: a peer claims the key of another peer's gateway. The peer with a proof of the key gets
+// it, also if its claim is the later one. The other peer keeps the rest of its Connection.
 func TestAClaimedKeyKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	private := [32]byte{7: 9, 31: 64}

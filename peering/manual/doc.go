@@ -33,8 +33,8 @@ type Cluster struct {
 const Controller = "liqod-controller"
 
 // Namespace returns the namespace that liqod is installed in: that of the ServiceAccount to which
-// ClusterRoleBinding liqod-controller gives rights. Only administrators write this object. Labels say nothing:
-// who may write in any namespace sets the same ones there.
+// ClusterRoleBinding liqod-controller gives rights. Only administrators write this object. Labels
+// do not identify liqod: a user with rights in one namespace can set the same labels on objects there.
 func Namespace(ctx context.Context, kube kubernetes.Interface) (string, error) {
 	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, Controller, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

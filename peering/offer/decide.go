@@ -47,7 +47,7 @@ const (
 	// ReasonNoNodes means that no node of the provider matches the request.
 	ReasonNoNodes = "NoNodes"
 	// ReasonNoCapacity means that the provider has no capacity left.
-	ReasonNoCapacity = "NoCapacity"
+	ReasonNoCapacity = sharingv1alpha1.ReasonNoCapacity
 )
 
 // anyClass in a list of classes stands for all classes of the cluster.

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,6 +36,23 @@ func TestUnpeerOfNobody(t *testing.T) {
 	require.Empty(t, rome.writes())
 	_, err = both(t, milan, rome, "unpeer", "genoa")
 	require.EqualError(t, err, `there is no peer "genoa": cluster milan has none`)
+}
+
+// TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer does in both clusters what the webhook of an edit by hand
+// warns about, and other commands print what the API server warns about.
+func TestUnpeerPrintsNoWarningOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]io.Writer{"unpeer": io.Discard, "peer": os.Stderr} {
+		var have []io.Writer
+		c := &commands{program: "liqod", every: time.Millisecond, connect: func(conn *connection) (*clients, error) {
+			have = append(have, conn.warnings)
+			rome := installation(t, "rome")
+			return &clients{kube: rome.core, liqo: rome.liqod, now: time.Now}, nil
+		}}
+		_, err := execute(t, c, name, map[string]string{"unpeer": "milan", "peer": "--timeout=1s"}[name], "--remote-context=milan")
+		require.Error(t, err, "both ways lead to one cluster")
+		require.Equal(t, []io.Writer{want, want}, have, name)
+	}
 }
 
 // The end of a peering that was interrupted is completed, although its record is gone.

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Command returns a command that people paste, with names that were read from objects in the places of
-// %s. It is empty if one of them is no name of an object: whoever wrote it may have meant the shell.
+// Command returns a command to paste, in which names of objects replace %s. It returns "" if a name is not
+// a valid name of an object, because a shell would run what such a name contains.
 func Command(format string, names ...string) string {
 	words := make([]any, len(names))
 	for i, name := range names {

@@ -26,6 +26,8 @@ const (
 	// ReasonNotAllowed is the reason of a ResourceRequest of a consumer that the provider does not
 	// let use it.
 	ReasonNotAllowed = "NotAllowed"
+	// ReasonNoCapacity is the reason of a ResourceRequest for which the provider has no capacity left.
+	ReasonNoCapacity = "NoCapacity"
 	// ReasonApprovalRequired is the reason of a ResourceRequest with an offer that a person in
 	// the provider has to approve.
 	ReasonApprovalRequired = "ApprovalRequired"

@@ -194,6 +194,10 @@ func TestCheck(t *testing.T) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
 		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it. To ask no longer:\n" +
 			`kubectl patch foreigncluster milan --type=merge -p '{"spec":{"outgoingPeeringEnabled":"No"}}'`}}},
+		"nothing is left to offer": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNoCapacity, "cluster milan has no cpu left to give")
+		}, []says{{Problem, "capacity used there", "has no cpu left to give (NoCapacity; ", "In cluster milan:\nliqod offer list\nshows who has its capacity. It offers some by itself once another consumer asks for less " +
+			`(spec.request.resources of its ForeignCluster), pods there end, or its sharing.* give more. To ask no longer:` + "\n" + `kubectl patch foreigncluster milan --type=merge -p '{"spec":{"outgoingPeeringEnabled":"No"}}'`}}},
 		"switched off here, and asked for": {func(s *Snapshot) {
 			s.ForeignClusters[0].Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAllowed, "cluster rome does not let milan use it")

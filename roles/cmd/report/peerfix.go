@@ -81,6 +81,9 @@ func (c *checker) offersFix(peer string, condition *metav1.Condition) string {
 		return fmt.Sprintf("%s\nlets cluster %s use this one. If it is not to:\n%s", enabled(peer, "incoming", corev1beta1.PeeringYes), peer, enabled(peer, "incoming", corev1beta1.PeeringNo))
 	case condition.Type == corev1beta1.ConditionIncomingPeering:
 		return c.incomingFix(peer, tenant, list, condition.Reason)
+	case condition.Reason == sharingv1alpha1.ReasonNoCapacity:
+		return fmt.Sprintf("In cluster %s:\n%s offer list\nshows who has its capacity. It offers some by itself once another consumer asks for less (spec.request.resources of its ForeignCluster), "+
+			"pods there end, or its sharing.* give more. To ask no longer:\n%s", peer, c.Program, enabled(peer, "outgoing", corev1beta1.PeeringNo))
 	case condition.Reason == sharingv1alpha1.ReasonApprovalRequired && c.ClusterID != "":
 		return fmt.Sprintf("In cluster %s:\n%s\n%s offer approve NAME -n %s", peer, list, c.Program, corev1beta1.TenantNamespace(c.ClusterID))
 	}

@@ -171,7 +171,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 				c.add(idIncoming, OK, check.subject, fmt.Sprintf("none: spec.incomingPeeringEnabled of ForeignCluster %s is No, and the peer asks for some", fc.Name), "")
 				continue
 			}
-			if check.id == idIncoming && condition.Status != metav1.ConditionTrue {
+			if (check.id == idIncoming || check.id == idNetwork) && condition.Status != metav1.ConditionTrue {
 				condition = condition.DeepCopy()
 				if n := hosted(c.Snapshot, fc.Spec.ClusterID).Pods; n > 0 {
 					condition.Message += fmt.Sprintf("; %s of it here", Count(n, "pod"))
@@ -260,12 +260,9 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 		level, message = Unknown, "liqod's controller has not processed the last change yet"
 		fix = "look again in a moment"
 	}
-	if level == OK {
-		fix = ""
-	}
 	reason := condition.Reason
 	if level == OK {
-		reason = ""
+		fix, reason = "", ""
 	}
 	c.report(Finding{ID: id, Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
 	return level
