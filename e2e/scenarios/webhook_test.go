@@ -409,9 +409,16 @@ func (a author) away(t *testing.T, kept string) {
 	w := &world{rome: a.Site}
 	within(t, soon, "the name is taken", w.virtualNode("liqo-tenant-milan", taken, "NameTaken"))
 	within(t, soon, "a namespace is refused", w.offloadingIs("kube-system", offloadingv1beta1.PhaseAllFailed, "belongs to Kubernetes"))
-	_, err = a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
-	require.True(t, apierrors.IsInternalError(err), "%v", err)
-	require.ErrorContains(t, err, "pod.mutate.liqo.io")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}
+	for _, node := range []string{"", taken} {
+		pod.Spec.NodeName = node
+		_, err = a.Client().CoreV1().Pods("web").Create(ctx, pod, metav1.CreateOptions{})
+		require.True(t, apierrors.IsInternalError(err), "%v", err)
+		require.ErrorContains(t, err, "pod.mutate.liqo.io")
+	}
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
+	_, err = a.Client().CoreV1().Pods("web").Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err, "nobody is asked about a pod on a node that it tolerates")
 	for _, subresource := range []string{"", "status"} {
 		_, err = a.Client().CoreV1().Pods("web").Patch(ctx, kept, types.MergePatchType, []byte(`{"metadata":{"labels":{"written":"yes"}},"status":{"message":"written"}}`), metav1.PatchOptions{}, subresource)
 		require.NoError(t, err, "a pod that exists is not held up")
