@@ -29,7 +29,9 @@ type ShadowPod struct {
 // ShadowPodSpec is the pod that is wanted.
 type ShadowPodSpec struct {
 	// Pod is the spec of the pod. It is stored without a schema of its own: the
-	// provider's API server judges the pod.
+	// provider's API server judges the pod. Its fields have one owner together: the API server
+	// otherwise records one for each of them.
+	// +structType=atomic
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -84,6 +86,7 @@ type ShadowPodStatus struct {
 	Phase corev1.PodPhase `json:"phase,omitempty"`
 	// PodStatus is the pod's status at its end.
 	// +optional
+	// +structType=atomic
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
