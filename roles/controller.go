@@ -57,6 +57,8 @@ type controller struct {
 	bounds informers.SharedInformerFactory
 	// volumes has the PersistentVolumes that have the data of other claims of this cluster.
 	volumes informers.SharedInformerFactory
+	// there has the PersistentVolumes whose data is in a provider.
+	there informers.SharedInformerFactory
 	// leases has the Leases of gateways. It is nil without the network fabric.
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
@@ -100,7 +102,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.selected, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.selected, c.requests, c.apiServer, c.heartbeats, c.bounds, c.volumes, c.there, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -121,6 +123,7 @@ func (c *controller) makeFactories() {
 	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
 	c.bounds = stripped(core, named(offloadingv1beta1.TwinBounds))
 	c.volumes = stripped(core, labelled(offloadingv1beta1.LocalClaimUIDLabel))
+	c.there = stripped(core, labelled(corev1beta1.RemoteClusterIDLabel))
 	c.requests = stripped(core, where("spec.signerName", certificatesv1.KubeletServingSignerName))
 	c.liqo = externalversions.NewSharedInformerFactoryWithOptions(c.home.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 }

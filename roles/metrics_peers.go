@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,9 +45,12 @@ type peerMetrics struct {
 	offers    sharinginformers.ResourceOfferInformer
 	nodes     coreinformers.NodeInformer
 	pods      coreinformers.PodInformer // of peers, in this cluster
-	leading   atomic.Bool
+	// claims are all claims of this cluster; nil if nothing provisions volumes of the class liqo on its nodes. volumes are those of the class.
+	claims  coreinformers.PersistentVolumeClaimInformer
+	volumes []coreinformers.PersistentVolumeInformer
+	leading atomic.Bool
 
-	up, unknown, nodeReady, nodeSilent, refuses, peerPods, namespaces, offered *prometheus.Desc
+	up, unknown, nodeReady, nodeSilent, refuses, peerPods, namespaces, offered, moving, kept *prometheus.Desc
 }
 
 // describe sets the descriptions.
@@ -63,6 +67,32 @@ func (m *peerMetrics) describe() {
 	m.offered = describe("liqod_offers",
 		"ResourceOffers; direction is outgoing (made by the peer) or incoming (to the peer); phase is Pending, ManualActionRequired, Accepted or Refused.",
 		"peer", "direction", "phase")
+	m.moving = describe("liqod_volumes_moving", "Claims of the class liqo whose data is being moved: no pod can use them meanwhile.")
+	m.kept = describe("liqod_volumes_kept", "PersistentVolumes of the class liqo whose claim is gone and whose data is kept; peer is the cluster that has the data, also this one.", "peer")
+}
+
+// collectVolumes counts the claims whose data is being moved, and the volumes whose claims are gone and whose data is kept.
+func (m *peerMetrics) collectVolumes(out gauges, known map[string]bool) {
+	if m.claims == nil {
+		return
+	}
+	claims, _ := m.claims.Lister().List(labels.Everything())
+	out.send(m.moving, float64(len(slices.DeleteFunc(claims, func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Annotations[offloadingv1beta1.MoveToAnnotation] == ""
+	}))))
+	kept := counts{}
+	for _, informer := range m.volumes {
+		volumes, _ := informer.Lister().List(labels.Everything())
+		for _, v := range volumes {
+			if v.Annotations[offloadingv1beta1.DataKeptAnnotation] != "" {
+				kept.add(cmp.Or(v.Labels[corev1beta1.RemoteClusterIDLabel], m.clusterID), "", "")
+			}
+		}
+	}
+	known[m.clusterID] = true
+	for s, n := range kept {
+		out.send(m.kept, n, peerOrRest(known, s.peer))
+	}
 }
 
 // addMetrics registers the metrics of peerings and of identities.
@@ -70,6 +100,9 @@ func (c *controller) addMetrics() error {
 	m := &peerMetrics{
 		clusterID: c.env.Config.ClusterID, clusters: c.liqo.Core().V1beta1().ForeignClusters(), maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		offers: c.liqo.Sharing().V1alpha1().ResourceOffers(), nodes: c.own.Core().V1().Nodes(), pods: c.pods.Core().V1().Pods(),
+	}
+	if c.env.Config.Storage.StorageNamespace != "" {
+		m.claims, m.volumes = c.own.Core().V1().PersistentVolumeClaims(), []coreinformers.PersistentVolumeInformer{c.volumes.Core().V1().PersistentVolumes(), c.there.Core().V1().PersistentVolumes()}
 	}
 	m.describe()
 	if err := c.env.Registry.Register(m); err != nil {
@@ -108,6 +141,9 @@ func (m *peerMetrics) run(ctx context.Context) error {
 	synced := []cache.InformerSynced{
 		m.clusters.Informer().HasSynced, m.maps.Informer().HasSynced, m.offers.Informer().HasSynced, m.nodes.Informer().HasSynced, m.pods.Informer().HasSynced,
 	}
+	for _, informer := range m.volumes {
+		synced = append(synced, m.claims.Informer().HasSynced, informer.Informer().HasSynced)
+	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
@@ -119,7 +155,7 @@ func (m *peerMetrics) run(ctx context.Context) error {
 
 // Describe implements prometheus.Collector.
 func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.refuses, m.peerPods, m.namespaces, m.offered} {
+	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.nodeSilent, m.refuses, m.peerPods, m.namespaces, m.offered, m.moving, m.kept} {
 		out <- d
 	}
 }
@@ -135,6 +171,7 @@ func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	m.collectClusters(gauges(out), known)
 	m.collectNodes(gauges(out))
+	m.collectVolumes(gauges(out), known)
 	pods, _ := m.pods.Lister().List(labels.Everything())
 	byPhase := counts{}
 	for _, pod := range pods {

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -174,11 +175,20 @@ func TestPeerMetrics(t *testing.T) {
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 			{Type: offloadingv1beta1.ReasonControllerSilent, Status: corev1.ConditionTrue}}},
 	}
-	core := informers.NewSharedInformerFactory(kubefake.NewClientset(node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
+	kept := func(name string, labels map[string]string) runtime.Object {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{offloadingv1beta1.DataKeptAnnotation: "its namespace was deleted"}}}
+	}
+	claim := func(name string, annotations map[string]string) runtime.Object {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: annotations}}
+	}
+	core := informers.NewSharedInformerFactory(kubefake.NewClientset(node, kept("here", nil), kept("there", map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}),
+		kept("gone", map[string]string{corev1beta1.RemoteClusterIDLabel: "oslo"}), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "used"}},
+		claim("moves", map[string]string{offloadingv1beta1.MoveToAnnotation: "milan"}), claim("stays", nil), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
 		pod("a", "milan", corev1.PodRunning), pod("b", "milan", "Hostile"), pod("c", "unknown", corev1.PodFailed)), 0)
 	m := &peerMetrics{
 		clusterID: "rome", clusters: liqo.Core().V1beta1().ForeignClusters(), maps: liqo.Offloading().V1beta1().NamespaceMaps(),
 		offers: liqo.Sharing().V1alpha1().ResourceOffers(), nodes: core.Core().V1().Nodes(), pods: core.Core().V1().Pods(),
+		claims: core.Core().V1().PersistentVolumeClaims(), volumes: []coreinformers.PersistentVolumeInformer{core.Core().V1().PersistentVolumes()},
 	}
 	m.describe()
 	registry := prometheus.NewPedanticRegistry()
@@ -211,6 +221,7 @@ func TestPeerMetrics(t *testing.T) {
 		"liqod_namespaces outgoing milan Accepted": 1, "liqod_namespaces outgoing milan Waiting": 2, "liqod_namespaces incoming (rest) Terminating": 1,
 		"liqod_offers outgoing milan ManualActionRequired": 1, "liqod_offers outgoing milan Pending": 1, "liqod_offers incoming milan Accepted": 1,
 		"liqod_offers incoming milan ManualActionRequired": 1, "liqod_offers incoming milan Refused": 1,
+		"liqod_volumes_moving": 1, "liqod_volumes_kept milan": 1, "liqod_volumes_kept rome": 1, "liqod_volumes_kept (rest)": 1,
 	}, gather())
 	cancel()
 	require.NoError(t, <-done)

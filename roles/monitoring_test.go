@@ -227,12 +227,12 @@ func TestDashboards(t *testing.T) {
 	require.Empty(t, missing, "no dashboard shows it: add a panel, or an entry to notShown")
 }
 
-// notShown are metrics for a close look at one process, and one that an alert alone tells of, by its condition.
+// notShown are metrics for a close look at one process, and those that alerts alone read.
 var notShown = []string{
 	"liqod_authentication_requests_total", "liqod_client_request_seconds", "liqod_discovery_clusters", "liqod_discovery_ignored_total",
 	"liqod_loop_adds_total", "liqod_loop_depth", "liqod_loop_longest_running_seconds", "liqod_loop_retries_total", "liqod_loop_sync_seconds",
 	"liqod_loop_unfinished_seconds", "liqod_loop_wait_seconds", "liqod_server_connections_closed_total", "liqod_tunnel_probe_received_total",
-	"liqod_virtual_node_reflection_refused", "liqod_webhook_refused_total",
+	"liqod_virtual_node_reflection_refused", "liqod_volumes_kept", "liqod_volumes_moving", "liqod_webhook_refused_total",
 }
 
 // TestExpressionsAreChecked: the check of expressions finds what does not exist.

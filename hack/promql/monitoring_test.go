@@ -64,6 +64,8 @@ var faults = map[string]fault{
 	"LiqodVirtualNodeFull":          {recording: "node-full-rome"},
 	"LiqodProviderControllerSilent": {changes: []change{{series: `liqod_virtual_node_controller_silent{peer="milan",virtual_node="milan"}`, value: 1}}},
 	"LiqodReflectionRefused":        {changes: []change{{series: `liqod_virtual_node_reflection_refused{peer="milan",virtual_node="milan"}`, value: 1}}},
+	"LiqodMoveUnfinished":           {changes: []change{{series: `liqod_volumes_moving{}`, value: 1}}},
+	"LiqodDataKept":                 {changes: []change{{series: `liqod_volumes_kept{peer="milan"}`, value: 3}}},
 	"LiqodRoleAway":                 {changes: []change{{series: `liqod_lease_leading{role="webhook"}`, value: 1, rate: -0.001}}}, // both replicas led, and none does
 	"LiqodPodsPending":              {recording: "pods-refused-rome"},
 	"LiqodNamespaceNotMapped":       {recording: "namespace-taken-rome"},

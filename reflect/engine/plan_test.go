@@ -49,7 +49,7 @@ func TestPlan(t *testing.T) {
 				require.Nil(t, merged)
 				return
 			}
-			patch, err := mergePatch(tc.have, merged)
+			patch, err := MergePatch(tc.have, merged)
 			require.NoError(t, err)
 			require.JSONEq(t, tc.patch, string(patch))
 		})

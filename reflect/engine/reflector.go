@@ -428,11 +428,11 @@ func (r *kindLoop[L, R]) blocked(key loop.Key) bool {
 	return r.told[key].blocked
 }
 
-// mergePatch returns the JSON merge patch (RFC 7396) from have to merged, or nil if they
+// MergePatch returns the JSON merge patch (RFC 7396) from have to merged, or nil if they
 // are equal. The patch contains the UID, so that it fails for a newer object of the same
 // name. It has no resource version, so that concurrent changes of other fields do not
 // conflict.
-func mergePatch[R Object](have, merged R) ([]byte, error) {
+func MergePatch[R Object](have, merged R) ([]byte, error) {
 	before, err := json.Marshal(have)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the object as it is: %w", err)

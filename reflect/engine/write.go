@@ -146,7 +146,7 @@ func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
 	if r.Whole {
 		return nil, nil
 	}
-	return mergePatch(have, merged)
+	return MergePatch(have, merged)
 }
 
 // send writes merged to the provider. A whole object is sent with its resource version,
@@ -329,7 +329,7 @@ func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wa
 	if !last.wished(c) {
 		return wait, ok, nil
 	}
-	instead, err := mergePatch(merged, v.have)
+	instead, err := MergePatch(merged, v.have)
 	if err != nil {
 		return 0, false, err
 	}

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -11,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -208,11 +206,11 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 	if equality.Semantic.DeepEqual(v.remote, merged) {
 		return v.remote, nil
 	}
-	body, err := claimPatch(v.remote, merged)
+	body, err := engine.MergePatch(v.remote, merged)
 	if err != nil {
 		return nil, err
 	}
-	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
 		v.twin.there.Wrote(written)
@@ -221,25 +219,6 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name
 	}
 	return nil, c.refusedThere(ctx, v, "changing", err)
-}
-
-// claimPatch returns the patch from have to want, with the UID as a precondition.
-func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
-	before := have.DeepCopy()
-	before.UID = "" // so that the patch contains the UID
-	a, err := json.Marshal(before)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a PersistentVolumeClaim: %w", err)
-	}
-	b, err := json.Marshal(want)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a PersistentVolumeClaim: %w", err)
-	}
-	body, err := strategicpatch.CreateTwoWayMergePatch(a, b, corev1.PersistentVolumeClaim{})
-	if err != nil {
-		return nil, fmt.Errorf("comparing PersistentVolumeClaims: %w", err)
-	}
-	return body, nil
 }
 
 // refusedThere records an event if the provider rejects the claim, and requeues after a long
