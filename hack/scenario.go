@@ -78,13 +78,8 @@ func scenarios() []scenario {
 		{s, "TestOfferCapacity", more},
 
 		{l, "TestLabFullNetwork", more},
-		{l, "TestLabFullTwoClusters", more},
 		{l, "TestLabFullCrash", more},
 		{l, "TestLabFullCloseLeavesNothing", more},
-		{l, "TestLabEtcdFront", more},
-		{l, "TestLabSimulatedPods", more},
-		{l, "TestLabTwoClusters", more},
-		{l, "TestRenderAndInstall", more},
 
 		{s, "TestClocks", long},
 		{s, "TestTokenProviders", long},

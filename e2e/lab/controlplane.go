@@ -269,11 +269,6 @@ func (c *Cluster) planeEnv() []string {
 // KillAPIServer ends the API server as a crash would.
 func (c *Cluster) KillAPIServer() { c.Component(APIServer).Kill() }
 
-// StopAPIServer ends the API server in good order; an error says that it had to be killed.
-func (c *Cluster) StopAPIServer(ctx context.Context) error {
-	return c.Component(APIServer).Stop(ctx, time.Minute)
-}
-
 // StartAPIServer starts the API server on its old data and port and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.StartComponent(APIServer); err != nil {

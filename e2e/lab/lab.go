@@ -46,7 +46,6 @@ type Lab struct {
 	mu       sync.Mutex
 	clusters map[string]*Cluster
 	procs    []*Process
-	closers  []func() error
 	closed   bool
 }
 
@@ -92,14 +91,6 @@ func (l *Lab) Kubelab() string { return l.kubelab }
 // Logf reports progress to whoever made the lab.
 func (l *Lab) Logf(format string, args ...any) { l.opts.Log(format, args...) }
 
-// OnClose registers what Close does after the processes ended; last in, first out.
-// What must also go after a crash is for Undo.
-func (l *Lab) OnClose(f func() error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closers = append(l.closers, f)
-}
-
 // Undo notes a command that removes something outside of the run's directory, such
 // as a network namespace, before that thing is made. The command runs at Close, or
 // at the next New if this process dies, when all processes of the run are gone;
@@ -128,7 +119,7 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	procs, closers, clusters := l.procs, l.closers, l.clusters
+	procs, clusters := l.procs, l.clusters
 	l.mu.Unlock()
 	for _, p := range procs {
 		p.expectExit()
@@ -142,9 +133,6 @@ func (l *Lab) Close() error {
 	}
 	for _, p := range procs {
 		<-p.Exited()
-	}
-	for i := len(closers) - 1; i >= 0; i-- {
-		errs = append(errs, closers[i]())
 	}
 	l.starter.close()
 	l.ports.close()

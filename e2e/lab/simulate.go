@@ -144,17 +144,6 @@ func (c *Cluster) waitBounded(ctx context.Context) error {
 // SimulatedNodeName is the name of the i-th simulated node, counted from 1.
 func (c *Cluster) SimulatedNodeName(i int) string { return fmt.Sprintf("%s-sim-%d", c.Name, i) }
 
-// KillSimulatedNode makes a simulated node fall silent: no heartbeat, and nothing
-// happens to its pods. It turns NotReady after the node grace.
-func (c *Cluster) KillSimulatedNode(ctx context.Context, name string) error {
-	return c.labelNode(ctx, name, "dead")
-}
-
-// ReviveSimulatedNode lets a silent node go on.
-func (c *Cluster) ReviveSimulatedNode(ctx context.Context, name string) error {
-	return c.labelNode(ctx, name, "alive")
-}
-
 func (c *Cluster) labelNode(ctx context.Context, name, value string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, simulatedLabel, value)
 	if _, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

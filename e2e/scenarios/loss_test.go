@@ -105,7 +105,9 @@ func newLossWorld(t *testing.T, replicas int, twoWay bool) lossWorld {
 		// Some capacity is left for turin.
 		"sharing": map[string]any{"peerLimits": []string{"rome cpu=1 memory=4Gi pods=50", "milan cpu=1 memory=4Gi pods=50"}},
 	}
-	if !*all && replicas == 1 { // as in TestApplication; a second gateway outlasts a silence of the first one
+	if !*all && replicas == 1 {
+		// No endpoint may leave, and a gateway that gets no CPU, beside other tests, is silent. A second
+		// gateway outlasts that.
 		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s"}}
 	}
 	of := site.World{

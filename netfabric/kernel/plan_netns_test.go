@@ -127,14 +127,6 @@ func walkPlans(t *testing.T, k *Kernel, c counter, build func(plan.Input) (plan.
 	}
 }
 
-func TestNetnsPlansOfNodes(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	s.address(t, "lo", "192.168.0.10/32", "fd00:1::10/128") // of host-0
-	k, c := kernelAt(t, s.FD)
-	walkPlans(t, k, c, plan.Node)
-}
-
 func TestNetnsPlansOfGateways(t *testing.T) {
 	t.Parallel()
 	if !alone(t) {
