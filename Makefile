@@ -64,7 +64,7 @@ verify: ## Check formatting, modules, generated files, lint and vulnerabilities
 	go -C hack/tools mod tidy -diff
 	go -C hack/promql mod tidy -diff
 	@echo "generated files"
-	@sum() { find api charts/liqod/templates/crds charts/liqod/values.schema.json docs/values.md docs/rights.md -type f -print0 | sort -z | xargs -0 sha256sum; }; \
+	@sum() { find api charts/liqod/templates/crds charts/liqod/values.schema.json docs/values.md docs/rights.md docs/reasons.md reasons -type f -print0 | sort -z | xargs -0 sha256sum; }; \
 	  before=$$(sum); hack/generate.sh; after=$$(sum); \
 	  [ "$$before" = "$$after" ] || { diff <(echo "$$before") <(echo "$$after") || true; \
 	    echo "generated files were stale and have been made anew: review and commit them"; exit 1; }

@@ -28,31 +28,32 @@ const (
 // longest match counts, and what is not listed imports nothing of ours. Domains meet
 // through API objects, or through small interfaces that roles joins.
 var allowed = map[string][]string{
-	".":      {"roles"},
-	"roles":  {"roles", "peering", "reflect", "shadow", "netfabric", "health", "kube", "api"},
-	"health": {"health", "kube/serve"},
-	"kube":   {"kube"},
-	"api":    {"api"},
-	"e2e":    {"e2e", "kube", "api", "hack", "peering/trust"},
+	".":       {"roles"},
+	"roles":   {"roles", "peering", "reflect", "shadow", "netfabric", "health", "kube", "reasons", "api"},
+	"health":  {"health", "kube/serve"},
+	"kube":    {"kube"},
+	"reasons": {},
+	"api":     {"api"},
+	"e2e":     {"e2e", "kube", "api", "hack", "peering/trust"},
 
 	// The bench measures the fabric without API servers.
 	"e2e/bench": {"e2e", "kube", "api", "netfabric/plan", "netfabric/kernel"},
 
-	"peering":   {"peering", "health", "kube", "api"},
-	"reflect":   {"reflect", "health", "kube", "api"},
-	"shadow":    {"shadow", "health", "kube", "api"},
-	"netfabric": {"netfabric", "health", "kube", "api"},
+	"peering":   {"peering", "health", "kube", "reasons", "api"},
+	"reflect":   {"reflect", "health", "kube", "reasons", "api"},
+	"shadow":    {"shadow", "health", "kube", "reasons", "api"},
+	"netfabric": {"netfabric", "health", "kube", "reasons", "api"},
 
 	// Commands ask the API server as anybody may: they know no domain but peering by hand,
 	// what is free to be offered, and what the hosts of the network make of objects.
-	"roles/cmd": {"roles/cmd", "peering/manual", "peering/trust", "netfabric/host", "kube", "api"},
+	"roles/cmd": {"roles/cmd", "peering/manual", "peering/trust", "netfabric/host", "kube", "reasons", "api"},
 
 	// The steps of a move, and the copy of files, of which no other command knows.
 	"roles/cmd/move":     {"roles/cmd/helper", "roles/cmd/transfer", "api"},
 	"roles/cmd/transfer": {"kube/serve"},
 
 	// The pods of the check send the packets of nodes, to the addresses of gateways.
-	"roles/cmd/network": {"roles/cmd/helper", "netfabric/host", "netfabric/plan", "peering/manual", "kube", "api"},
+	"roles/cmd/network": {"roles/cmd/helper", "netfabric/host", "netfabric/plan", "peering/manual", "kube", "reasons", "api"},
 
 	// Pods of commands, of which it knows no purpose.
 	"roles/cmd/helper": {},
@@ -62,16 +63,16 @@ var allowed = map[string][]string{
 
 	// Pure: testable with tables and nothing else.
 	"peering/trust":    {"api"},
-	"reflect/forge":    {"api"},
-	"shadow/rules":     {"api"},
-	"roles/cmd/report": {"api", "shadow/rules"},
+	"reflect/forge":    {"reasons", "api"},
+	"shadow/rules":     {"reasons", "api"},
+	"roles/cmd/report": {"reasons", "api", "shadow/rules"},
 	"netfabric/plan":   {"api/ipam"},
 	"netfabric/ipam":   {"netfabric/plan", "api/ipam"},
 	"netfabric/check":  {"netfabric/plan", "netfabric/ipam", "api"},
 
 	// The hosts of a network and the negotiation meet in API objects only.
-	"netfabric/host":     {"netfabric/plan", "netfabric/ipam", "netfabric/check", "netfabric/kernel", "health", "kube", "api"},
-	"netfabric/exchange": {"netfabric/plan", "netfabric/ipam", "netfabric/check", "kube", "api"},
+	"netfabric/host":     {"netfabric/plan", "netfabric/ipam", "netfabric/check", "netfabric/kernel", "health", "kube", "reasons", "api"},
+	"netfabric/exchange": {"netfabric/plan", "netfabric/ipam", "netfabric/check", "kube", "reasons", "api"},
 }
 
 // forbidden are packages that our code does without, and why. Tests may use those that

@@ -2,7 +2,8 @@
 # Generates what is made from the API types: deep copies, the typed clients under
 # api/generated, and the CRD templates of the chart; and from the comments of the chart's
 # values: the descriptions of their schema, and docs/values.md; and from the chart's manifests:
-# docs/rights.md; and from the results of tests: a table of docs/platforms.md. `make verify` fails when the result differs from what is checked in.
+# docs/rights.md; and from reasons/reasons.yaml: constants and
+# docs/reasons.md; and from the results of tests: a table of docs/platforms.md. `make verify` fails when the result differs from what is checked in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,6 +48,7 @@ for f in $crds/*.yaml; do
 done
 
 go run ./hack values
+go run ./hack/reasons
 go run ./hack networks
 
 go build -C e2e/tools/helm -o "$bin/helmrender" .

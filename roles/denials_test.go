@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -39,7 +40,7 @@ func TestDenialsAreCounted(t *testing.T) {
 	pods := countPods(d.count, func(_ string, spec *corev1.PodSpec) error {
 		switch spec.NodeName {
 		case "refused":
-			return fmt.Errorf("pod: %w", &rules.Refused{Reason: rules.ReasonVolumeType})
+			return fmt.Errorf("pod: %w", &rules.Refused{Reason: reasons.VolumeTypeRefused})
 		case "failed":
 			return errors.New("no answer")
 		}

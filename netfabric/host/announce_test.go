@@ -24,6 +24,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/reasons"
 )
 
 func announcer(t *testing.T, kube *kubefake.Clientset, clk *clocktesting.FakeClock, name string, number int) *Announcer {
@@ -582,7 +583,7 @@ func TestStatusOfConnections(t *testing.T) {
 	t.Parallel()
 	c := linked("milan", 1, publicKeys(t, 1)[0])
 	c.Status.Gateways = []networkingv1beta1.GatewayStatus{{Name: "gone", Value: networkingv1beta1.Connected}, {Name: "gw-b", Value: networkingv1beta1.Connecting}}
-	up := EchoState{Verdict: health.Up, RTT: 12 * time.Millisecond, Reason: ReasonAnswered, Message: "it answers"}
+	up := EchoState{Verdict: health.Up, RTT: 12 * time.Millisecond, Reason: reasons.ProbesAnswered, Message: "it answers"}
 	base := tunnelFacts{
 		gateway: "gw-a", wireGuard: networkingv1beta1.WireGuardKernel, peer: &c.Spec.Gateways[0], endpoint: "203.0.113.7:51840",
 		living: []string{"gw-a", "gw-b"}, now: metav1.NewTime(noon), echo: up,
@@ -616,13 +617,13 @@ func TestStatusOfConnections(t *testing.T) {
 	}{
 		"refused":                          {func(f *tunnelFacts) { f.refused = "it overlaps" }, networkingv1beta1.ConnectionError, metav1.ConditionFalse, networkingv1beta1.ReasonInvalid, "it overlaps"},
 		"not applied":                      {func(f *tunnelFacts) { f.echo.Verdict, f.applied = health.Unknown, errors.New("no device") }, networkingv1beta1.ConnectionError, metav1.ConditionFalse, networkingv1beta1.ReasonNotApplied, "no device"},
-		"works, though not all is applied": {func(f *tunnelFacts) { f.applied = errors.New("no device") }, networkingv1beta1.Connected, metav1.ConditionTrue, ReasonAnswered, "answers"},
+		"works, though not all is applied": {func(f *tunnelFacts) { f.applied = errors.New("no device") }, networkingv1beta1.Connected, metav1.ConditionTrue, reasons.ProbesAnswered, "answers"},
 		"no gateway":                       {func(f *tunnelFacts) { f.peer, f.echo = nil, EchoState{} }, networkingv1beta1.Connecting, metav1.ConditionFalse, networkingv1beta1.ReasonNoGateway, "announced no gateway"},
 		"silent": {func(f *tunnelFacts) {
-			f.echo = EchoState{Verdict: health.Down, Reason: ReasonSilent, Message: "nothing comes"}
-		}, networkingv1beta1.Connecting, metav1.ConditionFalse, ReasonSilent, "nothing comes"},
-		"new":       {func(f *tunnelFacts) { f.echo = EchoState{Reason: ReasonNotAnswered, Message: "not yet"} }, networkingv1beta1.Connecting, metav1.ConditionUnknown, ReasonNotAnswered, "not yet"},
-		"no probes": {func(f *tunnelFacts) { f.echo = EchoState{} }, networkingv1beta1.Connecting, metav1.ConditionUnknown, ReasonNotAnswered, "not begun"},
+			f.echo = EchoState{Verdict: health.Down, Reason: reasons.TunnelSilent, Message: "nothing comes"}
+		}, networkingv1beta1.Connecting, metav1.ConditionFalse, reasons.TunnelSilent, "nothing comes"},
+		"new":       {func(f *tunnelFacts) { f.echo = EchoState{Reason: reasons.ProbesNotAnswered, Message: "not yet"} }, networkingv1beta1.Connecting, metav1.ConditionUnknown, reasons.ProbesNotAnswered, "not yet"},
+		"no probes": {func(f *tunnelFacts) { f.echo = EchoState{} }, networkingv1beta1.Connecting, metav1.ConditionUnknown, reasons.ProbesNotAnswered, "not begun"},
 	} {
 		f := base
 		tc.change(&f)
@@ -636,7 +637,7 @@ func TestStatusOfConnections(t *testing.T) {
 	// Another gateway of this cluster still reaches the peer.
 	c.Status.Gateways[1].Value = networkingv1beta1.Connected
 	f := base
-	f.echo = EchoState{Verdict: health.Down, Reason: ReasonSilent, Message: "nothing comes"}
+	f.echo = EchoState{Verdict: health.Down, Reason: reasons.TunnelSilent, Message: "nothing comes"}
 	out := f.status(c)
 	require.Equal(t, networkingv1beta1.Connected, out.Value)
 	require.Contains(t, out.Conditions[0].Message, "gateway gw-b reaches the peer; gateway gw-a does not: nothing comes")

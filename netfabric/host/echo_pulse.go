@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/reasons"
 )
 
 // EchoTiming says how often a tunnel is probed, and how soon it counts as dead or alive.
@@ -34,23 +35,6 @@ func (t EchoTiming) validate() error {
 	}
 	return nil
 }
-
-// Reasons of an EchoState.
-const (
-	// ReasonAnswered: the gateway answers. Up.
-	ReasonAnswered = "ProbesAnswered"
-	// ReasonNotAnswered: the gateway has not answered since the start or the last pause. Unknown
-	// at first, then Down.
-	ReasonNotAnswered = "ProbesNotAnswered"
-	// ReasonPaused: the own process stood still. Unknown until the next answer.
-	ReasonPaused = "ProcessPaused"
-	// ReasonSilent: nothing comes through the tunnel any more. Down.
-	ReasonSilent = "TunnelSilent"
-	// ReasonNotHeard: the gateway sends, but receives nothing. Down.
-	ReasonNotHeard = "TunnelOneWay"
-	// ReasonNotSent: the gateway does not answer, and the kernel refuses to send to it.
-	ReasonNotSent = "ProbesNotSent"
-)
 
 // pulse judges one tunnel by the packets that come out of it. Its time passes only from tick
 // to tick, by at most two Intervals each: after a short stall of the process the waiting
@@ -82,7 +66,7 @@ type pulse struct {
 }
 
 func newPulse(timing EchoTiming, now time.Time) pulse {
-	p := pulse{timing: timing, since: now, reason: ReasonNotAnswered}
+	p := pulse{timing: timing, since: now, reason: reasons.ProbesNotAnswered}
 	p.forget()
 	return p
 }
@@ -102,7 +86,7 @@ func (p *pulse) resume(now time.Time) {
 		return
 	}
 	p.forget()
-	p.turn(health.Unknown, ReasonPaused, p.ticked.Add(p.timing.Silence))
+	p.turn(health.Unknown, reasons.ProcessPaused, p.ticked.Add(p.timing.Silence))
 	p.ticked, p.paused = now, gap
 }
 
@@ -155,7 +139,7 @@ func (p *pulse) answered(in Probe, rtt time.Duration, now time.Time) bool {
 	}
 	p.rtt += (rtt - p.rtt) / 8
 	if p.verdict == health.Unknown || p.verdict == health.Down && p.row >= p.timing.Answers && p.down.Wait(now) == 0 {
-		p.turn(health.Up, ReasonAnswered, now)
+		p.turn(health.Up, reasons.ProbesAnswered, now)
 	}
 	return true
 }
@@ -181,16 +165,16 @@ func (p *pulse) heard(in Probe, now time.Time) {
 // judge turns the verdict from Up or Unknown to Down. A tunnel that works in one direction
 // only is Down on both sides: while the other side receives nothing, only its answers count.
 func (p *pulse) judge(now time.Time) {
-	silence, reason := p.quiet.all, ReasonSilent
+	silence, reason := p.quiet.all, reasons.TunnelSilent
 	if p.deaf {
-		silence, reason = p.quiet.answer, ReasonNotHeard
+		silence, reason = p.quiet.answer, reasons.TunnelOneWay
 	}
 	switch {
 	case p.verdict == health.Up && silence >= p.timing.Silence:
 		p.down.Worse(now)
 		p.turn(health.Down, reason, now)
 	case p.verdict == health.Unknown && p.waited >= p.timing.Patience:
-		p.turn(health.Down, ReasonNotAnswered, now)
+		p.turn(health.Down, reasons.ProbesNotAnswered, now)
 	}
 }
 

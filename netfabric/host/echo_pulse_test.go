@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/reasons"
 )
 
 var testTiming = EchoTiming{Interval: 200 * time.Millisecond, Silence: time.Second, Patience: 10 * time.Second, Answers: 3}
@@ -56,36 +57,36 @@ func TestPulse(t *testing.T) {
 		events, want string // the verdict after each: ? unknown, U up, D down
 		reason       string // after the last
 	}{
-		"one answer is enough at first":             {".", "U", ReasonAnswered},
-		"a request alone is not":                    {"rrr", "???", ReasonNotAnswered},
-		"unknown for a while":                       {many("x", 50), many("?", 50), ReasonNotAnswered},
-		"but not for ever":                          {many("x", 51), many("?", 50) + "D", ReasonNotAnswered},
-		"down after a second of nothing":            {".xxxxxx", "UUUUUUD", ReasonSilent},
-		"four lost ones are no second":              {".xxxx.xxxx.", many("U", 11), ReasonAnswered},
-		"requests are life":                         {"." + many("r", 30), many("U", 31), ReasonAnswered},
-		"one request in a second is enough":         {".xxxxrxxxxrxxxxr", many("U", 16), ReasonAnswered},
-		"bytes are life":                            {"." + many("b", 30), many("U", 31), ReasonAnswered},
-		"a keepalive is life for a second":          {".xxxbxxxxx", many("U", 10), ReasonAnswered},
-		"and no longer":                             {".xxxbxxxxxx", many("U", 10) + "D", ReasonSilent},
-		"bytes of long ago are none":                {".b.x.b.xxxxxx", many("U", 12) + "D", ReasonSilent},
-		"three answers turn it up again":            {".xxxxxx...", "UUUUUUDDDU", ReasonAnswered},
-		"with losses between":                       {".xxxxxx.xx.xxx.", "UUUUUUDDDDDDDDU", ReasonAnswered},
-		"a second between two begins anew":          {".xxxxxx..xxxxxx...", "UUUUUUD" + many("D", 10) + "U", ReasonAnswered},
-		"requests turn nothing up":                  {".xxxxxx" + many("r", 20), "UUUUUUD" + many("D", 20), ReasonSilent},
-		"bytes turn nothing up":                     {".xxxxxx" + many("b", 20), "UUUUUUD" + many("D", 20), ReasonSilent},
-		"one way: the other side hears nothing":     {".dddddd", "UUUUUUD", ReasonNotHeard},
-		"one way, after it heard us":                {".rrrrrrd", "UUUUUUUD", ReasonNotHeard},
-		"one way, and bytes come":                   {".dbbbbb", "UUUUUUD", ReasonNotHeard},
-		"it hears again":                            {".drrrrrr", "UUUUUUUU", ReasonAnswered},
-		"an answer proves that it hears":            {".dddd.xx", "UUUUUUUU", ReasonAnswered},
-		"a short stall costs no verdict":            {".s.s.s", "UUUUUU", ReasonAnswered},
-		"a stall within silence counts two beats":   {".xxs", "UUUU", ReasonAnswered},
-		"a stall after longer silence ends it":      {".xxxxs", "UUUUUD", ReasonSilent},
-		"a pause makes it unknown":                  {".P", "U?", ReasonPaused},
-		"also what was down":                        {".xxxxxxP", "UUUUUUD?", ReasonPaused},
-		"one answer after a pause":                  {".Px.", "U??U", ReasonAnswered},
-		"no answer after a pause":                   {".P" + many("x", 50), "U?" + many("?", 49) + "D", ReasonNotAnswered},
-		"bytes and requests after a pause are none": {".Pbbbbrrrr", "U?????????", ReasonPaused},
+		"one answer is enough at first":             {".", "U", reasons.ProbesAnswered},
+		"a request alone is not":                    {"rrr", "???", reasons.ProbesNotAnswered},
+		"unknown for a while":                       {many("x", 50), many("?", 50), reasons.ProbesNotAnswered},
+		"but not for ever":                          {many("x", 51), many("?", 50) + "D", reasons.ProbesNotAnswered},
+		"down after a second of nothing":            {".xxxxxx", "UUUUUUD", reasons.TunnelSilent},
+		"four lost ones are no second":              {".xxxx.xxxx.", many("U", 11), reasons.ProbesAnswered},
+		"requests are life":                         {"." + many("r", 30), many("U", 31), reasons.ProbesAnswered},
+		"one request in a second is enough":         {".xxxxrxxxxrxxxxr", many("U", 16), reasons.ProbesAnswered},
+		"bytes are life":                            {"." + many("b", 30), many("U", 31), reasons.ProbesAnswered},
+		"a keepalive is life for a second":          {".xxxbxxxxx", many("U", 10), reasons.ProbesAnswered},
+		"and no longer":                             {".xxxbxxxxxx", many("U", 10) + "D", reasons.TunnelSilent},
+		"bytes of long ago are none":                {".b.x.b.xxxxxx", many("U", 12) + "D", reasons.TunnelSilent},
+		"three answers turn it up again":            {".xxxxxx...", "UUUUUUDDDU", reasons.ProbesAnswered},
+		"with losses between":                       {".xxxxxx.xx.xxx.", "UUUUUUDDDDDDDDU", reasons.ProbesAnswered},
+		"a second between two begins anew":          {".xxxxxx..xxxxxx...", "UUUUUUD" + many("D", 10) + "U", reasons.ProbesAnswered},
+		"requests turn nothing up":                  {".xxxxxx" + many("r", 20), "UUUUUUD" + many("D", 20), reasons.TunnelSilent},
+		"bytes turn nothing up":                     {".xxxxxx" + many("b", 20), "UUUUUUD" + many("D", 20), reasons.TunnelSilent},
+		"one way: the other side hears nothing":     {".dddddd", "UUUUUUD", reasons.TunnelOneWay},
+		"one way, after it heard us":                {".rrrrrrd", "UUUUUUUD", reasons.TunnelOneWay},
+		"one way, and bytes come":                   {".dbbbbb", "UUUUUUD", reasons.TunnelOneWay},
+		"it hears again":                            {".drrrrrr", "UUUUUUUU", reasons.ProbesAnswered},
+		"an answer proves that it hears":            {".dddd.xx", "UUUUUUUU", reasons.ProbesAnswered},
+		"a short stall costs no verdict":            {".s.s.s", "UUUUUU", reasons.ProbesAnswered},
+		"a stall within silence counts two beats":   {".xxs", "UUUU", reasons.ProbesAnswered},
+		"a stall after longer silence ends it":      {".xxxxs", "UUUUUD", reasons.TunnelSilent},
+		"a pause makes it unknown":                  {".P", "U?", reasons.ProcessPaused},
+		"also what was down":                        {".xxxxxxP", "UUUUUUD?", reasons.ProcessPaused},
+		"one answer after a pause":                  {".Px.", "U??U", reasons.ProbesAnswered},
+		"no answer after a pause":                   {".P" + many("x", 50), "U?" + many("?", 49) + "D", reasons.ProbesNotAnswered},
+		"bytes and requests after a pause are none": {".Pbbbbrrrr", "U?????????", reasons.ProcessPaused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

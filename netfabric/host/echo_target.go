@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Answers to one gateway in a second. Requests of a run without an answer of its own may be
@@ -89,7 +90,7 @@ func (t *target) read(packet []byte) (Probe, ProbeGarbage) {
 // the next answer has two Intervals to arrive: then nothing has changed.
 func (t *target) changed(s EchoState, now time.Time) bool {
 	have := t.reported
-	if p := t.pulse; s.Reason == ReasonPaused {
+	if p := t.pulse; s.Reason == reasons.ProcessPaused {
 		p.resume(now)
 		if p.waited <= 2*p.timing.Interval {
 			return false
@@ -111,7 +112,7 @@ func (t *target) state(now time.Time) EchoState {
 	case p.verdict == health.Up:
 		s.RTT = p.rtt
 	case t.refused != nil:
-		s.Reason = ReasonNotSent
+		s.Reason = reasons.ProbesNotSent
 	}
 	s.Message = t.explainState(s.Reason, p)
 	return s
@@ -119,17 +120,17 @@ func (t *target) state(now time.Time) EchoState {
 
 func (t *target) explainState(reason string, p pulse) (text string) {
 	switch reason {
-	case ReasonAnswered:
+	case reasons.ProbesAnswered:
 		return fmt.Sprintf("%s answers probes", t.peer)
-	case ReasonNotAnswered:
+	case reasons.ProbesNotAnswered:
 		text = fmt.Sprintf("%s has not answered a probe since this gateway began to send them", t.peer)
-	case ReasonPaused:
+	case reasons.ProcessPaused:
 		text = fmt.Sprintf("this gateway stood still for %s, and has had no answer from %s since", p.paused.Round(time.Second), t.peer)
-	case ReasonSilent:
+	case reasons.TunnelSilent:
 		text = fmt.Sprintf("nothing comes from %s", t.peer)
-	case ReasonNotHeard:
+	case reasons.TunnelOneWay:
 		text = fmt.Sprintf("%s reports that it receives nothing from this gateway, and does not answer", t.peer)
-	case ReasonNotSent:
+	case reasons.ProbesNotSent:
 		text = fmt.Sprintf("sending a probe to %s: %v", t.peer, t.refused)
 	}
 	if t.dropped != "" {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/netfabric/plan"
+	"github.com/liqod/liqod/reasons"
 )
 
 const testPort = 6092
@@ -463,7 +464,7 @@ func TestAPauseThatAnAnswerFollows(t *testing.T) {
 		a.conn.set(func(s *socket) { s.stall = 5 * time.Second })
 		later(2 * time.Second)
 		state, _ := a.StateOf(a.peer)
-		require.Equal(t, ReasonPaused, state.Reason)
+		require.Equal(t, reasons.ProcessPaused, state.Reason)
 		a.conn.set(func(s *socket) { s.stall = 0 })
 		later(time.Minute)
 		require.Equal(t, []string{"Up ProbesAnswered Up"}, a.verdicts())
@@ -476,8 +477,8 @@ func TestAPauseThatAnAnswerFollows(t *testing.T) {
 func TestWordsOfSilence(t *testing.T) {
 	t.Parallel()
 	gw := target{peer: EchoPeer{Cluster: "milan", Gateway: "gw-a", Address: netip.MustParseAddr("10.71.0.2")}}
-	require.Equal(t, "nothing comes from gateway gw-a of milan (10.71.0.2)", gw.explainState(ReasonSilent, pulse{}))
-	require.Equal(t, "gateway gw-a of milan (10.71.0.2) reports that it receives nothing from this gateway, and does not answer", gw.explainState(ReasonNotHeard, pulse{}))
+	require.Equal(t, "nothing comes from gateway gw-a of milan (10.71.0.2)", gw.explainState(reasons.TunnelSilent, pulse{}))
+	require.Equal(t, "gateway gw-a of milan (10.71.0.2) reports that it receives nothing from this gateway, and does not answer", gw.explainState(reasons.TunnelOneWay, pulse{}))
 }
 
 func TestSendingIsRefused(t *testing.T) {

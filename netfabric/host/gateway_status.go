@@ -19,6 +19,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
+	"github.com/liqod/liqod/reasons"
 )
 
 // tunnelFacts is what one gateway observes of the way to a peer.
@@ -149,7 +150,7 @@ func (f tunnelFacts) status(c *networkingv1beta1.Connection) networkingv1beta1.C
 	i := slices.IndexFunc(next.Gateways, func(s networkingv1beta1.GatewayStatus) bool { return s.Value == networkingv1beta1.Connected })
 	if value != networkingv1beta1.Connected && i >= 0 {
 		next.Value, next.Latency = networkingv1beta1.Connected, next.Gateways[i].Latency
-		ready.Status, ready.Reason = metav1.ConditionTrue, ReasonAnswered
+		ready.Status, ready.Reason = metav1.ConditionTrue, reasons.ProbesAnswered
 		ready.Message = fmt.Sprintf("gateway %s reaches the peer; gateway %s does not: %s", next.Gateways[i].Name, f.gateway, ready.Message)
 	}
 	ready.Type, ready.ObservedGeneration, ready.LastTransitionTime = networkingv1beta1.ConditionReady, c.Generation, f.now
@@ -199,7 +200,7 @@ func (f tunnelFacts) judge() (networkingv1beta1.ConnectionValue, metav1.Conditio
 	case f.echo.Verdict == health.Down:
 		return networkingv1beta1.Connecting, is(metav1.ConditionFalse, f.echo.Reason, f.echo.Message)
 	case f.echo.Reason == "":
-		return networkingv1beta1.Connecting, is(metav1.ConditionUnknown, ReasonNotAnswered, "the gateway has not begun to send probes")
+		return networkingv1beta1.Connecting, is(metav1.ConditionUnknown, reasons.ProbesNotAnswered, "the gateway has not begun to send probes")
 	}
 	return networkingv1beta1.Connecting, is(metav1.ConditionUnknown, f.echo.Reason, f.echo.Message)
 }

@@ -10,6 +10,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/reasons"
 )
 
 // TestReportOfThePeer: a gateway passes on what the peer reports of its API server, as far
@@ -19,7 +20,7 @@ func TestReportOfThePeer(t *testing.T) {
 	c := linked("milan", 1, publicKeys(t, 1)[0])
 	base := tunnelFacts{
 		gateway: "gw-b", peer: &c.Spec.Gateways[0], living: []string{"gw-a", "gw-b"}, now: metav1.NewTime(noon),
-		echo: EchoState{Verdict: health.Up, APIServer: health.Up, Reason: ReasonAnswered, Message: "it answers"},
+		echo: EchoState{Verdict: health.Up, APIServer: health.Up, Reason: reasons.ProbesAnswered, Message: "it answers"},
 	}
 	told := func(s networkingv1beta1.ConnectionStatus) string {
 		for _, c := range s.Conditions {

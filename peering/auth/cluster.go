@@ -29,13 +29,11 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
 	fieldManager = "liqod-auth"
-
-	// ReasonPeer is the reason of the Approved condition of a peer's certificate request.
-	ReasonPeer = "Peer"
 
 	poll = 100 * time.Millisecond
 	// signingTimeout is how long the cluster may take to sign a certificate.
@@ -171,7 +169,7 @@ func (k *Cluster) Sign(ctx context.Context, clusterID string, csr trust.CSR, lif
 	}
 	defer k.dropRequest(ctx, request)
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "the request comes from a peer with a valid token or identity",
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: reasons.Peer, Message: "the request comes from a peer with a valid token or identity",
 	})
 	_, err = k.cfg.Kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
 	switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
@@ -83,7 +84,7 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 	}
 	if stays {
 		j.cfg.Log.Warn("no token is sent to the peer in return", zap.String("peer", peer), zap.Error(err))
-		j.cfg.Events.Eventf(fc, corev1.EventTypeWarning, "TokenNotSent",
+		j.cfg.Events.Eventf(fc, corev1.EventTypeWarning, reasons.TokenNotSent,
 			"cluster %s is not told how to use this one in return: %v; its people need a token (here: liqod token create --for %s)", peer, err, peer)
 		return nil, nil
 	}

@@ -20,13 +20,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/store"
-)
-
-// Reasons of a provider that is not ready, besides those of package api/core.
-const (
-	reasonReady     = "KubeletReady"
-	reasonNotReady  = "RemoteAPIServerNotReady"
-	reasonUnchecked = "RemoteIdentityUnknown"
+	"github.com/liqod/liqod/reasons"
 )
 
 // rechecks is the number of probes between two reads of the provider's identity while the gate
@@ -186,7 +180,7 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 			retry = nil
 			if v.Verdict != health.Up {
 				c.set(fmt.Errorf("the provider's API server is down: %s", v.Reason))
-				c.tell(ProviderState{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
+				c.tell(ProviderState{Ready: new(bool), Reason: reasons.RemoteAPIServerNotReady, Message: v.Reason})
 				continue
 			}
 		case <-retry:
@@ -234,7 +228,7 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 	case err != nil:
 		c.set(err)
 		c.cfg.Log.Debug("the provider's identity is not known", zap.Error(err))
-		c.tell(ProviderState{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
+		c.tell(ProviderState{Ready: new(bool), Reason: reasons.RemoteIdentityUnknown, Message: err.Error()})
 		return c.cfg.Interval
 	}
 	if !open {
@@ -243,7 +237,7 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 	}
 	if changed := c.listen(ctx); changed || !open {
 		ready := true
-		c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
+		c.tell(ProviderState{Ready: &ready, Reason: reasons.KubeletReady, Message: "the provider's API server answers", Version: info, Silent: c.Silent()})
 		c.cfg.OnOpen()
 	}
 	if c.Silent() != "" {

@@ -31,6 +31,7 @@ import (
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reasons"
 )
 
 // provider is a fake API server that can become another cluster, stop answering, or revoke the
@@ -156,7 +157,7 @@ func TestCheckFollowsTheProvider(t *testing.T) {
 
 	p.down.Store(true)
 	eventually(t, func() bool { return c.Gate() != nil && !*s.last().Ready }, "down")
-	require.Equal(t, reasonNotReady, s.last().Reason)
+	require.Equal(t, reasons.RemoteAPIServerNotReady, s.last().Reason)
 
 	p.down.Store(false)
 	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "up again")
@@ -210,7 +211,7 @@ func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {
 	p := &provider{}
 	p.uid.Store(types.UID("a"))
 	c, s := startCheck(t, p, func(context.Context) (types.UID, error) { return "", errors.New("home is away") })
-	eventually(t, func() bool { return s.last().Reason == reasonUnchecked }, "said")
+	eventually(t, func() bool { return s.last().Reason == reasons.RemoteIdentityUnknown }, "said")
 	require.Error(t, c.Gate())
 }
 

@@ -18,12 +18,10 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
-	// reasonEnding is the reason of the events that show what the end of a peering waits
-	// for.
-	reasonEnding = "PeeringEnds"
 	// endAgain is the poll interval while objects are still being removed.
 	endAgain = time.Second
 	// theirPatience is how long a reachable provider may take to remove its objects. After
@@ -119,7 +117,7 @@ func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
 	e.told[fc.UID] = what
 	e.mu.Unlock()
 	if news {
-		e.cfg.Events.Event(fc, corev1.EventTypeNormal, reasonEnding, "still being removed: "+what)
+		e.cfg.Events.Event(fc, corev1.EventTypeNormal, reasons.PeeringEnds, "still being removed: "+what)
 	}
 }
 

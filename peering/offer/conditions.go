@@ -19,6 +19,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Reasons of the conditions OutgoingPeering and IncomingPeering of a ForeignCluster,
@@ -26,12 +27,6 @@ import (
 const (
 	// ReasonNotAsked means that no request could be sent to the provider yet.
 	ReasonNotAsked = sharingv1alpha1.ReasonNotAsked
-	// ReasonNotAnswered means that the other cluster has not answered yet.
-	ReasonNotAnswered = "NotAnswered"
-	// ReasonRequestRefused means that the provider offers nothing.
-	ReasonRequestRefused = "RequestRefused"
-	// ReasonOfferNotUsed means that there are offers, but none is in use.
-	ReasonOfferNotUsed = "OfferNotUsed"
 )
 
 // Direction computes the condition for one direction of the peerings. It implements
@@ -182,21 +177,21 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 		return no(sharingv1alpha1.ReasonReplicationFailed, "cluster %s is used as virtual node %s, but does not take what this cluster asks it for; if namespace %s was deleted there, its liqod makes it again, and this passes: %s",
 			provider, strings.Join(used, ", "), corev1beta1.TenantNamespace(request.Spec.ConsumerClusterID), request.Status.Message)
 	case len(used) > 0:
-		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "cluster " + provider + " is used as virtual node " + strings.Join(used, ", ")}
+		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.Accepted, Message: "cluster " + provider + " is used as virtual node " + strings.Join(used, ", ")}
 	case request == nil:
 		return no(ReasonNotAsked, "no capacity has been requested from cluster %s yet: this cluster needs credentials for it first", provider)
 	case request.Status.Reason == sharingv1alpha1.ReasonReplicationFailed:
 		return no(sharingv1alpha1.ReasonReplicationFailed, "%s", request.Status.Message)
 	case request.Status.Phase == sharingv1alpha1.RequestRefused:
-		return no(ReasonRequestRefused, "%s", request.Status.Message)
+		return no(reasons.RequestRefused, "%s", request.Status.Message)
 	case len(unused) > 0:
-		return no(ReasonOfferNotUsed, "%s", strings.Join(unused, "; "))
+		return no(reasons.OfferNotUsed, "%s", strings.Join(unused, "; "))
 	case request.Status.Phase == sharingv1alpha1.RequestManualActionRequired:
 		return no(ReasonApprovalRequired, "%s", request.Status.Message)
 	case request.Status.Phase == sharingv1alpha1.RequestOffered:
-		return no(ReasonOfferNotUsed, "cluster %s has made an offer, which is being fetched", provider)
+		return no(reasons.OfferNotUsed, "cluster %s has made an offer, which is being fetched", provider)
 	}
-	return no(ReasonNotAnswered, "cluster %s has not answered the request yet", provider)
+	return no(reasons.NotAnswered, "cluster %s has not answered the request yet", provider)
 }
 
 // incoming returns the condition for the use by a consumer. It returns nil if the consumer
@@ -216,9 +211,9 @@ func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers 
 	}
 	switch {
 	case used > 0:
-		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: fmt.Sprintf("cluster %s uses %d of %d offers", consumer, used, len(offers))}
+		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.Accepted, Message: fmt.Sprintf("cluster %s uses %d of %d offers", consumer, used, len(offers))}
 	case ending > 0:
-		return no(ReasonWithdrawn, "cluster %s must return %d offer(s) and drain its pods", consumer, ending)
+		return no(reasons.Withdrawn, "cluster %s must return %d offer(s) and drain its pods", consumer, ending)
 	case request == nil:
 		return nil
 	case request.Status.Phase == sharingv1alpha1.RequestRefused && request.Status.Reason != "":
@@ -226,7 +221,7 @@ func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers 
 	case request.Status.Phase == sharingv1alpha1.RequestManualActionRequired:
 		return no(ReasonApprovalRequired, "%s", request.Status.Message)
 	case len(unused) > 0:
-		return no(ReasonOfferNotUsed, "%s", strings.Join(unused, "; "))
+		return no(reasons.OfferNotUsed, "%s", strings.Join(unused, "; "))
 	}
-	return no(ReasonNotAnswered, "cluster %s has not accepted the offer yet", consumer)
+	return no(reasons.NotAnswered, "cluster %s has not accepted the offer yet", consumer)
 }

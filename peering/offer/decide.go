@@ -17,6 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Mode says how requests of consumers are decided.
@@ -34,20 +35,10 @@ const (
 
 // Reasons of a ResourceRequest's status.
 const (
-	// ReasonOffered means that there are offers that the consumer may accept.
-	ReasonOffered = "Offered"
 	// ReasonApprovalRequired means that a person in the provider has to approve an offer.
 	ReasonApprovalRequired = sharingv1alpha1.ReasonApprovalRequired
-	// ReasonSharingOff means that the provider shares no capacity.
-	ReasonSharingOff = "SharingOff"
 	// ReasonNotAllowed means that this consumer may not use the provider's capacity.
 	ReasonNotAllowed = sharingv1alpha1.ReasonNotAllowed
-	// ReasonInvalidRequest means that the request is invalid.
-	ReasonInvalidRequest = "InvalidRequest"
-	// ReasonNoNodes means that no node of the provider matches the request.
-	ReasonNoNodes = "NoNodes"
-	// ReasonNoCapacity means that the provider has no capacity left.
-	ReasonNoCapacity = sharingv1alpha1.ReasonNoCapacity
 )
 
 // anyClass in a list of classes stands for all classes of the cluster.
@@ -132,26 +123,26 @@ func Decide(f Facts, p Policy) Decision {
 	case f.Refused != "":
 		return refused(f.Refused, "%s", f.RefusedMessage)
 	case p.Mode == Never:
-		return refused(ReasonSharingOff, "cluster %s shares no capacity", f.Provider)
+		return refused(reasons.SharingOff, "cluster %s shares no capacity", f.Provider)
 	}
 	// A mistake in the request ends no earlier offer.
 	if err := errors.Join(checkRequest(f.Request), checkSelector(f, p)); err != nil {
-		return asItIs(f, p, refused(ReasonInvalidRequest, "%v", err))
+		return asItIs(f, p, refused(reasons.InvalidRequest, "%v", err))
 	}
 	selector, err := bothSelectors(p.NodeSelector, f.Request.NodeSelector)
 	if err != nil {
-		return asItIs(f, p, refused(ReasonNoNodes, "%v", err))
+		return asItIs(f, p, refused(reasons.NoNodes, "%v", err))
 	}
 	nodes := nodesFor(f.Nodes, selector)
 	live := liveOffers(f)
 	if len(nodes) == 0 && len(live) == 0 {
-		return refused(ReasonNoNodes, "cluster %s has no shared node with the labels %v", f.Provider, selector)
+		return refused(reasons.NoNodes, "cluster %s has no shared node with the labels %v", f.Provider, selector)
 	}
 	sum, short := grant(f, p, nodes, live)
 	if lack := lacking(sum); len(lack) > 0 && len(live) == 0 {
-		return refused(ReasonNoCapacity, "cluster %s has no %s left to give", f.Provider, strings.Join(lack, ", "))
+		return refused(reasons.NoCapacity, "cluster %s has no %s left to give", f.Provider, strings.Join(lack, ", "))
 	}
-	d := Decision{Phase: sharingv1alpha1.RequestOffered, Reason: ReasonOffered, Offers: map[string]sharingv1alpha1.ResourceOfferSpec{}}
+	d := Decision{Phase: sharingv1alpha1.RequestOffered, Reason: reasons.Offered, Offers: map[string]sharingv1alpha1.ResourceOfferSpec{}}
 	n := min(max(int(f.Request.VirtualNodes), 1), sharingv1alpha1.MaxVirtualNodes)
 	for i, part := range divide(sum, n) {
 		name := sharingv1alpha1.OfferName(f.Provider, i+1)

@@ -14,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 )
 
 type list = corev1.ResourceList
@@ -86,13 +87,13 @@ func TestAmounts(t *testing.T) {
 		"all there is":                {nil, nil, "10 10Gi 100", ""},
 		"a share":                     {nil, func(p *Policy) { p.Percentage = 90 }, "9 9Gi 90", ""},
 		"a share is rounded down":     {[]func(*Facts){nodes(node("a", of3("3333m", "1000Mi", "9")))}, func(p *Policy) { p.Percentage = 50 }, "1666m 500Mi 4", ""},
-		"nothing is shared":           {nil, func(p *Policy) { p.Percentage = 0 }, "", ReasonNoCapacity},
+		"nothing is shared":           {nil, func(p *Policy) { p.Percentage = 0 }, "", reasons.NoCapacity},
 		"as asked for":                {[]func(*Facts){ask(of3("2", "1Gi", "10"))}, nil, "2 1Gi 10", ""},
 		"less than asked for":         {[]func(*Facts){ask(of3("20", "1Gi", "10"))}, nil, "10 1Gi 10", ""},
 		"the rest is not asked for":   {[]func(*Facts){ask(list{"cpu": q("2")})}, nil, "2 10Gi 100", ""},
 		"own pods":                    {[]func(*Facts){use("a", "", of3("4", "1Gi", "10"))}, nil, "6 9Gi 90", ""},
 		"own pods first, then a part": {[]func(*Facts){use("a", "", of3("4", "0", "0"))}, func(p *Policy) { p.Percentage = 50 }, "3 5Gi 50", ""},
-		"own pods use it all":         {[]func(*Facts){use("a", "", of3("12", "1Gi", "10"))}, nil, "", ReasonNoCapacity},
+		"own pods use it all":         {[]func(*Facts){use("a", "", of3("12", "1Gi", "10"))}, nil, "", reasons.NoCapacity},
 		"own pods elsewhere":          {[]func(*Facts){use("x", "", of3("4", "1Gi", "10"))}, nil, "10 10Gi 100", ""},
 		"its own pods count not":      {[]func(*Facts){use("a", "rome", of3("4", "1Gi", "10"))}, nil, "10 10Gi 100", ""},
 		"another's pods":              {[]func(*Facts){use("a", "oslo", of3("4", "1Gi", "10"))}, nil, "6 9Gi 90", ""},
@@ -101,23 +102,23 @@ func TestAmounts(t *testing.T) {
 		"an offer in use, in part":    {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), use("a", "oslo", of3("3", "1Gi", "10"))}, nil, "6 9Gi 90", ""},
 		"more used than offered":      {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), use("a", "oslo", of3("5", "1Gi", "10"))}, nil, "5 9Gi 90", ""},
 		"two others":                  {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), hold("paris", of3("4", "1Gi", "10"))}, nil, "2 8Gi 80", ""},
-		"nothing is left":             {[]func(*Facts){hold("oslo", of3("10", "1Gi", "10"))}, nil, "", ReasonNoCapacity},
+		"nothing is left":             {[]func(*Facts){hold("oslo", of3("10", "1Gi", "10"))}, nil, "", reasons.NoCapacity},
 		"a limit for all":             {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10"))}, func(p *Policy) { p.Limit = list{"cpu": q("5")} }, "1 9Gi 90", ""},
 		"a limit that is less now":    {[]func(*Facts){have("10", "10Gi", "100")}, func(p *Policy) { p.Limit = list{"cpu": q("9500m")} }, "9500m 10Gi 100", ""},
 		"a limit that others fill":    {[]func(*Facts){have("5", "10Gi", "100"), hold("oslo", list{"cpu": q("4")})}, func(p *Policy) { p.Limit = list{"cpu": q("8800m")} }, "4800m 10Gi 100", ""},
 		"a limit for one":             {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("5")}, "oslo": {"cpu": q("1")}} }, "5 10Gi 100", ""},
 		"a limit below the request":   {[]func(*Facts){ask(of3("7", "1Gi", "10"))}, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("5")}} }, "5 1Gi 10", ""},
-		"nothing for this one":        {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("0")}} }, "", ReasonNoCapacity},
+		"nothing for this one":        {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("0")}} }, "", reasons.NoCapacity},
 		"two nodes":                   {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10")), node("b", of3("2", "2Gi", "20")))}, nil, "3 3Gi 30", ""},
 		"a node of two":               {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10"), "x", "1"), node("b", of3("2", "2Gi", "20"))), selects("x", "1")}, nil, "1 1Gi 10", ""},
-		"no such node":                {[]func(*Facts){selects("x", "1")}, nil, "", ReasonNoNodes},
+		"no such node":                {[]func(*Facts){selects("x", "1")}, nil, "", reasons.NoNodes},
 		"the policy's nodes":          {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10"), "x", "1"), node("b", of3("2", "2Gi", "20")))}, func(p *Policy) { p.NodeSelector = map[string]string{"x": "1"} }, "1 1Gi 10", ""},
-		"against the policy":          {[]func(*Facts){selects("x", "2")}, func(p *Policy) { p.NodeSelector = map[string]string{"x": "1"} }, "", ReasonNoNodes},
+		"against the policy":          {[]func(*Facts){selects("x", "2")}, func(p *Policy) { p.NodeSelector = map[string]string{"x": "1"} }, "", reasons.NoNodes},
 		"an offer on other nodes": {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10"), "x", "1"), node("b", of3("2", "2Gi", "20"), "x", "2")), selects("x", "1"),
 			hold("oslo", of3("2", "1Gi", "10"), "x", "2")}, nil, "1 1Gi 10", ""},
 		"an offer on some of them": {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10"), "x", "1"), node("b", of3("2", "2Gi", "20"), "x", "2")),
 			hold("oslo", of3("2", "1Gi", "10"), "x", "2")}, nil, "1 2Gi 20", ""},
-		"no node at all":                                {[]func(*Facts){nodes()}, nil, "", ReasonNoNodes},
+		"no node at all":                                {[]func(*Facts){nodes()}, nil, "", reasons.NoNodes},
 		"other resources, unasked":                      {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10")), node("g", gpu))}, nil, "1 1Gi 10", ""},
 		"a little less":                                 {[]func(*Facts){have("10", "10Gi", "100"), use("a", "", of3("0", "512Mi", "0"))}, func(p *Policy) { p.Percentage = 100 }, "10 9728Mi 100", ""},
 		"a little less of the share":                    {[]func(*Facts){have("9", "9Gi", "90"), use("a", "", of3("500m", "0", "0"))}, func(p *Policy) { p.Percentage = 90 }, "9 9Gi 90", ""},
@@ -128,11 +129,11 @@ func TestAmounts(t *testing.T) {
 		"a little less is asked for":                    {[]func(*Facts){have("5", "5Gi", "50"), ask(of3("4900m", "5Gi", "50"))}, nil, "4900m 5Gi 50", ""},
 		"what is offered shrinks to nothing, and stays": {[]func(*Facts){have("5", "5Gi", "50"), use("a", "", of3("12", "0", "0"))}, nil, "0 10Gi 100", ""},
 		"the last node is gone":                         {[]func(*Facts){have("5", "5Gi", "50"), nodes()}, nil, "0 0 0", ""},
-		"a wrong name":                                  {[]func(*Facts){ask(list{"a b": q("1")})}, nil, "", ReasonInvalidRequest},
-		"less than nothing":                             {[]func(*Facts){ask(list{"cpu": q("-1")})}, nil, "", ReasonInvalidRequest},
-		"too much to add up":                            {[]func(*Facts){ask(list{"cpu": q("8E")})}, nil, "", ReasonInvalidRequest},
-		"a reserved label":                              {[]func(*Facts){func(f *Facts) { f.Request.Labels = map[string]string{"liqo.io/type": "x"} }}, nil, "", ReasonInvalidRequest},
-		"sharing is off":                                {nil, func(p *Policy) { p.Mode = Never }, "", ReasonSharingOff},
+		"a wrong name":                                  {[]func(*Facts){ask(list{"a b": q("1")})}, nil, "", reasons.InvalidRequest},
+		"less than nothing":                             {[]func(*Facts){ask(list{"cpu": q("-1")})}, nil, "", reasons.InvalidRequest},
+		"too much to add up":                            {[]func(*Facts){ask(list{"cpu": q("8E")})}, nil, "", reasons.InvalidRequest},
+		"a reserved label":                              {[]func(*Facts){func(f *Facts) { f.Request.Labels = map[string]string{"liqo.io/type": "x"} }}, nil, "", reasons.InvalidRequest},
+		"sharing is off":                                {nil, func(p *Policy) { p.Mode = Never }, "", reasons.SharingOff},
 		"not this one":                                  {[]func(*Facts){func(f *Facts) { f.Refused = ReasonNotAllowed }}, nil, "", ReasonNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +265,7 @@ func TestAnswersTellOfNoSingleNode(t *testing.T) {
 		})
 		missing := factsOf(func(f *Facts) { f.Request.NodeSelector = map[string]string{key: "a"} })
 		d := Decide(there, automatic())
-		require.Equal(t, ReasonInvalidRequest, d.Reason)
+		require.Equal(t, reasons.InvalidRequest, d.Reason)
 		require.Equal(t, "nodeSelector: label "+key+" is not accepted: cluster milan accepts from peers: x, arch; its administrators can allow more by the setting sharing.selectorLabels", d.Message)
 		require.Equal(t, d, Decide(missing, automatic()))
 		there.Offers = []*sharingv1alpha1.ResourceOffer{standing3("5", "5Gi", "50")}
@@ -277,12 +278,12 @@ func TestAnswersTellOfNoSingleNode(t *testing.T) {
 	})
 	p := automatic()
 	p.NodeSelector = map[string]string{"pool": "shared"}
-	require.Equal(t, ReasonOffered, Decide(f, p).Reason)
+	require.Equal(t, reasons.Offered, Decide(f, p).Reason)
 	// A further rule of the provider.
 	p.NodeSelector = nil
-	require.Equal(t, ReasonInvalidRequest, Decide(f, p).Reason)
+	require.Equal(t, reasons.InvalidRequest, Decide(f, p).Reason)
 	p.Selectable = func(_ []string, key string) bool { return key == "pool" }
-	require.Equal(t, ReasonOffered, Decide(f, p).Reason)
+	require.Equal(t, reasons.Offered, Decide(f, p).Reason)
 }
 
 func TestMistakesEndNothing(t *testing.T) {
@@ -292,7 +293,7 @@ func TestMistakesEndNothing(t *testing.T) {
 		f.Request.Labels = map[string]string{"not a label": ""}
 	})
 	d := Decide(f, automatic())
-	require.Equal(t, ReasonInvalidRequest, d.Reason)
+	require.Equal(t, reasons.InvalidRequest, d.Reason)
 	require.Equal(t, f.Offers[0].Spec, d.Offers["milan"])
 
 	// The offer does not expire either: it is still prolonged.

@@ -34,6 +34,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
@@ -360,7 +361,7 @@ func (p *Provider) refuses(consumer string, w world) (reason, message string) {
 	s := w.request.Spec
 	switch {
 	case s.ConsumerClusterID != consumer || s.ProviderClusterID != p.cfg.ClusterID:
-		return ReasonInvalidRequest, fmt.Sprintf("it is a request of %[2]q to %[1]q: a request of %[3]s to %[4]s is accepted", s.ProviderClusterID, s.ConsumerClusterID, consumer, p.cfg.ClusterID)
+		return reasons.InvalidRequest, fmt.Sprintf("it is a request of %[2]q to %[1]q: a request of %[3]s to %[4]s is accepted", s.ProviderClusterID, s.ConsumerClusterID, consumer, p.cfg.ClusterID)
 	case w.cluster == nil:
 		return ReasonNotAllowed, fmt.Sprintf("cluster %s has no ForeignCluster for %s", p.cfg.ClusterID, consumer)
 	case !link.IncomingWanted(w.cluster, p.cfg.Incoming):

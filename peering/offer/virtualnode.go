@@ -12,6 +12,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // ours reports whether a VirtualNode was created for an offer. VirtualNodes that people
@@ -76,19 +77,8 @@ const (
 
 // Reasons of a ResourceOffer's status.
 const (
-	// ReasonAccepted means that there is a virtual node for the offer.
-	ReasonAccepted = "Accepted"
 	// ReasonAcceptanceRequired means that a person in the consumer has to accept the offer.
 	ReasonAcceptanceRequired = sharingv1alpha1.ReasonAcceptanceRequired
-	// ReasonNotWanted means that the consumer does not use the provider, or no longer.
-	ReasonNotWanted = "NotWanted"
-	// ReasonWithdrawn means that the provider has withdrawn the offer.
-	ReasonWithdrawn = "Withdrawn"
-	// ReasonExpired means that the offer has expired.
-	ReasonExpired = "Expired"
-	// ReasonNameTaken means that a VirtualNode with the name of the offer exists that
-	// people created.
-	ReasonNameTaken = "NameTaken"
 )
 
 // plan is the decision on one offer.
@@ -131,11 +121,11 @@ func (r received) decide() plan {
 	}
 	switch {
 	case !r.wanted:
-		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonNotWanted, "cluster "+r.clusterID+" does not want to use cluster "+r.provider)}
+		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, reasons.NotWanted, "cluster "+r.clusterID+" does not want to use cluster "+r.provider)}
 	case s.WithdrawalTimestamp != nil:
-		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonWithdrawn, "cluster "+r.provider+" withdraws the offer")}
+		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, reasons.Withdrawn, "cluster "+r.provider+" withdraws the offer")}
 	case expired:
-		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonExpired, "the offer has ended")}
+		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, reasons.Expired, "the offer has ended")}
 	}
 	var again time.Duration
 	if s.ExpirationTime != nil {
@@ -146,7 +136,7 @@ func (r received) decide() plan {
 	}
 	switch {
 	case r.node != nil && !mine:
-		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, ReasonNameTaken,
+		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, reasons.NameTaken,
 			"cluster "+r.clusterID+" has a VirtualNode "+r.node.Name+" that was made by hand: it stays as it is; the offer is taken when that is deleted")}
 	case !mine && r.mode == AcceptManual && r.offer.Annotations[sharingv1alpha1.AcceptedAnnotation] != "true":
 		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, ReasonAcceptanceRequired,
@@ -155,6 +145,6 @@ func (r received) decide() plan {
 	if r.secret == "" && !mine {
 		return plan{again: again, wait: true} // Consumer.Changed queues the key when there are credentials
 	}
-	status := sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, Reason: ReasonAccepted, Message: "used as virtual node " + r.offer.Name, VirtualNode: r.offer.Name}
+	status := sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, Reason: reasons.Accepted, Message: "used as virtual node " + r.offer.Name, VirtualNode: r.offer.Name}
 	return plan{keep: true, again: again, status: status}
 }

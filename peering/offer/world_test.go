@@ -30,6 +30,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reasons"
 )
 
 // rig is one cluster with one running loop, in a synctest bubble.
@@ -199,7 +200,7 @@ func TestConsumer(t *testing.T) {
 		require.Nil(t, r.request("liqo-tenant-milan"))
 		status := r.offer("liqo-tenant-milan").Status
 		require.Equal(t, sharingv1alpha1.OfferRefused, status.Phase)
-		require.Equal(t, ReasonNotWanted, status.Reason)
+		require.Equal(t, reasons.NotWanted, status.Reason)
 		require.Empty(t, status.VirtualNode)
 	})
 }
@@ -269,7 +270,7 @@ func TestConsumerExpires(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.settled()
 		require.Nil(t, r.virtualNode(), "given back")
-		require.Equal(t, ReasonExpired, r.offer("liqo-tenant-milan").Status.Reason)
+		require.Equal(t, reasons.Expired, r.offer("liqo-tenant-milan").Status.Reason)
 	})
 }
 
@@ -412,7 +413,7 @@ func TestProviderIsNotFooled(t *testing.T) {
 		objects []runtime.Object
 		reason  string // of the answer; empty: none
 	}{
-		"in another's name":      {[]runtime.Object{cluster("rome"), another}, ReasonInvalidRequest},
+		"in another's name":      {[]runtime.Object{cluster("rome"), another}, reasons.InvalidRequest},
 		"of a stranger":          {[]runtime.Object{asked("rome", nil)}, ReasonNotAllowed},
 		"not a peer's":           {[]runtime.Object{cluster("rome"), own}, ""},
 		"under another name":     {[]runtime.Object{cluster("rome"), elsewhere}, ""},
@@ -421,8 +422,8 @@ func TestProviderIsNotFooled(t *testing.T) {
 			r := asked("rome", nil)
 			r.Spec.Labels = map[string]string{"liqo.io/type": "x"}
 			return r
-		}()}, ReasonInvalidRequest},
-		"of an ordinary consumer": {[]runtime.Object{cluster("rome"), asked("rome", nil)}, ReasonOffered},
+		}()}, reasons.InvalidRequest},
+		"of an ordinary consumer": {[]runtime.Object{cluster("rome"), asked("rome", nil)}, reasons.Offered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -434,7 +435,7 @@ func TestProviderIsNotFooled(t *testing.T) {
 				}
 				r.settled()
 				require.Equal(t, tc.reason, r.request("liqo-tenant-rome").Status.Reason)
-				require.Equal(t, tc.reason == ReasonOffered, r.offer("liqo-tenant-rome") != nil)
+				require.Equal(t, tc.reason == reasons.Offered, r.offer("liqo-tenant-rome") != nil)
 			})
 		})
 	}
@@ -465,13 +466,13 @@ func TestDirections(t *testing.T) {
 		"not delivered":     {answered(sharingv1alpha1.RequestPending, sharingv1alpha1.ReasonReplicationFailed), nil, "False ReplicationFailed", "False NotAnswered"},
 		"refused":           {answered(sharingv1alpha1.RequestRefused, "not a reason!"), nil, "False RequestRefused", "False not a reason!"},
 		"to be approved":    {answered(sharingv1alpha1.RequestManualActionRequired, ReasonApprovalRequired), nil, "False ApprovalRequired", "False ApprovalRequired"},
-		"offered":           {answered(sharingv1alpha1.RequestOffered, ReasonOffered), nil, "False OfferNotUsed", "False NotAnswered"},
-		"to be accepted":    {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{at(sharingv1alpha1.OfferManualActionRequired)}, "False OfferNotUsed", "False OfferNotUsed"},
-		"just fetched":      {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{standing3("1", "1Gi", "1")}, "False OfferNotUsed", "False NotAnswered"},
-		"used":              {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
-		"being made":        {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{making}, "False OfferNotUsed", "True Accepted"},
+		"offered":           {answered(sharingv1alpha1.RequestOffered, reasons.Offered), nil, "False OfferNotUsed", "False NotAnswered"},
+		"to be accepted":    {answered(sharingv1alpha1.RequestOffered, reasons.Offered), offers{at(sharingv1alpha1.OfferManualActionRequired)}, "False OfferNotUsed", "False OfferNotUsed"},
+		"just fetched":      {answered(sharingv1alpha1.RequestOffered, reasons.Offered), offers{standing3("1", "1Gi", "1")}, "False OfferNotUsed", "False NotAnswered"},
+		"used":              {answered(sharingv1alpha1.RequestOffered, reasons.Offered), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
+		"being made":        {answered(sharingv1alpha1.RequestOffered, reasons.Offered), offers{making}, "False OfferNotUsed", "True Accepted"},
 		"used, not taken":   {answered(sharingv1alpha1.RequestPending, sharingv1alpha1.ReasonReplicationFailed), offers{at(sharingv1alpha1.OfferAccepted)}, "False ReplicationFailed", "True Accepted"},
-		"used, and refused": {answered(sharingv1alpha1.RequestRefused, ReasonInvalidRequest), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
+		"used, and refused": {answered(sharingv1alpha1.RequestRefused, reasons.InvalidRequest), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -504,7 +505,7 @@ func TestConsumerLeaves(t *testing.T) {
 		fc.Spec.UserName, fc.Status.Role = "liqo.io:peer:rome:1", corev1beta1.RoleConsumer
 	})
 	require.Nil(t, in.Condition(fc), "it has not asked yet")
-	meta.SetStatusCondition(&fc.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionIncomingPeering, Status: metav1.ConditionTrue, Reason: ReasonAccepted, LastTransitionTime: metav1.Unix(1000, 0)})
+	meta.SetStatusCondition(&fc.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionIncomingPeering, Status: metav1.ConditionTrue, Reason: reasons.Accepted, LastTransitionTime: metav1.Unix(1000, 0)})
 	for _, tc := range []struct {
 		ns   *corev1.Namespace
 		want string
@@ -553,7 +554,7 @@ func TestDirectionOfACluster(t *testing.T) {
 		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "milan", <-told)
-	require.Equal(t, ReasonAccepted, out.Condition(cluster("milan", uses)).Reason)
+	require.Equal(t, reasons.Accepted, out.Condition(cluster("milan", uses)).Reason)
 	require.Nil(t, out.Condition(cluster("milan")), "it is not wanted")
 	require.Nil(t, in.Condition(cluster("milan")), "the offer is of the other direction")
 }

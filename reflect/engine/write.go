@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -75,7 +76,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 func (r *kindLoop[L, R]) tellWritten(v view[L, R], w wish[R], written R) {
 	reason, message := w.reason, w.message
 	if keys := forge.LeftOut(w.want, written); message == "" && len(keys) > 0 {
-		reason, message = forge.ReasonAnnotationsLeftOut, forge.LeftOutMessage(v.scope.DestinationClusterID, strings.Join(keys, ", "))
+		reason, message = reasons.AnnotationsLeftOut, forge.LeftOutMessage(v.scope.DestinationClusterID, strings.Join(keys, ", "))
 	}
 	r.tell(v, reason, message, false)
 }

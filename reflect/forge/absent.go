@@ -7,14 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
-// UnknownReason is the reason that kubelets report for a container whose end they did not
-// observe, and unknownExitCode its exit code.
-const (
-	UnknownReason   = "ContainerStatusUnknown"
-	unknownExitCode = 137
-)
+// unknownExitCode is the exit code that kubelets report for a container whose end they did not observe.
+const unknownExitCode = 137
 
 // PendingStatus returns the status of a local pod that cannot run in the provider:
 // Pending, with the reason and message, which Ready and ContainersReady also show. The
@@ -83,7 +80,7 @@ func end(s *corev1.ContainerStatus, now metav1.Time) {
 	s.Started = new(bool)
 	terminated := &corev1.ContainerStateTerminated{
 		ExitCode:    unknownExitCode,
-		Reason:      UnknownReason,
+		Reason:      reasons.ContainerStatusUnknown,
 		Message:     "the end of the container was not observed before its pod was gone",
 		FinishedAt:  now,
 		ContainerID: s.ContainerID,
@@ -109,7 +106,7 @@ func (in *StatusInput) missing() corev1.PodStatus {
 		// PendingStatus has set both, and its reason no longer applies.
 		out.Reason, out.Message = "", ""
 	}
-	notReady(&out, ReasonRemotePodMissing, "the pod is not in the provider", in.Now)
+	notReady(&out, reasons.RemotePodMissing, "the pod is not in the provider", in.Now)
 	in.gone(&out)
 	return out
 }
@@ -126,7 +123,7 @@ func (in *StatusInput) await(out *corev1.PodStatus, there []corev1.ContainerStat
 	}
 	spec, reason := &in.Local.Spec, ready.Reason
 	if in.losing() {
-		reason = ReasonRemotePodTerminating // that of Ready may be the kubelet's, such as PodCompleted
+		reason = reasons.RemotePodTerminating // that of Ready may be the kubelet's, such as PodCompleted
 	}
 	for i := range spec.Containers {
 		s := findStatus(out.ContainerStatuses, spec.Containers[i].Name)

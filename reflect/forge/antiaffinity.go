@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // podAntiAffinity returns the anti-affinity of the remote pod according to the preset
@@ -26,7 +27,7 @@ func podAntiAffinity(local *corev1.Pod, labels map[string]string) (*corev1.PodAn
 		return local.Spec.Affinity.PodAntiAffinity.DeepCopy(), nil
 	case offloadingv1beta1.AntiAffinitySoft, offloadingv1beta1.AntiAffinityHard:
 	default:
-		return nil, &Refused{ReasonAntiAffinityInvalid, fmt.Sprintf("annotation %s is %q: accepted are %s, %s and %s",
+		return nil, &Refused{reasons.AntiAffinityInvalid, fmt.Sprintf("annotation %s is %q: accepted are %s, %s and %s",
 			offloadingv1beta1.AntiAffinityPresetAnnotation, preset, offloadingv1beta1.AntiAffinityPropagate,
 			offloadingv1beta1.AntiAffinitySoft, offloadingv1beta1.AntiAffinityHard)}
 	}
@@ -58,7 +59,7 @@ func antiAffinityLabels(local *corev1.Pod, labels map[string]string) (map[string
 			}
 		}
 		if len(out) == 0 {
-			return nil, &Refused{ReasonAntiAffinityInvalid, fmt.Sprintf("annotation %s: the pod has no reflected label that could identify it; set one",
+			return nil, &Refused{reasons.AntiAffinityInvalid, fmt.Sprintf("annotation %s: the pod has no reflected label that could identify it; set one",
 				offloadingv1beta1.AntiAffinityPresetAnnotation)}
 		}
 		return out, nil
@@ -67,7 +68,7 @@ func antiAffinityLabels(local *corev1.Pod, labels map[string]string) (map[string
 		key = strings.TrimSpace(key)
 		value, reflected := labels[key]
 		if !reflected {
-			return nil, &Refused{ReasonAntiAffinityInvalid, fmt.Sprintf("annotation %s names %q, which is not a reflected label of the pod: accepted is a comma-separated list of keys of such labels",
+			return nil, &Refused{reasons.AntiAffinityInvalid, fmt.Sprintf("annotation %s names %q, which is not a reflected label of the pod: accepted is a comma-separated list of keys of such labels",
 				offloadingv1beta1.AntiAffinityLabelsAnnotation, key)}
 		}
 		out[key] = value

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // conditions returns the pod's conditions. Those that a kubelet sets come from the
@@ -83,13 +84,13 @@ func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
 	reason, message := "", ""
 	switch gates := in.closedGates(); {
 	case in.losing():
-		reason, message = ReasonRemotePodTerminating, "the provider is removing the pod"
+		reason, message = reasons.RemotePodTerminating, "the provider is removing the pod"
 	case !in.NodeReady:
-		reason, message = ReasonNodeNotReady, nodeNotReady
+		reason, message = reasons.NodeNotReady, nodeNotReady
 	case in.NetworkUnavailable:
-		reason, message = ReasonNetworkUnavailable, "the network to the provider does not work"
+		reason, message = reasons.NetworkUnavailable, "the network to the provider does not work"
 	case len(gates) > 0:
-		reason, message = ReasonReadinessGates, "not true: "+strings.Join(gates, ", ")
+		reason, message = reasons.ReadinessGatesNotReady, "not true: "+strings.Join(gates, ", ")
 	default:
 		return c
 	}
@@ -102,7 +103,7 @@ func UnreadyStatus(local *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	status := *local.Status.DeepCopy()
 	if c := findCondition(status.Conditions, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
 		c.Status, c.LastTransitionTime = corev1.ConditionFalse, now.Rfc3339Copy()
-		c.Reason, c.Message = ReasonNodeNotReady, nodeNotReady
+		c.Reason, c.Message = reasons.NodeNotReady, nodeNotReady
 	}
 	return status
 }

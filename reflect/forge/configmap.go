@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 // RootCAConfigMap is the name of the ConfigMap with the CA certificates of the cluster's
@@ -45,7 +47,7 @@ func ConfigMap(local *corev1.ConfigMap, o ObjectOptions) (*corev1.ConfigMap, err
 		return nil, nil
 	}
 	if local.Name == RemoteConfigMapName(RootCAConfigMap, o.OriginClusterID) {
-		return nil, &Refused{ReasonNameTaken, fmt.Sprintf("ConfigMap %s: in the provider this is the name of %s of this cluster; use another name",
+		return nil, &Refused{reasons.NameTaken, fmt.Sprintf("ConfigMap %s: in the provider this is the name of %s of this cluster; use another name",
 			local.Name, RootCAConfigMap)}
 	}
 	out := local.DeepCopy()

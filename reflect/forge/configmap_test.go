@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // configMapFields has a rule for each field of a reflected ConfigMap.
@@ -57,7 +58,7 @@ func TestConfigMapName(t *testing.T) {
 			local.Name = tc.name
 			got, err := ConfigMap(local, o)
 			if tc.want == "" {
-				require.ErrorContains(t, err, ReasonNameTaken+": ConfigMap kube-root-ca.crt.rome: ")
+				require.ErrorContains(t, err, reasons.NameTaken+": ConfigMap kube-root-ca.crt.rome: ")
 				return
 			}
 			require.NoError(t, err)

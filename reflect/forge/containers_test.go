@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 func TestContainerStatuses(t *testing.T) {
@@ -37,7 +38,7 @@ func TestContainerStatuses(t *testing.T) {
 		"ended, Never":                       {never, running("web", 0), terminated("web", 0, 1), 0, false, terminated("web", 0, 1), 0},
 		"ended again, Never":                 {never, terminated("web", 0, 1), terminated("web", 0, 0), 0, false, terminated("web", 0, 0), 0},
 		"ending with the pod, Never":         {never, running("web", 0), terminated("web", 0, 143), 0, true, notReadyYet(running("web", 0)), 0},
-		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, awaited(terminated("web", 0, 143), ReasonRemotePodTerminating), 0},
+		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, awaited(terminated("web", 0, 143), reasons.RemotePodTerminating), 0},
 		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143), 0},
 		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0)), 0},
 	}
@@ -83,7 +84,7 @@ func TestWaitingContainers(t *testing.T) {
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}
 	}
 	lost := terminated("web", 0, unknownExitCode)
-	lost.State.Terminated.Reason, lost.State.Terminated.FinishedAt, lost.State.Terminated.StartedAt = UnknownReason, at(200), at(1)
+	lost.State.Terminated.Reason, lost.State.Terminated.FinishedAt, lost.State.Terminated.StartedAt = reasons.ContainerStatusUnknown, at(200), at(1)
 	lost.State.Terminated.Message = "the end of the container was not observed before its pod was gone"
 	always, onFailure, never := corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
 	cases := map[string]struct {
@@ -92,14 +93,14 @@ func TestWaitingContainers(t *testing.T) {
 		change func(*StatusInput)
 		want   corev1.ContainerStatus
 	}{
-		"leaving, its kubelet says so": {always, running("web", 0), completed, awaited(terminated("web", 0, 0), ReasonRemotePodTerminating)},
+		"leaving, its kubelet says so": {always, running("web", 0), completed, awaited(terminated("web", 0, 0), reasons.RemotePodTerminating)},
 		"drained":                      {always, terminated("web", 0, 0), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
-		"drained, it waited before":    {always, awaited(terminated("web", 0, 0), ReasonRemotePodTerminating), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
+		"drained, it waited before":    {always, awaited(terminated("web", 0, 0), reasons.RemotePodTerminating), unplaced, awaited(terminated("web", 0, 0), "Unschedulable")},
 		"drained, OnFailure":           {onFailure, terminated("web", 0, 1), unplaced, terminated("web", 0, 1)},
 		"drained, OnFailure, it ended": {onFailure, terminated("web", 0, 0), unplaced, terminated("web", 0, 0)},
 		"drained, Never":               {never, running("web", 0), unplaced, notReadyYet(running("web", 0))},
 		"its node there was lost":      {always, running("web", 0), unplaced, awaited(lost, "Unschedulable")},
-		"missing":                      {always, terminated("web", 0, 0), func(in *StatusInput) { in.Remote = nil }, awaited(terminated("web", 0, 0), ReasonRemotePodMissing)},
+		"missing":                      {always, terminated("web", 0, 0), func(in *StatusInput) { in.Remote = nil }, awaited(terminated("web", 0, 0), reasons.RemotePodMissing)},
 		"refused": {always, terminated("web", 0, 0), func(in *StatusInput) {
 			in.Remote = nil
 			in.Shadow.Status.Conditions = []metav1.Condition{{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonQuotaExceeded}}

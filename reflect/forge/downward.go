@@ -9,11 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
-
-// ReasonReferenceStaysHome is the reason for pods with a downward API reference to a label or
-// annotation of their own that a setting keeps in this cluster.
-const ReasonReferenceStaysHome = "ReferenceStaysHome"
 
 // A provider may leave out labels and annotations of a pod. A copy in an annotation with a key
 // in one of these domains always arrives, and the references of the pod lead to the copy.
@@ -103,7 +100,7 @@ func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, err err
 		case has && !slices.Contains(skip, r.key):
 			copies[r.copy] = value
 		case has && err == nil:
-			err = &Refused{ReasonReferenceStaysHome, fmt.Sprintf("%s of %s refers to %s, and this cluster keeps %s: remove the reference from the pod, or the key from offloading.reflection.skip and from spec.offloadingPatch of the VirtualNode",
+			err = &Refused{reasons.ReferenceStaysHome, fmt.Sprintf("%s of %s refers to %s, and this cluster keeps %s: remove the reference from the pod, or the key from offloading.reflection.skip and from spec.offloadingPatch of the VirtualNode",
 				item, owner, ref.FieldPath, r.key)}
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // fieldRefPlaces are the places of a PodSpec that refer to fields of the pod itself.
@@ -137,7 +138,7 @@ func TestReferencesThatStayHome(t *testing.T) {
 		_, err = ShadowPod(local, o)
 		var refused *Refused
 		require.ErrorAs(t, err, &refused, of)
-		require.Equal(t, ReasonReferenceStaysHome, refused.Reason)
+		require.Equal(t, reasons.ReferenceStaysHome, refused.Reason)
 		require.Contains(t, refused.Message, "WHAT of web refers to "+path)
 	}
 	local := localPod()

@@ -8,12 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
-
-// ReasonAddressType is the reason for EndpointSlices whose endpoints are DNS names.
-// Providers accept only IP addresses, because the addresses behind a name cannot be
-// checked.
-const ReasonAddressType = "AddressTypeNotSupported"
 
 // selectedBy is the managed-by label of EndpointSlices that Kubernetes creates from the
 // selector of a Service. The provider has the same Service and finds its own pods by the
@@ -62,7 +58,7 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func
 		return nil, nil
 	}
 	if local.AddressType == discoveryv1.AddressTypeFQDN {
-		return nil, &Refused{ReasonAddressType, fmt.Sprintf("EndpointSlice %s has addressType %s: accepted are %s and %s",
+		return nil, &Refused{reasons.AddressTypeNotSupported, fmt.Sprintf("EndpointSlice %s has addressType %s: accepted are %s and %s",
 			local.Name, local.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)}
 	}
 	template.Ports = local.DeepCopy().Ports

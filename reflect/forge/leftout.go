@@ -9,10 +9,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ReasonAnnotationsLeftOut is the reason of events about objects whose labels and
-// annotations the provider does not all accept.
-const ReasonAnnotationsLeftOut = "AnnotationsLeftOut"
-
 // mostLeftOut is the maximum length in bytes of the keys that an event lists: a provider may
 // name any.
 const mostLeftOut = 512

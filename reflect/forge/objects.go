@@ -12,16 +12,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Reasons of Refused for objects other than pods.
-const (
-	// ReasonReflectionDisabled is the reason for objects of a type that is never
-	// reflected.
-	ReasonReflectionDisabled = "ReflectionDisabled"
-	// ReasonNameTaken is the reason for an object whose name in the provider belongs to
-	// another object of this cluster.
-	ReasonNameTaken = "NameTaken"
-)
-
 // ObjectOptions are the parameters for reflecting an object.
 type ObjectOptions struct {
 	// OriginClusterID is the id of this cluster.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Labels that Kubernetes controllers of this cluster maintain on the token of a service
@@ -38,7 +39,7 @@ func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret,
 		return out, nil
 	}
 	if !tokens {
-		return nil, &Refused{ReasonReflectionDisabled, fmt.Sprintf("Secret %s has type %s: tokens of service accounts stay in this cluster; a copy of other type is reflected",
+		return nil, &Refused{reasons.ReflectionDisabled, fmt.Sprintf("Secret %s has type %s: tokens of service accounts stay in this cluster; a copy of other type is reflected",
 			local.Name, local.Type)}
 	}
 	opaqueToken(out, local.Annotations[corev1.ServiceAccountNameKey])

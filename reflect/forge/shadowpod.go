@@ -10,19 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-)
-
-// Reasons of Refused for pods.
-const (
-	// ReasonAntiAffinityInvalid is the reason for invalid anti-affinity annotations.
-	ReasonAntiAffinityInvalid = "AntiAffinityInvalid"
-	// ReasonResourceClaims is the reason for pods that use dynamic resource allocation.
-	ReasonResourceClaims = "ResourceClaimsNotSupported"
-	// ReasonPodCertificate is the reason for pods with a podCertificate volume source.
-	ReasonPodCertificate = "PodCertificateNotSupported"
-	// ReasonReflected is the reason for pods that were themselves reflected from another
-	// cluster.
-	ReasonReflected = "AlreadyReflected"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Refused is the error for an object that cannot be reflected as it is. A retry cannot
@@ -85,19 +73,19 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 // specified.
 func supported(local *corev1.Pod) error {
 	if local.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
-		return &Refused{ReasonReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and reflected pods are not reflected again",
+		return &Refused{reasons.AlreadyReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and reflected pods are not reflected again",
 			offloadingv1beta1.ManagedByLabel, offloadingv1beta1.ManagedByShadowPod)}
 	}
 	if err := knownSupport(local); err != nil {
 		return err
 	}
 	if n := len(local.Spec.ResourceClaims); n > 0 {
-		return &Refused{ReasonResourceClaims, fmt.Sprintf("spec.resourceClaims has %q: resource claims name devices of this cluster; offloaded pods must have none",
+		return &Refused{reasons.ResourceClaimsNotSupported, fmt.Sprintf("spec.resourceClaims has %q: resource claims name devices of this cluster; offloaded pods must have none",
 			local.Spec.ResourceClaims[0].Name)}
 	}
 	for i := range local.Spec.Volumes {
 		if hasPodCertificate(&local.Spec.Volumes[i]) {
-			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: the provider would issue it for an identity of the provider; offloaded pods must have none",
+			return &Refused{reasons.PodCertificateNotSupported, fmt.Sprintf("spec.volumes %q has a podCertificate source: the provider would issue it for an identity of the provider; offloaded pods must have none",
 				local.Spec.Volumes[i].Name)}
 		}
 	}

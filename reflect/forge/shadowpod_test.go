@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
@@ -307,25 +308,25 @@ func TestShadowPodRefuses(t *testing.T) {
 		message string
 	}{
 		"resource claims": {func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} },
-			ReasonResourceClaims, `"gpu"`},
+			reasons.ResourceClaimsNotSupported, `"gpu"`},
 		"pod certificate": {func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{projected("id", corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}})}
-		}, ReasonPodCertificate, `"id"`},
-		"a reflected pod": {func(p *corev1.Pod) { p.Labels["liqo.io/managed-by"] = "shadowpod" }, ReasonReflected, "reflected pods"},
+		}, reasons.PodCertificateNotSupported, `"id"`},
+		"a reflected pod": {func(p *corev1.Pod) { p.Labels["liqo.io/managed-by"] = "shadowpod" }, reasons.AlreadyReflected, "reflected pods"},
 		"unknown preset": {func(p *corev1.Pod) { p.Annotations["liqo.io/anti-affinity-preset"] = "strict" },
-			ReasonAntiAffinityInvalid, `"strict": accepted are propagate, soft and hard`},
+			reasons.AntiAffinityInvalid, `"strict": accepted are propagate, soft and hard`},
 		"preset without labels": {func(p *corev1.Pod) {
 			p.Labels = nil
 			p.Annotations["liqo.io/anti-affinity-preset"] = "soft"
-		}, ReasonAntiAffinityInvalid, "no reflected label"},
+		}, reasons.AntiAffinityInvalid, "no reflected label"},
 		"preset by a label that the pod lacks": {func(p *corev1.Pod) {
 			p.Annotations["liqo.io/anti-affinity-preset"] = "hard"
 			p.Annotations["liqo.io/anti-affinity-labels"] = "app, tier"
-		}, ReasonAntiAffinityInvalid, `"tier"`},
+		}, reasons.AntiAffinityInvalid, `"tier"`},
 		"preset by no label": {func(p *corev1.Pod) {
 			p.Annotations["liqo.io/anti-affinity-preset"] = "hard"
 			p.Annotations["liqo.io/anti-affinity-labels"] = ""
-		}, ReasonAntiAffinityInvalid, `names ""`},
+		}, reasons.AntiAffinityInvalid, `names ""`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

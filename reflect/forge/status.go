@@ -12,21 +12,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Reasons of the Ready condition of a local pod.
-const (
-	// ReasonNodeNotReady means that the virtual node is not ready.
-	ReasonNodeNotReady = "NodeNotReady"
-	// ReasonNetworkUnavailable means that the virtual node is ready, and that the network to
-	// the provider does not work.
-	ReasonNetworkUnavailable = "NetworkUnavailable"
-	// ReasonRemotePodTerminating means that the provider is removing the pod.
-	ReasonRemotePodTerminating = "RemotePodTerminating"
-	// ReasonRemotePodMissing means that there is no remote pod at the moment.
-	ReasonRemotePodMissing = "RemotePodMissing"
-	// ReasonReadinessGates means that a readiness gate of the local pod is not true.
-	ReasonReadinessGates = "ReadinessGatesNotReady"
-)
-
 // Remapper translates pod addresses of the provider into the addresses that reach them
 // from this cluster.
 type Remapper interface {

@@ -14,11 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
-
-// ReasonAPIServerSupport is the reason for an invalid value of the API server support
-// annotation.
-const ReasonAPIServerSupport = "APIServerSupportInvalid"
 
 const (
 	// defaultAccount is the service account of pods that do not name one.
@@ -105,14 +102,14 @@ func (o PodOptions) carriesTokens(local *corev1.Pod) bool {
 // account of the provider: its rights are the provider's to give, and not the pod's to choose.
 func knownSupport(local *corev1.Pod) error {
 	if name, given := local.Annotations[offloadingv1beta1.RemoteServiceAccountAnnotation]; given {
-		return &Refused{ReasonAPIServerSupport, fmt.Sprintf("annotation %s: %q is not accepted: pods run with no service account of the provider; remove the annotation, and the pod has the tokens of its own account (spec.serviceAccountName)",
+		return &Refused{reasons.APIServerSupportInvalid, fmt.Sprintf("annotation %s: %q is not accepted: pods run with no service account of the provider; remove the annotation, and the pod has the tokens of its own account (spec.serviceAccountName)",
 			offloadingv1beta1.RemoteServiceAccountAnnotation, name)}
 	}
 	switch value := local.Annotations[offloadingv1beta1.APIServerSupportAnnotation]; value {
 	case "", offloadingv1beta1.APIServerSupportEnabled, offloadingv1beta1.APIServerSupportDisabled:
 		return nil
 	default:
-		return &Refused{ReasonAPIServerSupport, fmt.Sprintf("annotation %s: %q is not accepted: %s keeps the pod's tokens at home, %s (or no annotation) gives them to it",
+		return &Refused{reasons.APIServerSupportInvalid, fmt.Sprintf("annotation %s: %q is not accepted: %s keeps the pod's tokens at home, %s (or no annotation) gives them to it",
 			offloadingv1beta1.APIServerSupportAnnotation, value, offloadingv1beta1.APIServerSupportDisabled, offloadingv1beta1.APIServerSupportEnabled)}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // apiVolume returns the token volume that an API server injects.
@@ -124,7 +125,7 @@ func TestUnknownAPIServerSupportIsRefused(t *testing.T) {
 	_, err := ShadowPod(pod, withAPI())
 	var refused *Refused
 	require.ErrorAs(t, err, &refused)
-	require.Equal(t, ReasonAPIServerSupport, refused.Reason)
+	require.Equal(t, reasons.APIServerSupportInvalid, refused.Reason)
 	require.Contains(t, refused.Message, `"remote"`)
 	require.Contains(t, refused.Message, "disabled")
 }
@@ -137,7 +138,7 @@ func TestServiceAccountOfTheProviderIsRefused(t *testing.T) {
 		_, err := ShadowPod(pod, o)
 		var refused *Refused
 		require.ErrorAs(t, err, &refused, name)
-		require.Equal(t, ReasonAPIServerSupport, refused.Reason)
+		require.Equal(t, reasons.APIServerSupportInvalid, refused.Reason)
 		require.Contains(t, refused.Message, "liqo.io/remote-service-account-name")
 		require.Contains(t, refused.Message, "spec.serviceAccountName")
 	}

@@ -13,12 +13,11 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Reasons of Refused for claims.
 const (
-	// ReasonAccessModesInvalid is the reason for an invalid access modes annotation.
-	ReasonAccessModesInvalid = "AccessModesInvalid"
 	// ReasonDataSource is the reason for claims whose data source is not reflected.
 	ReasonDataSource = offloadingv1beta1.ReasonDataSource
 )
@@ -99,7 +98,7 @@ func remoteAccessModes(local *corev1.PersistentVolumeClaim) ([]corev1.Persistent
 	for _, short := range strings.Split(list, ",") {
 		mode, known := accessModes[strings.TrimSpace(short)]
 		if !known {
-			return nil, &Refused{ReasonAccessModesInvalid, fmt.Sprintf("PersistentVolumeClaim %s: annotation %s is %q: accepted is a comma-separated list of RWO, ROX, RWX and RWOP",
+			return nil, &Refused{reasons.AccessModesInvalid, fmt.Sprintf("PersistentVolumeClaim %s: annotation %s is %q: accepted is a comma-separated list of RWO, ROX, RWX and RWOP",
 				local.Name, offloadingv1beta1.RemoteAccessModesAnnotation, list)}
 		}
 		out = append(out, mode)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // claimFields has a rule for each field of a reflected PersistentVolumeClaim.
@@ -150,10 +151,10 @@ func TestClaimRefused(t *testing.T) {
 		}, ReasonDataSource},
 		"unknown mode": {func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: "RWO,all"}
-		}, ReasonAccessModesInvalid},
+		}, reasons.AccessModesInvalid},
 		"no mode": {func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: ""}
-		}, ReasonAccessModesInvalid},
+		}, reasons.AccessModesInvalid},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 // views is a Remapper whose translations the test changes.
@@ -116,7 +118,7 @@ func TestPodsAreLedHome(t *testing.T) {
 		s.add(s.home.Tracker(), cashier("web", boundNow))
 		s.run()
 		require.Nil(t, s.shadow(t))
-		require.Equal(t, reasonHomeAPIUnknown, s.local(t).Status.Reason)
+		require.Equal(t, reasons.HomeAPIServerUnknown, s.local(t).Status.Reason)
 		require.Contains(t, s.local(t).Status.Message, "there is no IP yet")
 
 		api.set(func() { api.server, api.err = netip.MustParseAddrPort("10.91.0.20:6443"), nil })
@@ -173,7 +175,7 @@ func TestPodsStartWithoutAPIServer(t *testing.T) {
 			s.settle(homeAPIPatience + homeAPIRetry + time.Second)
 			require.NotNil(t, s.shadow(t))
 			require.Empty(t, s.shadow(t).Spec.Pod.HostAliases)
-			require.Contains(t, <-s.events.Events, reasonHomeAPIUnknown)
+			require.Contains(t, <-s.events.Events, reasons.HomeAPIServerUnknown)
 		})
 	})
 }

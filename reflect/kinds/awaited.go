@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// reasonNotReflected is the reason of pods that wait for copies of what they name, and of
-	// the event about pods that start without.
-	reasonNotReflected = "NotReflectedYet"
 	// copiesPatience is how long a pod waits at most. Mostly the copies arrive before
 	// copiesSilence has passed, also on a busy machine, and nothing is written about the wait.
 	copiesPatience = time.Minute

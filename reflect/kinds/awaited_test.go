@@ -22,6 +22,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -171,9 +172,9 @@ func TestPodStartsAfterWhatItNames(t *testing.T) {
 				require.Empty(t, writes(s.home.Actions()), "a short wait is not worth a write")
 				kubetest.Settled(2 * copiesSilence)
 				require.Nil(t, s.shadow(t))
-				require.Equal(t, reasonNotReflected, s.reason(t))
+				require.Equal(t, reasons.NotReflectedYet, s.reason(t))
 				require.Contains(t, s.local(t).Status.Message, "cluster milan does not have "+tc.want+" yet as it is here")
-				require.Contains(t, <-s.events.Events, reasonNotReflected)
+				require.Contains(t, <-s.events.Events, reasons.NotReflectedYet)
 				s.fails.Store(nil)
 				if tc.asleep {
 					s.copyNow(t, tc.object)
@@ -313,7 +314,7 @@ func TestPodWaitsForItsToken(t *testing.T) {
 		s.run()
 		s.settle(2 * copiesSilence)
 		require.Nil(t, s.shadow(t))
-		require.Equal(t, reasonNotReflected, s.local(t).Status.Reason)
+		require.Equal(t, reasons.NotReflectedYet, s.local(t).Status.Reason)
 		require.Contains(t, s.local(t).Status.Message, "does not have Secret shop/token-cashier-")
 		s.refuse = nil
 		s.settle(5 * tokenPace)

@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -183,7 +184,7 @@ func (c *Claims) misplaced(ctx context.Context, claim *corev1.PersistentVolumeCl
 	if claim.DeletionTimestamp != nil || claim.Spec.VolumeName != "" || by == "" || isVirtual(claim) || claim.Annotations[forge.SelectedNode] != c.cfg.Node {
 		return
 	}
-	c.tell(ctx, claim, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+	c.tell(ctx, claim, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
 		"provisioner %s makes no volumes on virtual node %s: delete the pod; where the strategy is LocalAndRemote, the next one is kept on nodes of this cluster, as this claim exists, unless it selects virtual nodes itself", by, c.cfg.Node))
 }
 

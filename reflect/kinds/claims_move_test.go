@@ -11,6 +11,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -51,8 +52,8 @@ func TestNoCopyOverOtherData(t *testing.T) {
 	s.add(s.remote.Tracker(), remoteClaim(t, claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.UID = "claim-0" })))
 	s.startClaims(t)
 	eventually(t, func() bool { return len(s.events.Events) > 1 }, "events")
-	require.Contains(t, <-s.events.Events, reasonRemoteVolumeKept)
-	require.Contains(t, <-s.events.Events, reasonRemoteVolumeTaken)
+	require.Contains(t, <-s.events.Events, reasons.RemoteVolumeKept)
+	require.Contains(t, <-s.events.Events, reasons.RemoteVolumeTaken)
 	require.Empty(t, writes(s.remote.Actions()))
 }
 

@@ -15,6 +15,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -41,7 +42,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	case v.remote == nil:
 		return c.lost(ctx, v)
 	case v.remote.DeletionTimestamp != nil:
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolume,
 			fmt.Sprintf("PersistentVolumeClaim %s is being deleted in cluster %s", v.there(), c.cfg.Destination))
 		return nil // the end of the deletion triggers a new sync
 	case v.ofAnother():
@@ -175,7 +176,7 @@ func (c *Claims) taken(ctx context.Context, v claimView) error {
 	if err != nil {
 		return fmt.Errorf("looking at the PersistentVolumeClaim that has the name: %w", err)
 	}
-	c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
+	c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeTaken, fmt.Sprintf(
 		"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
 	return loop.After(takenRetry)
 }
@@ -194,7 +195,7 @@ func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 	if err := c.remember(ctx, v); err != nil {
 		return err
 	}
-	c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
+	c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeTaken, fmt.Sprintf(
 		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this claim with %s=true to adopt the data, or delete PersistentVolumeClaim %s there; data of an earlier namespace also needs the annotation %s of PersistentVolume %s, with the UID of this namespace",
 		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there(), offloadingv1beta1.NamespaceUIDAnnotation, forge.VolumeNameFor(types.UID(localClaimUID(v.remote)))))
 	return nil // the annotation of the claim, or the deletion in the provider, triggers a new sync
@@ -225,7 +226,7 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 // delay. Other errors are returned.
 func (c *Claims) refusedThere(ctx context.Context, v claimView, doing string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
 		return loop.After(claimsRefusedRetry)
 	}
 	return fmt.Errorf("%s the PersistentVolumeClaim in the provider: %w", doing, err)
@@ -240,7 +241,7 @@ func (c *Claims) lost(ctx context.Context, v claimView) error {
 	if err := c.cfg.Verify(ctx); err != nil {
 		return fmt.Errorf("verifying the provider before believing that the volume is lost: %w", err)
 	}
-	c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
+	c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeLost, fmt.Sprintf(
 		"PersistentVolumeClaim %s was deleted in cluster %s, or the state of that cluster went back: no empty volume replaces it; if the data is there, its administrators can create the claim again; to start with an empty volume, delete this claim and create it again",
 		v.there(), c.cfg.Destination))
 	return nil
@@ -249,7 +250,7 @@ func (c *Claims) lost(ctx context.Context, v claimView) error {
 // tellRemote records an event about the state of the provider's claim.
 func (c *Claims) tellRemote(ctx context.Context, v claimView) {
 	if v.remote.Status.Phase == corev1.ClaimLost {
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost,
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeLost,
 			fmt.Sprintf("PersistentVolumeClaim %s of cluster %s has lost its volume", v.there(), c.cfg.Destination))
 		return
 	}
@@ -261,7 +262,7 @@ func (c *Claims) tellRemote(ctx context.Context, v claimView) {
 		if cond.Type == corev1.PersistentVolumeClaimControllerResizeError || cond.Type == corev1.PersistentVolumeClaimNodeResizeError {
 			kind = corev1.EventTypeWarning
 		}
-		c.tell(ctx, v.local, kind, reasonRemoteVolumeCondition, fmt.Sprintf("in cluster %s: %s: %s", c.cfg.Destination, cond.Type, cond.Message))
+		c.tell(ctx, v.local, kind, reasons.RemoteVolume, fmt.Sprintf("in cluster %s: %s: %s", c.cfg.Destination, cond.Type, cond.Message))
 		return
 	}
 }
@@ -306,7 +307,7 @@ func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 		return c.volumeTaken(ctx, v, want)
 	}
 	if written != nil {
-		c.tell(ctx, v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
+		c.tell(ctx, v.local, corev1.EventTypeNormal, reasons.ProvisioningSucceeded,
 			fmt.Sprintf("the data is in cluster %s, in PersistentVolumeClaim %s", c.cfg.Destination, v.there()))
 	}
 	return err
@@ -329,10 +330,10 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 	case ours && label == c.cfg.Destination, awaitsCopy(v.local):
 		return loop.After(staleRetry)
 	case ours && label == "":
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
 			"PersistentVolume %s lacks the label %s=%s, which liqod needs to find it: restore the label", have.Name, key, c.cfg.Destination))
 	default:
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
 			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is not changed; waiting until it is gone", have.Name, c.cfg.Destination))
 	}
 	return loop.After(takenRetry)

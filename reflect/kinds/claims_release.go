@@ -16,6 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -188,7 +189,7 @@ func (c *Claims) remember(ctx context.Context, v claimView) error {
 		return nil
 	}
 	if written != nil {
-		c.recorder.Event(written, corev1.EventTypeWarning, reasonRemoteVolumeKept, why)
+		c.recorder.Event(written, corev1.EventTypeWarning, reasons.RemoteVolumeKept, why)
 	}
 	return err
 }
@@ -204,7 +205,7 @@ func (c *Claims) copiesHere(claim *corev1.PersistentVolumeClaim) bool {
 func (c *Claims) copyHere(ctx context.Context, v claimView) error {
 	vn := c.virtualNode()
 	if why := notOffered(vn, c.cfg.Node); why != "" {
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, why)
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, why)
 		return nil // a change of the VirtualNode triggers a new sync
 	}
 	want := c.remoteWant(ctx, v, vn)

@@ -8,10 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 )
-
-// reasonNodePorts is the reason for which kubelets reject a pod whose host ports are in use.
-const reasonNodePorts = "NodePorts"
 
 // admit reports whether a new pod may use its host ports on the virtual node. A pod that may
 // not becomes Failed, as on any other node: its owner decides about a replacement. The
@@ -27,11 +25,11 @@ func (p *Pods) admit(ctx context.Context, v view) (bool, error) {
 	why := fmt.Sprintf("Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: hostPort %d/%s", taken.HostPort, protocol(*taken))
 	want := *v.local.Status.DeepCopy()
 	want.ObservedGeneration = v.local.Generation
-	want.Phase, want.Reason, want.Message = corev1.PodFailed, reasonNodePorts, "Pod was rejected: "+why
+	want.Phase, want.Reason, want.Message = corev1.PodFailed, reasons.NodePorts, "Pod was rejected: "+why
 	if err := p.patchStatus(ctx, v.local, want); err != nil {
 		return false, err
 	}
-	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasonNodePorts, why)
+	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.NodePorts, why)
 	return false, nil
 }
 

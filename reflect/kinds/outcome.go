@@ -11,6 +11,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -43,7 +44,7 @@ func failed(in forge.StatusInput, reason, message string) corev1.PodStatus {
 	s := forge.FinalStatus(in)
 	s.Phase, s.Reason, s.Message = corev1.PodFailed, reason, message
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
-		if t := c.State.Terminated; t != nil && t.Reason == forge.UnknownReason {
+		if t := c.State.Terminated; t != nil && t.Reason == reasons.ContainerStatusUnknown {
 			t.Reason = reason // kubectl shows it as the state of the pod
 		}
 	}
@@ -62,8 +63,8 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 	}
 	for _, set := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for _, c := range set {
-			if w := c.State.Waiting; w != nil && (w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" || w.Reason == "InvalidImageName" || w.Reason == "ErrImageNeverPull" || w.Reason == "CreateContainerConfigError") {
-				return "RemoteContainerWaiting", fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message)
+			if w := c.State.Waiting; w != nil && (w.Reason == reasons.ErrImagePull || w.Reason == reasons.ImagePullBackOff || w.Reason == reasons.InvalidImageName || w.Reason == reasons.ErrImageNeverPull || w.Reason == reasons.CreateContainerConfigError) {
+				return reasons.RemoteContainerWaiting, fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -131,30 +132,23 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 	return p.create(ctx, v)
 }
 
-// reasonHostNamespaces is the reason of the event about namespaces of the node that the pod asks
-// for.
-const reasonHostNamespaces = "HostNamespacesLeftOut"
-
-// reasonSwitchedOff is the reason of pods that are bound to a virtual node that takes no more.
-const reasonSwitchedOff = "OffloadingSwitchedOff"
-
 func (p *Pods) create(ctx context.Context, v view) error {
 	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the node is being drained: a new pod would be evicted at once
 	}
 	if p.cfg.Workers == 0 {
-		return p.writeStatus(ctx, v.local, p.pending(v.local, reasonSwitchedOff, "offloading is switched off here: reflection.pod.workers is 0 (in the chart offloading.reflection.pod.workers); delete the pod, and it is scheduled to another node"))
+		return p.writeStatus(ctx, v.local, p.pending(v.local, reasons.OffloadingSwitchedOff, "offloading is switched off here: reflection.pod.workers is 0 (in the chart offloading.reflection.pod.workers); delete the pod, and it is scheduled to another node"))
 	}
 	withheld, err := p.cfg.Claims.withheld(ctx, v.local, v.twin.remote)
 	if err != nil {
 		return err
 	}
 	if withheld != "" {
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonRemoteVolumeTaken, withheld)), loop.After(takenRetry))
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.RemoteVolumeTaken, withheld)), loop.After(takenRetry))
 	}
 	o := p.options(v)
 	if why := p.awaitsAPI(v.local, o); why != "" {
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonHomeAPIUnknown, why)), loop.After(homeAPIRetry))
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.HomeAPIServerUnknown, why)), loop.After(homeAPIRetry))
 	}
 	if o.ClaimedVolumes, err = p.cfg.Claims.ephemeral(ctx, v.local); err != nil {
 		return err
@@ -182,14 +176,14 @@ func (p *Pods) create(ctx context.Context, v view) error {
 				fmt.Sprintf("the pod was deleted in cluster %s with its ShadowPod; it is created there again", p.cfg.Destination))
 		}
 		if fields := forge.HostNamespaces(&v.local.Spec); len(fields) > 0 {
-			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasonHostNamespaces,
+			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.HostNamespacesLeftOut,
 				fmt.Sprintf("cluster %s runs the pod without %s: it has a network and processes of its own there", p.cfg.Destination, strings.Join(fields, ", ")))
 		}
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return p.taken(ctx, v)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "TwinNamespaceTerminating",
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.TwinNamespaceTerminating,
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
 	case isRefusal(err):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
@@ -220,8 +214,8 @@ func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want
 	}
 	switch left := copiesPatience - waited; {
 	case left <= 0:
-		if p.isNews(v.local.UID, reasonNotReflected) {
-			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasonNotReflected, fmt.Sprintf("the pod starts although %s, after %s", message, copiesPatience))
+		if p.isNews(v.local.UID, reasons.NotReflectedYet) {
+			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.NotReflectedYet, fmt.Sprintf("the pod starts although %s, after %s", message, copiesPatience))
 		}
 		return nil
 	case err != nil:
@@ -229,7 +223,7 @@ func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want
 	case waited < copiesSilence:
 		return loop.After(copiesSilence - waited)
 	default:
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonNotReflected, message)), loop.After(min(copiesRetry, left)))
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.NotReflectedYet, message)), loop.After(min(copiesRetry, left)))
 	}
 }
 
@@ -256,14 +250,10 @@ func (p *Pods) taken(ctx context.Context, v view) error {
 	case have == nil || have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node:
 		return loop.After(staleRetry)
 	}
-	return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "ShadowPodTaken", fmt.Sprintf(
+	return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.ShadowPodTaken, fmt.Sprintf(
 		"a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
 		v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))), loop.After(takenRetry))
 }
-
-// reasonUpdateRefused is the reason of events about changes of a pod that the provider
-// rejects.
-const reasonUpdateRefused = "UpdateRefused"
 
 // reflect updates the ShadowPod and the local status. The status is written even if the
 // provider rejects the update of the ShadowPod.
@@ -297,7 +287,7 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 func (p *Pods) tellNotCarried(v view, refused error) {
 	reason, what := notCarried(v)
 	if refused != nil {
-		reason, what = reasonUpdateRefused, refused.Error()
+		reason, what = reasons.UpdateRefused, refused.Error()
 	}
 	what = store.ClipMessage(what)
 	before := p.memo(v.local.UID).rejected
@@ -317,10 +307,10 @@ func (p *Pods) tellLeftOut(v view) {
 		return
 	}
 	keys := v.remote.Annotations[offloadingv1beta1.LeftOutAnnotation]
-	if keys == "" || !p.isNews(v.local.UID, forge.ReasonAnnotationsLeftOut+keys) {
+	if keys == "" || !p.isNews(v.local.UID, reasons.AnnotationsLeftOut+keys) {
 		return
 	}
-	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, forge.ReasonAnnotationsLeftOut, forge.LeftOutMessage(p.cfg.Destination, keys))
+	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reasons.AnnotationsLeftOut, forge.LeftOutMessage(p.cfg.Destination, keys))
 }
 
 func notCarried(v view) (reason, what string) {
@@ -334,9 +324,6 @@ func notCarried(v view) (reason, what string) {
 }
 
 const (
-	// reasonHomeAPIUnknown is the reason of pods that wait for the address of the consumer's
-	// API server, and of the event about pods that start without.
-	reasonHomeAPIUnknown = "HomeAPIServerUnknown"
 	// homeAPIPatience is how long a pod waits for the address after it was bound to the
 	// virtual node. The environment of a pod cannot change later, but a pod that has no need
 	// for the API server must not wait for ever.
@@ -378,7 +365,7 @@ func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
 	if p.now().Sub(boundSince(local)) < homeAPIPatience {
 		return fmt.Sprintf("the address of this cluster's API server for cluster %s is not known yet: %s", p.cfg.Destination, err)
 	}
-	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonHomeAPIUnknown, fmt.Sprintf(
+	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasons.HomeAPIServerUnknown, fmt.Sprintf(
 		"the pod starts in cluster %s without the address of the API server of this cluster, and clients in it do not reach the API server: %s", p.cfg.Destination, err))
 	return ""
 }

@@ -13,6 +13,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -113,7 +114,7 @@ func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) e
 	m := p.cfg.Namespaces.Map()
 	if local.DeletionTimestamp != nil {
 		want := forge.UnreadyStatus(local, p.now())
-		want.Reason, want.Message = "TwinNamespaceNotReady", "the pod ends when its twin namespace can be reached: "+why
+		want.Reason, want.Message = reasons.TwinNamespaceNotReady, "the pod ends when its twin namespace can be reached: "+why
 		return p.writeStatus(ctx, local, want)
 	}
 	if m == nil || m.Status.CurrentMapping[local.Namespace].Phase != offloadingv1beta1.MappingTerminating {

@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -109,7 +110,7 @@ func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	if reason, message := symptom(want); reason != "" {
 		if before, _ := symptom(local.Status); before != reason {
 			severity := corev1.EventTypeWarning
-			if reason == reasonNotReflected {
+			if reason == reasons.NotReflectedYet {
 				severity = corev1.EventTypeNormal // as at most first starts; a pod that starts without has a warning
 			}
 			p.cfg.Recorder.Event(local, severity, reason, message)
@@ -226,12 +227,8 @@ const (
 	statusBurst    = 20
 	statusInterval = 10 * time.Second
 	// mostTold is the number of different refusals of which a pod gets an event.
-	mostTold = 8
-	// reasonStatusRefused is the reason of events about a part of the provider's status that
-	// is left out, and reasonStatusDelayed about a status that waits for more than delayPatience.
-	reasonStatusRefused = "RemoteStatusRefused"
-	reasonStatusDelayed = "RemoteStatusDelayed"
-	delayPatience       = 5 * time.Second
+	mostTold      = 8
+	delayPatience = 5 * time.Second
 	// RefusedRate means that the status of a pod changes too often, and is written later.
 	RefusedRate = "status-rate"
 )
@@ -256,8 +253,8 @@ func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) (wait time.Durat
 	if wait > 0 {
 		p.count(RefusedRate)
 	}
-	if wait >= delayPatience && p.isNews(local.UID, reasonStatusDelayed) {
-		p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusDelayed, fmt.Sprintf(
+	if wait >= delayPatience && p.isNews(local.UID, reasons.RemoteStatusDelayed) {
+		p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasons.RemoteStatusDelayed, fmt.Sprintf(
 			"cluster %s changes the status of its pods so often that this cluster writes that of this pod later; it may be older than %s here", p.cfg.Destination, delayPatience))
 	}
 	return wait
@@ -279,7 +276,7 @@ func (p *Pods) tellRefused(local *corev1.Pod, reason, message string) {
 		return
 	}
 	p.count(reason)
-	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonStatusRefused, store.ClipMessage(message))
+	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasons.RemoteStatusRefused, store.ClipMessage(message))
 }
 
 func (p *Pods) isNews(uid types.UID, what string) (news bool) {

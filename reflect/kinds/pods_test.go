@@ -34,6 +34,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -452,7 +453,7 @@ func TestSwitchedOff(t *testing.T) {
 	eventually(t, func() bool {
 		p, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "late", metav1.GetOptions{})
 		require.NoError(t, err)
-		return p.Status.Reason == reasonSwitchedOff
+		return p.Status.Reason == reasons.OffloadingSwitchedOff
 	}, "the reason shows")
 	require.Empty(t, writes(s.remoteLiqod.Actions()))
 }
@@ -739,7 +740,7 @@ func TestARefusedPodHasAnEventThoughTheAnswerIsLost(t *testing.T) {
 	s.add(s.home.Tracker(), localPod(running, func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }))
 	s.start(t)
 	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it has an event")
-	require.Contains(t, <-s.events.Events, forge.ReasonResourceClaims)
+	require.Contains(t, <-s.events.Events, reasons.ResourceClaimsNotSupported)
 	eventually(t, lost.Load, "the status was written")
 }
 

@@ -22,6 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -170,7 +171,7 @@ func (c *RealClaims) provisionReal(ctx context.Context, v realView, node string)
 	}
 	switch {
 	case !c.isReal(v.real) || v.real.DeletionTimestamp != nil:
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
 			"PersistentVolumeClaim %s/%s was not made by liqod, or is being deleted; waiting until it is gone", v.real.Namespace, v.real.Name))
 		return nil // its end triggers a new sync
 	case v.real.Status.Phase != corev1.ClaimBound:
@@ -190,11 +191,11 @@ func (c *RealClaims) giveVolume(ctx context.Context, v realView) error {
 		return c.occupied(ctx, v.local)
 	}
 	if apierrors.IsForbidden(err) {
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonProvisioningFailed, err.Error())
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, err.Error())
 		return loop.After(claimsRefusedRetry)
 	}
 	if written != nil {
-		c.tell(ctx, v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
+		c.tell(ctx, v.local, corev1.EventTypeNormal, reasons.ProvisioningSucceeded, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
 	}
 	return err
 }
@@ -209,7 +210,7 @@ func (c *RealClaims) occupied(ctx context.Context, local *corev1.PersistentVolum
 	if have == nil || awaitsCopy(local) || have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(local.UID) && claimOf(have) != nil {
 		return loop.After(staleRetry)
 	}
-	c.tell(ctx, local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+	c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
 		"PersistentVolume %s exists and is not changed: it is not of this claim and this cluster, or lacks the label %s=%s; waiting until it is gone", have.Name, offloadingv1beta1.LocalClaimUIDLabel, local.UID))
 	return loop.After(takenRetry)
 }
@@ -223,7 +224,7 @@ func (c *RealClaims) begin(ctx context.Context, local *corev1.PersistentVolumeCl
 	}
 	class, problem := c.cfg.Class()
 	if problem != "" {
-		c.tell(ctx, local, corev1.EventTypeWarning, reasonProvisioningFailed, problem)
+		c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, problem)
 		return loop.After(claimsRefusedRetry)
 	}
 	want, err := forge.RealClaim(local, c.cfg.Namespace, class, node)
@@ -246,7 +247,7 @@ func (c *RealClaims) wrote(ctx context.Context, local, written *corev1.Persisten
 		c.claims.Wrote(written)
 		return nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
-		c.tell(ctx, local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("%s PersistentVolumeClaim %s/%s: %v", doing, c.cfg.Namespace, local.UID, err))
+		c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf("%s PersistentVolumeClaim %s/%s: %v", doing, c.cfg.Namespace, local.UID, err))
 		return loop.After(claimsRefusedRetry)
 	}
 	return fmt.Errorf("%s the real PersistentVolumeClaim: %w", doing, err)
@@ -292,7 +293,7 @@ func (c *RealClaims) maintain(ctx context.Context, v realView) error {
 		if err := c.claims.ConfirmGone(ctx, c.realKey(v.local.UID)); err != nil {
 			return err
 		}
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
+		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeLost, fmt.Sprintf(
 			"PersistentVolumeClaim %s, which has the data, was deleted: no empty volume replaces it; to start with an empty volume, delete this claim and create it again", c.realKey(v.local.UID)))
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -64,7 +65,7 @@ func TestAProviderThatChangesAllTheTime(t *testing.T) {
 	require.Equal(t, 1000-statusBurst, counted[RefusedRate])
 	delayed := 0
 	for len(s.events.Events) > 0 {
-		if strings.Contains(<-s.events.Events, reasonStatusDelayed) {
+		if strings.Contains(<-s.events.Events, reasons.RemoteStatusDelayed) {
 			delayed++
 		}
 	}

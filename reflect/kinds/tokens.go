@@ -21,6 +21,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -40,8 +41,6 @@ const (
 	// until the token is accepted.
 	tokenPace   = 2 * time.Second
 	longestPace = time.Minute
-	// reasonTokens is the reason of events about pods that get no token.
-	reasonTokens = "FailedSATokensReflection"
 )
 
 // tokens maintains the tokens of service accounts that offloaded pods need, as Secrets in
@@ -461,7 +460,7 @@ func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
 		t.told[pod.UID] = message
 		t.mu.Unlock()
 		if news {
-			t.pods.cfg.Recorder.Event(pod, corev1.EventTypeWarning, reasonTokens, message)
+			t.pods.cfg.Recorder.Event(pod, corev1.EventTypeWarning, reasons.FailedSATokensReflection, message)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -453,8 +454,8 @@ func TestRefusedTokensAreTold(t *testing.T) {
 		s.run()
 		s.settle(time.Minute)
 		s.requireEvent("FailedSATokensReflection", "cashier", "not for you")
-		s.requireEvent(reasonNotReflected, "does not have Secret shop/token-")
-		s.requireEvent(reasonNotReflected, "the pod starts although")
+		s.requireEvent(reasons.NotReflectedYet, "does not have Secret shop/token-")
+		s.requireEvent(reasons.NotReflectedYet, "the pod starts although")
 		s.requireQuiet()
 		tries := slices.DeleteFunc(secretWrites(s.home), func(w string) bool { return w != "create serviceaccounts/token" })
 		require.Len(t, tries, 5, "after 0, 2, 6, 14 and 30 seconds")
@@ -500,8 +501,8 @@ func TestTokensOfOthersAreNotTouched(t *testing.T) {
 				s.run()
 				s.settle(time.Minute)
 				s.requireEvent("FailedSATokensReflection", tc.says)
-				s.requireEvent(reasonNotReflected, "does not have Secret shop/token-")
-				s.requireEvent(reasonNotReflected, "the pod starts although")
+				s.requireEvent(reasons.NotReflectedYet, "does not have Secret shop/token-")
+				s.requireEvent(reasons.NotReflectedYet, "the pod starts although")
 				s.requireQuiet()
 				have, err := tc.in(s).CoreV1().Secrets(tc.ns).Get(t.Context(), token, metav1.GetOptions{})
 				require.NoError(t, err)
@@ -748,7 +749,7 @@ func TestTokenOfAProviderThatIsAway(t *testing.T) {
 		away = false
 		s.settle(5 * time.Second)
 		s.requireToken(s.tokenName(cashier("a")), fmt.Sprintf("token-%d", s.given))
-		s.requireEvent(reasonNotReflected, "does not have Secret shop/token-")
+		s.requireEvent(reasons.NotReflectedYet, "does not have Secret shop/token-")
 		s.requireQuiet()
 	})
 }

@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -28,16 +29,9 @@ const podsTold = 10
 // Annotations that the scheduler and the volume controller write for provisioners, and
 // reasons of events.
 const (
-	storageProvisionerAnnotation  = "volume.kubernetes.io/storage-provisioner"
-	storageProvisionerBeta        = "volume.beta.kubernetes.io/storage-provisioner"
-	claimsRefusedRetry            = takenRetry * 6
-	reasonReschedulingRequired    = "ReschedulingRequired"
-	reasonProvisioningFailed      = "ProvisioningFailed"
-	reasonRemoteVolumeTaken       = "RemoteVolumeTaken"
-	reasonRemoteVolumeLost        = "RemoteVolumeLost"
-	reasonRemoteVolumeCondition   = "RemoteVolume"
-	reasonRemoteVolumeKept        = "RemoteVolumeKept"
-	reasonRemoteVolumeProvisioned = "ProvisioningSucceeded"
+	storageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
+	storageProvisionerBeta       = "volume.beta.kubernetes.io/storage-provisioner"
+	claimsRefusedRetry           = takenRetry * 6
 )
 
 // homeVolumes writes the claims of the class liqo in this cluster and their volumes, wherever
@@ -129,7 +123,7 @@ func (h *homeVolumes) giveBack(ctx context.Context, claim *corev1.PersistentVolu
 	if err != nil {
 		return nil, fmt.Errorf("giving the claim back to the scheduler: %w", err)
 	}
-	h.tell(ctx, claim, corev1.EventTypeWarning, reasonReschedulingRequired, why)
+	h.tell(ctx, claim, corev1.EventTypeWarning, reasons.ReschedulingRequired, why)
 	return written, nil
 }
 
@@ -222,7 +216,7 @@ func (h *homeVolumes) keep(ctx context.Context, volume *corev1.PersistentVolume,
 	if err != nil {
 		return fmt.Errorf("marking the volume as kept: %w", err)
 	}
-	h.recorder.Event(volume, corev1.EventTypeNormal, reasonRemoteVolumeKept, why)
+	h.recorder.Event(volume, corev1.EventTypeNormal, reasons.RemoteVolumeKept, why)
 	h.log.Info("data kept", zap.String("volume", volume.Name))
 	return nil
 }

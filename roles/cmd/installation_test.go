@@ -125,7 +125,7 @@ var labelLists = map[string]string{
 	"network.go sharedObjects":        "Namespaces; EndpointSlices, as role route reads them",
 	"network.go hostObjects":          "in liqod's namespace",
 	"pre.go readWebhooks":             "in the namespace that a webhook configuration names",
-	"rotate/rotate.go read":           "in liqod's namespace",
+	"network/rotate.go read":           "in liqod's namespace",
 	"network/objects.go readGateways": "in liqod's namespace",
 	"network/objects.go readNodes":    "in liqod's namespace",
 	"network/helpers.go prepare":      "objects of the cluster",

@@ -17,7 +17,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/peering/manual"
-	"github.com/liqod/liqod/roles/cmd/rotate"
+	"github.com/liqod/liqod/roles/cmd/network"
 )
 
 const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
@@ -45,7 +45,7 @@ func (c *commands) rotateKeys() *cobra.Command {
 		Use: "rotate-keys [NUMBER...]", Short: "Replace the WireGuard keys of gateways", Long: rotateAbout,
 		Example: c.example("  %[1]s network rotate-keys\n  %[1]s network rotate-keys 2   # of gateway 2 alone"),
 	}
-	cfg, timeout := rotate.Config{}, time.Duration(0)
+	cfg, timeout := network.Rotation{}, time.Duration(0)
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait; 0 is without end")
 	conn := c.connection(cmd.Flags())
 	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
@@ -65,7 +65,7 @@ func (c *commands) rotateKeys() *cobra.Command {
 			return explain(err)
 		}
 		cfg.Leases, cfg.Every, cfg.Out = to.kube.CoordinationV1().Leases(namespace), c.every, cmd.OutOrStdout()
-		return explain(rotate.Run(cmd.Context(), cfg))
+		return explain(cfg.Run(cmd.Context()))
 	}))
 	return cmd
 }

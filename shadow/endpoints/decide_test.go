@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // given returns the facts of a shadow and an EndpointSlice in a twin namespace.
@@ -86,12 +87,12 @@ func TestDecide(t *testing.T) {
 		"taken over by another": {given(shadow, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) {
 			s.OwnerReferences = []metav1.OwnerReference{{Kind: "X", UID: "x", Controller: new(true)}}
 		})), action{verb: nothing, retry: true}, offloadingv1beta1.ReasonEndpointSliceCollision},
-		"not a twin":                  {given(shadow, nil, elsewhere), action{verb: nothing}, ReasonNotTwinNamespace},
-		"no longer a twin":            {given(shadow, sliceOf(shadow), elsewhere, live), action{verb: deleteSlice}, ReasonNotTwinNamespace},
+		"not a twin":                  {given(shadow, nil, elsewhere), action{verb: nothing}, reasons.NotTwinNamespace},
+		"no longer a twin":            {given(shadow, sliceOf(shadow), elsewhere, live), action{verb: deleteSlice}, reasons.NotTwinNamespace},
 		"not a twin, somebody else's": {given(shadow, sliceOf(shadow, foreign), elsewhere), action{verb: nothing, retry: true}, offloadingv1beta1.ReasonEndpointSliceCollision},
-		"another origin":              {given(newShadow(labelled(offloadingv1beta1.OriginLabel, "paris")), nil), action{verb: nothing}, ReasonForeignOrigin},
-		"another origin, later":       {given(newShadow(labelled(offloadingv1beta1.OriginLabel, "paris")), sliceOf(shadow)), action{verb: deleteSlice, confirm: true}, ReasonForeignOrigin},
-		"namespace not known":         {given(shadow, nil, func(f *facts) { f.namespace = nil }), action{verb: nothing}, ReasonNotTwinNamespace},
+		"another origin":              {given(newShadow(labelled(offloadingv1beta1.OriginLabel, "paris")), nil), action{verb: nothing}, reasons.ForeignOrigin},
+		"another origin, later":       {given(newShadow(labelled(offloadingv1beta1.OriginLabel, "paris")), sliceOf(shadow)), action{verb: deleteSlice, confirm: true}, reasons.ForeignOrigin},
+		"namespace not known":         {given(shadow, nil, func(f *facts) { f.namespace = nil }), action{verb: nothing}, reasons.NotTwinNamespace},
 		"namespace not known yet": {given(newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.CreationTimestamp = ago(4 * time.Second) }), nil,
 			func(f *facts) { f.namespace = nil }), action{verb: nothing, keep: true, after: 6 * time.Second}, ""},
 		"shadow gone with its namespace": {given(nil, sliceOf(shadow), ending), action{verb: nothing, keep: true}, ""},

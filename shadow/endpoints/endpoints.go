@@ -16,6 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
@@ -56,16 +57,6 @@ func (e *Enforcer) confirmAbsences(ctx context.Context, f facts) error {
 	}
 	return e.clusters.ConfirmNone(ctx, peer, func(fc *corev1beta1.ForeignCluster) bool { return fc.DeletionTimestamp == nil })
 }
-
-// Reasons of the condition Enforced that the API package does not name.
-const (
-	// ReasonNotTwinNamespace means that liqod did not create the ShadowEndpointSlice's
-	// namespace for a consumer.
-	ReasonNotTwinNamespace = "NotTwinNamespace"
-	// ReasonForeignOrigin means that the ShadowEndpointSlice's origin label names another
-	// cluster than the consumer of its twin namespace.
-	ReasonForeignOrigin = "ForeignOrigin"
-)
 
 // freshFor is how long a sync waits for the namespace of a new ShadowEndpointSlice to
 // appear in the cache.
@@ -321,13 +312,13 @@ func (f facts) misplaced() (action, bool) {
 		return action{verb: nothing, keep: true, after: freshFor - max(age, 0)}, true
 	}
 	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
-		return f.withdraw(f.deny(ReasonNotTwinNamespace, fmt.Sprintf(
+		return f.withdraw(f.deny(reasons.NotTwinNamespace, fmt.Sprintf(
 			"namespace %s is not the twin of a consumer's namespace; ShadowEndpointSlices are enforced only in namespaces made by a NamespaceMap",
 			f.shadow.Namespace))), true
 	}
 	want, have := ns.Labels[corev1beta1.RemoteClusterIDLabel], f.shadow.Labels[offloadingv1beta1.OriginLabel]
 	if have != want {
-		return f.withdraw(f.deny(ReasonForeignOrigin, fmt.Sprintf("label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
+		return f.withdraw(f.deny(reasons.ForeignOrigin, fmt.Sprintf("label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
 			offloadingv1beta1.OriginLabel, have, ns.Name, want))), true
 	}
 	return action{}, false

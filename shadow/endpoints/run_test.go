@@ -24,6 +24,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 )
 
 // running is an Enforcer that runs with started informers.
@@ -159,7 +160,7 @@ func TestRun(t *testing.T) {
 	stop := r.lead()
 	require.Eventually(t, func() bool {
 		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(ctx, testName, metav1.GetOptions{})
-		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == ReasonNotTwinNamespace
+		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == reasons.NotTwinNamespace
 	}, time.Minute, 5*time.Millisecond)
 	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
 	require.NoError(t, err)

@@ -18,12 +18,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
-
-// ReasonHostTaken is the reason of the event for an Ingress of a peer with a host that an earlier
-// Ingress has.
-const ReasonHostTaken = "HostTaken"
 
 // newIngress is how long an Ingress counts as new. After it the caches of all webhooks have it.
 const newIngress = 5 * time.Minute
@@ -75,7 +72,7 @@ func (h *Hosts) sync(_ context.Context, key loop.Key) error {
 	}
 	before := slices.DeleteFunc(all, func(other *networkingv1.Ingress) bool { return !earlier(other, ing) })
 	if why := (rules.IngressBounds{}).Refuse(ing, ing.Labels[offloadingv1beta1.OriginLabel], before); why != "" {
-		h.cfg.Recorder.Eventf(ing, corev1.EventTypeWarning, ReasonHostTaken, "%s; this Ingress is the later one: change its host, or delete it", why)
+		h.cfg.Recorder.Eventf(ing, corev1.EventTypeWarning, reasons.HostTaken, "%s; this Ingress is the later one: change its host, or delete it", why)
 	}
 	return nil
 }

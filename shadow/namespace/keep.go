@@ -17,15 +17,12 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // keptRetry is the poll interval for the claims in a twin that is kept for its volumes.
 // Claims are not watched.
 const keptRetry = 5 * time.Minute
-
-// ReasonVolumesKept is the reason of the event for a twin namespace that is kept for its
-// volumes.
-const ReasonVolumesKept = "VolumesKept"
 
 // giveUp deletes a twin whose entry is gone. A twin with volumes is only emptied; it stays
 // until the volumes are gone or its DeleteVolumesAnnotation names it. kept is the message
@@ -109,7 +106,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 		}
 		return fmt.Errorf("marking the twin namespace %s as kept: %w", ns.Name, err)
 	}
-	m.cfg.Events.Event(ns, corev1.EventTypeNormal, ReasonVolumesKept, why)
+	m.cfg.Events.Event(ns, corev1.EventTypeNormal, reasons.VolumesKept, why)
 	m.cfg.Log.Info("twin namespace kept for its volumes", zap.String("namespace", ns.Name))
 	return nil
 }

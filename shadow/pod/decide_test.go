@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -102,18 +103,18 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 		"a recorded loss, then another":                 {shadow: newShadow(always, replaced("pod-0")), lost: podOf(a), more: live, want: recordLoss},
 		"evicted by the kubelet and gone: ended":        {shadow: a, lost: podOf(a, exited(137, time.Minute), reason("Evicted")), more: live, want: recordEnd, phase: corev1.PodFailed, reason: "Evicted"},
 		"a Never torn from its finalizer while running": {shadow: n, lost: podOf(n, released), more: live, want: recordEnd, phase: corev1.PodFailed, reason: offloadingv1beta1.ReasonRemotePodLost},
-		"no namespace":                                  {shadow: newShadow(always, old), more: func(f *facts) { f.namespace = nil }, want: setCondition, reason: ReasonNotTwinNamespace},
+		"no namespace":                                  {shadow: newShadow(always, old), more: func(f *facts) { f.namespace = nil }, want: setCondition, reason: reasons.NotTwinNamespace},
 		"no namespace yet":                              {shadow: a, more: func(f *facts) { f.namespace = nil }, want: wait},
-		"not a twin: no label":                          {shadow: a, more: func(f *facts) { f.namespace.Labels = nil }, want: setCondition, reason: ReasonNotTwinNamespace},
-		"not a twin: no annotation":                     {shadow: a, more: func(f *facts) { f.namespace.Annotations = nil }, want: setCondition, reason: ReasonNotTwinNamespace},
+		"not a twin: no label":                          {shadow: a, more: func(f *facts) { f.namespace.Labels = nil }, want: setCondition, reason: reasons.NotTwinNamespace},
+		"not a twin: no annotation":                     {shadow: a, more: func(f *facts) { f.namespace.Annotations = nil }, want: setCondition, reason: reasons.NotTwinNamespace},
 		"another consumer's twin": {shadow: a, more: func(f *facts) {
 			f.namespace.Labels[corev1beta1.RemoteClusterIDLabel] = "paris"
-		}, want: setCondition, reason: ReasonForeignOrigin},
-		"no origin at all": {shadow: newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Labels = nil }), want: setCondition, reason: ReasonForeignOrigin},
+		}, want: setCondition, reason: reasons.ForeignOrigin},
+		"no origin at all": {shadow: newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Labels = nil }), want: setCondition, reason: reasons.ForeignOrigin},
 		"the namespace is going": {shadow: a, more: func(f *facts) {
 			at := ago(0)
 			f.namespace.DeletionTimestamp = &at
-		}, want: setCondition, reason: ReasonNamespaceTerminating},
+		}, want: setCondition, reason: reasons.NamespaceTerminating},
 		"refused by Harden":          {shadow: a, more: func(f *facts) { f.refused = errors.New("no") }, want: setCondition, reason: offloadingv1beta1.ReasonPodRefused},
 		"refused a moment ago":       {shadow: a, more: func(f *facts) { f.notBefore = testTime().Add(time.Second) }, want: wait},
 		"refused and due again":      {shadow: a, more: func(f *facts) { f.notBefore = testTime() }, want: createPod, asks: true},
@@ -157,9 +158,9 @@ func TestDecideOnAPodThatLives(t *testing.T) {
 		"debug containers of others":   {shadow: a, pod: podOf(a, hasDebug("theirs")), want: nothing},
 		"a stale ShadowPod":            {shadow: a, pod: podOf(newShadow(always, image("img:2"))), want: nothing},
 		"a change refused just now":    {shadow: newShadow(always, image("img:2")), pod: podOf(a), more: func(f *facts) { f.notBefore = testTime().Add(1) }, want: wait},
-		"a change that Harden refuses": {shadow: a, pod: podOf(a), more: func(f *facts) { f.refused = errors.New("no") }, want: setCondition, reason: ReasonUpdateRefused},
+		"a change that Harden refuses": {shadow: a, pod: podOf(a), more: func(f *facts) { f.refused = errors.New("no") }, want: setCondition, reason: reasons.UpdateRefused},
 		"namespace is no twin any more": {shadow: a, pod: podOf(a), more: func(f *facts) { f.namespace.Labels = nil },
-			want: setCondition, reason: ReasonNotTwinNamespace},
+			want: setCondition, reason: reasons.NotTwinNamespace},
 		"of a lost one, not recorded":         {shadow: a, pod: podOf(a), lost: podOf(a, uidOf("pod-0")), want: recordLoss},
 		"of a lost one, recorded":             {shadow: newShadow(always, replaced("pod-0")), pod: podOf(a), lost: podOf(a, uidOf("pod-0")), want: nothing},
 		"of an earlier ShadowPod's":           {shadow: a, pod: podOf(a), lost: podOf(a, uidOf("pod-0"), ownedBy("shadow-0")), want: nothing},
@@ -237,7 +238,7 @@ func TestDecideOnAPodDeletedHere(t *testing.T) {
 		"OnFailure, done before":             {shadow: o, pod: podOf(o, deleting, exited(0, time.Hour)), want: recordEnd, phase: corev1.PodSucceeded},
 		"OnFailure, stopped with 0":          {shadow: o, pod: podOf(o, deleting, exited(0, 5*time.Second)), want: recordEnd, phase: corev1.PodFailed, reason: lost},
 		"OnFailure, past its deadline":       {shadow: o, pod: podOf(o, deleting, exited(1, time.Hour), reason("DeadlineExceeded")), want: recordEnd, phase: corev1.PodFailed, reason: "DeadlineExceeded"},
-		"OnFailure, node did not answer":     {shadow: o, pod: podOf(o, deleting, reason(nodeLostReason), forced), want: recordLoss},
+		"OnFailure, node did not answer":     {shadow: o, pod: podOf(o, deleting, reason(reasons.NodeLost), forced), want: recordLoss},
 		"OnFailure, forced":                  {shadow: o, pod: podOf(o, forced), want: recordLoss},
 		"OnFailure, one of two done": {shadow: o, pod: podOf(o, forced, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "side",

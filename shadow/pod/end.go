@@ -10,17 +10,11 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
-const (
-	// nodeLostReason is the status reason that the node controller sets on a terminating
-	// pod of an unreachable node.
-	nodeLostReason = "NodeLost"
-	// unknownReason and unknownExitCode are the values that a kubelet reports for a
-	// container that it can no longer find.
-	unknownReason         = "ContainerStatusUnknown"
-	unknownExitCode int32 = 137
-)
+// unknownExitCode is the exit code that a kubelet reports for a container that it can no longer find.
+const unknownExitCode int32 = 137
 
 // settled reports whether the status of a terminating pod is final. The kubelet has stopped
 // the pod or given it up, and only finalizers keep the object.
@@ -42,7 +36,7 @@ func endedItself(pod *corev1.Pod) bool {
 		return true // a deletion raises the generation: the kubelet wrote this status before it saw the deletion
 	case !finishedBeforeDeletion(pod):
 		return false
-	case pod.Status.Reason != "" && pod.Status.Reason != nodeLostReason:
+	case pod.Status.Reason != "" && pod.Status.Reason != reasons.NodeLost:
 		return true // evicted, deadline exceeded, rejected by the kubelet …
 	}
 	return finishedByPolicy(pod)
@@ -107,7 +101,7 @@ func terminate(statuses []corev1.ContainerStatus) {
 			continue
 		}
 		end := &corev1.ContainerStateTerminated{
-			Reason: unknownReason, ExitCode: unknownExitCode, ContainerID: c.ContainerID,
+			Reason: reasons.ContainerStatusUnknown, ExitCode: unknownExitCode, ContainerID: c.ContainerID,
 			Message: "the state of the container was unknown when its pod was lost",
 		}
 		if c.State.Running != nil {

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 const ephemeralWrite = "patch pods/ephemeralcontainers"
@@ -52,7 +53,7 @@ func TestARefusedDebugContainerKeepsNothingBack(t *testing.T) {
 	r.changeShadow(image("img:2"), debug("a"))
 	r.settle()
 	require.Equal(t, "img:2", r.pod().Spec.Containers[0].Image)
-	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Equal(t, reasons.UpdateRefused, r.enforced().Reason)
 	require.Contains(t, r.enforced().Message, "privileged")
 	require.Equal(t, 1, countOf(r.writes, patchWrite))
 	r.changeShadow(debug(), moved)

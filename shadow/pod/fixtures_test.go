@@ -10,6 +10,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -145,7 +146,7 @@ func exited(code int32, before time.Duration) podMod {
 func neverRan(p *corev1.Pod) {
 	p.Status.Phase, p.Status.ObservedGeneration = corev1.PodFailed, p.Generation
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
-		Terminated: &corev1.ContainerStateTerminated{Reason: unknownReason, ExitCode: unknownExitCode},
+		Terminated: &corev1.ContainerStateTerminated{Reason: reasons.ContainerStatusUnknown, ExitCode: unknownExitCode},
 	}}}
 }
 

@@ -22,11 +22,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
-
-// ReasonForceDeleted is the reason of the event for a pod that was force-deleted because
-// its node is NotReady.
-const ReasonForceDeleted = "NodeFailureForceDeleted"
 
 const (
 	// lostNodesWorkers is enough for the rate that forceSpacing allows.
@@ -226,7 +223,7 @@ func (l *LostNodes) force(ctx context.Context, key loop.Key, uid types.UID) erro
 	case err != nil:
 		return fmt.Errorf("force-deleting pod %s of the NotReady node %s: %w", key, node.Name, err)
 	}
-	l.cfg.Recorder.Eventf(pod, corev1.EventTypeWarning, ReasonForceDeleted,
+	l.cfg.Recorder.Eventf(pod, corev1.EventTypeWarning, reasons.NodeFailureForceDeleted,
 		"the pod (UID %s) was force-deleted because node %s is NotReady since %s; its containers may still run there, also beside those of its replacement, until the node restarts",
 		pod.UID, node.Name, notReadySince(node).UTC().Format(time.RFC3339))
 	l.cfg.Log.Warn("remote pod of a NotReady node force-deleted", zap.Stringer("key", key),

@@ -26,6 +26,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 )
 
 const forceDelete = "delete pods " + testNamespace + "/"
@@ -207,7 +208,7 @@ func TestForceDeletedEvent(t *testing.T) {
 	r := newLostRig(t, stuckPod("a", time.Hour), newNode("lost", corev1.ConditionUnknown, time.Hour), newNode("well", corev1.ConditionTrue, time.Hour))
 	require.NoError(t, r.sync("a"))
 	event := <-r.events.Events
-	require.Contains(t, event, "Warning "+ReasonForceDeleted)
+	require.Contains(t, event, "Warning "+reasons.NodeFailureForceDeleted)
 	require.Contains(t, event, "node lost is NotReady since 2030-01-01T11:00:00Z; its containers may still run there")
 }
 

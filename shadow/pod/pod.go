@@ -16,6 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/quota"
 )
 
@@ -207,7 +208,7 @@ func decideAbsent(f facts) action {
 	}
 	switch {
 	case f.namespace.DeletionTimestamp != nil:
-		return deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", f.namespace.Name))
+		return deny(f, reasons.NamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", f.namespace.Name))
 	case f.refused != nil:
 		return deny(f, offloadingv1beta1.ReasonPodRefused, f.refused.Error())
 	case !due:
@@ -242,13 +243,13 @@ func misplaced(f facts) (action, bool) {
 		return action{verb: wait, after: freshFor - max(age, 0)}, true // its event may be on its way
 	}
 	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
-		return deny(f, ReasonNotTwinNamespace, fmt.Sprintf(
+		return deny(f, reasons.NotTwinNamespace, fmt.Sprintf(
 			"namespace %s is not the twin of a consumer's namespace; ShadowPods are enforced only in namespaces made by a NamespaceMap",
 			f.shadow.Namespace)), true
 	}
 	want, have := ns.Labels[corev1beta1.RemoteClusterIDLabel], f.shadow.Labels[offloadingv1beta1.OriginLabel]
 	if have != want {
-		return deny(f, ReasonForeignOrigin, fmt.Sprintf(
+		return deny(f, reasons.ForeignOrigin, fmt.Sprintf(
 			"label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
 			offloadingv1beta1.OriginLabel, have, ns.Name, want)), true
 	}
@@ -261,7 +262,7 @@ func decidePresent(f facts) action {
 		return a
 	}
 	if f.refused != nil {
-		return deny(f, ReasonUpdateRefused, f.refused.Error())
+		return deny(f, reasons.UpdateRefused, f.refused.Error())
 	}
 	behind := differs(f.want, f.pod) || len(ephemeralChanges(f.shadow, f.pod, false)) > 0
 	switch {
@@ -349,7 +350,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 		return e.afterCollision(ctx, key)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		e.quota.Absent(key)
-		a := deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
+		a := deny(f, reasons.NamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
 		a.retry = true
 		return e.deny(ctx, f, a)
 	case loop.IsRefusal(err):

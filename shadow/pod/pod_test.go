@@ -17,6 +17,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
@@ -239,7 +240,7 @@ func TestNoEventOfAPodThatIsNotMadeAgain(t *testing.T) {
 		end    podMod
 	}{
 		"it would be created again": {always, exited(143, 0)},
-		"it would have failed":      {never, reason(nodeLostReason)},
+		"it would have failed":      {never, reason(reasons.NodeLost)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, newShadow(tc.policy, old))
@@ -472,7 +473,7 @@ func TestResizeOfTheWholePod(t *testing.T) {
 		require.ErrorContains(t, r.e.sync(t.Context(), r.key()), "again in")
 	}
 	require.Equal(t, 2, countOf(r.writes, resizeWrite), "not asked again before its time")
-	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Equal(t, reasons.UpdateRefused, r.enforced().Reason)
 	require.Contains(t, r.enforced().Message, "spec.resources")
 	require.Equal(t, applied, readApplied(r.pod()).Resources, "it is not taken for applied")
 	r.resized = nil
@@ -492,7 +493,7 @@ func TestARefusedResizeKeepsNothingBack(t *testing.T) {
 	})
 	r.settle()
 	require.Equal(t, "img:2", r.pod().Spec.Containers[0].Image)
-	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Equal(t, reasons.UpdateRefused, r.enforced().Reason)
 	require.Equal(t, 1, countOf(r.writes, patchWrite), "what was taken is not sent again")
 	delete(r.refuse, resizeWrite)
 	r.settle()

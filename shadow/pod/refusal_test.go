@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 func TestRefusal(t *testing.T) {
@@ -72,7 +74,7 @@ func TestNamespaceTerminating(t *testing.T) {
 	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	r.refuse[createWrite] = going
 	r.settle()
-	require.Equal(t, ReasonNamespaceTerminating, r.enforced().Reason)
+	require.Equal(t, reasons.NamespaceTerminating, r.enforced().Reason)
 }
 
 func TestServerErrorsAreRetriedAndNotShown(t *testing.T) {

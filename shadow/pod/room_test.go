@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -375,7 +376,7 @@ func TestGateResize(t *testing.T) {
 	first := len(r.writes)
 	r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { requests("800m")(s); s.Generation++ })
 	r.settle()
-	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Equal(t, reasons.UpdateRefused, r.enforced().Reason)
 	require.Contains(t, r.enforced().Message, "its quota has no room left (cpu: 800m requested, 1 allowed in all)")
 	require.NotContains(t, r.writes[first:], resizeWrite)
 	told := len(r.writes)

@@ -27,6 +27,7 @@ import (
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 )
 
 const quiet = "oslo" // a consumer beside origin
@@ -80,7 +81,7 @@ func TestRun(t *testing.T) {
 	stop := lead()
 	require.Eventually(t, func() bool {
 		s, err := liqod.OffloadingV1beta1().ShadowPods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
-		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == ReasonNotTwinNamespace
+		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == reasons.NotTwinNamespace
 	}, time.Minute, 5*time.Millisecond)
 	_, err = core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
 	require.NoError(t, err)

@@ -15,22 +15,6 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// Reasons of the condition Enforced that the API package does not name.
-const (
-	// ReasonNotTwinNamespace means that liqod did not create the ShadowPod's namespace for
-	// a consumer.
-	ReasonNotTwinNamespace = "NotTwinNamespace"
-	// ReasonForeignOrigin means that the ShadowPod's origin label names another cluster
-	// than the consumer of its twin namespace.
-	ReasonForeignOrigin = "ForeignOrigin"
-	// ReasonNamespaceTerminating means that the namespace is being deleted, so no pod can
-	// be created in it.
-	ReasonNamespaceTerminating = string(corev1.NamespaceTerminatingCause)
-	// ReasonUpdateRefused means that the pod runs, but the API server refuses a change of
-	// it.
-	ReasonUpdateRefused = "UpdateRefused"
-)
-
 // deny returns the action that sets the condition Enforced to false.
 func deny(f facts, reason, message string) action {
 	return action{verb: setCondition, condition: metav1.Condition{

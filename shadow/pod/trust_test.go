@@ -21,6 +21,7 @@ import (
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -98,7 +99,7 @@ func TestTrustInAConsumer(t *testing.T) {
 			_, err := liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
 			require.NoError(t, err)
 		}
-		requireOf("rome", ReasonUpdateRefused, "1")
+		requireOf("rome", reasons.UpdateRefused, "1")
 		requireOf("oslo", "", "1")
 		writes := kubetest.Settled(time.Minute, core, liqod)
 		well := peerOf("oslo", corev1beta1.TrustOrganisation)

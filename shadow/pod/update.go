@@ -13,6 +13,7 @@ import (
 
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // errNoSubresource: the API server lacks the subresource of a change.
@@ -58,7 +59,7 @@ func (e *Enforcer) update(ctx context.Context, f facts) error {
 		e.memory.refusals.Forget(f.written())
 		return nil
 	}
-	a := deny(f, ReasonUpdateRefused, refused.Error())
+	a := deny(f, reasons.UpdateRefused, refused.Error())
 	a.retry = !full // quota wakes a pod that waits only for room
 	return e.deny(ctx, f, a)
 }

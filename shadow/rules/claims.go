@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// ReasonVolumeClaim says that a volume asks for a claim that peers may not have.
-const ReasonVolumeClaim = "VolumeClaimRefused"
+	"github.com/liqod/liqod/reasons"
+)
 
 const moreClasses = "; its administrators can allow more by the setting sharing.storageClasses"
 
@@ -22,7 +21,7 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	}
 	template := v.Ephemeral.VolumeClaimTemplate
 	refuse := func(field, accepted string) error {
-		return &Refused{ReasonVolumeClaim, fmt.Sprintf("spec.volumes %q: ephemeral.volumeClaimTemplate.%s: %s accepts from peers %s", v.Name, field, allowed.cluster(), accepted)}
+		return &Refused{reasons.VolumeClaimRefused, fmt.Sprintf("spec.volumes %q: ephemeral.volumeClaimTemplate.%s: %s accepts from peers %s", v.Name, field, allowed.cluster(), accepted)}
 	}
 	source := template.Spec.DataSourceRef
 	switch _, byAnnotation := template.Annotations[corev1.BetaStorageClassAnnotation]; {

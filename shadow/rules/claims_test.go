@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 func TestEphemeralVolumes(t *testing.T) {
@@ -52,7 +54,7 @@ func TestEphemeralVolumes(t *testing.T) {
 			}
 			var refused *Refused
 			require.ErrorAs(t, err, &refused)
-			require.Equal(t, ReasonVolumeClaim, refused.Reason)
+			require.Equal(t, reasons.VolumeClaimRefused, refused.Reason)
 			require.Contains(t, refused.Message, tc.refused)
 		})
 	}

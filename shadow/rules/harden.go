@@ -11,16 +11,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// Reasons of Refused.
-const (
-	// ReasonRuntimeClass says that the pod asks for a runtime class that peers may not use.
-	ReasonRuntimeClass = "RuntimeClassRefused"
-	// ReasonResourceClaims says that the pod uses dynamic resource allocation.
-	ReasonResourceClaims = "ResourceClaimsRefused"
-	// ReasonPodCertificate says that a volume asks for a certificate of an identity here.
-	ReasonPodCertificate = "PodCertificateRefused"
+	"github.com/liqod/liqod/reasons"
 )
 
 // maxGrace, in seconds, is the longest time that a peer's pod may take to end: a pod that
@@ -120,10 +112,10 @@ func Harden(spec *corev1.PodSpec, allowed Allowed) error {
 
 func accepted(spec *corev1.PodSpec, allowed Allowed) error {
 	if name := spec.RuntimeClassName; name != nil && !slices.Contains(allowed.RuntimeClasses, *name) {
-		return &Refused{ReasonRuntimeClass, fmt.Sprintf("spec.runtimeClassName %q: %s", *name, allowed.accepts(allowed.RuntimeClasses, "controller.runtimeClasses"))}
+		return &Refused{reasons.RuntimeClassRefused, fmt.Sprintf("spec.runtimeClassName %q: %s", *name, allowed.accepts(allowed.RuntimeClasses, "controller.runtimeClasses"))}
 	}
 	if len(spec.ResourceClaims) > 0 {
-		return &Refused{ReasonResourceClaims, fmt.Sprintf("spec.resourceClaims has %q: %s accepts no resource claims from peers",
+		return &Refused{reasons.ResourceClaimsRefused, fmt.Sprintf("spec.resourceClaims has %q: %s accepts no resource claims from peers",
 			spec.ResourceClaims[0].Name, allowed.cluster())}
 	}
 	if err := selectable(spec, allowed); err != nil {
@@ -134,7 +126,7 @@ func accepted(spec *corev1.PodSpec, allowed Allowed) error {
 	}
 	for i := range spec.Volumes {
 		if p := spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, func(p corev1.VolumeProjection) bool { return p.PodCertificate != nil }) {
-			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: %s issues no certificates to pods of peers",
+			return &Refused{reasons.PodCertificateRefused, fmt.Sprintf("spec.volumes %q has a podCertificate source: %s issues no certificates to pods of peers",
 				spec.Volumes[i].Name, allowed.cluster())}
 		}
 		if err := mountable(&spec.Volumes[i], allowed); err != nil {

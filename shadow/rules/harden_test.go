@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 func TestTolerations(t *testing.T) {
@@ -75,7 +77,7 @@ func TestRuntimeClasses(t *testing.T) {
 			}
 			var refused *Refused
 			require.ErrorAs(t, err, &refused)
-			require.Equal(t, ReasonRuntimeClass, refused.Reason)
+			require.Equal(t, reasons.RuntimeClassRefused, refused.Reason)
 			require.Equal(t, tc.message, refused.Message)
 		})
 	}
@@ -97,7 +99,7 @@ func TestEveryTypeOfVolumeHasARule(t *testing.T) {
 		spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}, NodeName: "n"}
 		var refused *Refused
 		require.ErrorAs(t, Harden(&spec, Allowed{Cluster: "milan", VolumeTypes: []string{"none"}}), &refused, name)
-		require.Equal(t, &Refused{ReasonVolumeType, `spec.volumes "v" is a volume of type ` + name +
+		require.Equal(t, &Refused{reasons.VolumeTypeRefused, `spec.volumes "v" is a volume of type ` + name +
 			": cluster milan accepts from peers: none; its administrators can allow more by the setting controller.volumeTypes"}, refused)
 		require.Equal(t, "n", spec.NodeName, "a refused spec is left as it was")
 		if name == "ephemeral" {

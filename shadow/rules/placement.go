@@ -7,10 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// ReasonNodeLabel says that a pod selects its node by a label that peers may not use.
-const ReasonNodeLabel = "NodeLabelRefused"
+	"github.com/liqod/liqod/reasons"
+)
 
 // SingleNode reports whether a label of that key names one node by convention, so that
 // no peer may select nodes by it.
@@ -34,7 +33,7 @@ type nodeLabel struct{ field, key string }
 func selectable(spec *corev1.PodSpec, allowed Allowed) error {
 	for _, l := range nodeLabels(spec) {
 		if l.key != corev1.LabelHostname && !SelectorAllowed(allowed.SelectorLabels, l.key) {
-			return &Refused{ReasonNodeLabel, fmt.Sprintf("%s selects nodes by the label %s: %s", l.field, l.key,
+			return &Refused{reasons.NodeLabelRefused, fmt.Sprintf("%s selects nodes by the label %s: %s", l.field, l.key,
 				allowed.accepts(allowed.SelectorLabels, "sharing.selectorLabels"))}
 		}
 	}

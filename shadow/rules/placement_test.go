@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 func requirement(key string) corev1.NodeSelectorRequirement {
@@ -108,7 +110,7 @@ func TestNodesAreSelectedByListedLabels(t *testing.T) {
 			want := *tc.spec.DeepCopy()
 			var refused *Refused
 			require.ErrorAs(t, Harden(&tc.spec, Allowed{SelectorLabels: []string{corev1.LabelTopologyZone}}), &refused)
-			require.Equal(t, ReasonNodeLabel, refused.Reason)
+			require.Equal(t, reasons.NodeLabelRefused, refused.Reason)
 			require.Contains(t, refused.Message, tc.field+" selects nodes by the label ")
 			require.Contains(t, refused.Message, "this cluster accepts from peers: topology.kubernetes.io/zone; its administrators can allow more by the setting sharing.selectorLabels")
 			require.Equal(t, want, tc.spec, "a refused spec is left as it was")

@@ -4,10 +4,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// ReasonProbeHost says that a probe or a hook goes to another host than the pod.
-const ReasonProbeHost = "ProbeHostRefused"
+	"github.com/liqod/liqod/reasons"
+)
 
 // probesItself judges the probes and hooks of a container. A kubelet sends them from the
 // node, so a host of the author's choice would be reached with the node's address, or be
@@ -41,7 +40,7 @@ func probesItself(where string, c *corev1.Container, allowed Allowed) error {
 
 func (r Allowed) ownHost(where, container, field string, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction) error {
 	refuse := func(action, host string) error {
-		return &Refused{ReasonProbeHost, fmt.Sprintf("%s %q: %s.%s.host is %q: %s accepts no host from peers, and has no setting for it: leave it out, and the pod itself is probed",
+		return &Refused{reasons.ProbeHostRefused, fmt.Sprintf("%s %q: %s.%s.host is %q: %s accepts no host from peers, and has no setting for it: leave it out, and the pod itself is probed",
 			where, container, field, action, host, r.cluster())}
 	}
 	switch {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 // TestProbesGoToThePod: a kubelet would send them from the node to any host, its own
@@ -29,7 +31,7 @@ func TestProbesGoToThePod(t *testing.T) {
 		} {
 			var refused *Refused
 			require.ErrorAs(t, Harden(&spec, Allowed{Cluster: "milan"}), &refused, field)
-			require.Equal(t, ReasonProbeHost, refused.Reason)
+			require.Equal(t, reasons.ProbeHostRefused, refused.Reason)
 			require.Contains(t, refused.Message, where+` "c": `+field+` is "`)
 			require.Contains(t, refused.Message, "cluster milan accepts no host from peers")
 		}

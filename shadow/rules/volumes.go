@@ -5,10 +5,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// ReasonVolumeType says that a volume is of a type that peers may not use.
-const ReasonVolumeType = "VolumeTypeRefused"
+	"github.com/liqod/liqod/reasons"
+)
 
 // volumeType is a type of volumes by its field in the API.
 type volumeType struct {
@@ -71,7 +70,7 @@ func mountable(v *corev1.Volume, allowed Allowed) error {
 	}
 	for _, t := range volumeTypes() {
 		if t.is(&source) && !slices.Contains(allowed.VolumeTypes, t.name) {
-			return &Refused{ReasonVolumeType, fmt.Sprintf("spec.volumes %q is a volume of type %s: %s", v.Name, t.name,
+			return &Refused{reasons.VolumeTypeRefused, fmt.Sprintf("spec.volumes %q is a volume of type %s: %s", v.Name, t.name,
 				allowed.accepts(allowed.VolumeTypes, "controller.volumeTypes"))}
 		}
 	}

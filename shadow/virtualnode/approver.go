@@ -28,14 +28,10 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
-	// ReasonApproved is the reason of the Approved condition of a certificate request.
-	ReasonApproved = "VirtualNodeServing"
-	// ReasonCertificateRefused is the reason of the event on a VirtualNode whose vkubelet
-	// requests a certificate that it may not have.
-	ReasonCertificateRefused = "CertificateRefused"
 
 	// A refused request is reviewed again until it is approveUntil old, because the status
 	// of the vkubelet's pod may not have the pod's address yet. The delay grows from
@@ -216,7 +212,7 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type:               certificatesv1.CertificateApproved,
 		Status:             corev1.ConditionTrue,
-		Reason:             ReasonApproved,
+		Reason:             reasons.VirtualNodeServing,
 		Message:            fmt.Sprintf("the vkubelet of VirtualNode %s/%s serves this node at these addresses", vn.Namespace, vn.Name),
 		LastUpdateTime:     metav1.NewTime(a.clock.Now()),
 		LastTransitionTime: metav1.NewTime(a.clock.Now()),
@@ -243,7 +239,7 @@ func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *off
 	if !known {
 		a.log.Warn("serving certificate not approved", zap.String("request", csr.Name), zap.String("requestor", csr.Spec.Username), zap.Error(errors.New(reason)))
 		if vn != nil {
-			a.events.Eventf(vn, corev1.EventTypeWarning, ReasonCertificateRefused, "CertificateSigningRequest %s is not approved: %s", csr.Name, reason)
+			a.events.Eventf(vn, corev1.EventTypeWarning, reasons.CertificateRefused, "CertificateSigningRequest %s is not approved: %s", csr.Name, reason)
 		}
 	}
 	if a.clock.Since(csr.CreationTimestamp.Time) > approveUntil {

@@ -21,6 +21,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 )
 
 func podOn(node, name string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -209,7 +210,7 @@ func TestDeletion(t *testing.T) {
 		"create pods/eviction shop/b",
 		"update virtualnodes/status liqo-tenant-milano/milan",
 	}, writes)
-	require.Equal(t, ReasonDraining, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.Draining, r.condition(t, "Ready").Reason)
 	require.Equal(t, "2 pods are left; they are evicted until 12:05:00 UTC and deleted then", r.condition(t, "Ready").Message)
 	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -219,7 +220,7 @@ func TestDeletion(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, again)
 	require.Equal(t, []string{"delete deployments liqo-tenant-milano/vk-milan", "update virtualnodes/status liqo-tenant-milano/milan"}, writes)
-	require.Equal(t, ReasonDeleting, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.Deleting, r.condition(t, "Ready").Reason)
 
 	writes, again, err = r.turn(t, milan)
 	require.NoError(t, err)
@@ -324,7 +325,7 @@ func TestProviderAway(t *testing.T) {
 	require.Equal(t, "pods did not end in 7m0s and are removed without waiting for cluster milano; their ShadowPods with the label "+
 		"offloading.liqo.io/nodename=milan may stay there, until a VirtualNode milan is made again or their namespace is no longer "+
 		"offloaded to the cluster. Namespaces there: shop-rome", owed.Message)
-	require.Equal(t, "Warning "+ReasonForcedDeletion+" "+owed.Message, <-r.events.Events)
+	require.Equal(t, "Warning "+reasons.ForcedDeletion+" "+owed.Message, <-r.events.Events)
 	writes, _, err = r.turn(t, milan)
 	require.NoError(t, err)
 	require.Contains(t, writes, "delete pods shop/a")
@@ -363,7 +364,7 @@ func TestEvictionTroubleIsShownAndRetried(t *testing.T) {
 	})
 	_, _, err := r.turn(t, milan)
 	require.ErrorContains(t, err, "two budgets")
-	require.Equal(t, ReasonDraining, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.Draining, r.condition(t, "Ready").Reason)
 	r.clock.SetTime(start.Add(5 * time.Minute))
 	r.finish(t)
 }

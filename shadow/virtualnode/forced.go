@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 const (
@@ -40,13 +41,13 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil && have.Message == message {
 		return false, nil
 	}
-	conditions := append(goingConditions(ReasonDraining, l.progress(vn, p, nil)), metav1.Condition{
-		Type: ConditionDrained, Status: metav1.ConditionFalse, Reason: ReasonForcedDeletion, Message: message,
+	conditions := append(goingConditions(reasons.Draining, l.progress(vn, p, nil)), metav1.Condition{
+		Type: ConditionDrained, Status: metav1.ConditionFalse, Reason: reasons.ForcedDeletion, Message: message,
 	})
 	if err := l.writeStatus(ctx, vn, conditions); err != nil {
 		return false, err
 	}
-	l.events.Event(vn, corev1.EventTypeWarning, ReasonForcedDeletion, message)
+	l.events.Event(vn, corev1.EventTypeWarning, reasons.ForcedDeletion, message)
 	return true, nil
 }
 

@@ -28,6 +28,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // nodePoll is the poll interval for the Node to appear in the cache, before the first
@@ -101,7 +102,7 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 }
 
 func notContacted() Remote {
-	return Remote{Reason: "RemoteNotContacted", Message: "the provider's API server has not answered yet"}
+	return Remote{Reason: reasons.RemoteNotContacted, Message: "the provider's API server has not answered yet"}
 }
 
 // SetRemote changes the provider's state and queues the Node if it differs. It is safe for

@@ -25,6 +25,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // takenRetry is the delay before a taken name is tried again. No watch reports when a
@@ -162,7 +163,7 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 	applyErr := l.apply(ctx, vn)
 	var taken takenError
 	if errors.As(applyErr, &taken) {
-		if err := l.writeStatus(ctx, vn, refusedConditions(refusal{ReasonNameTaken, taken.message})); err != nil {
+		if err := l.writeStatus(ctx, vn, refusedConditions(refusal{reasons.NameTaken, taken.message})); err != nil {
 			return err
 		}
 		return loop.After(takenRetry)

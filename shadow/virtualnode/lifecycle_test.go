@@ -23,6 +23,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reasons"
 )
 
 func objects(objs ...runtime.Object) []runtime.Object { return objs }
@@ -60,11 +61,11 @@ func TestCreation(t *testing.T) {
 		"update virtualnodes/status liqo-tenant-milano/milan",
 	}, writes)
 	require.Equal(t, []string{offloadingv1beta1.VirtualNodeFinalizer}, r.virtualNode(t).Finalizers)
-	require.Equal(t, ReasonCreating, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.Creating, r.condition(t, "Ready").Reason)
 
 	_, _, err = r.turn(t, milan) // the Deployment is now in the cache
 	require.NoError(t, err)
-	require.Equal(t, ReasonNotAvailable, r.condition(t, "VirtualKubelet").Reason)
+	require.Equal(t, reasons.NotAvailable, r.condition(t, "VirtualKubelet").Reason)
 	writes, again, err = r.turn(t, milan)
 	require.NoError(t, err)
 	require.False(t, again)
@@ -118,7 +119,7 @@ func TestNodeFromBefore010(t *testing.T) {
 	r = newRig(t, objects(virtualNode(), namespaceMap()), node)
 	_, _, err = r.turn(t, milan)
 	require.NoError(t, err)
-	require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.NameTaken, r.condition(t, "Ready").Reason)
 }
 
 func TestRefusals(t *testing.T) {
@@ -131,14 +132,14 @@ func TestRefusals(t *testing.T) {
 	}{
 		"outside its tenant namespace": {
 			vn:     virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ClusterID = "torino" }),
-			reason: ReasonInvalid, says: "it must be in the tenant namespace liqo-tenant-torino",
+			reason: reasons.Invalid, says: "it must be in the tenant namespace liqo-tenant-torino",
 		},
-		"a Node of that name": {vn: virtualNode(), node: objects(foreignNode()), reason: ReasonNameTaken, says: `"aws:///i-1"`},
+		"a Node of that name": {vn: virtualNode(), node: objects(foreignNode()), reason: reasons.NameTaken, says: `"aws:///i-1"`},
 		"an older VirtualNode of that name": {
 			vn: virtualNode(), others: objects(virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 				vn.Namespace, vn.Spec.ClusterID, vn.CreationTimestamp = "liqo-tenant-torino", "torino", metav1.NewTime(start.Add(-2*time.Hour))
 			})),
-			reason: ReasonNameTaken, says: "liqo-tenant-torino/milan",
+			reason: reasons.NameTaken, says: "liqo-tenant-torino/milan",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestANodeThatTheCacheLacks(t *testing.T) {
 	r.settle(t)
 	require.NoError(t, r.kubes.Core().V1().Nodes().Informer().GetIndexer().Replace(nil, ""))
 	require.NoError(t, r.sync(t.Context(), milan))
-	require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.NameTaken, r.condition(t, "Ready").Reason)
 	require.Empty(t, r.virtualNode(t).Finalizers)
 	kubetest.RequireWrites(t, r.kube)
 }
@@ -192,7 +193,7 @@ func TestANodeThatComesAfterTheVkubelet(t *testing.T) {
 		writes, _, err := r.turn(t, milan)
 		require.NoError(t, err)
 		require.Equal(t, want, writes)
-		require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+		require.Equal(t, reasons.NameTaken, r.condition(t, "Ready").Reason)
 	}
 	require.NoError(t, r.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "milan"))
 	writes, _, err := r.turn(t, milan)
@@ -226,7 +227,7 @@ func TestNamesTakenByOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, again, "nothing tells when the name becomes free")
 	require.Equal(t, []string{"update virtualnodes/status liqo-tenant-milano/milan"}, writes)
-	require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+	require.Equal(t, reasons.NameTaken, r.condition(t, "Ready").Reason)
 	require.Contains(t, r.condition(t, "Ready").Message, "ServiceAccount liqo-tenant-milano/vk-milan")
 }
 

@@ -7,30 +7,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-)
-
-// Reasons of a VirtualNode's conditions.
-const (
-	// ReasonInvalid means that the VirtualNode is in the wrong namespace.
-	ReasonInvalid = "Invalid"
-	// ReasonNameTaken means that another object has a name that the VirtualNode needs: a
-	// Node, another VirtualNode or a Deployment.
-	ReasonNameTaken = "NameTaken"
-	// ReasonCreating means that the vkubelet or its Node does not exist yet.
-	ReasonCreating = "Creating"
-	// ReasonScaledToZero means that the VirtualNode wants no vkubelet replica.
-	ReasonScaledToZero = "ScaledToZero"
-	// ReasonAvailable means that at least one vkubelet replica is available.
-	ReasonAvailable = "Available"
-	// ReasonNotAvailable means that no vkubelet replica is available.
-	ReasonNotAvailable = "NotAvailable"
-	// ReasonDraining means that the pods of the Node are being removed.
-	ReasonDraining = "Draining"
-	// ReasonDeleting means that the Node, the vkubelet and its rights are being removed.
-	ReasonDeleting = "Deleting"
-	// ReasonForcedDeletion is the reason of the event about pods that were force-deleted
-	// without waiting for the provider.
-	ReasonForcedDeletion = "ForcedDeletion"
+	"github.com/liqod/liqod/reasons"
 )
 
 // refusal is the reason for which a VirtualNode gets no vkubelet. The zero value means that
@@ -45,17 +22,17 @@ func (r refusal) refused() bool { return r.reason != "" }
 // name, with or without vn itself. node is the Node of that name, or nil.
 func refuse(vn *offloadingv1beta1.VirtualNode, namesakes []*offloadingv1beta1.VirtualNode, node *corev1.Node) refusal {
 	if want := corev1beta1.TenantNamespace(vn.Spec.ClusterID); vn.Namespace != want {
-		return refusal{ReasonInvalid, fmt.Sprintf(
+		return refusal{reasons.Invalid, fmt.Sprintf(
 			"VirtualNode %s of cluster %s is in namespace %s: it must be in the tenant namespace %s", vn.Name, vn.Spec.ClusterID, vn.Namespace, want)}
 	}
 	for _, other := range namesakes {
 		if valid(other) && older(other, vn) {
-			return refusal{ReasonNameTaken, fmt.Sprintf(
+			return refusal{reasons.NameTaken, fmt.Sprintf(
 				"the older VirtualNode %s/%s has the same name, and a Node can stand for one of them only: use another name", other.Namespace, other.Name)}
 		}
 	}
 	if node != nil && !Ours(node, vn) {
-		return refusal{ReasonNameTaken, fmt.Sprintf(
+		return refusal{reasons.NameTaken, fmt.Sprintf(
 			"a Node %s exists that does not belong to this virtual node (its providerID is %q, not %q): use another name, or delete that Node",
 			node.Name, node.Spec.ProviderID, ProviderID(vn.Spec.ClusterID, vn.Name))}
 	}

@@ -14,6 +14,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // refusedConditions returns the conditions of a VirtualNode that gets no vkubelet. The
@@ -39,7 +40,7 @@ func liveConditions(deployment *appsv1.Deployment, node *corev1.Node) []metav1.C
 func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
 	c := metav1.Condition{Type: offloadingv1beta1.VirtualNodeVirtualKubelet, Status: metav1.ConditionFalse}
 	if d == nil {
-		c.Reason, c.Message = ReasonCreating, "the vkubelet's Deployment is being created"
+		c.Reason, c.Message = reasons.Creating, "the vkubelet's Deployment is being created"
 		return c
 	}
 	var want int32 = 1
@@ -48,12 +49,12 @@ func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
 	}
 	switch {
 	case d.Status.AvailableReplicas > 0:
-		c.Status, c.Reason = metav1.ConditionTrue, ReasonAvailable
+		c.Status, c.Reason = metav1.ConditionTrue, reasons.Available
 		c.Message = fmt.Sprintf("%d of %d vkubelet replicas are available", d.Status.AvailableReplicas, want)
 	case want == 0:
-		c.Reason, c.Message = ReasonScaledToZero, "no vkubelet is wanted: replicas is 0"
+		c.Reason, c.Message = reasons.ScaledToZero, "no vkubelet is wanted: replicas is 0"
 	default:
-		c.Reason = ReasonNotAvailable
+		c.Reason = reasons.NotAvailable
 		c.Message = fmt.Sprintf("none of %d vkubelet replicas is available%s", want, trouble(d))
 	}
 	return c
@@ -74,12 +75,12 @@ func trouble(d *appsv1.Deployment) string {
 func nodeCondition(node *corev1.Node) metav1.Condition {
 	c := metav1.Condition{Type: offloadingv1beta1.VirtualNodeNode, Status: metav1.ConditionFalse}
 	if node == nil {
-		c.Reason, c.Message = ReasonCreating, "the vkubelet has not made the Node yet"
+		c.Reason, c.Message = reasons.Creating, "the vkubelet has not made the Node yet"
 		return c
 	}
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if i < 0 {
-		c.Reason, c.Message = ReasonCreating, "the Node does not say whether it is ready"
+		c.Reason, c.Message = reasons.Creating, "the Node does not say whether it is ready"
 		return c
 	}
 	ready := node.Status.Conditions[i]

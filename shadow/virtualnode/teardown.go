@@ -20,6 +20,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reasons"
 )
 
 // remove deletes what belongs to a VirtualNode, in this order: pods, vkubelet, Node,
@@ -50,7 +51,7 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return err
 	}
 	if !gone {
-		return l.going(ctx, vn, ReasonDeleting, "the vkubelet is being removed")
+		return l.going(ctx, vn, reasons.Deleting, "the vkubelet is being removed")
 	}
 	if node != nil && !stays {
 		if err := l.kube.CoreV1().Nodes().Delete(ctx, node.Name, byUID(node)); err != nil && !apierrors.IsNotFound(err) {
@@ -68,7 +69,7 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return err
 	}
 	if again {
-		return l.going(ctx, vn, ReasonDeleting, "the Node is being removed")
+		return l.going(ctx, vn, reasons.Deleting, "the Node is being removed")
 	}
 	return l.release(ctx, vn)
 }
@@ -123,7 +124,7 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 	if p.left == 0 {
 		return drainErr == nil, drainErr
 	}
-	err = l.going(ctx, vn, ReasonDraining, l.progress(vn, p, blocked))
+	err = l.going(ctx, vn, reasons.Draining, l.progress(vn, p, blocked))
 	if drainErr != nil {
 		return false, drainErr // requeues sooner, and is logged
 	}

@@ -10,6 +10,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/reasons"
 )
 
 // State is what is known of a hop.
@@ -338,7 +339,7 @@ func (j *judge) tunnel(p *Peer) bool {
 			c.Message += "; " + p.Key
 		case strings.Contains(c.Message, "was dropped: mac"):
 			advice = "The packets of the peer were made with another key than the one that it announces: restart its gateway."
-		case c.Reason == host.ReasonNotHeard:
+		case c.Reason == reasons.TunnelOneWay:
 			hop += ", there"
 			advice = fmt.Sprintf("The peer's packets arrive here, and ours do not arrive there: let UDP to its endpoint%s pass, out of this cluster and into the peer.", at)
 		case c.Reason == networkingv1beta1.ReasonNoGateway:

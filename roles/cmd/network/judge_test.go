@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/reasons"
 )
 
 func passed(to string) Way {
@@ -31,7 +31,7 @@ func healthy() *Seen {
 	}
 	for _, id := range []string{"milan", "paris"} {
 		s.Peers = append(s.Peers, &Peer{
-			ID: id, Status: metav1.Condition{Status: metav1.ConditionTrue, Reason: host.ReasonAnswered}, Endpoint: "192.0.2.7:51840", ThereIP: "10.81.0.9",
+			ID: id, Status: metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.ProbesAnswered}, Endpoint: "192.0.2.7:51840", ThereIP: "10.81.0.9",
 			There: &Report{Name: resolved, Ways: []Way{passed(toOwnGateway), passed(toGateway), seenAs(toPodHere, "10.81.0.9"), passed(toPod("shop/db"))}},
 		})
 	}
@@ -72,16 +72,16 @@ func TestTwelveFaults(t *testing.T) {
 		part, hop, advice string
 		state             State
 	}{
-		"peer dropped one way": {func(s *Seen) { down(s.Peers[0], host.ReasonNotHeard, "hears nothing") },
+		"peer dropped one way": {func(s *Seen) { down(s.Peers[0], reasons.TunnelOneWay, "hears nothing") },
 			"peer milan", "gateway > gateway of milan, there", "ours do not arrive there: let UDP to its endpoint (192.0.2.7:51840) pass", Broken},
-		"wrong key": {func(s *Seen) { down(s.Peers[0], host.ReasonSilent, "nothing"); s.Peers[0].Key = "other key" },
+		"wrong key": {func(s *Seen) { down(s.Peers[0], reasons.TunnelSilent, "nothing"); s.Peers[0].Key = "other key" },
 			"peer milan", "gateway > gateway of milan", "The keys differ", Broken},
 		"MTU too small": {func(s *Seen) {
 			for _, n := range s.Nodes {
 				n.Pod.set(narrow(toGatewayOf("milan")), narrow(toPodIn("milan")))
 			}
 		}, "peer milan", "gateway > gateway of milan", "gateway.mtu", Broken},
-		"port closed": {func(s *Seen) { down(s.Peers[0], host.ReasonSilent, "nothing has come") },
+		"port closed": {func(s *Seen) { down(s.Peers[0], reasons.TunnelSilent, "nothing has come") },
 			"peer milan", "gateway > gateway of milan", "let UDP to its endpoint (192.0.2.7:51840) pass in both directions", Broken},
 		"one node's agent dead": {func(s *Seen) { s.Nodes[1].Agent = Broken },
 			"this cluster, rome", "role route on node rome-2", "component=route", Impaired},
@@ -94,7 +94,7 @@ func TestTwelveFaults(t *testing.T) {
 		"second gateway down, on a host outside": {func(s *Seen) { s.Gateways[1].Alive, s.Gateways[1].Node = false, "" },
 			"this cluster, rome", "gateway gw-2", "On host gw-2, which is no node: systemctl status liqod-gateway\nIf it is gone for good: kubectl delete lease -n NAMESPACE liqod-gateway-2", Impaired},
 		"transit leg down": {func(s *Seen) {
-			down(s.Peers[1], host.ReasonSilent, "nothing has come")
+			down(s.Peers[1], reasons.TunnelSilent, "nothing has come")
 			s.Peers[0].There.set(lost(toPod("shop/db")))
 		}, "peer milan", "pod in milan > pod shop/db", "the tunnels of both", Broken},
 		"overlay filtered": {func(s *Seen) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -97,7 +98,7 @@ func (c *checker) outdatedPods(namespace string, pods []*corev1.Pod) {
 	if len(names) > 1 {
 		who = fmt.Sprintf("%d pods (%s, …) wait", len(names), names[0])
 	}
-	c.report(Finding{ID: idEarlier, Level: Problem, Subject: "pods of namespace " + namespace, Reason: "EarlierAffinity", Fix: fix,
+	c.report(Finding{ID: idEarlier, Level: Problem, Subject: "pods of namespace " + namespace, Reason: reasons.EarlierAffinity, Fix: fix,
 		Message: fmt.Sprintf("%s for a node, %s", who, why)})
 }
 

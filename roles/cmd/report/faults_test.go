@@ -24,6 +24,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -221,7 +222,7 @@ func TestFaults(t *testing.T) {
 			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonIdentityUnknown, "the API server does not tell which cluster it is")
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan has revoked the rights of this cluster")
 			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: corev1beta1.ReasonRightsRevoked, Message: "no rights"}}
-			broken(s, "web-3", "milan", unreadyFor(reasonRemotePodTerminating, "the provider is removing the pod"))
+			broken(s, "web-3", "milan", unreadyFor(reasons.RemotePodTerminating, "the provider is removing the pod"))
 		}, Problem, "milan, capacity used there: milan has revoked the rights of this cluster (RightsRevoked; Unknown for ", "liqod unpeer milan",
 			"Therefore: milan, virtual node milan; milan, API server; milan, pods of namespace shop"},
 		"rights withdrawn by the peer, and pods that have ended there": {func(_ *testing.T, s *Snapshot) {
@@ -410,7 +411,7 @@ func TestFaults(t *testing.T) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
 			s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
 			for i := range s.Pods[:2] {
-				unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+				unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 			}
 		}, Problem, "milan, API server: https://milan:6443: timeout", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz\n", "Therefore: milan, virtual node milan; milan, pods of namespace shop"},
 		"heartbeats missed": {func(_ *testing.T, s *Snapshot) {
@@ -423,13 +424,13 @@ func TestFaults(t *testing.T) {
 		"tunnel down": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
 			for i := range s.Pods[:2] {
-				unreadyFor(reasonNetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
+				unreadyFor(reasons.NetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
 			}
 		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get connections.networking.liqo.io -o wide\n", "Therefore: milan, pods of namespace shop"},
 		"vkubelet down": {func(_ *testing.T, s *Snapshot) {
 			set(s.VirtualNodes[0].Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet, metav1.ConditionFalse, "NotAvailable", "none of 2 vkubelet replicas is available")
 			for i := range s.Pods[:2] {
-				unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+				unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 			}
 			broken(s, "web-3", "milan", nil).Status.Conditions = nil
 			broken(s, "web-4", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Minute))
@@ -453,7 +454,7 @@ func TestFaults(t *testing.T) {
 			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes through the tunnel")
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway reports")
 			for i := range s.Pods[:2] {
-				unreadyFor(reasonNetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
+				unreadyFor(reasons.NetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
 			}
 		}, Problem, "role gateway: it is scaled to zero", "kubectl -n liqod scale deployment/liqod-gateway --replicas=1", "Therefore: milan, pods of namespace shop; milan, API server; milan, network\n"},
 		"what a peer runs here goes on when it has ended its use": {func(_ *testing.T, s *Snapshot) {

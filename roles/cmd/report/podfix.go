@@ -17,6 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -52,11 +53,11 @@ func (c *checker) podFix(pod placedPod) string {
 	case lacksImage(reason):
 		// The image is among the few fields that a pod may change.
 		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", imageEdited(pod.Pod), pod.at.peer)
-	case slices.Contains([]string{reasonCrashLoop, "Error", reasonOutOfMemory, "StartError", "ContainerCannotRun", "RunContainerError"}, reason):
+	case slices.Contains([]string{reasons.CrashLoopBackOff, "Error", reasons.OOMKilled, reasons.StartError, reasons.ContainerCannotRun, reasons.RunContainerError}, reason):
 		if fix := endedFix(pod.Pod, edit); fix != "" {
 			return fix
 		}
-	case reason == reasonTerminating:
+	case reason == reasons.Terminating:
 		return fmt.Sprintf("%s get pod %s -o yaml\nshows the finalizers of the pod; see also the checks of the peering with %s.", kubectl, pod.Name, pod.at.peer)
 	}
 	return describe + "\nshows the events of both clusters."
@@ -95,9 +96,9 @@ func endedFix(pod *corev1.Pod, edit string) string {
 		return ""
 	}
 	last := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
-	starting := c.State.Waiting != nil && c.State.Waiting.Reason == "RunContainerError"
+	starting := c.State.Waiting != nil && c.State.Waiting.Reason == reasons.RunContainerError
 	switch {
-	case starting, last != nil && (last.Reason == "StartError" || last.Reason == "ContainerCannotRun"):
+	case starting, last != nil && (last.Reason == reasons.StartError || last.Reason == reasons.ContainerCannotRun):
 		return fmt.Sprintf("%s\nCorrect its command, or what the message names: container %s did not start, and has no log.", edit, c.Name)
 	case last == nil:
 		return ""
@@ -106,7 +107,7 @@ func endedFix(pod *corev1.Pod, edit string) string {
 	if c.State.Terminated == nil {
 		logs += " --previous"
 	}
-	if last.Reason == reasonOutOfMemory {
+	if last.Reason == reasons.OOMKilled {
 		return fmt.Sprintf("%s\nRaise the memory limit of container %s. Its log may show what takes the memory:\n%s", edit, c.Name, logs)
 	}
 	return logs
@@ -198,20 +199,20 @@ func (c *checker) ofNode(pod *corev1.Pod) bool {
 func (c *checker) claimFix(pod placedPod) string {
 	kubectl, claim := "kubectl -n "+pod.Namespace, pod.verdict.pvc
 	switch pod.verdict.reason {
-	case reasonClaimMissing:
+	case reasons.ClaimMissing:
 		return fmt.Sprintf("%s get pvc\nCreate the claim, or correct its name in the pod.", kubectl)
-	case reasonClaimClassMissing:
+	case reasons.StorageClassMissing:
 		return fmt.Sprintf("%s delete pvc %s\nand create it with a class that exists; the class of a claim cannot change. The classes:\nkubectl get storageclasses", kubectl, claim)
-	case reasonClaimNeedsOwnNode:
+	case reasons.ClaimNeedsOwnNode:
 		return c.ownNodeFix(pod.Pod)
-	case reasonClaimKeepsHome:
+	case reasons.ClaimKeepsHome:
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity, so that a node of this cluster takes it. "+
 			"Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod.Pod))
 	case offloadingv1beta1.ReasonDataSource:
 		return fmt.Sprintf("%s delete pvc %s\nand create it without dataSource, or with a PersistentVolumeClaim of the same namespace as its source: a provider has no snapshots of this cluster.", kubectl, claim)
-	case reasonNoStorage:
+	case reasons.NoStorage:
 		return c.storageFix(pod.Pod)
-	case reasonDataElsewhere:
+	case reasons.DataElsewhere:
 		return c.dataFix(c.claimNamed(pod.Namespace, claim))
 	}
 	fix := fmt.Sprintf("%s describe pvc %s\nshows its class and its events.", kubectl, claim)

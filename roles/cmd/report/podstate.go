@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -31,26 +32,6 @@ const (
 // settling is the age up to which a pod without a known failure counts as starting. Beyond
 // slow it is a problem.
 const settling = time.Minute
-
-// Reasons of this package for pods whose status has none.
-const (
-	reasonNotScheduled = "NotScheduled"
-	reasonStarting     = "NotReady"
-	reasonTerminating  = "Terminating"
-	reasonCompleted    = "Completed"
-	reasonCrashLoop    = "CrashLoopBackOff"
-	reasonOutOfMemory  = "OOMKilled"
-	reasonFailed       = "Failed"
-)
-
-// Reasons that vkubelets write into the Ready condition of pods that run.
-const (
-	reasonNodeNotReady       = "NodeNotReady"
-	reasonNetworkUnavailable = "NetworkUnavailable"
-	// Containers that the provider is going to start have these, too.
-	reasonRemotePodTerminating = "RemotePodTerminating"
-	reasonRemotePodMissing     = "RemotePodMissing"
-)
 
 // podVerdict is the state of one pod, and its cause in the words of the cluster that reports it.
 type podVerdict struct {
@@ -71,12 +52,12 @@ var waits = map[string]bool{
 	offloadingv1beta1.ReasonRemotePodKept:     true,
 	offloadingv1beta1.ReasonControllerSilent:  true,
 	offloadingv1beta1.ReasonOffloadingBackOff: false,
-	"TwinNamespaceTerminating":                false,
-	"ShadowPodTaken":                          false,
-	"RemoteVolumeTaken":                       false,
-	"HomeAPIServerUnknown":                    false,
-	"NotReflectedYet":                         false,
-	string(corev1.NamespaceTerminatingCause):  false,
+	reasons.TwinNamespaceTerminating:          false,
+	reasons.ShadowPodTaken:                    false,
+	reasons.RemoteVolumeTaken:                 false,
+	reasons.HomeAPIServerUnknown:              false,
+	reasons.NotReflectedYet:                   false,
+	reasons.NamespaceTerminating:              false,
 }
 
 // judge returns the state of a pod. Everything that liqod shows about a pod follows from it.
@@ -89,7 +70,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	}
 	ready := PodCondition(pod, corev1.PodReady)
 	if pod.DeletionTimestamp != nil {
-		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: reasonTerminating, message: "it is being deleted"}
+		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: reasons.Terminating, message: "it is being deleted"}
 		if v.level != OK {
 			v.message += " for " + duration.HumanDuration(s.Taken.Sub(pod.DeletionTimestamp.Time))
 		}
@@ -102,7 +83,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 		return s.withheld(pod)
 	case ready != nil && ready.Reason == corev1.PodReasonUnschedulable:
 		return s.claimed(pod, podVerdict{state: podUnschedulable, level: Problem, reason: ready.Reason, message: ready.Message})
-	case ready != nil && (ready.Reason == reasonNodeNotReady || ready.Reason == reasonNetworkUnavailable):
+	case ready != nil && (ready.Reason == reasons.NodeNotReady || ready.Reason == reasons.NetworkUnavailable):
 		return podVerdict{state: podNotReady, level: Problem, reason: ready.Reason, message: ready.Message}
 	}
 	if reason, message := containerCause(pod); reason != "" {
@@ -115,9 +96,9 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 // warning.
 func endOf(pod *corev1.Pod) podVerdict {
 	if pod.Status.Phase == corev1.PodSucceeded {
-		return podVerdict{state: podEnded, level: OK, reason: reasonCompleted}
+		return podVerdict{state: podEnded, level: OK, reason: reasons.Completed}
 	}
-	v := podVerdict{state: podEnded, level: Warning, reason: cmp.Or(pod.Status.Reason, reasonFailed), message: pod.Status.Message}
+	v := podVerdict{state: podEnded, level: Warning, reason: cmp.Or(pod.Status.Reason, reasons.Failed), message: pod.Status.Message}
 	if v.message == "" {
 		_, v.message = containerCause(pod)
 	}
@@ -129,7 +110,7 @@ func (s *Snapshot) unscheduled(pod *corev1.Pod) podVerdict {
 	scheduled := PodCondition(pod, corev1.PodScheduled)
 	switch {
 	case scheduled == nil || scheduled.Status != corev1.ConditionFalse:
-		return s.claimed(pod, s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasonNotScheduled,
+		return s.claimed(pod, s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasons.NotScheduled,
 			message: "no scheduler has given it a node", silent: true}))
 	case scheduled.Reason == corev1.PodReasonSchedulingGated:
 		return podVerdict{state: podWaiting, level: OK, reason: scheduled.Reason, message: scheduled.Message}
@@ -161,7 +142,7 @@ func (s *Snapshot) withheld(pod *corev1.Pod) podVerdict {
 
 // silent judges a pod that runs or starts, and whose status has no cause.
 func (s *Snapshot) silent(pod *corev1.Pod, ready *corev1.PodCondition) podVerdict {
-	v := podVerdict{state: podNotReady, level: s.overdue(lastChange(pod)), reason: reasonStarting, message: "it has not become ready", silent: true}
+	v := podVerdict{state: podNotReady, level: s.overdue(lastChange(pod)), reason: reasons.NotReady, message: "it has not become ready", silent: true}
 	if ready != nil && ready.Reason != "" {
 		v.reason, v.message = ready.Reason, ready.Message
 	}
@@ -263,12 +244,12 @@ func failedOf(pod *corev1.Pod) *corev1.ContainerStatus {
 func failure(c *corev1.ContainerStatus) (reason, message string) {
 	if w := c.State.Waiting; w != nil {
 		switch w.Reason {
-		case "", "ContainerCreating", "PodInitializing", reasonRemotePodTerminating, reasonRemotePodMissing:
+		case "", reasons.ContainerCreating, reasons.PodInitializing, reasons.RemotePodTerminating, reasons.RemotePodMissing:
 			return "", ""
 		}
 		message = cmp.Or(w.Message, w.Reason)
 		// Only a back-off is about the container before.
-		if t := c.LastTerminationState.Terminated; t != nil && w.Reason == reasonCrashLoop {
+		if t := c.LastTerminationState.Terminated; t != nil && w.Reason == reasons.CrashLoopBackOff {
 			message = fmt.Sprintf("%s; it was started %s", ending(t), Count(int(c.RestartCount)+1, "time"))
 		}
 		return w.Reason, message
@@ -285,7 +266,7 @@ func failure(c *corev1.ContainerStatus) (reason, message string) {
 
 // lacksImage reports whether a reason is that of a container whose image a node cannot get.
 func lacksImage(reason string) bool {
-	return slices.Contains([]string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}, reason)
+	return slices.Contains([]string{reasons.ErrImagePull, reasons.ImagePullBackOff, reasons.InvalidImageName, reasons.ErrImageNeverPull}, reason)
 }
 
 func ending(t *corev1.ContainerStateTerminated) string {
@@ -365,15 +346,6 @@ func (s *Snapshot) claimed(pod *corev1.Pod, v podVerdict) podVerdict {
 	return v
 }
 
-// Reasons for which a pod waits for one of its claims. A claim with a warning has the reason of that.
-const (
-	reasonClaimMissing      = "ClaimMissing"
-	reasonClaimLost         = "ClaimLost"
-	reasonClaimPending      = "ClaimPending"
-	reasonClaimClassMissing = "StorageClassMissing"
-	reasonClaimNeedsOwnNode = "ClaimNeedsOwnNode"
-)
-
 // recent is the age up to which a warning about a claim counts.
 const recent = time.Hour
 
@@ -394,7 +366,7 @@ func (s *Snapshot) claimCause(pod *corev1.Pod) *claimCause {
 	for _, name := range claimsOf(pod) {
 		i := slices.IndexFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == name })
 		if i < 0 {
-			return &claimCause{pvc: name, reason: reasonClaimMissing, message: "does not exist"}
+			return &claimCause{pvc: name, reason: reasons.ClaimMissing, message: "does not exist"}
 		}
 		if c := s.causeOf(pod, &claims[i]); c != nil {
 			c.pvc = name
@@ -412,26 +384,26 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 	virtual, bound := s.providerOf(node) != "", pvc.Status.Phase == corev1.ClaimBound
 	known := slices.IndexFunc(s.Classes, func(c *storagev1.StorageClass) bool { return c.Name == class })
 	if len(s.Classes) > 0 && virtual && own {
-		return &claimCause{reason: reasonClaimNeedsOwnNode, message: fmt.Sprintf(
+		return &claimCause{reason: reasons.ClaimNeedsOwnNode, message: fmt.Sprintf(
 			"%s has its volume on nodes of this cluster only, and the scheduler has chosen virtual node %s of cluster %s", of, node, s.providerOf(node))}
 	}
 	switch e := s.warning(pvc); {
 	case bound:
 		return s.drawn(pod, pvc, of)
 	case pvc.Status.Phase == corev1.ClaimLost:
-		return &claimCause{reason: reasonClaimLost, message: of + " has lost its volume " + pvc.Spec.VolumeName}
+		return &claimCause{reason: reasons.ClaimLost, message: of + " has lost its volume " + pvc.Spec.VolumeName}
 	case known < 0 && class != "" && len(s.Classes) > 0:
-		return &claimCause{reason: reasonClaimClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
+		return &claimCause{reason: reasons.StorageClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
 	case e != nil && s.Taken.Sub(eventTime(e)) < recent:
 		return &claimCause{reason: e.Reason, message: of + ": " + e.Message}
 	case class == "" && pvc.Spec.VolumeName == "" && len(s.Classes) > 0:
-		return &claimCause{reason: reasonClaimClassMissing, message: "names no class, and this cluster has no default one: it waits for a volume that somebody makes"}
+		return &claimCause{reason: reasons.StorageClassMissing, message: "names no class, and this cluster has no default one: it waits for a volume that somebody makes"}
 	case known >= 0 && node == "" && waitsForPod(s.Classes[known]):
 		return s.nowhere(pod, of, own) // else the claim is not the cause
 	case known >= 0 && virtual:
-		return &claimCause{passing: true, reason: reasonClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
+		return &claimCause{passing: true, reason: reasons.ClaimPending, message: fmt.Sprintf("%s waits for its volume in cluster %s", of, s.providerOf(node))}
 	}
-	return &claimCause{passing: true, reason: reasonClaimPending, message: of + " waits for its volume"}
+	return &claimCause{passing: true, reason: reasons.ClaimPending, message: of + " waits for its volume"}
 }
 
 // waitsForPod reports whether claims of a class get their volume once a pod has a node.

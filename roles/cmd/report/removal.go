@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // Drains reports whether a virtual node is being removed: disruption budgets may then matter.
@@ -72,7 +73,7 @@ func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisru
 	if b.Spec.MaxUnavailable != nil {
 		patch = `{"spec":{"maxUnavailable":"100%"}}`
 	}
-	c.report(Finding{ID: idBudget, Level: Warning, Subject: "virtual node " + vn.Name, Reason: "DisruptionBudget",
+	c.report(Finding{ID: idBudget, Level: Warning, Subject: "virtual node " + vn.Name, Reason: reasons.DisruptionBudget,
 		Message: fmt.Sprintf("PodDisruptionBudget %s/%s admits no eviction (%d of %d wanted pods are healthy): the drain waits until its deadline",
 			b.Namespace, b.Name, b.Status.CurrentHealthy, b.Status.DesiredHealthy),
 		Fix: fmt.Sprintf("kubectl -n %s patch pdb %s --type=merge -p '%s'\nallows the evictions; or start more replicas on other nodes.", b.Namespace, b.Name, patch)})

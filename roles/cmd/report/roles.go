@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/liqod/liqod/reasons"
 )
 
 // roleVKubelet is the role of the Deployments of virtual nodes.
@@ -142,7 +144,7 @@ func causeOf(cause string) string {
 func (w *workload) failureFix(reason, logs string) string {
 	undo := fmt.Sprintf("kubectl -n %s rollout undo %s/%s\ngoes back to the template before", w.Namespace, w.kind, w.Name)
 	switch {
-	case reason == reasonNodeNotReady:
+	case reason == reasons.NodeNotReady:
 		return "kubectl get nodes; kubectl describe nodes\nshow why. The pod runs again with its node; Kubernetes replaces the pods of Deployments on other nodes after some minutes."
 	case w.role == roleVKubelet:
 		return logs
@@ -173,7 +175,7 @@ func (s *Snapshot) podsOfRole(w *workload) (restarts int32, reason, failed strin
 		case its != "":
 			reason, failed = its, fmt.Sprintf("pod %s has %s (%s)", pod.Name, its, message)
 		case cutOff(pod):
-			reason, failed = reasonNodeNotReady, fmt.Sprintf("pod %s is on node %s, which is not Ready", pod.Name, pod.Spec.NodeName)
+			reason, failed = reasons.NodeNotReady, fmt.Sprintf("pod %s is on node %s, which is not Ready", pod.Name, pod.Spec.NodeName)
 		}
 	}
 	return restarts, reason, failed

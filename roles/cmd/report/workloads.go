@@ -15,6 +15,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -159,7 +160,7 @@ var (
 // otherCauses quotes a pod for each cause that has the same reason as that of the first pod, and other
 // words. Names, UIDs and numbers, such as of restarts, make no other cause; exit codes do.
 func otherCauses(pods []placedPod, first placedPod) (text string) {
-	if first.verdict.reason == reasonTerminating {
+	if first.verdict.reason == reasons.Terminating {
 		return ""
 	}
 	words := func(pod placedPod) string {
@@ -217,13 +218,13 @@ func (c *checker) podsBecause(pod placedPod) string {
 		return revoked
 	}
 	switch pod.verdict.reason {
-	case reasonNodeNotReady, reasonNetworkUnavailable:
+	case reasons.NodeNotReady, reasons.NetworkUnavailable:
 		return c.rootOf(pod.at.peer, Problem, Unknown)
 	case offloadingv1beta1.ReasonControllerSilent:
 		return c.find(func(f Finding) bool {
 			return f.Peer == pod.at.peer && f.Reason == offloadingv1beta1.ReasonControllerSilent
 		})
-	case reasonStarting, reasonTerminating, reasonRemotePodTerminating, reasonRemotePodMissing:
+	case reasons.NotReady, reasons.Terminating, reasons.RemotePodTerminating, reasons.RemotePodMissing:
 		return c.rootOf(pod.at.peer, Problem)
 	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:
 		o := c.offloadingOf(pod.Namespace)
@@ -295,13 +296,6 @@ func (s *Snapshot) namedAsProvider(node string) string {
 	return ""
 }
 
-// Reasons for which a pod with a claim of liqod gets no node.
-const (
-	reasonDataElsewhere  = "DataElsewhere"
-	reasonNoStorage      = "NoStorage"
-	reasonClaimKeepsHome = "ClaimKeepsHome"
-)
-
 // drawn returns why a pod without a node waits for the provider that has the data of its claim. It
 // is nil if a virtual node of that provider takes pods, or if the data is in this cluster.
 func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of string) *claimCause {
@@ -322,7 +316,7 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 			return nil
 		}
 	}
-	return &claimCause{passing: true, standing: true, reason: reasonDataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
+	return &claimCause{passing: true, standing: true, reason: reasons.DataElsewhere, message: fmt.Sprintf("%s has its data in cluster %s, %s: the pod waits for it", of, peer, why)}
 }
 
 // dataOf returns the provider that has the data of a claim, or "". Without the volumes it is known as
@@ -339,7 +333,7 @@ func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
 // volume is made on any of these.
 func (s *Snapshot) nowhere(pod *corev1.Pod, of string, own bool) *claimCause {
 	if own && unschedulableHere(pod) && mentionsVirtualNodes(pod) && !selectsVirtualNodes(pod) {
-		return &claimCause{standing: true, reason: reasonClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + PodCondition(pod, corev1.PodScheduled).Message}
+		return &claimCause{standing: true, reason: reasons.ClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + PodCondition(pod, corev1.PodScheduled).Message}
 	}
 	without := s.withoutStorage(pod)
 	if len(without) == 0 {
@@ -356,7 +350,7 @@ func (s *Snapshot) nowhere(pod *corev1.Pod, of string, own bool) *claimCause {
 			why = append(why, fmt.Sprintf("VirtualNode %s lists none (spec.storageClasses)", vn.Name))
 		}
 	}
-	return &claimCause{standing: true, reason: reasonNoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, strings.Join(why, "; "))}
+	return &claimCause{standing: true, reason: reasons.NoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, strings.Join(why, "; "))}
 }
 
 // withoutStorage returns the virtual nodes that a pod does not admit only because no volume is made there.

@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -361,7 +362,7 @@ func TestConsequences(t *testing.T) {
 	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
 	s.Nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
 	for i := range s.Pods[:2] {
-		unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+		unreadyFor(reasons.NodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 	}
 	text := CheckText(Check(s))
 	require.Contains(t, text, "pods of namespace shop: 2 of 2 pods are not ready (NodeNotReady); the first, web-1: the virtual node is not ready\n      See: milan, API server\n")

@@ -1,4 +1,4 @@
-package rotate
+package network
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func announce(t *testing.T, kube *fake.Clientset, number int32, change func(*hos
 
 // The command asks each gateway for another key than the one that it has, and prints how far each
 // is until all have one.
-func TestRun(t *testing.T) {
+func TestRotation(t *testing.T) {
 	t.Parallel()
 	kube := fake.NewClientset()
 	for _, number := range []int32{1, 2} {
@@ -69,8 +69,8 @@ func TestRun(t *testing.T) {
 		return false, nil, nil
 	})
 	var out bytes.Buffer
-	cfg := Config{Leases: kube.CoordinationV1().Leases("liqod"), Numbers: []int32{2}, Every: time.Millisecond, Out: &out}
-	require.NoError(t, Run(t.Context(), cfg))
+	cfg := Rotation{Leases: kube.CoordinationV1().Leases("liqod"), Numbers: []int32{2}, Every: time.Millisecond, Out: &out}
+	require.NoError(t, cfg.Run(t.Context()))
 	require.Equal(t, map[string]string{"liqod-gateway-2": `{"metadata":{"annotations":{"networking.liqo.io/rotate-key":"old"}}}`}, asked)
 	require.Equal(t, `gateway 2: asked to replace its key
 gateway 2: it waits until its next key is accepted by gw of milan
@@ -79,15 +79,15 @@ gateway 2: its key is new
 `, out.String())
 
 	cfg.Numbers = []int32{3}
-	require.ErrorContains(t, Run(t.Context(), cfg), "there is no gateway 3")
+	require.ErrorContains(t, cfg.Run(t.Context()), "there is no gateway 3")
 	cfg.Numbers = nil
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	require.ErrorContains(t, Run(ctx, cfg), "the keys of gateways 1, 2 are not replaced yet")
+	require.ErrorContains(t, cfg.Run(ctx), "the keys of gateways 1, 2 are not replaced yet")
 	require.Len(t, asked, 2)
 	away = true
-	require.ErrorContains(t, Run(t.Context(), cfg), "listing the Leases of gateways: away")
+	require.ErrorContains(t, cfg.Run(t.Context()), "listing the Leases of gateways: away")
 	away = false
 	cfg.Leases = kube.CoordinationV1().Leases("other")
-	require.ErrorContains(t, Run(t.Context(), cfg), "no gateway of this cluster has announced itself")
+	require.ErrorContains(t, cfg.Run(t.Context()), "no gateway of this cluster has announced itself")
 }

@@ -1,5 +1,4 @@
-// Package rotate has gateways of a cluster replace their WireGuard keys.
-package rotate
+package network
 
 import (
 	"context"
@@ -21,8 +20,8 @@ import (
 	"github.com/liqod/liqod/netfabric/host"
 )
 
-// Config says which keys are replaced.
-type Config struct {
+// Rotation says which gateways of a cluster replace their WireGuard keys.
+type Rotation struct {
 	// Leases are those of the namespace of liqod.
 	Leases coordinationv1client.LeaseInterface
 	// Numbers of gateways; empty: all.
@@ -33,22 +32,22 @@ type Config struct {
 }
 
 // Run has each gateway replace its key, and waits until all have, or ctx is done.
-func Run(ctx context.Context, cfg Config) error {
-	before, err := cfg.read(ctx)
+func (c Rotation) Run(ctx context.Context) error {
+	before, err := c.read(ctx)
 	if err != nil {
 		return err
 	}
 	var left []int32
-	for _, number := range cfg.Numbers {
+	for _, number := range c.Numbers {
 		if _, ok := before[number]; !ok {
 			return fmt.Errorf("there is no gateway %d: no Lease has announced it", number)
 		}
 	}
 	for number, a := range before {
-		if len(cfg.Numbers) > 0 && !slices.Contains(cfg.Numbers, number) {
+		if len(c.Numbers) > 0 && !slices.Contains(c.Numbers, number) {
 			continue
 		}
-		if err := cfg.ask(ctx, a); err != nil {
+		if err := c.ask(ctx, a); err != nil {
 			return err
 		}
 		left = append(left, number)
@@ -57,11 +56,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return errors.New("no gateway of this cluster has announced itself")
 	}
 	slices.Sort(left)
-	return cfg.wait(ctx, before, left)
+	return c.wait(ctx, before, left)
 }
 
 // read returns what gateways announce, by number.
-func (c Config) read(ctx context.Context) (map[int32]host.Announcement, error) {
+func (c Rotation) read(ctx context.Context) (map[int32]host.Announcement, error) {
 	list, err := c.Leases.List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
 	if err != nil {
 		return nil, fmt.Errorf("listing the Leases of gateways: %w", err)
@@ -84,7 +83,7 @@ func announced(l coordinationv1.Lease) (a host.Announcement, ok bool) {
 
 // ask names the key to replace on the Lease of its gateway. With another key, nothing is asked of
 // the gateway any more.
-func (c Config) ask(ctx context.Context, a host.Announcement) error {
+func (c Rotation) ask(ctx context.Context, a host.Announcement) error {
 	body, err := json.Marshal(store.Patch{"metadata": store.Patch{"annotations": store.Patch{host.RotateKey: a.PublicKey}}})
 	if err != nil {
 		return fmt.Errorf("encoding an annotation: %w", err)
@@ -97,7 +96,7 @@ func (c Config) ask(ctx context.Context, a host.Announcement) error {
 }
 
 // wait prints the state of each gateway when it changes.
-func (c Config) wait(ctx context.Context, before map[int32]host.Announcement, left []int32) error {
+func (c Rotation) wait(ctx context.Context, before map[int32]host.Announcement, left []int32) error {
 	said := map[int32]string{}
 	err := wait.PollUntilContextCancel(ctx, c.Every, true, func(ctx context.Context) (bool, error) {
 		now, err := c.read(ctx)
