@@ -460,6 +460,9 @@ func TestFaults(t *testing.T) {
 		"what a peer runs here goes on when it has ended its use": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer, "cluster milan has ended its use of this cluster")
 		}, Warning, "milan, capacity used here: cluster milan has ended its use of this cluster; 1 pod of it here (EndedByPeer; ", "liqod unpeer milan", ""},
+		"pods of a peer whose gateways are silent, as when it has forgotten them": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, "TunnelSilent", "nothing has come from milan for 2s")
+		}, Problem, "milan, network: nothing has come from milan for 2s; 1 pod of it here (TunnelSilent; ", "kubectl -n liqo-tenant-milan get connections", ""},
 		"virtual node is full": {func(t *testing.T, s *Snapshot) {
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 1 Insufficient cpu, 3 node(s) didn't match Pod's node affinity/selector."))
 			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU], p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("3500m"), resource.MustParse("1")
