@@ -99,10 +99,11 @@ func (h *homeVolumes) patchVolume(ctx context.Context, volume *corev1.Persistent
 		return nil, err
 	}
 	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if err == nil {
-		h.volumes.Wrote(written)
+	if err != nil {
+		return nil, fmt.Errorf("writing the PersistentVolume: %w", err)
 	}
-	return written, err
+	h.volumes.Wrote(written)
+	return written, nil
 }
 
 func (h *homeVolumes) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) (*corev1.PersistentVolumeClaim, error) {
@@ -177,11 +178,7 @@ func (h *homeVolumes) reclaimPolicy(ctx context.Context, claim *corev1.Persisten
 
 // grow writes a new size of a volume.
 func (h *homeVolumes) grow(ctx context.Context, volume *corev1.PersistentVolume, size string) (*corev1.PersistentVolume, error) {
-	written, err := h.patchVolume(ctx, volume, store.Patch{"spec": store.Patch{"capacity": store.Patch{"storage": size}}})
-	if err != nil {
-		return nil, fmt.Errorf("writing the size of the PersistentVolume: %w", err)
-	}
-	return written, nil
+	return h.patchVolume(ctx, volume, store.Patch{"spec": store.Patch{"capacity": store.Patch{"storage": size}}})
 }
 
 // showSize writes the new size of a claim to its status. No other controller does this for the
@@ -227,11 +224,7 @@ func (h *homeVolumes) filled(ctx context.Context, volume *corev1.PersistentVolum
 	if volume.Annotations[offloadingv1beta1.NoVolumeAnnotation] == "" || remote == nil || remote.Spec.VolumeName == "" {
 		return volume, nil
 	}
-	written, err := h.patchVolume(ctx, volume, annotated(offloadingv1beta1.NoVolumeAnnotation, nil))
-	if err != nil {
-		return nil, fmt.Errorf("recording that the provider has a volume: %w", err)
-	}
-	return written, nil
+	return h.patchVolume(ctx, volume, annotated(offloadingv1beta1.NoVolumeAnnotation, nil))
 }
 
 // deletable reports whether the data of a volume is deleted with its claim.
