@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,4 +120,34 @@ func TestLabCrash(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.NoError(t, l.Close())
+}
+
+// TestRunsEndWhileOthersBegin: a lab that begins looks at the runs of others, and keeps none from
+// removing its directory.
+func TestRunsEndWhileOthersBegin(t *testing.T) {
+	root, ended := t.TempDir(), make(chan struct{})
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				if err := sweep(root, func(string, ...any) {}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	for range 30 {
+		r, err := newRun(root)
+		require.NoError(t, err)
+		for i := range 300 {
+			require.NoError(t, os.WriteFile(filepath.Join(r.dir, fmt.Sprint(i)), nil, 0o600))
+		}
+		require.NoError(t, r.remove())
+	}
+	close(ended)
+	sweeping.Wait()
 }

@@ -76,7 +76,16 @@ func (r *run) undo(argv []string) error {
 
 func (r *run) remove() error {
 	defer r.lock.Close()
-	return removeRun(r.dir)
+	if err := clearRun(r.dir); err != nil {
+		return err
+	}
+	// A lab that begins opens the lock of each run, and would create it anew in the directory.
+	unlock, err := lockRoot(filepath.Dir(r.dir))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return removeDir(r.dir)
 }
 
 // sweep removes the runs under root whose owner is gone.
@@ -150,15 +159,24 @@ func tryLock(path string) (*os.File, error) {
 }
 
 func removeRun(dir string) error {
+	if err := clearRun(dir); err != nil {
+		return err
+	}
+	return removeDir(dir)
+}
+
+// clearRun ends all of a run that is outside of its directory.
+func clearRun(dir string) error {
 	if err := killMarked(dir); err != nil {
 		return err
 	}
 	if err := runUndo(filepath.Join(dir, undoFile)); err != nil {
 		return err
 	}
-	if err := unmountBelow(dir); err != nil {
-		return err
-	}
+	return unmountBelow(dir)
+}
+
+func removeDir(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("removing the directory of the run: %w", err)
 	}
