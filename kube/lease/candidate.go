@@ -53,12 +53,10 @@ func (r *Runner) acquire(ctx context.Context) *coordinationv1.Lease {
 		if held != nil {
 			return held
 		}
-		if fails := err != nil; fails != failed && ctx.Err() == nil {
-			failed = fails
-			if fails {
-				r.cfg.Log.Warn("standing for the lease failed; will retry", zap.String("lease", r.name()), zap.Error(err))
-			}
+		if err != nil && !failed && ctx.Err() == nil {
+			r.cfg.Log.Warn("standing for the lease failed; will retry", zap.String("lease", r.name()), zap.Error(err))
 		}
+		failed = err != nil
 		r.pause(ctx, c)
 	}
 	return nil

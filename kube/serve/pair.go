@@ -148,11 +148,7 @@ func ParsePair(certPEM, keyPEM []byte) (*Pair, error) {
 	if !ok {
 		return nil, errors.New("the key cannot sign")
 	}
-	cert, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		return nil, fmt.Errorf("parsing the certificate: %w", err)
-	}
-	return &Pair{Cert: cert, Key: key}, nil
+	return &Pair{Cert: pair.Leaf, Key: key}, nil
 }
 
 // renewAt returns when two thirds of the certificate's life are over.

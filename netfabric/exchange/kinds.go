@@ -47,11 +47,7 @@ func (k networkKind) claim(object any) (claim, bool) {
 }
 
 func (k networkKind) get(ctx context.Context, key loop.Key) (any, error) {
-	n, err := k.client.Networks(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading Network %s: %w", key, err)
-	}
-	return n, nil
+	return k.client.Networks(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 }
 
 func (k networkKind) list(ctx context.Context) (out []any, err error) {
@@ -116,11 +112,7 @@ func (k ipKind) claim(object any) (claim, bool) {
 }
 
 func (k ipKind) get(ctx context.Context, key loop.Key) (any, error) {
-	i, err := k.client.IPs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading IP %s: %w", key, err)
-	}
-	return i, nil
+	return k.client.IPs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 }
 
 func (k ipKind) list(ctx context.Context) (out []any, err error) {

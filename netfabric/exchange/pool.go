@@ -343,7 +343,7 @@ func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error)
 	}
 	obj, err := c.kind.get(ctx, key)
 	if err != nil {
-		return claim{}, false, store.IgnoreNotFound(err)
+		return claim{}, false, store.IgnoreNotFound(fmt.Errorf("reading claim %s: %w", key, err))
 	}
 	have, ok := c.kind.claim(obj)
 	return have, ok, nil

@@ -211,12 +211,10 @@ func (a *Announcer) Run(ctx context.Context) error {
 		if was && !a.Active() {
 			return err
 		}
-		if ctx.Err() == nil && (err != nil) != failed {
-			failed = err != nil
-			if failed {
-				a.cfg.Log.Warn("announcing this gateway failed; will retry", zap.Error(err))
-			}
+		if err != nil && !failed && ctx.Err() == nil {
+			a.cfg.Log.Warn("announcing this gateway failed; will retry", zap.Error(err))
 		}
+		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return a.release(context.WithoutCancel(ctx))

@@ -223,15 +223,11 @@ func echoPeers(in plan.Input, connections []*networkingv1beta1.Connection, keys 
 }
 
 func oneFamily(ranges []netip.Prefix) (netip.Prefix, bool) {
-	for _, r := range ranges {
-		if r.Addr().Is4() {
-			return r, true
-		}
-	}
 	if len(ranges) == 0 {
 		return netip.Prefix{}, false
 	}
-	return ranges[0], true
+	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is4() })
+	return ranges[max(i, 0)], true
 }
 
 func gatewayName(connections []*networkingv1beta1.Connection, id string, r plan.Remote) string {

@@ -84,19 +84,11 @@ func ownFirst(nodes []*corev1.Node, own string) []*corev1.Node {
 }
 
 // outward are the addresses of a node, those for the world outside first.
-func outward(n *corev1.Node) (out []netip.Addr) {
+func outward(n *corev1.Node) []netip.Addr {
 	all := check.Addresses(n)
-	for _, a := range all {
-		if check.HasAddress(n, corev1.NodeExternalIP, a) {
-			out = append(out, a)
-		}
-	}
-	for _, a := range all {
-		if !check.HasAddress(n, corev1.NodeExternalIP, a) {
-			out = append(out, a)
-		}
-	}
-	return out
+	external := func(a netip.Addr) bool { return check.HasAddress(n, corev1.NodeExternalIP, a) }
+	internal := slices.DeleteFunc(slices.Clone(all), external)
+	return append(slices.DeleteFunc(all, func(a netip.Addr) bool { return !external(a) }), internal...)
 }
 
 // ParseEndpoints reads endpoints that somebody has written as host:port. The error names the

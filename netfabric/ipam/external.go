@@ -21,7 +21,7 @@ func External(ranges []netip.Prefix, setting string) (Config, error) {
 		}
 		cfg.Reserved = append(cfg.Reserved, Range{gateways(p), "the gateways' addresses of an external range"})
 		if p.Addr().Is4() {
-			cfg.Reserved = append(cfg.Reserved, Range{single(last(p)), "the last address of an external range"})
+			cfg.Reserved = append(cfg.Reserved, Range{single(plan.Last(p)), "the last address of an external range"})
 		}
 		cfg.Refused = append(cfg.Refused, Range{p, "an external range of this cluster"})
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/stretchr/testify/require"
 )
 
@@ -70,7 +71,7 @@ func (m model) take(req Request) (netip.Prefix, bool) {
 		if pool.Bits() > req.For.Bits() || pool.Addr().BitLen() != req.For.Addr().BitLen() {
 			continue
 		}
-		for at := pool.Addr(); pool.Contains(at); at = last(netip.PrefixFrom(at, req.For.Bits())).Next() {
+		for at := pool.Addr(); pool.Contains(at); at = plan.Last(netip.PrefixFrom(at, req.For.Bits())).Next() {
 			if p := netip.PrefixFrom(at, req.For.Bits()); m.free(p) && m.fair(req.Group, p) {
 				return p, true
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // Range is a range with a name for people.
@@ -276,9 +277,9 @@ func firstFree(pool, size netip.Prefix, taken []netip.Prefix) (netip.Prefix, boo
 			}
 			continue
 		}
-		end := last(at)
+		end := plan.Last(at)
 		if t.Bits() < at.Bits() {
-			end = last(t)
+			end = plan.Last(t)
 		}
 		next := end.Next()
 		if !next.IsValid() || !pool.Contains(next) {
@@ -287,16 +288,6 @@ func firstFree(pool, size netip.Prefix, taken []netip.Prefix) (netip.Prefix, boo
 		at = netip.PrefixFrom(next, size.Bits())
 	}
 	return at, true
-}
-
-// last returns the last address of a range.
-func last(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
-		bytes[bit/8] |= 0x80 >> (bit % 8)
-	}
-	end, _ := netip.AddrFromSlice(bytes)
-	return end
 }
 
 // Within reports whether p is part of one of the ranges.

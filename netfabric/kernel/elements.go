@@ -47,19 +47,19 @@ func keyType(one nftables.SetDatatype, parts int) nftables.SetDatatype {
 // key. With one key an element with the flag IntervalEnd follows, at the address after the
 // last; after the last address of all there is none.
 func encode(e plan.Element, value plan.Value) []nftables.SetElement {
-	first, end := e.A.Addr().AsSlice(), last(e.A)
+	first, end := e.A.Addr().AsSlice(), plan.Last(e.A)
 	var val []byte
 	switch value {
 	case plan.Address:
 		val = e.Value.Addr().AsSlice()
 	case plan.Prefix:
-		val = append(e.Value.Addr().AsSlice(), last(e.Value).AsSlice()...)
+		val = append(e.Value.Addr().AsSlice(), plan.Last(e.Value).AsSlice()...)
 	}
 	if e.B.IsValid() {
 		service := encodeService(e.Service)
 		return []nftables.SetElement{{
 			Key:    slices.Concat(first, e.B.Addr().AsSlice(), service),
-			KeyEnd: slices.Concat(end.AsSlice(), last(e.B).AsSlice(), service),
+			KeyEnd: slices.Concat(end.AsSlice(), plan.Last(e.B).AsSlice(), service),
 			Val:    val,
 		}}
 	}
@@ -198,18 +198,8 @@ func between(first, end []byte) (netip.Prefix, bool) {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		p := netip.PrefixFrom(a, bits)
 		if p.Contains(z) {
-			return p, p.Masked() == p && last(p) == z
+			return p, p.Masked() == p && plan.Last(p) == z
 		}
 	}
 	return netip.Prefix{}, false
-}
-
-// last returns the last address of p.
-func last(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().AsSlice()
-	for i := range bytes {
-		bytes[i] |= byte(0xff >> min(8, max(0, p.Bits()-8*i)))
-	}
-	a, _ := netip.AddrFromSlice(bytes)
-	return a
 }

@@ -23,7 +23,7 @@ func TestLast(t *testing.T) {
 		"fd00::1/128":     "fd00::1",
 		"255.255.255.0/1": "255.255.255.255",
 	} {
-		require.Equal(t, want, last(prefix(in)).String(), in)
+		require.Equal(t, want, plan.Last(prefix(in)).String(), in)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -23,7 +24,7 @@ func (s *session) setLinks(want []plan.Link) (deletion func() error, err error) 
 	}
 	var old []netlink.Link
 	for name, l := range s.links {
-		if !hasLink(want, name) {
+		if !slices.ContainsFunc(want, func(w plan.Link) bool { return w.Name == name }) {
 			old = append(old, l)
 		}
 	}
@@ -46,15 +47,6 @@ func (s *session) setLinks(want []plan.Link) (deletion func() error, err error) 
 		}
 		return errors.Join(errs...)
 	}, errors.Join(errs...)
-}
-
-func hasLink(links []plan.Link, name string) bool {
-	for _, l := range links {
-		if l.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *session) readLinks() error {

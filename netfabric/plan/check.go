@@ -190,32 +190,29 @@ func (c *checker) peer(p Peer) {
 	if _, ok := numbers[p.Use]; !ok && p.Use != 0 {
 		c.fail(at("use"), "there is no gateway %d", p.Use)
 	}
-	var reach []claim
-	for _, r := range p.Reach {
-		if !r.IsValid() || r != r.Masked() || !within(r, c.in.Pods) {
-			c.fail(at("reach"), "%s is not within the own pod ranges %s", r, c.in.Pods)
-			continue
-		}
-		reach = append(reach, claim{r, at("reach"), false})
-	}
-	c.apart(reach)
+	c.parts(at("reach"), p.Reach, c.in.Pods, "the own pod ranges %s")
 	c.through(p)
 }
 
 // through checks the addresses in third clusters: each is in a range that the peer is given, and
 // that is none of this cluster.
 func (c *checker) through(p Peer) {
-	at, own := place{peer: p.ID, field: "peers.through"}, slices.Concat(c.in.Pods, c.in.External)
+	own := slices.Concat(c.in.Pods, c.in.External)
 	var given []netip.Prefix
 	for _, m := range p.Ours {
 		if !slices.Contains(own, m.Own) {
 			given = append(given, m.Own)
 		}
 	}
+	c.parts(place{peer: p.ID, field: "peers.through"}, p.Through, given, "the ranges of third clusters %s that it is given")
+}
+
+// parts checks that each range of a list is in one of others, which where names, and that they are apart.
+func (c *checker) parts(at place, list, others []netip.Prefix, where string) {
 	var claims []claim
-	for _, r := range p.Through {
-		if !r.IsValid() || r != r.Masked() || !within(r, given) {
-			c.fail(at, "%s is not within the ranges of third clusters %s that it is given", r, given)
+	for _, r := range list {
+		if !r.IsValid() || r != r.Masked() || !within(r, others) {
+			c.fail(at, "%s is not within "+where, r, others)
 			continue
 		}
 		claims = append(claims, claim{r, at, false})

@@ -134,13 +134,8 @@ func first(list []netip.Addr, f Family) (netip.Addr, bool) {
 }
 
 // only are the prefixes of family f.
-func only(list []netip.Prefix, f Family) (out []netip.Prefix) {
-	for _, p := range list {
-		if family(p.Addr()) == f {
-			out = append(out, p)
-		}
-	}
-	return out
+func only(list []netip.Prefix, f Family) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return family(p.Addr()) != f })
 }
 
 // families are the IP versions of the ranges that in carries packets for.

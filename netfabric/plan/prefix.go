@@ -43,20 +43,15 @@ func (m Map) Check() error {
 type Maps []Map
 
 // Out translates by the map whose Own holds a. It reports false if there is none.
-func (m Maps) Out(a netip.Addr) (netip.Addr, bool) {
-	for _, one := range m {
-		if out, ok := one.Out(a); ok {
-			return out, true
-		}
-	}
-	return netip.Addr{}, false
-}
+func (m Maps) Out(a netip.Addr) (netip.Addr, bool) { return m.move(a, Map.Out) }
 
 // In translates by the map whose View holds a. It reports false if there is none.
-func (m Maps) In(a netip.Addr) (netip.Addr, bool) {
+func (m Maps) In(a netip.Addr) (netip.Addr, bool) { return m.move(a, Map.In) }
+
+func (m Maps) move(a netip.Addr, way func(Map, netip.Addr) (netip.Addr, bool)) (netip.Addr, bool) {
 	for _, one := range m {
-		if in, ok := one.In(a); ok {
-			return in, true
+		if moved, ok := way(one, a); ok {
+			return moved, true
 		}
 	}
 	return netip.Addr{}, false
@@ -96,6 +91,16 @@ func per[T any](f Family, four, six T) T {
 }
 
 // single is the prefix of one address.
+// Last returns the last address of a range.
+func Last(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for i := range bytes {
+		bytes[i] |= byte(0xff >> min(8, max(0, p.Bits()-8*i)))
+	}
+	a, _ := netip.AddrFromSlice(bytes)
+	return a
+}
+
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // The widest range that is accepted, in bits.

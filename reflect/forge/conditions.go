@@ -17,7 +17,9 @@ import (
 func (in *StatusInput) conditions(source *corev1.PodStatus, final bool, generation int64) []corev1.PodCondition {
 	var out []corev1.PodCondition
 	for _, c := range source.Conditions {
-		if fromProvider(c.Type, final) && c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
+		// DisruptionTarget is only taken together with the end of the pod: before, the provider
+		// may create another remote pod, and no controller here would reset the condition.
+		if (kubelets(c.Type) || final && c.Type == corev1.DisruptionTarget) && c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
 			out = append(out, in.settled(c, generation))
 		}
 	}
@@ -45,13 +47,6 @@ func kubelets(t corev1.PodConditionType) bool {
 	default:
 		return false
 	}
-}
-
-// fromProvider reports whether a condition is taken from the remote pod. DisruptionTarget
-// is only taken together with the end of the pod: before, the provider may create another
-// remote pod, and no controller here would reset the condition.
-func fromProvider(t corev1.PodConditionType, final bool) bool {
-	return kubelets(t) || (final && t == corev1.DisruptionTarget)
 }
 
 // refusedResize returns the condition of a running pod whose resize the provider's API

@@ -71,11 +71,6 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 	return "", ""
 }
 
-func ownedByDaemonSet(pod *corev1.Pod) bool {
-	o := metav1.GetControllerOf(pod)
-	return o != nil && o.Kind == "DaemonSet"
-}
-
 func ended(pod *corev1.Pod) bool { return offloadingv1beta1.Ended(pod.Status.Phase) }
 
 // isRefusal reports whether the provider's API server rejected the content of a write.

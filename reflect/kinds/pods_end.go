@@ -28,7 +28,7 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 		return p.patchStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)) // the change triggers a new sync
 	}
 	if v.shadow != nil || v.remote != nil {
-		if err := p.withdraw(ctx, v, v.local.UID, remainingGrace(v.local, p.now().Unix())); err != nil {
+		if err := p.withdraw(ctx, v, v.local.UID, ptr.To(max(v.local.DeletionTimestamp.Unix()-p.now().Unix(), 1))); err != nil {
 			return err
 		}
 		if v.remote != nil && !ended(v.local) {
@@ -86,7 +86,9 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	}
 	wanted, why := p.wanted(local.Namespace)
 	switch {
-	case wanted && !ended(local) && mayBeThere(local):
+	// For a pod that is being deleted, any status from the provider counts, because the remote
+	// pod may have started since.
+	case wanted && !ended(local) && (started(local) || local.DeletionTimestamp != nil && local.Status.HostIP != ""):
 		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
 		if p.cfg.Namespaces.Map() == nil {
@@ -98,13 +100,6 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	default:
 		return p.backOff(ctx, local, why)
 	}
-}
-
-// mayBeThere reports whether the provider may have the pod according to its status. For a
-// pod that is being deleted, any status from the provider counts, because the remote pod
-// may have started since.
-func mayBeThere(local *corev1.Pod) bool {
-	return started(local) || (local.DeletionTimestamp != nil && local.Status.HostIP != "")
 }
 
 // withoutTwin handles a pod that has run while no usable twin is known. The remote pod is
@@ -182,7 +177,7 @@ func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
 
 func (p *Pods) backOff(ctx context.Context, local *corev1.Pod, message string) error {
 	want := p.pending(local, offloadingv1beta1.ReasonOffloadingBackOff, message)
-	if ownedByDaemonSet(local) {
+	if o := metav1.GetControllerOf(local); o != nil && o.Kind == "DaemonSet" {
 		return p.patchIfNew(ctx, local, want) // DaemonSets create a pod on every node, so these get no event
 	}
 	return p.writeStatus(ctx, local, want)
@@ -276,10 +271,4 @@ func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
 		return true
 	}
 	return grace != nil && now+*grace+1 < remote.DeletionTimestamp.Unix()
-}
-
-// remainingGrace returns the rest of the local pod's grace period in seconds, at least 1.
-func remainingGrace(local *corev1.Pod, now int64) *int64 {
-	left := local.DeletionTimestamp.Unix() - now
-	return ptr.To(max(left, 1))
 }

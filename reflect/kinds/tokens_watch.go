@@ -72,12 +72,8 @@ func (t *tokens) factory(c kubernetes.Interface) informers.SharedInformerFactory
 // tokenSecrets returns the Secrets of a namespace that a selector chooses. f is a factory of the client.
 func (t *tokens) tokenSecrets(client kubernetes.Interface, f informers.SharedInformerFactory, namespace, selector string) *store.Store[*corev1.Secret] {
 	informer := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.Secret{},
-		secretsOf(namespace))
+		func(c kubernetes.Interface) store.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) })
 	return store.New("Secret", informer, t.pods.cfg.Clock, func(ns string) store.API[*corev1.Secret] { return client.CoreV1().Secrets(ns) })
-}
-
-func secretsOf(namespace string) func(kubernetes.Interface) store.Client[*corev1.SecretList] {
-	return func(c kubernetes.Interface) store.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) }
 }
 
 // onAccount enqueues the tokens of a namespace when a service account is created, deleted or

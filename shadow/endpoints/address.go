@@ -220,11 +220,6 @@ func (e *Enforcer) shadowsIn(ns *corev1.Namespace) []loop.Key {
 	return loop.Keys(e.shadows.ByIndex(cache.NamespaceIndex, ns.Name))
 }
 
-// shadowsOf returns the keys of the shadows of a ForeignCluster's cluster.
-func (e *Enforcer) shadowsOf(fc *corev1beta1.ForeignCluster) []loop.Key {
-	return e.shadowsOfPeer(fc.Spec.ClusterID)
-}
-
 func (e *Enforcer) shadowsOfPeer(peer string) (keys []loop.Key) {
 	for _, ns := range e.namespaces.List() {
 		if peerOf(ns) == peer {

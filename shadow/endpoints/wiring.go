@@ -99,22 +99,18 @@ func New(cfg Config) (*Enforcer, error) {
 			return cfg.Liqo.CoreV1beta1().ForeignClusters()
 		}),
 	}
-	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
-		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
-	}
-	if err := cfg.Pods.AddIndexers(cache.Indexers{podIndex: podKeys}); err != nil {
-		return nil, fmt.Errorf("indexing Pods by address and UID: %w", err)
-	}
-	if err := cfg.Own.AddIndexers(cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} })}); err != nil {
-		return nil, fmt.Errorf("indexing EndpointSlices by Service: %w", err)
-	}
-	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: store.Index(ownPods)}); err != nil {
-		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
+	if err := errors.Join(
+		cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}),
+		cfg.Pods.AddIndexers(cache.Indexers{podIndex: podKeys}),
+		cfg.Own.AddIndexers(cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} })}),
+		cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: store.Index(ownPods)}),
+	); err != nil {
+		return nil, fmt.Errorf("indexing for shadowendpointslice: %w", err)
 	}
 	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
 	if err := e.loop.WatchAll(
 		loop.From(cfg.Namespaces, e.shadowsIn),
-		loop.From(cfg.ForeignClusters, e.shadowsOf),
+		loop.From(cfg.ForeignClusters, func(fc *corev1beta1.ForeignCluster) []loop.Key { return e.shadowsOfPeer(fc.Spec.ClusterID) }),
 	); err != nil {
 		return nil, err
 	}

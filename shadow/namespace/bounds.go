@@ -223,7 +223,10 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, 
 	if err != nil {
 		return "", err
 	}
-	return keepBound(ctx, m, b, twinQuota(peer, twin, limits))
+	return keepBound(ctx, m, b, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
+		Spec:       corev1.ResourceQuotaSpec{Hard: limits.DeepCopy()},
+	})
 }
 
 func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
@@ -369,12 +372,4 @@ func appendRange(to []netip.Prefix, text string) []netip.Prefix {
 		return append(to, p.Masked())
 	}
 	return to
-}
-
-// twinQuota returns the ResourceQuota of a twin.
-func twinQuota(peer, twin string, limits corev1.ResourceList) *corev1.ResourceQuota {
-	return &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
-		Spec:       corev1.ResourceQuotaSpec{Hard: limits.DeepCopy()},
-	}
 }

@@ -46,7 +46,7 @@ func refusal(ns *corev1.Namespace, own string) string {
 		return fmt.Sprintf("namespace %s belongs to Kubernetes and cannot be offloaded", ns.Name)
 	case ns.Name == own:
 		return fmt.Sprintf("namespace %s is the one that liqod runs in and cannot be offloaded", ns.Name)
-	case isTenant(ns):
+	case ns.Labels[corev1beta1.TenantNamespaceLabel] == "true", strings.HasPrefix(ns.Name, corev1beta1.TenantNamespacePrefix):
 		return fmt.Sprintf("namespace %s is a tenant namespace and cannot be offloaded", ns.Name)
 	case ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] != "":
 		return fmt.Sprintf("namespace %s is itself offloaded here by cluster %s: what is reflected is not reflected again",
@@ -76,8 +76,4 @@ func mayName(name, peer string, patterns []string) bool {
 		matched, err := path.Match(pattern, name)
 		return err == nil && matched
 	})
-}
-
-func isTenant(ns *corev1.Namespace) bool {
-	return ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" || strings.HasPrefix(ns.Name, corev1beta1.TenantNamespacePrefix)
 }

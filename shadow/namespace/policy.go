@@ -62,11 +62,6 @@ func twinPolicy(peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule
 	}
 }
 
-// peersPods selects the pods that the controller has created for a peer.
-func peersPods() metav1.LabelSelector {
-	return metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}
-}
-
 // toDNS allows the DNS servers of the cluster, and the DNS cache of the node.
 func toDNS() networkingv1.NetworkPolicyEgressRule {
 	rule := networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{
@@ -86,7 +81,7 @@ func toDNS() networkingv1.NetworkPolicyEgressRule {
 // toTwins allows the pods of the own namespace, and the peer's pods in its other twins. The
 // tenant namespace has the label of a twin, and liqod's own pods.
 func toTwins(peer string) []networkingv1.NetworkPolicyPeer {
-	pods := peersPods()
+	pods := metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}
 	return []networkingv1.NetworkPolicyPeer{
 		{PodSelector: &metav1.LabelSelector{}},
 		{

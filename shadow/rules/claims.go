@@ -38,7 +38,7 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	switch {
 	case class != "" && slices.Contains(allowed.StorageClasses, class):
 		return nil
-	case class != "" && all && allowed.provisions(class):
+	case class != "" && all && allowed.ProvisionedClass != nil && allowed.ProvisionedClass(class):
 		return nil
 	case class != "" && all:
 		return refuse("spec.storageClassName", provisionedOnly(class))
@@ -49,11 +49,6 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	default:
 		return refuse("spec.storageClassName", "none"+moreClasses)
 	}
-}
-
-// provisions reports whether this cluster makes the volumes of a class.
-func (r Allowed) provisions(class string) bool {
-	return r.ProvisionedClass != nil && r.ProvisionedClass(class)
 }
 
 // provisionedOnly says what "*" in sharing.storageClasses accepts instead of a class.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ func (b ServiceBounds) Refuse(s, old *corev1.Service) string {
 		kind = corev1.ServiceTypeClusterIP
 	}
 	if !slices.Contains(b.Types, string(kind)) && kind != old.Spec.Type {
-		return fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, orNone(b.Types))
+		return fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, cmp.Or(strings.Join(b.Types, ", "), "none"))
 	}
 	for _, f := range []struct {
 		field, path string
@@ -72,11 +73,4 @@ func nodePorts(s *corev1.Service) (out []string) {
 func beside(values, old []string) []string {
 	slices.Sort(values)
 	return slices.DeleteFunc(slices.Compact(values), func(v string) bool { return v == "" || slices.Contains(old, v) })
-}
-
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ", ")
 }

@@ -218,16 +218,12 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 	var errs []error
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
-		if namespaceGoing(err) && want.Name == namespaceBindingName(vn) {
+		if (apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) && want.Name == namespaceBindingName(vn) {
 			continue // the mapping is removed with the namespace
 		}
 		errs = append(errs, err) // one namespace does not hold up the others
 	}
 	return errors.Join(append(errs, l.removeUnmapped(ctx, vn, offloadedNamespaces(cached)))...)
-}
-
-func namespaceGoing(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // removeUnmapped deletes the bindings in namespaces that are no longer offloaded, after a

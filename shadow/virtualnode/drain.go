@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
-
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // evictionsAtOnce limits the concurrent requests of one drain.
@@ -112,16 +110,6 @@ func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, err
 		pods = append(pods, &list.Items[i])
 	}
 	return pods, nil
-}
-
-// planNow plans the next step for the pods of vn's Node. The deadlines count from vn's
-// deletion, so a restart of this process does not extend them.
-func (l *Lifecycle) planNow(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (plan, error) {
-	pods, err := l.podsOn(ctx, vn.Name)
-	if err != nil {
-		return plan{}, err
-	}
-	return planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain), nil
 }
 
 // pressAll applies the plan's step to each of its pods once. blocked are the sorted refusals

@@ -108,10 +108,12 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 			return false, err
 		}
 	}
-	p, err := l.planNow(ctx, vn)
+	pods, err := l.podsOn(ctx, vn.Name)
 	if err != nil {
 		return false, err
 	}
+	// The deadlines count from vn's deletion, so a restart of this process does not extend them.
+	p := planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain)
 	if told, err := l.tellForced(ctx, vn, p); told || err != nil {
 		return false, cmp.Or(err, loop.After(l.drain.Poll))
 	}
