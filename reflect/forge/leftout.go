@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -23,6 +24,26 @@ func LeftOut(want, written metav1.Object) (keys []string) {
 	}
 	for _, key := range missing(want.GetLabels(), written.GetLabels()) {
 		keys = append(keys, "label "+key)
+	}
+	return keys
+}
+
+// LeftOutOfPod is LeftOut for a ShadowPod and the pod that the provider runs for it. It also returns
+// the keys of the claim templates of volumes.
+func LeftOutOfPod(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) []string {
+	keys := LeftOut(shadow, pod)
+	templates := map[string]*corev1.PersistentVolumeClaimTemplate{}
+	for _, v := range pod.Spec.Volumes {
+		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+			templates[v.Name] = v.Ephemeral.VolumeClaimTemplate
+		}
+	}
+	for _, v := range shadow.Spec.Pod.Volumes {
+		if there := templates[v.Name]; there != nil && v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+			for _, key := range LeftOut(v.Ephemeral.VolumeClaimTemplate, there) {
+				keys = append(keys, key+" of volume "+v.Name)
+			}
+		}
 	}
 	return keys
 }

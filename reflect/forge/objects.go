@@ -41,7 +41,9 @@ func (o ObjectOptions) marks(local *metav1.ObjectMeta, of string) (have map[stri
 // and to labels those of liqod.
 func (o ObjectOptions) reflected(local *metav1.ObjectMeta, of string) map[string]string {
 	out := without(o.marks(local, of))
-	maps.DeleteFunc(out, func(key, _ string) bool { return offloadingv1beta1.Tracks(key) })
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		return offloadingv1beta1.Tracks(key) || of == "annotations" && slices.Contains(homeAnnotations, key)
+	})
 	if of == "labels" {
 		out[offloadingv1beta1.OriginLabel] = o.OriginClusterID
 		out[offloadingv1beta1.DestinationLabel] = o.DestinationClusterID
@@ -75,7 +77,7 @@ func Foreign(o metav1.Object, clusterID string) bool {
 func (o ObjectOptions) meta(local *metav1.ObjectMeta) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{
 		Name: local.Name, Namespace: o.RemoteNamespace, Labels: o.reflected(local, "labels"),
-		Annotations: without(o.reflected(local, "annotations"), homeAnnotations),
+		Annotations: o.reflected(local, "annotations"),
 	}
 	record(&out)
 	return out

@@ -123,6 +123,16 @@ func TestShadowPodVariants(t *testing.T) {
 				require.NotContains(t, s.Labels, "site")
 			},
 		},
+		"annotations that speak to this cluster": {
+			pod: func(p *corev1.Pod) {
+				for _, key := range homeAnnotations {
+					p.Annotations[key] = "true"
+				}
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, map[string]string{"note": "x"}, s.Annotations)
+			},
+		},
 		"an ephemeral volume whose claim is carried": {
 			pod: func(p *corev1.Pod) {
 				p.Spec.Volumes = []corev1.Volume{ephemeralVolume("data"), ephemeralVolume("scratch")}

@@ -300,13 +300,14 @@ func (p *Pods) tellNotCarried(v view, refused error) {
 	}
 }
 
-// tellLeftOut records an event about annotations that the provider does not accept, once for
-// each pod and list of them.
+// tellLeftOut records an event about labels and annotations that the provider does not accept,
+// once for each pod and list of them. A pod that follows an earlier version of its ShadowPod may
+// still get what it lacks.
 func (p *Pods) tellLeftOut(v view) {
-	if v.remote == nil {
+	if v.remote == nil || v.remote.Annotations[offloadingv1beta1.LeftOutAnnotation] != offloadingv1beta1.MarksSum(v.shadow) {
 		return
 	}
-	keys := v.remote.Annotations[offloadingv1beta1.LeftOutAnnotation]
+	keys := strings.Join(forge.LeftOutOfPod(v.shadow, v.remote), ", ")
 	if keys == "" || !p.isNews(v.local.UID, reasons.AnnotationsLeftOut+keys) {
 		return
 	}

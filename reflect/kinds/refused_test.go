@@ -48,9 +48,12 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
-	s.add(s.home.Tracker(), localPod(running))
-	s.there(localPod(), true, running, func(p *corev1.Pod) {
-		p.Annotations = map[string]string{offloadingv1beta1.LeftOutAnnotation: "example.com/note, iam.amazonaws.com/role"}
+	marked := func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"example.com/note": "x", "iam.amazonaws.com/role": "admin", "kept": "x"}
+	}
+	s.add(s.home.Tracker(), localPod(running, marked))
+	s.there(localPod(marked), true, running, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"kept": "x", offloadingv1beta1.LeftOutAnnotation: offloadingv1beta1.MarksSum(p)}
 	})
 	s.start(t)
 	s.idle(t, "shop")
@@ -59,6 +62,15 @@ func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
 	require.Contains(t, event, ": example.com/note, iam.amazonaws.com/role;")
 	require.Contains(t, event, "sharing.annotations")
 	s.pods.Resync()
+	s.idle(t, "shop")
+	require.Empty(t, s.events.Events)
+
+	// The pod follows an earlier version of its ShadowPod, and may still get what it lacks.
+	local := s.local(t)
+	local.Annotations["new"] = "x"
+	_, err := s.home.CoreV1().Pods("shop").Update(t.Context(), local, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return s.shadow(t).Annotations["new"] == "x" }, "the ShadowPod has the new annotation")
 	s.idle(t, "shop")
 	require.Empty(t, s.events.Events)
 }

@@ -72,7 +72,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 	delete(pod.Annotations, offloadingv1beta1.LeftOutAnnotation)
 	delete(pod.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
 	if len(leftOut) > 0 {
-		pod.Annotations[offloadingv1beta1.LeftOutAnnotation] = rules.NamedKeys(leftOut)
+		pod.Annotations[offloadingv1beta1.LeftOutAnnotation] = offloadingv1beta1.MarksSum(shadow)
 	}
 	pod.Annotations[AppliedAnnotation] = applied{
 		Spec:        shadow.Generation,

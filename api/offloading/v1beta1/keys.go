@@ -118,6 +118,9 @@ const (
 	// that mount the claim. Once the annotation of the selected node is the same, the claim gets
 	// the second volume as soon as its PersistentVolume is deleted.
 	MoveToAnnotation = "offloading.liqo.io/move-to"
+	// MoveLabel has the UID of the claim, on the pods and Secrets of its move. Each pod is owned by
+	// the Secret of its name, which has its key.
+	MoveLabel = "offloading.liqo.io/move"
 	// DiscardCopyAnnotation on a PersistentVolumeClaim is the virtual node whose provider, or
 	// CopyHere for the cluster itself, has a second volume for the claim. The provisioner there deletes it and removes
 	// the annotation, once the claim is bound to a volume elsewhere.
@@ -182,9 +185,10 @@ const (
 	// keeps it although the consumer does not know its pod, or the object: the consumer's
 	// state went back. Who knows better deletes it in the provider.
 	KeptAnnotation = "offloading.liqo.io/kept-since"
-	// LeftOutAnnotation on a provider's pod lists the annotations of its ShadowPod that the
-	// provider does not accept from peers.
-	LeftOutAnnotation = "offloading.liqo.io/annotations-left-out"
+	// LeftOutAnnotation on a provider's pod says that the provider does not accept all labels and
+	// annotations of its ShadowPod. Its value is the MarksSum of that version of the ShadowPod. It
+	// names no key: software that looks for a key would find it in the provider.
+	LeftOutAnnotation = "offloading.liqo.io/left-out-of"
 	// KeptNamespacesAnnotation on a NamespaceMap in a provider lists, with commas, the
 	// namespaces of the consumer that it asks twins for although the consumer does not know
 	// of them: its state went back. Who knows better takes them from the list.
