@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,25 +19,25 @@ import (
 // placed returns a new pod as the strategy says, on nodes that its claims allow. Under LocalAndRemote
 // it is kept on own nodes if one of them has its volume there only: the scheduler takes a virtual node
 // for one that any class serves. A pod that asks for virtual nodes itself keeps them. A pod is refused
-// while the data of a claim moves: it would write to the volume that is given up. One that names its
-// node is not: those of the move do, and the move waits for the others.
+// while the data of a claim moves: it would write to the volume that is given up. The pods of the move are
+// not, and name their node.
 func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, spec *offloadingv1beta1.NamespaceOffloadingSpec) (*corev1.Pod, error) {
 	class, strategy := pod.Spec.RuntimeClassName, spec.PodOffloadingStrategy
 	if class != nil && *class == offloadingv1beta1.RuntimeClassName {
 		strategy = offloadingv1beta1.PodsRemote
-	}
-	if pod.Spec.NodeName != "" {
-		return r.onNode(ctx, pod, strategy, &spec.ClusterSelector)
 	}
 	claims, later, err := r.claims(ctx, namespace, pod)
 	if err != nil {
 		return nil, err
 	}
 	for _, claim := range claims {
-		if to := claim.Annotations[offloadingv1beta1.MoveToAnnotation]; to != "" {
+		if to := claim.Annotations[offloadingv1beta1.MoveToAnnotation]; to != "" && !ofMove(pod, claim) {
 			return nil, fmt.Errorf("PersistentVolumeClaim %s is being moved to node %s (annotation %s): pods may use it when liqod storage move has ended",
 				claim.Name, to, offloadingv1beta1.MoveToAnnotation)
 		}
+	}
+	if pod.Spec.NodeName != "" {
+		return r.onNode(ctx, pod, strategy, &spec.ClusterSelector)
 	}
 	var need needs
 	if strategy != offloadingv1beta1.PodsLocal {
@@ -57,6 +58,13 @@ func (r PodRule) placed(ctx context.Context, namespace string, pod *corev1.Pod, 
 		return rules.WithStorage(out, true) // its class is not known; no class has a volume on those nodes
 	}
 	return out, nil
+}
+
+// ofMove reports whether a pod is one of the move of a claim's data: it is owned by the Secret with its
+// key. Whoever may make such a pod in the namespace may also write the annotation of the claim.
+func ofMove(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	return pod.Labels[offloadingv1beta1.MoveLabel] == string(claim.UID) &&
+		slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Secret" && o.Name == pod.Name })
 }
 
 // onNode judges a pod that names its node.

@@ -41,7 +41,7 @@ func claimRule(t *testing.T, strategy offloadingv1beta1.PodOffloadingStrategy) (
 			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeName: volume}}
 	}
 	ns, moving := plainNamespace("web"), claim("moving", "liqo", "")
-	moving.Annotations = map[string]string{offloadingv1beta1.MoveToAnnotation: "milan"}
+	moving.UID, moving.Annotations = "uid-of-moving", map[string]string{offloadingv1beta1.MoveToAnnotation: "milan"}
 	kube := fake.NewClientset(ns, claim("own", "local-path", ""), claim("lent", "liqo", ""), claim("filled", "liqo", "pvc-"), claim("manual", "manual", "v"), claim("lost", "manual", "gone"), moving,
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
 	return PodRule{
@@ -176,7 +176,25 @@ func TestPodsWaitForTheMoveOfTheirClaims(t *testing.T) {
 		answer := created(t, r, corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{mounts("lent"), mounts("moving")}}})
 		require.False(t, answer.Allowed)
 		require.Contains(t, answer.Message, "PersistentVolumeClaim moving is being moved to node milan")
-		// Those of the move name their node.
-		require.True(t, created(t, r, corev1.Pod{Spec: corev1.PodSpec{NodeName: "worker", Volumes: []corev1.Volume{mounts("moving")}}}).Allowed)
+		// Those of the move are told by the Secret that owns them, and not by their node.
+		for name, tc := range map[string]struct {
+			change  func(*corev1.Pod)
+			allowed bool
+		}{
+			"of the move":         {func(*corev1.Pod) {}, true},
+			"no owner":            {func(p *corev1.Pod) { p.OwnerReferences = nil }, false},
+			"another kind":        {func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }, false},
+			"another Secret":      {func(p *corev1.Pod) { p.OwnerReferences[0].Name = "another" }, false},
+			"of another move":     {func(p *corev1.Pod) { p.Labels[offloadingv1beta1.MoveLabel] = "another" }, false},
+			"one of another user": {func(p *corev1.Pod) { p.OwnerReferences, p.Labels = nil, nil }, false},
+		} {
+			of := corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "liqod-move-here", Labels: map[string]string{offloadingv1beta1.MoveLabel: "uid-of-moving"},
+					OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: "liqod-move-here", UID: "key"}}},
+				Spec: corev1.PodSpec{NodeName: "worker", Volumes: []corev1.Volume{mounts("moving")}},
+			}
+			tc.change(&of)
+			require.Equal(t, tc.allowed, created(t, r, of).Allowed, name)
+		}
 	}
 }

@@ -18,9 +18,8 @@ import (
 
 const (
 	fieldManager = offloadingv1beta1.MoveFieldManager
-	// moveLabel has the UID of the claim, on the pods and Secrets of its move.
-	moveLabel = "offloading.liqo.io/move"
-	port      = "5473"
+	moveLabel    = offloadingv1beta1.MoveLabel
+	port         = "5473"
 	// Folders in the pods.
 	dataFolder, keyFolder = "/data", "/key"
 )
