@@ -54,7 +54,7 @@ func (c *controller) addAuthentication() error {
 		Self: cluster, Tokens: cluster, Records: cluster, Identities: cluster,
 		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
-		Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress, AcceptRanges: config.Prefixes(cfg.AcceptRanges),
+		Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress, MaxPeers: cfg.MaxPeers, AcceptRanges: config.Prefixes(cfg.AcceptRanges),
 		Count:  func(path, result string) { requests.WithLabelValues(path, result).Inc() },
 		Closed: func() { c.env.Closed("authentication") }, Clock: c.env.Clock, Log: c.env.Log,
 	})

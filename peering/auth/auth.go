@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -78,8 +79,8 @@ type Records interface {
 	// KeepBack stores the token that a peer has sent in return, for this cluster's own
 	// controller. A token that a person wrote stays, and the error is ErrWritten.
 	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
-	// Told records an event about a peer.
-	Told(fc *corev1beta1.ForeignCluster, reason, message string)
+	// Told records an event about the ForeignCluster of a peer, or about the Secret of a token.
+	Told(about runtime.Object, reason, message string)
 }
 
 // Identities issues identities to peers, and verifies them.
@@ -120,6 +121,9 @@ type Config struct {
 	// PerMinute limits the requests per minute of all clients without a proven identity,
 	// PerAddress those of a single address, and of a single peer with a certificate.
 	PerMinute, PerAddress int
+	// MaxPeers is the number of enrolled peers beyond which a cluster enrols only if people have
+	// named it, by a token for its id or by a ForeignCluster.
+	MaxPeers int
 	// AcceptRanges has the ranges within which those of a peer have to be.
 	AcceptRanges []netip.Prefix
 	// Connections limits the connections that wait for their clients, ConnectionsPerAddress
@@ -142,6 +146,8 @@ type Endpoint struct {
 	// redeeming serialises the redemptions of this replica, which would otherwise conflict
 	// on a shared token.
 	redeeming sync.Mutex
+	// joining has the ids of the clusters whose enrolment has begun: they count as peers.
+	joining sync.Map
 }
 
 // New returns an Endpoint. It starts nothing.
@@ -160,6 +166,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 	if err != nil {
 		return trust.Grant{}, err
 	}
+	defer e.joining.Delete(ask.ID)
 	if err := e.redeem(ctx, ask); err != nil {
 		e.contested(ctx, ask, err)
 		return trust.Grant{}, err
@@ -209,8 +216,16 @@ func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 		if err == nil && (fc == nil || len(fc.Spec.AddressRanges) == 0) {
 			err = accepts(ask, e.cfg.AcceptRanges)
 		}
-		if err != nil || use >= 0 || record.Uses == 0 {
+		var told *refusal
+		if errors.As(err, &told) && told.about == nil {
+			told.about = secret // the token is good, so its maker may know why it gives nothing
+		}
+		if err != nil {
 			return err
+		}
+		e.joining.Store(ask.ID, true)
+		if use >= 0 || record.Uses == 0 {
+			return nil
 		}
 		next := trust.Redemption{ClusterID: ask.ID, Serial: ask.csr.Serial}
 		if fc != nil {
@@ -269,15 +284,28 @@ func onlyDiscovered(fc *corev1beta1.ForeignCluster) bool {
 	return fc.Labels[corev1beta1.DiscoveredLabel] != "" && fc.Annotations[corev1beta1.EnrolmentAnnotation] == ""
 }
 
-// chosen refuses an id that a new peer may not choose itself.
+// chosen refuses a new peer beyond the limit, and an id that a new peer may not choose itself.
 func (e *Endpoint) chosen(ctx context.Context, id string, all []corev1beta1.ForeignCluster) error {
 	namespaces, err := e.cfg.Self.Namespaces(ctx)
 	if err != nil {
 		return err
 	}
 	var peers []string
+	enrolled := map[any]bool{}
 	for i := range all {
 		peers = append(peers, all[i].Spec.ClusterID)
+		if all[i].Annotations[corev1beta1.EnrolmentAnnotation] != "" {
+			enrolled[all[i].Name] = true
+		}
+	}
+	e.joining.Range(func(other, _ any) bool {
+		enrolled[other] = true
+		return true
+	})
+	delete(enrolled, id)
+	if len(enrolled) >= e.cfg.MaxPeers {
+		return refuse(trust.ReasonRefused, "cluster %s accepts %d enrolled peers (its setting authentication.maxPeers) and has them: "+
+			"its administrator can end one of these peerings, or make a token for this cluster alone (liqod token create --for %s)", e.cfg.ClusterID, e.cfg.MaxPeers, id)
 	}
 	if err := trust.CheckChosenID(id, peers, namespaces); err != nil {
 		return refuse(trust.ReasonRefused, "%v", err)
@@ -349,10 +377,10 @@ type nameTaken struct{ error }
 // first claim is written, so repeated attempts cause no writes.
 func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 	var told *refusal
-	if !errors.As(err, &told) || !told.rival || told.about.Annotations[corev1beta1.RivalUIDAnnotation] != "" {
+	if !errors.As(err, &told) || told.rival == nil || told.rival.Annotations[corev1beta1.RivalUIDAnnotation] != "" {
 		return
 	}
-	next := told.about.DeepCopy()
+	next := told.rival.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, corev1beta1.RivalUIDAnnotation, ask.UID)
 	if err := e.cfg.Records.SavePeer(ctx, next); err != nil {
 		e.cfg.Log.Warn("another cluster claims the id of a peer, but the condition of the peer's ForeignCluster could not be written", zap.String("peer", ask.ID), zap.Error(err))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -436,6 +437,6 @@ func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *
 }
 
 // Told implements Records.
-func (k *Cluster) Told(fc *corev1beta1.ForeignCluster, reason, message string) {
-	k.cfg.Events.Event(fc, corev1.EventTypeWarning, reason, message)
+func (k *Cluster) Told(about runtime.Object, reason, message string) {
+	k.cfg.Events.Event(about, corev1.EventTypeWarning, reason, message)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
@@ -24,11 +26,11 @@ const (
 // refusal is an error that the peer is told.
 type refusal struct {
 	trust.Refusal
-	// about is the existing record that the request conflicts with, for an event on it;
-	// nil: none.
-	about *corev1beta1.ForeignCluster
-	// rival: the requesting cluster is not the one in about.
-	rival bool
+	// about is the ForeignCluster that the request conflicts with, or else the Secret of its
+	// token, for an event on it; nil: none.
+	about runtime.Object
+	// rival is that ForeignCluster, if another cluster has the requested id; else nil.
+	rival *corev1beta1.ForeignCluster
 }
 
 // Error implements error.
@@ -203,7 +205,7 @@ func takes(fc *corev1beta1.ForeignCluster, e enrolment) error {
 	case fc.DeletionTimestamp != nil:
 		return refuse(trust.ReasonBusy, "the ForeignCluster of cluster %s is being deleted here: try again", e.ID)
 	case uid != "" && uid != e.UID:
-		return &refusal{about: fc, rival: true, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
+		return &refusal{about: fc, rival: fc, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
 			Message: fmt.Sprintf("another cluster with the id %s is a peer here: give one of them another id; if the cluster was rebuilt, end its old peering here first (liqod unpeer %s)", e.ID, e.ID)}}
 	case fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo:
 		return refuse(trust.ReasonRefused, "this cluster does not let cluster %s use it (spec.incomingPeeringEnabled of ForeignCluster %s is No)", e.ID, fc.Name)

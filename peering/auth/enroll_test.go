@@ -3,11 +3,13 @@ package auth
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -347,16 +349,16 @@ func TestEnrollRefusesClusters(t *testing.T) {
 		"by a token for many":      {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){uses(0)}, trust.ReasonUnauthorized, true},
 		"by one for it":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){forCluster(rome)}, "", false},
 		"one that lost its rights": {peer(func(fc *corev1beta1.ForeignCluster) { fc.Annotations[corev1beta1.EnrolmentAnnotation] = "0" }), rome, romeUID, nil, "", false},
-		"not wanted":               {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), rome, romeUID, nil, trust.ReasonRefused, false},
-		"being removed":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), rome, romeUID, nil, trust.ReasonBusy, false},
-		"a product's name":         {nil, "manager", romeUID, nil, trust.ReasonRefused, false},
-		"an end of a namespace":    {nil, "blue", romeUID, nil, trust.ReasonRefused, false},
+		"not wanted":               {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), rome, romeUID, nil, trust.ReasonRefused, true},
+		"being removed":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), rome, romeUID, nil, trust.ReasonBusy, true},
+		"a product's name":         {nil, "manager", romeUID, nil, trust.ReasonRefused, true},
+		"an end of a namespace":    {nil, "blue", romeUID, nil, trust.ReasonRefused, true},
 		"people named it so":       {nil, "manager", romeUID, []func(*trust.Record){forCluster("manager")}, "", false},
 		"people wrote its record":  {peer(func(fc *corev1beta1.ForeignCluster) { fc.Name, fc.Spec.ClusterID = "blue", "blue" }), "blue", romeUID, nil, "", false},
 		"only discovery has it": {peer(func(fc *corev1beta1.ForeignCluster) {
 			fc.Name, fc.Spec.ClusterID, fc.Labels = "blue", "blue", map[string]string{corev1beta1.DiscoveredLabel: "mdns"}
-		}), "blue", romeUID, nil, trust.ReasonRefused, false},
-		"it ends like another peer":  {peer(func(*corev1beta1.ForeignCluster) {}), "north-rome", "uid-of-north", nil, trust.ReasonRefused, false},
+		}), "blue", romeUID, nil, trust.ReasonRefused, true},
+		"it ends like another peer":  {peer(func(*corev1beta1.ForeignCluster) {}), "north-rome", "uid-of-north", nil, trust.ReasonRefused, true},
 		"no id":                      {nil, "", romeUID, nil, trust.ReasonInvalid, false},
 		"a long id":                  {nil, strings.Repeat("a", 52), romeUID, nil, trust.ReasonInvalid, false},
 		"an id of two parts":         {nil, "rome:x", romeUID, nil, trust.ReasonInvalid, false},
@@ -380,6 +382,41 @@ func TestEnrollRefusesClusters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEnrollBoundsPeers: a token for any cluster gives no identity beyond the limit of enrolled
+// peers, and its Secret has an event. Peers that people have named come in, and those that are
+// enrolled go on.
+func TestEnrollBoundsPeers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.MaxPeers = 2 })
+	w.peers["by-hand"] = &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "1"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "by-hand"}}
+	token := w.token(uses(0))
+	ask := func(id string, token trust.Token) answer {
+		return w.enroll(newClient(t, id, "uid-of-"+id).request(t, token))
+	}
+	first := newClient(t, "first", "uid-of-first").request(t, token)
+	require.Equal(t, http.StatusOK, w.enroll(first).status)
+	var granted atomic.Int32
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			if ask(fmt.Sprintf("cluster-%d", i), token).status == http.StatusOK {
+				granted.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	require.EqualValues(t, 1, granted.Load(), "of many at once as many as there is room for")
+	a := ask("third", token)
+	require.Equal(t, trust.ReasonRefused, a.Reason)
+	require.Contains(t, a.Message, "authentication.maxPeers")
+	require.Contains(t, w.events, trust.SecretName(token.ID)+" EnrolmentRefused")
+	require.NotContains(t, ask("third", w.token(forCluster("turin"))).Message, "maxPeers", "a stranger is told nothing")
+
+	require.Equal(t, http.StatusOK, w.enroll(first).status, "again, with the same key")
+	require.Equal(t, http.StatusOK, ask("third", w.token(forCluster("third"))).status, "a token for it alone")
+	require.Equal(t, http.StatusOK, ask("by-hand", token).status, "people have written its ForeignCluster")
 }
 
 func TestEnrollRefusesRanges(t *testing.T) {

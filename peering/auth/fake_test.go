@@ -30,6 +30,8 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
@@ -263,10 +265,10 @@ func (c *cluster) KeepBack(_ context.Context, fc *corev1beta1.ForeignCluster, to
 	return nil
 }
 
-func (c *cluster) Told(fc *corev1beta1.ForeignCluster, reason, _ string) {
+func (c *cluster) Told(about runtime.Object, reason, _ string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.events = append(c.events, fc.Name+" "+reason)
+	c.events = append(c.events, about.(metav1.Object).GetName()+" "+reason)
 }
 
 // world is a running endpoint with its cluster.
@@ -288,7 +290,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
 		},
-		PerMinute: 1e6, PerAddress: 1e6, AcceptRanges: private(), Clock: w.clock, Log: zap.NewNop(),
+		PerMinute: 1e6, PerAddress: 1e6, MaxPeers: 1000, AcceptRanges: private(), Clock: w.clock, Log: zap.NewNop(),
 		Count: func(path, result string) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -41,7 +41,7 @@ var others = map[string]string{
 	"vkubelet.enableAPIServerSupport": "false", "vkubelet.homeAPIServer": "192.0.2.1:6443", "vkubelet.tokenBinding": "pod",
 	"authentication.address": ":9445", "authentication.url": "https://rome:9445", "authentication.hosts": "10.0.0.4", "authentication.apiServerURL": "https://rome:6443",
 	"authentication.identity": "token", "authentication.lifetime": "1h",
-	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5", "authentication.connections": "20", "authentication.connectionsPerAddress": "10", "authentication.acceptRanges": "10.0.0.0/8",
+	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5", "authentication.connections": "20", "authentication.connectionsPerAddress": "10", "authentication.maxPeers": "9", "authentication.acceptRanges": "10.0.0.0/8",
 	"networking.enabled": "true", "networking.podCIDRs": "10.1.0.0/16", "networking.serviceCIDRs": "10.2.0.0/16", "networking.nodeCIDRs": "10.3.0.0/16",
 	"networking.reservedSubnets": "10.4.0.0/16", "networking.reach": "All", "networking.externalCIDRs": "10.5.0.0/16",
 	"ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",

@@ -240,6 +240,7 @@ type Authentication struct {
 
 	Connections           int      `mapstructure:"connections"`
 	ConnectionsPerAddress int      `mapstructure:"connectionsPerAddress"`
+	MaxPeers              int      `mapstructure:"maxPeers"`
 	AcceptRanges          []string `mapstructure:"acceptRanges"`
 }
 

@@ -150,6 +150,7 @@ var rules = map[string]kind{
 	"authentication.requestsPerAddress": integer(1, 1000000),
 	"authentication.connections":        integer(16, 100000),
 	"authentication.acceptRanges":       list(addressRange()),
+	"authentication.maxPeers":           integer(1, 100000),
 
 	"authentication.connectionsPerAddress": integer(4, 100000),
 
