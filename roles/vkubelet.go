@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -216,7 +217,9 @@ func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.raw != config {
-		distrusted, err := client.Distrust(config, v.env.foreign(strings.TrimPrefix(v.namespace, corev1beta1.TenantNamespacePrefix)))
+		foreign := v.env.foreign(strings.TrimPrefix(v.namespace, corev1beta1.TenantNamespacePrefix))
+		foreign.Own = v.podBytes
+		distrusted, err := client.Distrust(config, foreign)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -355,6 +358,17 @@ func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.pods = informer
+}
+
+// podBytes returns the size of the node's pods, as far as they are known.
+func (v *vkubelet) podBytes() (sum int64) {
+	if lister := v.heldPods(); lister != nil {
+		pods, _ := lister.List(labels.Everything()) // of a cache
+		for _, pod := range pods {
+			sum += int64(pod.Size())
+		}
+	}
+	return sum
 }
 
 // heldPods returns the lister of the node's pods. It returns nil in a standby, and until the

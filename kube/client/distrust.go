@@ -31,6 +31,10 @@ const (
 	// event of a watch. They limit the number of them.
 	smallestPage  = 16 << 10
 	smallestEvent = 1 << 10
+	// ownCopies is the number of bytes that lists and watches may have in addition, for each
+	// byte of this cluster's own objects: a ShadowPod and a pod for each pod, as JSON, with the
+	// managed fields of the pod.
+	ownCopies = 4
 )
 
 // Reasons of a Refusal.
@@ -53,6 +57,10 @@ const (
 type Foreign struct {
 	// Name identifies the peer in errors.
 	Name string
+	// Own returns the size in bytes of this cluster's own objects that the API server has copies
+	// of, which do not count against it; nil: none. It is called from many goroutines, when a list
+	// or a watch reaches its limit.
+	Own func() int64
 	// Refused is called for each refused request or response; it may be nil. It is called
 	// from many goroutines.
 	Refused func(*Refusal)
@@ -153,13 +161,13 @@ func (d *distrusted) bound(req *http.Request, resp *http.Response, counted *tall
 	switch {
 	case limit == 0:
 		return resp, nil
-	case resp.ContentLength > limit && !isWatch(req):
-		_ = resp.Body.Close()
-		return nil, d.refuseSize(req, "response", limit)
 	}
 	b := &boundedBody{ReadCloser: resp.Body, by: d, req: req, limit: limit}
 	resp.Body = b
 	switch {
+	case !isWatch(req) && !b.within(resp.ContentLength, limit):
+		_ = b.Close()
+		return nil, d.refuseSize(req, "response", limit)
 	case counted == nil || resp.StatusCode != http.StatusOK:
 	case isWatch(req):
 		// A watch is refused while it is read. An error here would be taken for an outage,
@@ -220,6 +228,8 @@ type boundedBody struct {
 	counted *tally
 	reason  string
 	most    int64
+	// own is what this cluster's own objects add to the limits of lists and watches.
+	own int64
 	// events finds the ends of the events of a watch; nil for another response.
 	events *events
 }
@@ -242,7 +252,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 func (b *boundedBody) count(data []byte) error {
 	size := int64(len(data))
 	if b.events == nil {
-		if b.read += size; b.read > b.limit {
+		if b.read += size; !b.within(b.read, b.limit) {
 			return b.by.refuseSize(b.req, "response", b.limit)
 		}
 		return b.charge(size)
@@ -254,10 +264,19 @@ func (b *boundedBody) count(data []byte) error {
 	return b.charge(size + ended*smallestEvent)
 }
 
+// within reports whether n bytes are within a limit. Those of lists and watches are wider by what
+// this cluster's own objects need, which is asked for once they are reached.
+func (b *boundedBody) within(n, limit int64) bool {
+	if n > limit+b.own && limit >= longestBody && b.by.foreign.Own != nil {
+		b.own = ownCopies * b.by.foreign.Own()
+	}
+	return n <= limit+b.own
+}
+
 // charge adds n bytes to what belongs together.
 func (b *boundedBody) charge(n int64) error {
 	switch {
-	case b.counted == nil || b.counted.add(n) <= b.most:
+	case b.counted == nil || b.within(b.counted.add(n), b.most):
 		return nil
 	case b.reason == RefusedWatch:
 		return b.by.refuse(b.reason, "GET %s: a watch of more than %d bytes since the last list is not accepted; the list is read again", b.req.URL.Path, b.most)

@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -68,9 +69,13 @@ func (c counting) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // newHostile starts a server over TLS that answers with handler. With way, the client's
 // credentials can be renewed.
-func newHostile(t *testing.T, way bool, handler http.HandlerFunc) *hostile {
+func newHostile(t *testing.T, way bool, handler http.HandlerFunc, own ...int64) *hostile {
 	t.Helper()
 	h := &hostile{}
+	var ownBytes func() int64
+	if len(own) > 0 {
+		ownBytes = func() int64 { return own[0] }
+	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler(counting{w, &h.sent}, r)
 	}))
@@ -83,7 +88,7 @@ func newHostile(t *testing.T, way bool, handler http.HandlerFunc) *hostile {
 	if way {
 		cfg = NewWay(cfg).Config()
 	}
-	cfg, err := Distrust(cfg, Foreign{Name: "milan", Refused: func(r *Refusal) {
+	cfg, err := Distrust(cfg, Foreign{Name: "milan", Own: ownBytes, Refused: func(r *Refusal) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.refused = append(h.refused, r.Reason)
@@ -474,6 +479,69 @@ func TestAnHonestServerIsNotDisturbed(t *testing.T) {
 	require.Greater(t, n, int64(longestBody))
 	require.NoError(t, logs.Close())
 	require.Empty(t, h.reasons())
+}
+
+// What this cluster's own objects need does not count against the server that has copies of them.
+func TestOwnObjectsDoNotCount(t *testing.T) {
+	object := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c","namespace":"twin"},"data":{"x":"%s"}}`, strings.Repeat("a", 1<<20))
+	list := func(n int, more string) string {
+		return `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"continue":"` + more + `"},"items":[` + strings.TrimSuffix(strings.Repeat(object+",", n), ",") + `]}`
+	}
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch query := r.URL.Query(); {
+		case query.Get("watch") != "":
+			for range 140 {
+				_, _ = io.WriteString(w, `{"type":"ADDED","object":`+object+"}\n")
+			}
+		case query.Get("limit") != "":
+			_, _ = io.WriteString(w, list(30, "more"))
+		default:
+			_, _ = io.WriteString(w, list(40, ""))
+		}
+	}
+	reads := map[string]func(*hostile) error{
+		RefusedSize: func(h *hostile) error {
+			_, err := h.kube.CoreV1().ConfigMaps("twin").List(t.Context(), metav1.ListOptions{})
+			return err
+		},
+		RefusedList: func(h *hostile) error {
+			for _, more := range []string{"", "1", "2", "3", "4", "5"} {
+				if _, err := h.kube.CoreV1().ConfigMaps("twin").List(t.Context(), metav1.ListOptions{Limit: 30, Continue: more}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		RefusedWatch: func(h *hostile) error {
+			w, err := h.kube.CoreV1().ConfigMaps("twin").Watch(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			n := 0
+			for event := range w.ResultChan() {
+				if event.Type == watch.Added {
+					n++
+				}
+			}
+			if n < 140 {
+				return fmt.Errorf("%d of 140 events", n)
+			}
+			return nil
+		},
+	}
+	for reason, read := range reads {
+		t.Run(reason, func(t *testing.T) {
+			for _, own := range [][]int64{nil, {0}, {1 << 20}} {
+				h := newHostile(t, false, handler, own...)
+				require.Error(t, read(h))
+				require.Equal(t, []string{reason}, h.reasons(), "own objects of %v bytes are not enough", own)
+			}
+			h := newHostile(t, false, handler, 12<<20)
+			require.NoError(t, read(h))
+			require.Empty(t, h.reasons())
+		})
+	}
 }
 
 func TestEvents(t *testing.T) {
