@@ -288,7 +288,7 @@ func (s Surroundings) CheckEndpoint(e networkingv1beta1.Endpoint) error {
 	if addr, err := netip.ParseAddr(e.Address); err == nil {
 		return s.CheckEndpointAddr(addr)
 	}
-	return HostName(e.Address)
+	return ipamv1alpha1.HostName(e.Address)
 }
 
 // CheckEndpointAddr returns the reason why the gateways of this cluster may not send to an
@@ -301,21 +301,6 @@ func (s Surroundings) CheckEndpointAddr(addr netip.Addr) error {
 		if is := Overlap(netip.PrefixFrom(addr, addr.BitLen()), no); is != "" {
 			return fmt.Errorf("%s is of %s: an address outside of %s is accepted", addr, is, s.ClusterID)
 		}
-	}
-	return nil
-}
-
-// HostName returns the reason why a text is not the name of a host outside of clusters. Some resolvers take
-// names that end in a number for IPv4 addresses. The address that a name resolves to is
-// still to be checked.
-func HostName(name string) error {
-	labels := strings.Split(name, ".")
-	last := labels[len(labels)-1]
-	if len(validation.IsDNS1123Subdomain(name)) > 0 || len(labels) < 2 || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
-		return fmt.Errorf("%.64q is not accepted: an IP address or a full DNS name is", name)
-	}
-	if last == "svc" || last == "localhost" || strings.HasSuffix(name, ".cluster.local") {
-		return fmt.Errorf("%.64q is a name inside of a cluster: one outside is accepted", name)
 	}
 	return nil
 }

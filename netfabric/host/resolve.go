@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/netfabric/check"
 )
@@ -170,7 +171,7 @@ func (r *Resolver) addresses(peer, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}
 	}
-	if check.HostName(host) != nil {
+	if ipamv1alpha1.HostName(host) != nil {
 		return nil
 	}
 	r.mu.Lock()

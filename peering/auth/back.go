@@ -52,7 +52,11 @@ func (e *Endpoint) takesBack(fc *corev1beta1.ForeignCluster, user string) bool {
 
 // takeBack stores a token, and refers to it in the record of the peer.
 func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster, text string) error {
-	token, err := trust.ReadBack(text, fc.Name)
+	own, err := e.cfg.Self.Own(ctx)
+	if err != nil {
+		return err
+	}
+	token, err := trust.ReadBack(text, fc.Name, own, e.cfg.AcceptRanges)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func TestBackIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	wantsRome(w)
-	c, back := newClient(t, rome, romeUID), ofRome(t, "https://rome:8443", rome)
+	c, back := newClient(t, rome, romeUID), ofRome(t, "https://rome.example.com:8443", rome)
 	req := inReturn(t, w, c, back)
 	for range 3 {
 		require.Equal(t, http.StatusOK, w.enroll(req).status)
@@ -61,7 +61,7 @@ func TestBackIsKept(t *testing.T) {
 	noticed := w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation]
 	again := newClient(t, rome, romeUID)
 	next := again.request(t, w.token(forCluster(rome)))
-	next.Back = &trust.Invitation{Token: ofRome(t, "https://rome:8443", rome)}
+	next.Back = &trust.Invitation{Token: ofRome(t, "https://rome.example.com:8443", rome)}
 	require.Equal(t, http.StatusOK, w.enroll(next).status)
 	require.Equal(t, map[string]string{rome: next.Back.Token}, w.backs)
 	require.NotEqual(t, noticed, w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation], "the controller is woken up")
@@ -71,7 +71,7 @@ func TestBackIsKept(t *testing.T) {
 // enrolment fail.
 func TestBackIsLeft(t *testing.T) {
 	t.Parallel()
-	good := func(t *testing.T) string { return ofRome(t, "https://rome:8443", rome) }
+	good := func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", rome) }
 	for name, tc := range map[string]struct {
 		prepare func(*world)
 		sent    func(*testing.T) string
@@ -87,10 +87,14 @@ func TestBackIsLeft(t *testing.T) {
 				fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
 			})
 		}, sent: good, ref: &corev1beta1.SecretReference{Name: "theirs"}},
-		"of another cluster": {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome:8443", "paris") }},
-		"of this cluster":    {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://milan:8443", milan) }},
+		"of another cluster": {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", "paris") }},
+		"of this cluster":    {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://milan.example.com:8443", milan) }},
 		"metadata service":   {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://169.254.169.254", rome) }},
-		"no token":           {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(*testing.T) string { return "liqod1.x" }},
+		"own address": {prepare: func(w *world) {
+			wantsRome(w)
+			w.own = prefixes([]string{"10.96.0.0/12"})
+		}, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://10.96.0.1:443", rome) }},
+		"no token": {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(*testing.T) string { return "liqod1.x" }},
 		"cannot be kept": {prepare: func(w *world) {
 			wantsRome(w)
 			w.before = func(what string) error {
@@ -154,7 +158,7 @@ func TestBackAfterACut(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			wantsRome(w)
-			back := ofRome(t, "https://rome:8443", rome)
+			back := ofRome(t, "https://rome.example.com:8443", rome)
 			req := inReturn(t, w, newClient(t, rome, romeUID), back)
 			peers, cut := 0, false
 			w.before = func(what string) error {
@@ -214,7 +218,7 @@ func TestKeepBack(t *testing.T) {
 // and never makes the renewal fail.
 func TestBackWithARenewal(t *testing.T) {
 	t.Parallel()
-	good := func(t *testing.T) string { return ofRome(t, "https://rome:8443", rome) }
+	good := func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", rome) }
 	wants := func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes }
 	for name, tc := range map[string]struct {
 		change func(*corev1beta1.ForeignCluster)
@@ -230,7 +234,7 @@ func TestBackWithARenewal(t *testing.T) {
 			wants(fc)
 			fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
 		}, sent: good},
-		"of another cluster": {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome:8443", "paris") }},
+		"of another cluster": {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome.example.com:8443", "paris") }},
 		"metadata service":   {change: wants, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://169.254.169.254", rome) }},
 		"revoked": {change: func(fc *corev1beta1.ForeignCluster) {
 			wants(fc)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -80,8 +81,9 @@ func checkServer(g trust.Grant) error {
 	case g.APIServerCA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(g.APIServerCA)):
 		return errors.New("the certificates of its API server are invalid")
 	}
-	if err := trust.CheckHost(u.Hostname()); err != nil {
-		return fmt.Errorf("the address of its API server: %w", err)
+	// No server of a peer has such an address, but services of the local machine or network may.
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && (a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
+		return fmt.Errorf("the address of its API server: %s: a peer cannot have a server at this address", a)
 	}
 	return nil
 }

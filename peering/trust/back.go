@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 )
 
 // BackID returns the id of the token that a peer is sent for an identity in this cluster,
@@ -31,8 +33,9 @@ func BackToken(keyPEM []byte, authURL, clusterID, ca, peer string) (Token, error
 }
 
 // ReadBack parses the token that a peer sent with its enrolment or a renewal. It returns an error if the
-// token is not one of that peer.
-func ReadBack(text, peer string) (Token, error) {
+// token is not one of that peer, or leads to an address of own, the ranges of this cluster, or to a
+// special one outside of accepted.
+func ReadBack(text, peer string, own, accepted []netip.Prefix) (Token, error) {
 	t, err := ParseToken(text)
 	if err != nil {
 		return Token{}, err
@@ -42,20 +45,10 @@ func ReadBack(text, peer string) (Token, error) {
 	}
 	u, err := url.Parse(t.AuthURL)
 	if err == nil {
-		err = CheckHost(u.Hostname())
+		err = ipamv1alpha1.CheckServer(u.Hostname(), own, accepted)
 	}
 	if err != nil {
 		return Token{}, fmt.Errorf("the token's address: %w", err)
 	}
 	return t, nil
-}
-
-// CheckHost returns an error for link-local, multicast and unspecified addresses. No server
-// of a peer has one, but services of the local machine or network may.
-func CheckHost(host string) error {
-	a, err := netip.ParseAddr(host)
-	if err == nil && (a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
-		return fmt.Errorf("%s: a peer cannot have a server at this address", a)
-	}
-	return nil
 }

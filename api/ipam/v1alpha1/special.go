@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // NamedRange is a range of addresses with a name for people.
@@ -91,4 +93,38 @@ func SpecialAddress(addr netip.Addr) string {
 		}
 	}
 	return ""
+}
+
+// HostName returns the reason why a text is not the name of a host outside of clusters. Some resolvers take
+// names that end in a number for IPv4 addresses. The address that a name resolves to is
+// still to be checked.
+func HostName(name string) error {
+	labels := strings.Split(name, ".")
+	last := labels[len(labels)-1]
+	if len(validation.IsDNS1123Subdomain(name)) > 0 || len(labels) < 2 || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
+		return fmt.Errorf("%.64q is not accepted: an IP address or a full DNS name is", name)
+	}
+	if last == "svc" || last == "localhost" || strings.HasSuffix(name, ".cluster.local") {
+		return fmt.Errorf("%.64q is a name inside of a cluster: one outside is accepted", name)
+	}
+	return nil
+}
+
+// CheckServer returns the reason why a peer may not name a host as that of a server of its own, to
+// which this cluster connects. own are the ranges and addresses of this cluster. Special addresses
+// within accepted pass: administrators list them on purpose.
+func CheckServer(host string, own, accepted []netip.Prefix) error {
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return HostName(host)
+	}
+	addr = addr.Unmap().WithZone("")
+	within := func(p netip.Prefix) bool { return p.Contains(addr) }
+	switch special := SpecialAddress(addr); {
+	case special != "" && !slices.ContainsFunc(accepted, within):
+		return fmt.Errorf("%s: a peer cannot have a server at this address (%s)", addr, special)
+	case special == "" && slices.ContainsFunc(own, within):
+		return fmt.Errorf("%s: a peer cannot have a server at this address, which is one of this cluster", addr)
+	}
+	return nil
 }
