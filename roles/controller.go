@@ -270,8 +270,10 @@ func (c *controller) addNamespaces() error {
 // twinBounds returns the settings of what bounds each twin namespace.
 func (c *controller) twinBounds() namespace.BoundsConfig {
 	sharing := c.env.Config.Sharing
+	storage, _ := resource.ParseQuantity(sharing.StoragePerPeer) // empty: 0
 	return namespace.BoundsConfig{
-		Limits: config.Amounts(sharing.TwinLimits), NetworkPolicy: sharing.NetworkPolicy, Fabric: c.env.Config.Networking.Enabled,
+		Storage: storage.Value(),
+		Limits:  config.Amounts(sharing.TwinLimits), NetworkPolicy: sharing.NetworkPolicy, Fabric: c.env.Config.Networking.Enabled,
 		Reachable: config.Prefixes(sharing.ReachableRanges), Own: c.ranges.Addresses, OwnChanged: c.ranges.Subscribe,
 		ResourceQuotas: c.bounds.Core().V1().ResourceQuotas(), NetworkPolicies: c.bounds.Networking().V1().NetworkPolicies(),
 		Connections: c.liqo.Networking().V1beta1().Connections(),

@@ -27,7 +27,7 @@ var others = map[string]string{
 	"sharing.mode": "Manual", "sharing.percentage": "50", "sharing.limits": "cpu=4,memory=8Gi", "sharing.peerLimits": "rome cpu=1 memory=2Gi,oslo pods=3",
 	"sharing.nodeSelector": "a=b", "sharing.selectorLabels": "pool,example.com/disk", "sharing.updateThreshold": "5", "sharing.expiration": "1h", "sharing.labels": "region=north", "sharing.storageClasses": "fast",
 	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.serviceTypes": "ClusterIP", "sharing.serviceFields": "nodePort", "sharing.ingressHosts": "*.{peer}.example.com", "sharing.limitsEnforcement": "Hard",
-	"sharing.twinLimits": "pods=10,count/leases.coordination.k8s.io=3", "sharing.namespacesPerPeer": "7", "sharing.networkPolicy": "true", "sharing.reachableRanges": "10.9.0.0/16",
+	"sharing.twinLimits": "pods=10,count/leases.coordination.k8s.io=3", "sharing.namespacesPerPeer": "7", "sharing.storagePerPeer": "20Ti", "sharing.networkPolicy": "true", "sharing.reachableRanges": "10.9.0.0/16",
 	"storage.realStorageClassName": "fast", "storage.storageNamespace": "volumes",
 	"controller.workers": "3", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.volumeTypes": "emptyDir,nfs", "controller.tolerations": "dedicated=peers:NoSchedule,slow", "controller.alwaysPullImages": "true", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",

@@ -88,6 +88,7 @@ var rules = map[string]kind{
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
 	"sharing.twinLimits":          list(twinLimit()),
 	"sharing.namespacesPerPeer":   integer(0, 2000),
+	"sharing.storagePerPeer":      quantity().orEmpty(),
 	"sharing.networkPolicy":       boolean(),
 	"sharing.reachableRanges":     list(addressRange()),
 
@@ -149,8 +150,8 @@ var rules = map[string]kind{
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
 	"authentication.connections":        integer(16, 100000),
-	"authentication.acceptRanges":       list(addressRange()),
 	"authentication.maxPeers":           integer(1, 100000),
+	"authentication.acceptRanges":       list(addressRange()),
 
 	"authentication.connectionsPerAddress": integer(4, 100000),
 

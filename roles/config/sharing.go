@@ -48,6 +48,7 @@ type Sharing struct {
 	// TwinLimits are counts and sizes, which Amounts reads.
 	TwinLimits        []string `mapstructure:"twinLimits"`
 	NamespacesPerPeer int      `mapstructure:"namespacesPerPeer"`
+	StoragePerPeer    string   `mapstructure:"storagePerPeer"`
 	NetworkPolicy     bool     `mapstructure:"networkPolicy"`
 	// ReachableRanges need NetworkPolicy.
 	ReachableRanges []string `mapstructure:"reachableRanges"`

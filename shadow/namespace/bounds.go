@@ -33,6 +33,9 @@ import (
 type BoundsConfig struct {
 	// Limits are the counts of the ResourceQuota. Twins have none if it is empty.
 	Limits corev1.ResourceList
+	// Storage is the size of all claims in the twins of one peer, in bytes; 0: no limit. It needs
+	// Limits with a size for each twin.
+	Storage int64
 	// NetworkPolicy is false if twins have no NetworkPolicy.
 	NetworkPolicy bool
 	// Fabric is true if the network fabric connects this cluster with its peers, except those
@@ -83,10 +86,11 @@ func (m *Maps) wake(keys []loop.Key) {
 }
 
 // sameQuota reports whether two versions of a ResourceQuota differ only in their usage,
-// which changes with each object of the twin. Kinds of liqod for which a usage appears are a
-// difference.
+// which changes with each object of the twin. The size of claims, and kinds of liqod for which a
+// usage appears, are a difference.
 func sameQuota(a, b *corev1.ResourceQuota) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
+	return a.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Equal(*b.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI)) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
 }
 
 // countsLiqod reports whether an entry of a ResourceQuota counts objects of a kind of liqod.
@@ -163,12 +167,41 @@ func (m *Maps) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
 
 // bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. why is
 // the reason for which they cannot be; the peer gets no rights in the twin then.
-// blocks are those of the peer.
-func (m *Maps) bound(ctx context.Context, peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
-	if why, err = m.boundCounts(ctx, peer, twin); why != "" || err != nil {
+// all is what counts for all twins of the peer.
+func (m *Maps) bound(ctx context.Context, peer, twin string, all together) (why string, err error) {
+	if why, err = m.boundCounts(ctx, peer, twin, all); why != "" || err != nil {
 		return why, err
 	}
-	return m.boundNetwork(ctx, peer, twin, blocks)
+	return m.boundNetwork(ctx, peer, twin, all.blocks)
+}
+
+// together is what counts for all twins of a peer.
+type together struct {
+	blocks []networkingv1.NetworkPolicyEgressRule
+	// room is how much each twin may claim beyond what it has, in bytes.
+	room int64
+}
+
+// together returns what counts for the twins of a peer, which has or asks for a number of them. The
+// room halves until what is free of the peer's storage has it once for each twin, so that quotas
+// change seldom.
+func (m *Maps) together(peer string, twins int) (out together, err error) {
+	if out.blocks, err = m.blocks(peer); err != nil || m.cfg.Bounds.Storage == 0 {
+		return out, err
+	}
+	quotas, err := m.cfg.Bounds.ResourceQuotas.Lister().List(labels.SelectorFromSet(boundLabels(peer)))
+	if err != nil {
+		return out, fmt.Errorf("listing ResourceQuotas: %w", err)
+	}
+	free := m.cfg.Bounds.Storage
+	for _, q := range quotas {
+		free -= q.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Value()
+	}
+	share := max(free, 0) / int64(max(twins, len(quotas), 1))
+	for out.room = m.cfg.Bounds.Limits.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Value(); out.room > share; {
+		out.room /= 2
+	}
+	return out, nil
 }
 
 // madeAsBound reports whether Maps made an object that bounds a twin.
@@ -205,7 +238,7 @@ type bounding[T metav1.Object] struct {
 	next               func(have, want T) T    // a copy of have with the spec of want
 }
 
-func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, err error) {
+func (m *Maps) boundCounts(ctx context.Context, peer, twin string, all together) (why string, err error) {
 	b := bounding[*corev1.ResourceQuota]{
 		kind: "ResourceQuota", setting: "sharing.twinLimits", off: "[]",
 		client: m.cfg.Kube.CoreV1().ResourceQuotas(twin), cached: m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get,
@@ -222,6 +255,15 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, 
 	limits, err := m.limits()
 	if err != nil {
 		return "", err
+	}
+	if limit, bounded := limits[corev1.ResourceRequestsStorage]; bounded && m.cfg.Bounds.Storage > 0 {
+		most := resource.NewQuantity(all.room, resource.BinarySI)
+		if have, err := b.cached(offloadingv1beta1.TwinBounds); err == nil {
+			most.Add(*have.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI))
+		}
+		if most.Cmp(limit) < 0 {
+			limits[corev1.ResourceRequestsStorage] = *most
+		}
 	}
 	return keepBound(ctx, m, b, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},

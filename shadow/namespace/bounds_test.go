@@ -102,6 +102,51 @@ func TestTwinsAreBounded(t *testing.T) {
 	})
 }
 
+// TestStorageOfAPeer: what all twins of a peer may claim together is within one limit, whatever they
+// use of it in which order, and each claim of a few costs one write.
+func TestStorageOfAPeer(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		const size = corev1.ResourceRequestsStorage
+		desired := map[string]string{"n0": "n0-rome", "n1": "n1-rome", "n2": "n2-rome"}
+		other := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "of-paris", Name: offloadingv1beta1.TwinBounds, Labels: boundLabels("paris")},
+			Status: corev1.ResourceQuotaStatus{Used: corev1.ResourceList{size: resource.MustParse("90")}}}
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(desired), other).bounds(func(cfg *MapsConfig) {
+			cfg.Bounds.Limits[size] = resource.MustParse("64")
+			cfg.Bounds.Storage = 100
+		})
+		w.accepted("n0", "n1", "n2")
+		hard := func() (all []int64) {
+			w.settled()
+			for _, name := range []string{"n0-rome", "n1-rome", "n2-rome"} {
+				all = append(all, w.quota(name).Spec.Hard.Name(size, resource.BinarySI).Value())
+			}
+			return all
+		}
+		use := func(namespace string, n int64) {
+			q := w.quota(namespace).DeepCopy()
+			q.Status.Used = corev1.ResourceList{size: *resource.NewQuantity(n, resource.BinarySI)}
+			_, err := w.core.CoreV1().ResourceQuotas(namespace).UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		require.Equal(t, []int64{32, 32, 32}, hard())
+		use("n0-rome", 1)
+		require.Equal(t, []int64{33, 32, 32}, hard())
+		before := w.settled()
+		use("n0-rome", 2)
+		require.Equal(t, []int64{34, 32, 32}, hard())
+		require.Equal(t, before+2, w.settled(), "the usage, and one write")
+		use("n0-rome", 34)
+		require.Equal(t, []int64{50, 16, 16}, hard())
+		use("n1-rome", 16)
+		use("n2-rome", 16)
+		require.Equal(t, []int64{42, 24, 24}, hard())
+		use("n0-rome", 68) // before its quota has followed
+		require.Equal(t, []int64{64, 16, 16}, hard(), "no more for anybody")
+		use("n0-rome", 0)
+		require.Equal(t, []int64{16, 32, 32}, hard(), "what is freed comes back")
+	})
+}
+
 // TestKindsOfLiqodAreBoundedOnceCounted: before, the API server would refuse each of their
 // objects.
 func TestKindsOfLiqodAreBoundedOnceCounted(t *testing.T) {

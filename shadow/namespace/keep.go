@@ -76,13 +76,13 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
 	}
 	peer := peerOf(key)
-	blocks, err := m.blocks(peer)
+	all, err := m.together(peer, 0)
 	if err != nil {
 		return err
 	}
 	// An object of another author under the name of a bound changes nothing: the peer has no
 	// rights in the namespace.
-	if _, err := m.bound(ctx, peer, ns.Name, blocks); err != nil {
+	if _, err := m.bound(ctx, peer, ns.Name, all); err != nil {
 		return err
 	}
 	if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == why {

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,7 +77,7 @@ type wish struct {
 	noUser   string // why there is no user
 	of       identity
 	early    string // why the peer gets no twin and no rights yet; empty: it may
-	blocks   []networkingv1.NetworkPolicyEgressRule
+	all      together
 }
 
 // enforce creates, corrects and deletes the twins of one map, and writes its status.
@@ -96,7 +95,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	if err != nil {
 		return err
 	}
-	blocks, err := m.blocks(peer)
+	all, err := m.together(peer, len(nm.Spec.DesiredMapping))
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	group.SetLimit(parallelTwins)
 	taken, over := standing(nm, twins), beyond(nm, twins, m.cfg.NamespacesPerPeer)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, of: of, early: early, blocks: blocks}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, of: of, early: early, all: all}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
@@ -382,7 +381,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 
 // open bounds the twin, and then gives the peer its rights there.
 func (m *Maps) open(ctx context.Context, w wish) (offloadingv1beta1.RemoteNamespaceStatus, error) {
-	if why, err := m.bound(ctx, w.peer, w.name, w.blocks); why != "" || err != nil {
+	if why, err := m.bound(ctx, w.peer, w.name, w.all); why != "" || err != nil {
 		if why == "" {
 			why = fmt.Sprintf("namespace %s cannot be bounded: %v", w.name, err)
 		}

@@ -9,5 +9,8 @@ func ExplainBound(message string) string {
 	if !strings.Contains(message, "exceeded quota: "+TwinBounds+",") {
 		return message
 	}
+	if strings.Contains(message, "requests.storage") {
+		return message + " (the provider bounds the size of the claims in each namespace of a peer, and of all its claims: sharing.twinLimits, sharing.storagePerPeer)"
+	}
 	return message + " (the provider bounds the objects in each namespace of a peer: sharing.twinLimits)"
 }
