@@ -44,7 +44,7 @@ func readReasons(t *testing.T) map[string][]string {
 			codes[code] = append(codes[code], kind)
 		}
 	}
-	delete(codes, "*")
+	maps.DeleteFunc(codes, func(code string, _ []string) bool { return strings.HasPrefix(code, "*") })
 	return codes
 }
 

@@ -21,11 +21,11 @@ const (
 	Available                  = "Available"                  // IP, Network and AddressPool, VirtualNode
 	AwaitsEnrolment            = "AwaitsEnrolment"            // ForeignCluster
 	CertificateRefused         = "CertificateRefused"         // VirtualNode
-	ClaimKeepsHome             = "ClaimKeepsHome"             // Pod
-	ClaimLost                  = "ClaimLost"                  // Pod
-	ClaimMissing               = "ClaimMissing"               // Pod
-	ClaimNeedsOwnNode          = "ClaimNeedsOwnNode"          // Pod
-	ClaimPending               = "ClaimPending"               // Pod
+	ClaimKeepsHome             = "ClaimKeepsHome"             // PersistentVolumeClaim
+	ClaimLost                  = "ClaimLost"                  // PersistentVolumeClaim
+	ClaimMissing               = "ClaimMissing"               // PersistentVolumeClaim
+	ClaimNeedsOwnNode          = "ClaimNeedsOwnNode"          // PersistentVolumeClaim
+	ClaimPending               = "ClaimPending"               // PersistentVolumeClaim
 	ClaimedByAnother           = "ClaimedByAnother"           // ForeignCluster
 	ClusterNotSelected         = "ClusterNotSelected"         // NamespaceOffloading
 	ClusterReplaced            = "ClusterReplaced"            // ForeignCluster
@@ -41,7 +41,7 @@ const (
 	Creating                   = "Creating"                   // NamespaceOffloading, VirtualNode
 	CreationLoopBackOff        = "CreationLoopBackOff"        // NamespaceOffloading
 	CredentialsGiven           = "CredentialsGiven"           // ForeignCluster
-	DataElsewhere              = "DataElsewhere"              // Pod
+	DataElsewhere              = "DataElsewhere"              // PersistentVolumeClaim
 	DataSourceNotSupported     = "DataSourceNotSupported"     // PersistentVolumeClaim, Pod
 	Deleting                   = "Deleting"                   // VirtualNode
 	DeletionByPodGC            = "DeletionByPodGC"            // Pod
@@ -92,7 +92,7 @@ const (
 	NoCredentials              = "NoCredentials"              // ForeignCluster
 	NoGateway                  = "NoGateway"                  // Connection, ForeignCluster
 	NoNodes                    = "NoNodes"                    // ResourceRequest
-	NoStorage                  = "NoStorage"                  // Pod
+	NoStorage                  = "NoStorage"                  // PersistentVolumeClaim
 	NodeFailureForceDeleted    = "NodeFailureForceDeleted"    // Pod
 	NodeLabelRefused           = "NodeLabelRefused"           // ShadowPod
 	NodeLost                   = "NodeLost"                   // Pod
@@ -180,7 +180,7 @@ const (
 	ShadowPodTaken             = "ShadowPodTaken"             // Pod
 	SharingOff                 = "SharingOff"                 // ResourceRequest
 	StartError                 = "StartError"                 // Container (from the kubelet)
-	StorageClassMissing        = "StorageClassMissing"        // Pod
+	StorageClassMissing        = "StorageClassMissing"        // PersistentVolumeClaim
 	TenantNamespaceAwaited     = "TenantNamespaceAwaited"     // ForeignCluster
 	Terminating                = "Terminating"                // NamespaceMap, NamespaceOffloading, Pod
 	TokenInvalid               = "TokenInvalid"               // ForeignCluster
@@ -199,3 +199,72 @@ const (
 	VolumesKept                = "VolumesKept"                // Namespace
 	Withdrawn                  = "Withdrawn"                  // ResourceOffer
 )
+
+// table has the reasons that commands say more of, by kind.
+var table = map[string]map[string]reason{
+	"Connection": {
+		"GatewayStopped":  {waits: "", fix: "see the check of the network"},
+		"PeerReportsDown": {waits: "", fix: "In cluster ${peer}:\nkubectl get --raw '/readyz?verbose'\nWhat runs here for it goes on running."},
+		"TunnelDown":      {waits: "", fix: "see the check of the network"},
+	},
+	"Container (from the kubelet)": {
+		"ErrImageNeverPull": {waits: "", fix: "${image}\nCorrect the image, or name an imagePullSecret; the nodes of cluster ${peer} must reach the registry."},
+		"ErrImagePull":      {waits: "", fix: "${image}\nCorrect the image, or name an imagePullSecret; the nodes of cluster ${peer} must reach the registry."},
+		"ImagePullBackOff":  {waits: "", fix: "${image}\nCorrect the image, or name an imagePullSecret; the nodes of cluster ${peer} must reach the registry."},
+		"InvalidImageName":  {waits: "", fix: "${image}\nCorrect the image, or name an imagePullSecret; the nodes of cluster ${peer} must reach the registry."},
+	},
+	"ForeignCluster": {
+		"*":                      {waits: "", fix: "kubectl describe foreigncluster ${name}\nsays more."},
+		"*Authenticated":         {waits: "", fix: "${token}\nif the message asks for another token; docs/peering.md says more."},
+		"*IncomingPeering":       {waits: "", fix: "${offers}"},
+		"*OutgoingPeering":       {waits: "", fix: "${offers}"},
+		"*UniqueID":              {waits: "", fix: "the message lists all solutions; the enrolled peer is not affected"},
+		"APIServerNotReady":      {waits: "", fix: "${apiserver}"},
+		"ClusterReplaced":        {waits: "", fix: "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"},
+		"EndedByPeer":            {waits: "", fix: "${program} unpeer ${peer}\nends it here, too. If cluster ${peer} is to use this one again, its people enable that there."},
+		"HeartbeatAwaited":       {waits: "", fix: "look again in a moment"},
+		"HeartbeatMissed":        {waits: "", fix: "In cluster ${peer}:\n${program} check\nshows whether its controller runs. The setting health.heartbeat must be the same in both clusters. What runs here for it goes on running."},
+		"IdentityUnknown":        {waits: "", fix: "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"},
+		"InvalidCredentials":     {waits: "", fix: "${token}\nor give namespace ${tenant} the Secret with its kubeconfig, as docs/peering.md says"},
+		"InvalidUser":            {waits: "", fix: "kubectl patch foreigncluster ${name} --type=merge -p '{\"spec\":{\"userName\":null}}'\n${program} token create --for ${peer}\nfor the people of cluster ${peer}: it gets an identity with the token."},
+		"NoController":           {waits: "", fix: "see the check of role controller"},
+		"NoCredentials":          {waits: "", fix: "${token}\nor give namespace ${tenant} the Secret with its kubeconfig, as docs/peering.md says"},
+		"NoGateway":              {waits: "", fix: "see the check of the network"},
+		"NothingChecked":         {waits: "", fix: "nothing, if the peer is not in use; the network fabric (docs/networking.md) or health.heartbeat (docs/peering.md) in both clusters would tell of its API server"},
+		"PeerUnreachable":        {waits: "", fix: "${endpoint}"},
+		"Probing":                {waits: "", fix: "look again in a moment"},
+		"RightsRevoked":          {waits: "", fix: "${token}\nIf its administrators have ended the peering:\n${program} unpeer ${peer}"},
+		"SameCluster":            {waits: "", fix: "kubectl get foreignclusters\nshows all of them. If ${name} is the one too many:\nkubectl delete foreigncluster ${name}"},
+		"SelfPeering":            {waits: "", fix: "kubectl get foreignclusters\nshows all of them. If ${name} is the one too many:\nkubectl delete foreigncluster ${name}"},
+		"TenantNamespaceAwaited": {waits: "", fix: "nothing: liqod makes it. If this lasts:\nkubectl describe namespace ${tenant}"},
+	},
+	"PersistentVolumeClaim": {
+		"*":                      {waits: "", fix: "kubectl -n ${namespace} describe pvc ${claim}\nshows its class and its events.${quotasOfClaim}"},
+		"ClaimKeepsHome":         {waits: "", fix: "${edit}\nChange its requests, node selector or affinity, so that a node of this cluster takes it. Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses"},
+		"ClaimMissing":           {waits: "", fix: "kubectl -n ${namespace} get pvc\nCreate the claim, or correct its name in the pod."},
+		"ClaimNeedsOwnNode":      {waits: "", fix: "${ownNode}"},
+		"DataElsewhere":          {waits: "", fix: "${data}"},
+		"DataSourceNotSupported": {waits: "", fix: "kubectl -n ${namespace} delete pvc ${claim}\nand create it without dataSource, or with a PersistentVolumeClaim of the same namespace as its source: a provider has no snapshots of this cluster."},
+		"NoStorage":              {waits: "", fix: "${storage}"},
+		"StorageClassMissing":    {waits: "", fix: "kubectl -n ${namespace} delete pvc ${claim}\nand create it with a class that exists; the class of a claim cannot change. The classes:\nkubectl get storageclasses"},
+	},
+	"Pod": {
+		"*":                        {waits: "", fix: "kubectl -n ${namespace} describe pod ${name}\nshows the events of both clusters."},
+		"*PodSecurity":             {waits: "", fix: "${edit}\nChange the fields that the message names; or the administrators of cluster ${peer} relax controller.podSecurityLevel."},
+		"*refused":                 {waits: "", fix: "${edit}\nChange the field that the message names; or the administrators of cluster ${peer} allow it."},
+		"HomeAPIServerUnknown":     {waits: "passes", fix: ""},
+		"NamespaceTerminating":     {waits: "passes", fix: ""},
+		"NotReflectedYet":          {waits: "passes", fix: ""},
+		"OffloadingBackOff":        {waits: "passes", fix: ""},
+		"ProviderControllerSilent": {waits: "person", fix: "${silent}"},
+		"QuotaCordoned":            {waits: "person", fix: ""},
+		"QuotaExceeded":            {waits: "person", fix: "${program} status ${peer}\nshows the offers of cluster ${peer}. The pod starts when other pods end, or when the administrators of that cluster give more.${quotas}"},
+		"QuotaTooSmall":            {waits: "", fix: "${edit}\nLower its requests; or the administrators of cluster ${peer} give more. Its offers:\n${program} status ${peer}${quotas}"},
+		"QuotaUndeclared":          {waits: "", fix: "${edit}\nSet the requests and limits that the message names."},
+		"RemotePodKept":            {waits: "person", fix: "docs/continuity.md describes pods that are kept after a restore, and how to end them"},
+		"RemoteVolumeTaken":        {waits: "passes", fix: ""},
+		"ShadowPodTaken":           {waits: "passes", fix: ""},
+		"Terminating":              {waits: "", fix: "kubectl -n ${namespace} get pod ${name} -o yaml\nshows the finalizers of the pod; see also the checks of the peering with ${peer}."},
+		"TwinNamespaceTerminating": {waits: "passes", fix: ""},
+	},
+}

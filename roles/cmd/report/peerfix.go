@@ -1,68 +1,55 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/reasons"
 )
 
-// peerFix says what to do about a condition of a peer.
+// peerFix says what to do about a condition of a peer, whose reason may be that of its Connection.
 func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
-	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
+	const kind = "ForeignCluster"
 	if condition.Type == corev1beta1.ConditionNetwork {
 		return c.networkFix(fc, condition)
 	}
-	switch condition.Reason {
-	case corev1beta1.ReasonAPIServerNotReady:
-		return apiServerFix(fc)
-	case corev1beta1.ReasonInvalidCredentials, corev1beta1.ReasonNoCredentials:
-		return fmt.Sprintf("%s\nor give namespace %s the Secret with its kubeconfig, as docs/peering.md says", c.tokenFix(fc.Spec.ClusterID), tenant)
-	case networkingv1beta1.ReasonPeerReportsDown:
-		return fmt.Sprintf("In cluster %s:\nkubectl get --raw '/readyz?verbose'\nWhat runs here for it goes on running.", fc.Spec.ClusterID)
-	case corev1beta1.ReasonHeartbeatMissed:
-		return fmt.Sprintf("In cluster %s:\n%s check\nshows whether its controller runs. The setting health.heartbeat must be the same in both clusters. What runs here for it goes on running.", fc.Spec.ClusterID, c.Program)
-	case networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway:
-		return "see the check of the network"
-	case corev1beta1.ReasonNoController:
-		return "see the check of role controller"
-	case corev1beta1.ReasonNothingChecked:
-		return "nothing, if the peer is not in use; the network fabric (docs/networking.md) or health.heartbeat (docs/peering.md) in both clusters would tell of its API server"
-	case corev1beta1.ReasonClusterReplaced:
-		return "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"
-	case corev1beta1.ReasonIdentityUnknown:
-		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
-	case corev1beta1.ReasonRightsRevoked:
-		return fmt.Sprintf("%s\nIf its administrators have ended the peering:\n%s unpeer %s", c.tokenFix(fc.Spec.ClusterID), c.Program, fc.Spec.ClusterID)
-	case corev1beta1.ReasonEndedByPeer:
-		return fmt.Sprintf("%s unpeer %s\nends it here, too. If cluster %s is to use this one again, its people enable that there.", c.Program, fc.Spec.ClusterID, fc.Spec.ClusterID)
-	case corev1beta1.ReasonPeerUnreachable:
-		return c.endpointFix(fc.Spec.ClusterID)
-	case corev1beta1.ReasonTenantAwaited:
-		return fmt.Sprintf("nothing: liqod makes it. If this lasts:\nkubectl describe namespace %s", tenant)
-	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
-		return "look again in a moment"
-	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonSameCluster:
-		return fmt.Sprintf("kubectl get foreignclusters\nshows all of them. If %s is the one too many:\nkubectl delete foreigncluster %s", fc.Name, fc.Name)
-	case corev1beta1.ReasonInvalidUser:
-		return fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"userName\":null}}'\n%s token create --for %s\nfor the people of cluster %s: it gets an identity with the token.", fc.Name, c.Program, fc.Spec.ClusterID, fc.Spec.ClusterID)
-	}
-	switch condition.Type {
-	case corev1beta1.ConditionAuthenticated:
-		return c.tokenFix(fc.Spec.ClusterID) + "\nif the message asks for another token; docs/peering.md says more."
-	case corev1beta1.ConditionUniqueID:
-		return "the message lists all solutions; the enrolled peer is not affected"
-	case corev1beta1.ConditionOutgoingPeering, corev1beta1.ConditionIncomingPeering:
-		return c.offersFix(fc.Spec.ClusterID, condition)
-	}
-	return fmt.Sprintf("kubectl describe foreigncluster %s\nsays more.", fc.Name)
+	fix := cmp.Or(reasons.Fix(kind, condition.Reason), reasons.Fix("Connection", condition.Reason), reasons.Fix(kind, "*"+condition.Type), reasons.Fix(kind, "*"))
+	return os.Expand(fix, func(name string) string { return c.peerArgument(fc, condition, name) })
 }
+
+// peerArgument returns an argument of the fixes of peers.
+func (c *checker) peerArgument(fc *corev1beta1.ForeignCluster, condition *metav1.Condition, name string) string {
+	switch peer := fc.Spec.ClusterID; name {
+	case "program":
+		return c.Program
+	case "peer":
+		return peer
+	case "name":
+		return fc.Name
+	case "tenant":
+		return corev1beta1.TenantNamespace(peer)
+	case "token":
+		return c.tokenFix(peer)
+	case "endpoint":
+		return c.endpointFix(peer)
+	case "apiserver":
+		return apiServerFix(fc)
+	case "offers":
+		return c.offersFix(peer, condition)
+	}
+	return unknownArgument + name
+}
+
+// unknownArgument precedes the name of an argument of a fix that has no value.
+const unknownArgument = "?"
 
 // offersFix is about capacity that is not used: a person here or in the peer has to approve an offer, or
 // there is none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,36 +32,75 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
 // podFix returns what to do about a pod that is not ready.
 func (c *checker) podFix(pod placedPod) string {
 	kubectl := "kubectl -n " + pod.Namespace
-	describe := fmt.Sprintf("%s describe pod %s", kubectl, pod.Name)
-	edit := edited(pod.Pod)
 	switch pod.verdict.state {
 	case podUnschedulable:
-		return unschedulableFix(pod, edit)
+		return unschedulableFix(pod, edited(pod.Pod))
 	case podRefused:
-		return c.refusedFix(pod, edit)
+		return c.told(pod, reasons.Fix(kindPod, refusal(pod.verdict)), reasons.Fix(kindPod, "*refused"))
 	case podWaiting:
 		if pod.verdict.pvc != "" {
-			return c.claimFix(pod)
+			return c.told(pod, reasons.Fix(kindClaim, pod.verdict.reason), reasons.Fix(kindClaim, "*"))
 		}
-		return c.waitingFix(pod, describe)
+		if fix := c.waitingFix(pod); fix != "" {
+			return fix
+		}
+		return c.told(pod, reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
 	}
 	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
 		kind := strings.ToLower(m[1])
 		return fmt.Sprintf("%s get %s %s\nIf it is missing in this cluster, create it:\n%s create %s %s --from-literal=KEY=VALUE\nIf it exists, its annotations or offloading.reflection exclude it from reflection (docs/reflection.md).",
 			kubectl, kind, m[2], kubectl, strings.ReplaceAll(kind, "secret", "secret generic"), m[2])
 	}
-	switch reason := pod.verdict.reason; {
-	case lacksImage(reason):
-		// The image is among the few fields that a pod may change.
-		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", imageEdited(pod.Pod), pod.at.peer)
-	case slices.Contains([]string{reasons.CrashLoopBackOff, "Error", reasons.OOMKilled, reasons.StartError, reasons.ContainerCannotRun, reasons.RunContainerError}, reason):
-		if fix := endedFix(pod.Pod, edit); fix != "" {
-			return fix
-		}
-	case reason == reasons.Terminating:
-		return fmt.Sprintf("%s get pod %s -o yaml\nshows the finalizers of the pod; see also the checks of the peering with %s.", kubectl, pod.Name, pod.at.peer)
+	ends := []string{reasons.CrashLoopBackOff, "Error", reasons.OOMKilled, reasons.StartError, reasons.ContainerCannotRun, reasons.RunContainerError}
+	if fix := endedFix(pod.Pod, edited(pod.Pod)); fix != "" && slices.Contains(ends, pod.verdict.reason) {
+		return fix
 	}
-	return describe + "\nshows the events of both clusters."
+	return c.told(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
+}
+
+// Kinds of reasons.yaml whose fixes are about pods.
+const (
+	kindPod       = "Pod"
+	kindContainer = "Container (from the kubelet)"
+	kindClaim     = "PersistentVolumeClaim"
+)
+
+// told returns the first of several fixes that is not empty, with its arguments.
+func (c *checker) told(pod placedPod, fixes ...string) string {
+	return os.Expand(cmp.Or(fixes...), func(name string) string { return c.podArgument(pod, name) })
+}
+
+// podArgument returns an argument of the fixes of pods.
+func (c *checker) podArgument(pod placedPod, name string) string {
+	switch name {
+	case "program":
+		return c.Program
+	case "peer":
+		return pod.at.peer
+	case "namespace":
+		return pod.Namespace
+	case "name":
+		return pod.Name
+	case "claim":
+		return pod.verdict.pvc
+	case "edit":
+		return edited(pod.Pod)
+	case "image": // the image is among the few fields that a pod may change
+		return imageEdited(pod.Pod)
+	case "quotas":
+		return c.quotasFix(pod)
+	case "silent":
+		return c.silentFix(pod.at.peer)
+	case "ownNode":
+		return c.ownNodeFix(pod.Pod)
+	case "storage":
+		return c.storageFix(pod.Pod)
+	case "data":
+		return c.dataFix(c.claimNamed(pod.Namespace, pod.verdict.pvc))
+	case "quotasOfClaim":
+		return c.quotasOfClaim(pod)
+	}
+	return unknownArgument + name
 }
 
 // unschedulableFix is about pods that no node of a provider takes.
@@ -113,20 +153,6 @@ func endedFix(pod *corev1.Pod, edit string) string {
 	return logs
 }
 
-// refusedFix is about pods that a provider does not accept.
-func (c *checker) refusedFix(pod placedPod, edit string) string {
-	switch reason := refusal(pod.verdict); {
-	case reason == offloadingv1beta1.ReasonQuotaTooSmall:
-		return fmt.Sprintf("%s\nLower its requests; or the administrators of cluster %s give more. Its offers:\n%s status %s%s",
-			edit, pod.at.peer, c.Program, pod.at.peer, c.quotasFix(pod))
-	case reason == offloadingv1beta1.ReasonQuotaUndeclared:
-		return edit + "\nSet the requests and limits that the message names."
-	case reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(pod.verdict.message, "PodSecurity"):
-		return fmt.Sprintf("%s\nChange the fields that the message names; or the administrators of cluster %s relax controller.podSecurityLevel.", edit, pod.at.peer)
-	}
-	return edit + "\nChange the field that the message names; or the administrators of cluster " + pod.at.peer + " allow it."
-}
-
 // refusal is the reason why a provider does not accept a pod. Its webhook refuses pods that its Quotas
 // never admit, before its controller can give the reason.
 func refusal(v podVerdict) string {
@@ -135,26 +161,22 @@ func refusal(v podVerdict) string {
 		return offloadingv1beta1.ReasonQuotaTooSmall
 	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, rules.WordsUndeclared):
 		return offloadingv1beta1.ReasonQuotaUndeclared
+	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, "PodSecurity"):
+		return "*PodSecurity"
 	}
 	return v.reason
 }
 
-// waitingFix is about pods that wait for a node, or for room in a provider.
-func (c *checker) waitingFix(pod placedPod, describe string) string {
+// waitingFix is about pods that wait for a node, or for room in a provider. It is empty for the reasons
+// whose fix is the same for each pod.
+func (c *checker) waitingFix(pod placedPod) string {
 	switch pod.verdict.reason {
-	case offloadingv1beta1.ReasonQuotaExceeded:
-		return fmt.Sprintf("%s status %s\nshows the offers of cluster %s. The pod starts when other pods end, or when the administrators of that cluster give more.%s",
-			c.Program, pod.at.peer, pod.at.peer, c.quotasFix(pod))
 	case offloadingv1beta1.ReasonQuotaCordoned:
 		again := fmt.Sprintf("kubectl cordon %s\nand delete pods that may run on other nodes: their controller creates them there.", pod.Spec.NodeName)
 		if edit := c.editQuotas(pod.at.peer); edit != "" {
 			return strings.TrimSpace(edit) + "\nand set spec.cordoned to false. Or:\n" + again
 		}
 		return again
-	case offloadingv1beta1.ReasonControllerSilent:
-		return c.silentFix(pod.at.peer)
-	case offloadingv1beta1.ReasonRemotePodKept:
-		return "docs/continuity.md describes pods that are kept after a restore, and how to end them"
 	case offloadingv1beta1.ReasonOffloadingBackOff:
 		if c.offloadingOf(pod.Namespace) == nil && c.ofNode(pod.Pod) {
 			return fmt.Sprintf("kubectl -n %s get pod %s -o yaml\nshows what has placed it on virtual node %s: keep the pod off virtual nodes. It works on a node of this cluster itself.", pod.Namespace, pod.Name, pod.Spec.NodeName)
@@ -185,7 +207,7 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		}
 		return change
 	}
-	return describe
+	return ""
 }
 
 // ofNode reports whether a pod belongs to nodes of this cluster, such as one of a provisioner of volumes: its
@@ -195,35 +217,17 @@ func (c *checker) ofNode(pod *corev1.Pod) bool {
 		slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
 
-// claimFix is about pods that wait for a claim.
-func (c *checker) claimFix(pod placedPod) string {
-	kubectl, claim := "kubectl -n "+pod.Namespace, pod.verdict.pvc
-	switch pod.verdict.reason {
-	case reasons.ClaimMissing:
-		return fmt.Sprintf("%s get pvc\nCreate the claim, or correct its name in the pod.", kubectl)
-	case reasons.StorageClassMissing:
-		return fmt.Sprintf("%s delete pvc %s\nand create it with a class that exists; the class of a claim cannot change. The classes:\nkubectl get storageclasses", kubectl, claim)
-	case reasons.ClaimNeedsOwnNode:
-		return c.ownNodeFix(pod.Pod)
-	case reasons.ClaimKeepsHome:
-		return fmt.Sprintf("%s\nChange its requests, node selector or affinity, so that a node of this cluster takes it. "+
-			"Or give it a claim of the class of liqod, whose volume is made where the pod runs:\nkubectl get storageclasses", edited(pod.Pod))
-	case offloadingv1beta1.ReasonDataSource:
-		return fmt.Sprintf("%s delete pvc %s\nand create it without dataSource, or with a PersistentVolumeClaim of the same namespace as its source: a provider has no snapshots of this cluster.", kubectl, claim)
-	case reasons.NoStorage:
-		return c.storageFix(pod.Pod)
-	case reasons.DataElsewhere:
-		return c.dataFix(c.claimNamed(pod.Namespace, claim))
-	}
-	fix := fmt.Sprintf("%s describe pvc %s\nshows its class and its events.", kubectl, claim)
+// quotasOfClaim is about a claim whose volume a provider makes.
+func (c *checker) quotasOfClaim(pod placedPod) string {
 	node := pod.Spec.NodeName
-	if pvc := c.claimNamed(pod.Namespace, claim); node == "" && pvc != nil {
+	if pvc := c.claimNamed(pod.Namespace, pod.verdict.pvc); node == "" && pvc != nil {
 		node = pvc.Annotations[selectedNodeAnnotation]
 	}
-	if peer := c.providerOf(node); peer != "" {
-		fix += fmt.Sprintf(" Its volume is made in cluster %s, whose quotas and classes apply:\n%s status %s", peer, c.Program, peer)
+	peer := c.providerOf(node)
+	if peer == "" {
+		return ""
 	}
-	return fix
+	return fmt.Sprintf(" Its volume is made in cluster %s, whose quotas and classes apply:\n%s status %s", peer, c.Program, peer)
 }
 
 // ownNodeFix is about a pod on a virtual node whose claim needs a node of this cluster. One that asks for virtual

@@ -1,11 +1,16 @@
 package report
 
 import (
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
 // exited is a container that has ended.
@@ -20,6 +25,40 @@ func again(name, reason, last string) corev1.ContainerStatus {
 		c.LastTerminationState = exited(name, last, 1).State
 	}
 	return c
+}
+
+// TestArgumentsOfFixes: each argument of a fix of reasons.yaml has a value.
+func TestArgumentsOfFixes(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../../reasons/reasons.yaml")
+	require.NoError(t, err)
+	var all map[string]map[string]struct{ Fix string }
+	require.NoError(t, yaml.Unmarshal(data, &all))
+	s := healthy(t)
+	broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status"))
+	s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}}}
+	c := &checker{Snapshot: s}
+	pod := c.workloads()[0]
+	pod.verdict.pvc = "data"
+	values := map[string]func(string) string{
+		"ForeignCluster": func(name string) string {
+			return c.peerArgument(&s.ForeignClusters[0], &metav1.Condition{Type: corev1beta1.ConditionOutgoingPeering}, name)
+		},
+		kindPod: func(name string) string { return c.podArgument(pod, name) },
+	}
+	values["Connection"], values[kindContainer], values[kindClaim] = values["ForeignCluster"], values[kindPod], values[kindPod]
+	for kind, of := range all {
+		for code, r := range of {
+			if r.Fix == "" {
+				continue
+			}
+			require.Contains(t, values, kind, "%s: nothing reads the fix of %s", kind, code)
+			os.Expand(r.Fix, func(name string) string {
+				require.NotEqual(t, unknownArgument+name, values[kind](name), "%s: the fix of %s has an argument that nothing gives", kind, code)
+				return ""
+			})
+		}
+	}
 }
 
 // TestFixesOfContainers: the log that a fix reads exists, and is that of the container that fails.

@@ -44,22 +44,6 @@ type podVerdict struct {
 	silent bool
 }
 
-// waits are the reasons of Pending pods on virtual nodes that end without a change of the pod.
-// The value says whether a person has to act.
-var waits = map[string]bool{
-	offloadingv1beta1.ReasonQuotaExceeded:     true,
-	offloadingv1beta1.ReasonQuotaCordoned:     true,
-	offloadingv1beta1.ReasonRemotePodKept:     true,
-	offloadingv1beta1.ReasonControllerSilent:  true,
-	offloadingv1beta1.ReasonOffloadingBackOff: false,
-	reasons.TwinNamespaceTerminating:          false,
-	reasons.ShadowPodTaken:                    false,
-	reasons.RemoteVolumeTaken:                 false,
-	reasons.HomeAPIServerUnknown:              false,
-	reasons.NotReflectedYet:                   false,
-	reasons.NamespaceTerminating:              false,
-}
-
 // judge returns the state of a pod. Everything that liqod shows about a pod follows from it.
 func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	if ended(pod) {
@@ -131,9 +115,9 @@ func (s *Snapshot) asksInVain(pod *corev1.Pod) bool {
 // withheld judges a pod that is on a virtual node, and that the provider does not have.
 func (s *Snapshot) withheld(pod *corev1.Pod) podVerdict {
 	v := podVerdict{state: podRefused, level: Problem, reason: pod.Status.Reason, message: pod.Status.Message}
-	if act, waiting := waits[pod.Status.Reason]; waiting {
+	if waits, person := reasons.Waits(pod.Status.Reason); waits {
 		v.state = podWaiting
-		if !act {
+		if !person {
 			v.level = s.overdue(lastChange(pod))
 		}
 	}
