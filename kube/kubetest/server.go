@@ -1,7 +1,6 @@
 package kubetest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -21,8 +21,8 @@ import (
 // Server answers the requests of fake clientsets as an API server does where the fakes do
 // not: it gives UIDs, generations and resource versions, refuses writes of what has changed
 // meanwhile and of another UID, keeps the status apart from the rest, and lets finalizers
-// hold what is deleted. Every kind has a status subresource. It knows updates and merge
-// patches, and is safe for concurrent use.
+// hold what is deleted. Every kind has a status subresource. It is safe for
+// concurrent use.
 type Server struct {
 	tracker k8stesting.ObjectTracker
 	others  k8stesting.ReactionFunc
@@ -195,46 +195,23 @@ func (s *Server) store(a k8stesting.Action, obj runtime.Object) (runtime.Object,
 }
 
 func (s *Server) patch(a k8stesting.PatchActionImpl) (runtime.Object, error) {
-	if a.GetPatchType() != types.MergePatchType {
-		return nil, apierrors.NewBadRequest("kubetest: only merge patches are known, not " + string(a.GetPatchType()))
-	}
-	stored, err := s.tracker.Get(a.GetResource(), a.GetNamespace(), a.GetName())
-	if err != nil {
+	p := &patched{ObjectTracker: s.tracker}
+	if _, _, err := k8stesting.ObjectReaction(p)(a); err != nil {
 		return nil, err
 	}
-	fields, _, err := open(stored)
-	if err != nil {
-		return nil, err
-	}
-	var patch map[string]any
-	if err := json.Unmarshal(a.GetPatch(), &patch); err != nil {
-		return nil, apierrors.NewBadRequest("kubetest: the patch is no object: " + err.Error())
-	}
-	next := stored.DeepCopyObject()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(mergePatch(fields, patch), next); err != nil {
-		return nil, fmt.Errorf("decoding the patched object: %w", err)
-	}
-	return s.update(a, next)
+	return s.update(a, p.next)
 }
 
-// mergePatch applies a JSON merge patch (RFC 7386).
-func mergePatch(to, patch map[string]any) map[string]any {
-	out := maps.Clone(to)
-	if out == nil {
-		out = map[string]any{}
-	}
-	for key, value := range patch {
-		switch v := value.(type) {
-		case nil:
-			delete(out, key)
-		case map[string]any:
-			below, _ := out[key].(map[string]any)
-			out[key] = mergePatch(below, v)
-		default:
-			out[key] = v
-		}
-	}
-	return out
+// patched keeps the result of a patch from the tracker.
+type patched struct {
+	k8stesting.ObjectTracker
+	next runtime.Object
+}
+
+// Patch implements k8stesting.ObjectTracker.
+func (p *patched) Patch(_ schema.GroupVersionResource, obj runtime.Object, _ string, _ ...metav1.PatchOptions) error {
+	p.next = obj
+	return nil
 }
 
 func (s *Server) remove(a k8stesting.DeleteActionImpl) error {
