@@ -134,13 +134,12 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 	if done, err := c.release(ctx, v); !done || err != nil {
 		return err
 	}
+	if handled, err := c.moves(ctx, v); handled {
+		return err
+	}
 	switch {
-	case v.local != nil && c.discards(v.local):
-		return c.discard(ctx, v)
 	case v.local == nil, v.remote != nil && !c.isOurs(v.local) && !c.isNeighbours(v.local):
 		return c.tidy(ctx, v)
-	case v.local.DeletionTimestamp == nil && c.copiesHere(v.local):
-		return c.copyHere(ctx, v)
 	case v.local.DeletionTimestamp != nil, !c.isOurs(v.local):
 		c.misplaced(ctx, v.local)
 		return nil

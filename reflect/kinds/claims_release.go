@@ -194,68 +194,6 @@ func (c *Claims) remember(ctx context.Context, v claimView) error {
 	return err
 }
 
-// copiesHere reports whether the data of a bound claim is being copied to this virtual node.
-func (c *Claims) copiesHere(claim *corev1.PersistentVolumeClaim) bool {
-	return isVirtual(claim) && claim.Annotations[offloadingv1beta1.MoveToAnnotation] == c.cfg.Node && !awaitsCopy(claim) &&
-		claim.Spec.VolumeName == forge.VolumeName(claim)
-}
-
-// copyHere creates the claim in the provider that the data is copied to. The claim at home keeps its
-// volume.
-func (c *Claims) copyHere(ctx context.Context, v claimView) error {
-	vn := c.virtualNode()
-	if why := notOffered(vn, c.cfg.Node); why != "" {
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, why)
-		return nil // a change of the VirtualNode triggers a new sync
-	}
-	want := c.remoteWant(ctx, v, vn)
-	switch {
-	case want == nil:
-		return nil
-	case v.remote == nil:
-		_, err := c.create(ctx, v, want)
-		return err
-	case localClaimUID(v.remote) != string(v.local.UID):
-		return c.takenByAnother(ctx, v)
-	}
-	c.tellRemote(ctx, v)
-	return nil
-}
-
-// discards reports whether the provider of this virtual node is to delete a second volume of a claim.
-func (c *Claims) discards(claim *corev1.PersistentVolumeClaim) bool {
-	return isVirtual(claim) && claim.DeletionTimestamp == nil && claim.Annotations[offloadingv1beta1.DiscardCopyAnnotation] == c.cfg.Node
-}
-
-// discard deletes the provider's claim, once the claim at home is bound to a volume of another
-// cluster, and then the annotation.
-func (c *Claims) discard(ctx context.Context, v claimView) error {
-	if elsewhere, err := c.elsewhere(ctx, v.local, c.isHere); err != nil || !elsewhere {
-		return orRetry(err)
-	}
-	if err := c.cfg.Verify(ctx); err != nil {
-		return fmt.Errorf("verifying the provider before deleting there: %w", err)
-	}
-	remote, err := v.twin.there.Live(ctx, v.inProvider())
-	if err != nil {
-		return err
-	}
-	if remote == nil || !c.reflected(remote) || localClaimUID(remote) != string(v.local.UID) {
-		written, err := c.discarded(ctx, v.local)
-		if err == nil {
-			v.twin.home.Wrote(written)
-		}
-		return err
-	}
-	if remote.DeletionTimestamp != nil {
-		return nil // the end of the deletion triggers a new sync
-	}
-	if err := v.twin.there.Delete(ctx, remote); err != nil {
-		return err
-	}
-	return loop.After(staleRetry)
-}
-
 // isHere reports whether the data of a volume is in this provider.
 func (c *Claims) isHere(volume *corev1.PersistentVolume) bool {
 	return volume.Labels[corev1beta1.RemoteClusterIDLabel] == c.cfg.Destination

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -136,13 +135,11 @@ func (c *RealClaims) sync(ctx context.Context, key loop.Key) error {
 		return nil
 	}
 	v := realView{local: local, real: c.claims.Get(c.realKey(local.UID)), volume: c.volumes.Get(loop.Key{Name: forge.VolumeName(local)})}
-	switch {
-	case local.Annotations[offloadingv1beta1.DiscardCopyAnnotation] == offloadingv1beta1.CopyHere:
-		return c.discard(ctx, v)
-	case v.volume != nil:
+	if handled, err := c.moves(ctx, v); handled {
+		return err
+	}
+	if v.volume != nil {
 		return c.maintain(ctx, v)
-	case local.Spec.VolumeName == forge.VolumeName(local) && c.isOwnNode(local.Annotations[offloadingv1beta1.MoveToAnnotation]):
-		return c.moveHere(ctx, v, local.Annotations[offloadingv1beta1.MoveToAnnotation])
 	}
 	node := local.Annotations[forge.SelectedNode]
 	if local.Spec.VolumeName != "" || node == "" {
@@ -417,49 +414,4 @@ func (c *RealClaims) onVirtualNode(claim *corev1.PersistentVolumeClaim) bool {
 func (c *RealClaims) isOwnNode(name string) bool {
 	node, err := c.cfg.Nodes.Lister().Get(name)
 	return err == nil && node.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode
-}
-
-// moveHere creates the real claim that the data of a bound claim is copied to. After the copy it
-// gives its volume to the claim. Then it never creates another, empty one.
-func (c *RealClaims) moveHere(ctx context.Context, v realView, node string) error {
-	switch {
-	case v.real == nil && !awaitsCopy(v.local):
-		return c.begin(ctx, v.local, node)
-	case v.real == nil, !c.isReal(v.real), v.real.DeletionTimestamp != nil:
-		return nil // liqod storage move reports it
-	case v.real.Status.Phase == corev1.ClaimBound && awaitsCopy(v.local):
-		return c.giveVolume(ctx, v)
-	case v.real.Status.Phase != corev1.ClaimBound && v.real.Annotations[forge.SelectedNode] != node:
-		return c.patchReal(ctx, v, map[string]any{forge.SelectedNode: node, offloadingv1beta1.AskedNodeAnnotation: node}, nil)
-	}
-	return nil
-}
-
-// discard deletes the real claim, once the user's claim is bound to a volume of a provider, and then
-// the annotation.
-func (c *RealClaims) discard(ctx context.Context, v realView) error {
-	inThisCluster := func(volume *corev1.PersistentVolume) bool {
-		return volume.Labels[corev1beta1.RemoteClusterIDLabel] == ""
-	}
-	if elsewhere, err := c.elsewhere(ctx, v.local, inThisCluster); err != nil || !elsewhere {
-		return orRetry(err)
-	}
-	real, err := c.claims.Live(ctx, c.realKey(v.local.UID))
-	if err != nil {
-		return err
-	}
-	if real == nil || !c.isReal(real) {
-		written, err := c.discarded(ctx, v.local)
-		if err == nil {
-			c.claims.Wrote(written)
-		}
-		return err
-	}
-	if real.DeletionTimestamp != nil {
-		return nil // the end of the deletion triggers a new sync
-	}
-	if err := c.claims.Delete(ctx, real); err != nil {
-		return err
-	}
-	return loop.After(staleRetry)
 }
