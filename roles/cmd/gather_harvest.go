@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -185,12 +186,15 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 		name = "namespaces/" + namespace + "/" + l.file + ".yaml"
 	}
 	var objects []any
-	err := l.pages(ctx, func(page runtime.Object) error {
-		if pods, ok := page.(*corev1.PodList); ok && own {
-			h.remember(namespace, pods.Items)
+	err := pager.New(l.list).EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		if len(objects) == mostObjects {
+			return fmt.Errorf("only the first %d objects are in the archive", mostObjects)
 		}
-		more, err := objectsOf(page, own)
-		objects = append(objects, more...)
+		if pod, ok := obj.(*corev1.Pod); ok && own {
+			h.remember(namespace, pod)
+		}
+		content, err := contentOf(obj, own)
+		objects = append(objects, content)
 		return err
 	})
 	if err != nil && len(objects) == 0 {
@@ -201,14 +205,12 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 	h.add(name, string(text), errors.Join(err, failed))
 }
 
-// remember keeps the pods of liqod among those of a namespace of liqod or a peer.
-func (h *harvest) remember(namespace string, pods []corev1.Pod) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range pods {
-		if namespace != h.snap.Namespace || pods[i].Labels["app.kubernetes.io/name"] == "liqod" {
-			h.pods = append(h.pods, pods[i])
-		}
+// remember keeps a pod of a namespace of liqod or a peer, if it is one of liqod.
+func (h *harvest) remember(namespace string, pod *corev1.Pod) {
+	if namespace != h.snap.Namespace || pod.Labels["app.kubernetes.io/name"] == "liqod" {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.pods = append(h.pods, *pod)
 	}
 }
 

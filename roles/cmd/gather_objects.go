@@ -5,16 +5,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const (
-	// pageSize and mostObjects limit the objects of one request, and of a file.
-	pageSize    = 500
-	mostObjects = 20000
-)
+// mostObjects limits the objects of a file.
+const mostObjects = 20000
 
 // lister reads the objects of a kind.
 type lister struct {
@@ -28,30 +24,6 @@ func listed[T runtime.Object](list func(context.Context, metav1.ListOptions) (T,
 	return func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
 		page.LabelSelector = labels
 		return list(ctx, page)
-	}
-}
-
-// pages calls see with each page of a list. It returns an error after mostObjects.
-func (l lister) pages(ctx context.Context, see func(page runtime.Object) error) error {
-	options, seen := metav1.ListOptions{Limit: pageSize}, 0
-	for {
-		page, err := l.list(ctx, options)
-		if err != nil {
-			return err
-		}
-		if err := see(page); err != nil {
-			return err
-		}
-		list, err := meta.ListAccessor(page)
-		if err != nil {
-			return fmt.Errorf("reading the list: %w", err)
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return nil
-		}
-		if seen += meta.LenList(page); seen >= mostObjects {
-			return fmt.Errorf("only the first %d objects are in the archive", seen)
-		}
 	}
 }
 
@@ -114,16 +86,15 @@ func (to *clients) sharedKinds(ns string) []lister {
 	}
 }
 
-// objectsOf returns the objects of a page, without what is of no use or may be secret. own
-// keeps the environment and the arguments of pods.
-func objectsOf(page runtime.Object, own bool) ([]any, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(page)
+// contentOf returns the fields of an object, without what is of no use or may be secret. own keeps the environment and
+// the arguments of pods.
+func contentOf(obj runtime.Object, own bool) (map[string]any, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encoding: %w", err)
 	}
-	items, _ := content["items"].([]any) // nil for an empty list
-	prune(items, own)
-	return items, nil
+	prune(content, own)
+	return content, nil
 }
 
 // prune removes, at any depth, the records of field managers and the copies of kubectl. Unless

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -81,10 +82,7 @@ func (c *commands) generatePeering() *cobra.Command {
 // printAll prints objects as one YAML file.
 func printAll(out io.Writer, objects ...runtime.Object) error {
 	for _, obj := range objects {
-		if err := say(out, "---"); err != nil {
-			return err
-		}
-		if err := printObject(out, asYAML, obj); err != nil {
+		if err := errors.Join(say(out, "---"), printObject(out, asYAML, obj)); err != nil {
 			return err
 		}
 	}

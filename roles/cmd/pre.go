@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/peering/manual"
@@ -222,7 +222,8 @@ func (p *preflight) readRights(ctx context.Context, to *clients) {
 		return
 	}
 	for _, a := range slices.Concat(core, apis) {
-		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: a.name(), Resource: a.resource, Namespace: a.namespace()}) {
+		group, _ := schema.ParseGroupVersion(a.group)
+		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: group.Group, Resource: a.resource, Namespace: a.namespace()}) {
 			p.denied = append(p.denied, "create "+a.resource)
 		}
 	}
@@ -230,15 +231,6 @@ func (p *preflight) readRights(ctx context.Context, to *clients) {
 	if !may(authorizationv1.ResourceAttributes{Verb: "escalate", Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}) {
 		p.denied = append(p.denied, "escalate clusterroles")
 	}
-}
-
-// name returns the group without its version.
-func (a api) name() string {
-	name, _, versioned := strings.Cut(a.group, "/")
-	if !versioned {
-		return "" // the core group
-	}
-	return name
 }
 
 func (a api) namespace() string {

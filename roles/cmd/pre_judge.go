@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -162,12 +164,8 @@ func portsOf(pod *corev1.Pod) (ports []nodePort) {
 			if pod.Spec.HostNetwork && number == 0 {
 				number = port.ContainerPort
 			}
-			protocol := port.Protocol
-			if protocol == "" {
-				protocol = corev1.ProtocolTCP
-			}
 			if number != 0 {
-				ports = append(ports, nodePort{protocol: protocol, number: number})
+				ports = append(ports, nodePort{protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), number: number})
 			}
 		}
 	}
@@ -239,11 +237,7 @@ func (p *preflight) judgeClocks() []report.Finding {
 	}
 	ready := map[string]bool{}
 	for i := range p.nodes {
-		for _, c := range p.nodes[i].Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				ready[p.nodes[i].Name] = c.Status == corev1.ConditionTrue
-			}
-		}
+		ready[p.nodes[i].Name] = helper.Ready(&p.nodes[i])
 	}
 	var wrong []string
 	for _, l := range p.leases {
@@ -281,9 +275,7 @@ func (p *preflight) judgeNodes() []report.Finding {
 		if node.Spec.PodCIDR == "" && node.Labels["liqo.io/type"] != "virtual-node" {
 			bare = append(bare, node.Name)
 		}
-		if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}) {
+		if !helper.Ready(node) {
 			down = append(down, node.Name)
 		}
 	}

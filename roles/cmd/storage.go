@@ -121,7 +121,7 @@ const storageMoveExamples = `  %[1]s storage move -n shop data-db-0 --to worker-
   %[1]s storage move -n shop data-db-0 --undo`
 
 func (c *commands) storageMove() *cobra.Command {
-	cmd := &cobra.Command{Use: "move CLAIM", Short: "Move the data of a claim to another cluster", Long: storageMoveAbout, Example: c.example(storageMoveExamples)}
+	cmd := &cobra.Command{Use: "move CLAIM", Short: "Move the data of a claim to another cluster", Long: storageMoveAbout, Example: c.example(storageMoveExamples), Args: oneName("PersistentVolumeClaim")}
 	cfg, undo := move.Config{Program: c.program}, false
 	flags := cmd.Flags()
 	flags.StringVarP(&cfg.Namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of the claim")
@@ -144,12 +144,6 @@ func (c *commands) storageMove() *cobra.Command {
 		}
 		return names, nil
 	})
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return Usagef("name one PersistentVolumeClaim")
-		}
-		return nil
-	}
 	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		if undo == (cfg.Node != "") {
 			return Usagef("give either --to NODE or --undo")

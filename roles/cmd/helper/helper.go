@@ -3,6 +3,7 @@
 package helper
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,13 @@ func New(meta metav1.ObjectMeta, node, image string, args ...string) *corev1.Pod
 			}},
 		},
 	}
+}
+
+// Ready reports whether a node is Ready.
+func Ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Waits returns what a pod waits for: the last container that cannot start, else the message of the pod,

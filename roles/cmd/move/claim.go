@@ -17,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/helper"
 )
 
 // Annotations of Kubernetes' volumes.
@@ -103,17 +104,11 @@ func (m *mover) nodeHere(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("listing nodes: %w", err)
 	}
 	for i := range nodes.Items {
-		if node := &nodes.Items[i]; placeOf(node).cluster == "" && isReady(node) && !node.Spec.Unschedulable {
+		if node := &nodes.Items[i]; placeOf(node).cluster == "" && helper.Ready(node) && !node.Spec.Unschedulable {
 			return node.Name, nil
 		}
 	}
 	return "", errors.New("no node of this cluster is Ready: the data goes through a pod there")
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // volume returns the claim's PersistentVolume, or nil.
@@ -166,7 +161,7 @@ func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolu
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		if placeOf(node).cluster == out.cluster && isReady(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[selectedNode]) {
+		if placeOf(node).cluster == out.cluster && helper.Ready(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[selectedNode]) {
 			out.node = node.Name
 		}
 	}
