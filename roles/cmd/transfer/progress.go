@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -39,56 +38,46 @@ type State struct {
 
 // Progress counts what was copied. It is safe for concurrent use.
 type Progress struct {
-	bytes, files atomic.Int64
-
 	mu    sync.Mutex
 	state State
 }
 
+// change changes the state.
+func (p *Progress) change(to func(*State)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to(&p.state)
+}
+
 func (p *Progress) add(files, bytes int64) {
-	p.files.Add(files)
-	p.bytes.Add(bytes)
+	p.change(func(s *State) { s.Files, s.Bytes = s.Files+files, s.Bytes+bytes })
 }
 
 // begin begins a phase.
 func (p *Progress) begin(phase string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state.Phase, p.state.Problem = phase, ""
-	p.bytes.Store(0)
-	p.files.Store(0)
+	p.change(func(s *State) { s.Phase, s.Problem, s.Amount = phase, "", Amount{} })
 }
 
-func (p *Progress) expect(total Amount) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state.Of = total
-}
+func (p *Progress) expect(total Amount) { p.change(func(s *State) { s.Of = total }) }
 
 // away notes that there is no connection.
 func (p *Progress) away(err error) {
-	p.begin(Connecting)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state.Problem = err.Error()
+	p.change(func(s *State) { s.Phase, s.Problem, s.Amount = Connecting, err.Error(), Amount{} })
 }
 
 // end notes the result.
 func (p *Progress) end(checksum string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
-		p.state.Problem = err.Error()
-		return
-	}
-	p.state.Phase, p.state.Checksum, p.state.Problem = Done, checksum, ""
+	p.change(func(s *State) {
+		if s.Problem = ""; err != nil {
+			s.Problem = err.Error()
+			return
+		}
+		s.Phase, s.Checksum = Done, checksum
+	})
 }
 
-func (p *Progress) now() State {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := p.state
-	out.Bytes, out.Files = p.bytes.Load(), p.files.Load()
+func (p *Progress) now() (out State) {
+	p.change(func(s *State) { out = *s })
 	return out
 }
 

@@ -47,11 +47,6 @@ type refusal struct{ text string }
 
 func (r refusal) Error() string { return "the other end: " + r.text }
 
-// errDiffers is the error of checksums that differ twice.
-func errDiffers(here, there string) error {
-	return fmt.Errorf("the checksums differ after everything was copied twice: %s here, %s there; something changes one of the volumes", here, there)
-}
-
 // fragile is a connection whose errors are errBroken.
 type fragile struct{ net.Conn }
 
@@ -170,122 +165,117 @@ func own(err error) bool {
 	return err != nil && !errors.Is(err, errBroken) && !errors.Is(err, context.Canceled) && !errors.As(err, &refusal{})
 }
 
-// sender sends the files below a folder.
-type sender struct {
+// end is one end of a copy, with the files below a folder.
+type end struct {
 	*wire
 	root     *os.File
 	plain    bool
 	progress *Progress
 }
 
-// run sends until both checksums are equal. It returns the checksum.
-func (s *sender) run(ctx context.Context) (sum string, err error) {
-	s.attend(ctx)
-	total, err := measure(ctx, s.root)
-	s.progress.expect(total)
-	for round := 0; err == nil; round++ {
-		var done bool
-		if sum, done, err = s.round(ctx, total, round > 0); done {
-			break
-		}
+// send sends until both checksums are equal. It returns the checksum.
+func (e *end) send(ctx context.Context) (sum string, err error) {
+	e.attend(ctx)
+	total, err := measure(ctx, e.root)
+	e.progress.expect(total)
+	for round, done := 0, false; err == nil && !done; round++ {
+		sum, done, err = e.sendRound(ctx, total, round > 0)
 	}
 	if own(err) {
-		_ = s.say(message{Error: err.Error()})
+		_ = e.say(message{Error: err.Error()})
 	}
-	return sum, s.leave(err)
+	return sum, e.leave(err)
 }
 
-func (s *sender) round(ctx context.Context, total Amount, last bool) (sum string, done bool, err error) {
-	from, err := s.next()
+func (e *end) sendRound(ctx context.Context, total Amount, last bool) (sum string, done bool, err error) {
+	from, err := e.next()
 	if err != nil {
 		return "", false, err
 	}
-	s.progress.begin(Copying)
-	if err := s.say(message{Total: total}); err != nil {
+	e.progress.begin(Copying)
+	if err := e.say(message{Total: total}); err != nil {
 		return "", false, err
 	}
-	if err := write(ctx, s.out, s.root, from.position, s.plain, s.progress); err != nil {
+	if err := write(ctx, e.out, e.root, from.position, e.plain, e.progress); err != nil {
 		return "", false, err
 	}
-	if err := s.out.Flush(); err != nil {
+	if err := e.out.Flush(); err != nil {
 		return "", false, err
 	}
-	s.progress.begin(Verifying)
-	if sum, err = digest(ctx, s.root, s.plain, s.progress); err != nil {
+	if sum, err = e.digest(ctx); err != nil {
 		return "", false, err
 	}
-	there, err := s.next()
+	there, err := e.next()
 	if err == nil {
-		err = s.say(message{Sum: sum})
+		err = e.say(message{Sum: sum})
 	}
-	if err == nil && there.Sum != sum && last {
-		err = errDiffers(sum, there.Sum)
-	}
-	return sum, err == nil && there.Sum == sum, err
+	return equal(sum, there, last, err)
 }
 
-// receiver writes what a sender sends below a folder.
-type receiver struct {
-	*wire
-	root     *os.File
-	plain    bool
-	progress *Progress
+// digest returns the checksum of all files.
+func (e *end) digest(ctx context.Context) (string, error) {
+	e.progress.begin(Verifying)
+	return digest(ctx, e.root, e.plain, e.progress)
 }
 
-// run writes until both checksums are equal. It returns the checksum.
-func (r *receiver) run(ctx context.Context) (sum string, err error) {
+// equal ends a round: are both checksums the same? Those of the last round have to be.
+func equal(here string, there message, last bool, err error) (sum string, done bool, failed error) {
+	if err == nil && there.Sum != here && last {
+		err = fmt.Errorf("the checksums differ after everything was copied twice: %s here, %s there; something changes one of the volumes", here, there.Sum)
+	}
+	return here, err == nil && there.Sum == here, err
+}
+
+// receive writes until both checksums are equal. It returns the checksum.
+func (e *end) receive(ctx context.Context) (sum string, err error) {
 	for round := 0; err == nil; round++ {
 		var done bool
-		if sum, done, err = r.round(ctx, round > 0); done {
+		if sum, done, err = e.receiveRound(ctx, round > 0); done {
 			return sum, nil
 		}
 		if err == nil {
-			err = wipe(r.root)
+			err = wipe(e.root)
 		}
 	}
 	if own(err) {
-		r.fail(err.Error())
+		e.fail(err.Error())
 	}
 	return "", err
 }
 
-func (r *receiver) round(ctx context.Context, last bool) (sum string, done bool, err error) {
-	from, err := reached(r.root)
+func (e *end) receiveRound(ctx context.Context, last bool) (sum string, done bool, err error) {
+	from, err := reached(e.root)
 	if err != nil {
 		return "", false, err
 	}
-	r.progress.begin(Copying)
-	if err := r.say(message{position: from}); err != nil {
+	e.progress.begin(Copying)
+	if err := e.say(message{position: from}); err != nil {
 		return "", false, err
 	}
-	first, err := r.hear()
+	first, err := e.hear()
 	if err != nil {
 		return "", false, err
 	}
-	r.progress.expect(first.Total)
-	err = unpack(r.in, r.root, r.plain, r.progress)
+	e.progress.expect(first.Total)
+	err = unpack(e.in, e.root, e.plain, e.progress)
 	if own(err) && len(from.Path) > 0 && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		// What was there before is of other files.
-		err = cmp.Or(wipe(r.root), broken(err))
+		err = cmp.Or(wipe(e.root), broken(err))
 	}
 	if err != nil {
 		return "", false, err
 	}
-	if err := unix.Syncfs(int(r.root.Fd())); err != nil {
+	if err := unix.Syncfs(int(e.root.Fd())); err != nil {
 		return "", false, fmt.Errorf("writing to the disk: %w", err)
 	}
-	r.progress.begin(Verifying)
-	if sum, err = digest(ctx, r.root, r.plain, r.progress); err != nil {
+	if sum, err = e.digest(ctx); err != nil {
 		return "", false, err
 	}
-	if err := r.say(message{Sum: sum}); err != nil {
+	if err := e.say(message{Sum: sum}); err != nil {
 		return "", false, err
 	}
-	there, err := r.hear()
-	if err == nil && there.Sum != sum && last {
-		err = errDiffers(sum, there.Sum)
-	}
-	return sum, err == nil && there.Sum == sum, err
+	there, err := e.hear()
+	return equal(sum, there, last, err)
 }
 
 // pass passes on what two ends send, until both have said the same checksum, which it returns.

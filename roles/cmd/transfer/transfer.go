@@ -59,15 +59,12 @@ func run(ctx context.Context, o Options, p *Progress) (string, error) {
 		return "", fmt.Errorf("opening the volume: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	other := Receiver
-	session := func(ctx context.Context, ends []net.Conn) (string, error) {
-		return (&sender{wire: newWire(ends[0]), root: root, plain: o.Plain, progress: p}).run(ctx)
-	}
+	other, run := Receiver, (*end).send
 	if !o.Send {
-		other = Sender
-		session = func(ctx context.Context, ends []net.Conn) (string, error) {
-			return (&receiver{wire: newWire(ends[0]), root: root, plain: o.Plain, progress: p}).run(ctx)
-		}
+		other, run = Sender, (*end).receive
+	}
+	session := func(ctx context.Context, ends []net.Conn) (string, error) {
+		return run(&end{wire: newWire(ends[0]), root: root, plain: o.Plain, progress: p}, ctx)
 	}
 	if len(o.Connect) == 0 {
 		return "", listen(ctx, o, p, session, other)

@@ -109,17 +109,17 @@ func copied(t *testing.T, from, to string, most int64) (sent int64, err error) {
 	writer, err := os.Open(to)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, errors.Join(reader.Close(), writer.Close())) }()
-	s := &sender{wire: newWire(cut{a, &left, &bytes}), root: reader, progress: &Progress{}}
-	d := &receiver{wire: newWire(cut{b, &left, &other}), root: writer, progress: &Progress{}}
+	s := &end{wire: newWire(cut{a, &left, &bytes}), root: reader, progress: &Progress{}}
+	d := &end{wire: newWire(cut{b, &left, &other}), root: writer, progress: &Progress{}}
 	sums := make(chan string, 1)
 	failed := make(chan error, 1)
 	go func() {
-		sum, err := d.run(t.Context())
+		sum, err := d.receive(t.Context())
 		_ = b.Close()
 		sums <- sum
 		failed <- err
 	}()
-	sum, sending := s.run(t.Context())
+	sum, sending := s.send(t.Context())
 	received, receiving := <-sums, <-failed
 	if receiving == nil {
 		require.Equal(t, digestOf(t, from), received)
@@ -374,10 +374,10 @@ func TestPlain(t *testing.T) {
 		a, b := net.Pipe()
 		failed := make(chan error, 1)
 		go func() {
-			_, err := (&sender{wire: newWire(a), root: reader, plain: honest, progress: &Progress{}}).run(t.Context())
+			_, err := (&end{wire: newWire(a), root: reader, plain: honest, progress: &Progress{}}).send(t.Context())
 			failed <- err
 		}()
-		_, err = (&receiver{wire: newWire(b), root: writer, plain: true, progress: &Progress{}}).run(t.Context())
+		_, err = (&end{wire: newWire(b), root: writer, plain: true, progress: &Progress{}}).receive(t.Context())
 		_ = b.Close()
 		if sending := <-failed; honest {
 			require.NoError(t, errors.Join(err, sending))
