@@ -9,12 +9,14 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
@@ -571,4 +573,24 @@ func (b *builder) located(c candidate, around check.Surroundings) []plan.Remote 
 		}
 	}
 	return out
+}
+
+// ReadGateways reads the Leases of this cluster's gateways at the time now. What is wrong with
+// one is said in its Refusal.
+func ReadGateways(leases []coordinationv1.Lease, now time.Time) (out []Announcement, refused []Refusal) {
+	for i := range leases {
+		have := &leases[i]
+		if have.Annotations[GatewayKey] == "" {
+			continue
+		}
+		a, err := readAnnouncement(have)
+		if err != nil {
+			refused = append(refused, Refusal{Kind: "Lease", Namespace: have.Namespace, Name: have.Name, Message: err.Error()})
+			continue
+		}
+		holds := lease.Holder(have) == a.Name
+		a.Alive = holds && have.Spec.RenewTime != nil && now.Sub(have.Spec.RenewTime.Time) <= lease.Duration(have, 0)
+		out = append(out, a)
+	}
+	return byNumber(out), refused
 }

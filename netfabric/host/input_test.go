@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -88,8 +87,13 @@ func ownGateway(key string) Announcement {
 }
 
 // firstEndpoint takes the first address that is accepted.
-func firstEndpoint(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
-	return (&explanation{}).endpointOf(peer, g, accept)
+func firstEndpoint(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
+	for _, point := range g.Endpoints {
+		if addr, err := netip.ParseAddr(point.Address); err == nil && accept(addr) == nil {
+			return netip.AddrPortFrom(addr, uint16(point.Port))
+		}
+	}
+	return netip.AddrPort{}
 }
 
 func TestBuildInput(t *testing.T) {
@@ -301,58 +305,6 @@ func TestBuildInputOfAHostThatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "ports")
 	_, _, err = BuildInput(Objects{Nodes: []*corev1.Node{hostNode("node-1", "127.0.0.1")}}, Settings{Self: "node-1", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500})
 	require.ErrorContains(t, err, "127.0.0.1 is no address of a host")
-}
-
-func TestExplain(t *testing.T) {
-	t.Parallel()
-	keys := publicKeys(t, 2)
-	c := linked("milan", 1, keys[1])
-	o := Objects{
-		Connections: []*networkingv1beta1.Connection{c},
-		Nodes:       []*corev1.Node{hostNode("node-1", "192.0.2.11", "10.244.1.0/24"), hostNode("node-2", "192.0.2.12", "10.244.2.0/24")},
-		Gateways:    []Announcement{ownGateway(keys[0])},
-	}
-	to, from := netip.MustParseAddr("10.201.3.4"), netip.MustParseAddr("10.244.2.9")
-	_, err := Explain(o, to, from, everyPod)
-	require.ErrorContains(t, err, `the way is planned, but Connection liqo-tenant-milan/milan is ""`)
-	c.Status.Value = networkingv1beta1.Connected
-	text, err := Explain(o, to, from, everyPod)
-	require.NoError(t, err, text)
-	for _, line := range []string{
-		"from 10.244.2.9 to 10.201.3.4, in peer milan:\nnode node-2\n", "sent to 192.0.2.13\ngateway gw-a\n", "[10.50.2.9 > 10.201.3.4] sent to " + keys[1],
-		"peer milan, gateway gw\n  it sees 10.50.2.9 > 10.201.3.4, and translates 10.201.3.4 to its own 10.244.3.4;",
-		"and back:\ngateway gw-a\n", "handed to the host\npod 10.244.2.9\n  it has the answer from 10.201.3.4\n", "answer each other's probes",
-	} {
-		require.Contains(t, text, line)
-	}
-	text, err = Explain(o, to, netip.Addr{}, everyPod)
-	require.NoError(t, err, text)
-	require.Contains(t, text, "no pod is given: 10.244.1.1 stands for one on node-1")
-	for address, says := range map[string]string{
-		"10.244.1.9": "10.244.1.9 is one of a pod range of this cluster; the peers of this cluster have 10.201.0.0/16 (milan), 10.101.0.0/16 (milan)",
-		"8.8.8.8":    "outside of the fabric", "192.0.2.12": "that of node node-2", "10.70.0.99": "an external range",
-	} {
-		_, err = Explain(o, netip.MustParseAddr(address), from, everyPod)
-		require.True(t, errors.Is(err, ErrNoPeer))
-		require.ErrorContains(t, err, says)
-	}
-	for says, ip := range map[string]*ipamv1alpha1.IP{
-		"for 198.51.100.9, which all peers reach at all ports": {},
-		"for 198.51.100.9, which peer milan alone reaches at tcp 6443, udp 53 only;": {
-			ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan"},
-			Spec:       ipamv1alpha1.IPSpec{Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}, {Protocol: corev1.ProtocolUDP, Port: 53}}},
-		},
-	} {
-		ip.Spec.IP, ip.Status.IP = "198.51.100.9", "10.70.0.99"
-		o.IPs = []*ipamv1alpha1.IP{ip}
-		_, err = Explain(o, netip.MustParseAddr("10.70.0.99"), from, everyPod)
-		require.ErrorContains(t, err, says)
-	}
-	_, err = Explain(o, to, netip.MustParseAddr("10.9.9.9"), everyPod)
-	require.ErrorContains(t, err, "10.9.9.9 is not in the podCIDRs of a Node")
-	o.Gateways = nil
-	_, err = Explain(o, to, from, everyPod)
-	require.ErrorContains(t, err, "no gateway of this cluster has announced itself")
 }
 
 func TestRelayedBy(t *testing.T) {

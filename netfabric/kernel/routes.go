@@ -4,7 +4,9 @@ package kernel
 
 import (
 	"errors"
+	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -177,4 +179,25 @@ func (s *session) readRoute(r netlink.Route) (plan.Route, bool) {
 		out.Via, _ = netip.AddrFromSlice(via.Addr)
 	}
 	return out, true
+}
+
+// Leads reports whether this host has a rule that leads to the routes of peers, and returns the addresses to which none of
+// these routes leads over the overlay. It needs no privilege; what cannot be read counts as missing.
+func Leads(to []netip.Addr) (rule bool, lost []netip.Addr) {
+	var routes []netlink.Route
+	overlay, failed := netlink.LinkByName(plan.OverlayDevice)
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, _ := netlink.RuleList(family)
+		rule = rule || slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == plan.PeersTable })
+		if failed == nil && overlay.Attrs().Flags&net.FlagUp != 0 {
+			some, _ := netlink.RouteListFiltered(family, &netlink.Route{Table: plan.PeersTable, LinkIndex: overlay.Attrs().Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+			routes = append(routes, some...)
+		}
+	}
+	for _, a := range to {
+		if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return prefixOf(r.Dst).Contains(a) }) {
+			lost = append(lost, a)
+		}
+	}
+	return rule, lost
 }

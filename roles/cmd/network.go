@@ -105,7 +105,7 @@ func (c *commands) explainAddress() *cobra.Command {
 		if err != nil {
 			return unknown(err)
 		}
-		text, failed := host.Explain(objects, dst, src, allPods)
+		text, failed := network.Explain(objects, dst, src, allPods)
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return errors.Join(err, failed)
 	}))
@@ -136,8 +136,12 @@ func podAddress(ctx context.Context, to *clients, arg string) (netip.Addr, error
 // fabricObjects reads the objects that the hosts of the network fabric watch. withShared also
 // reads those that say which pods are shared, and which peers reach all pods.
 func fabricObjects(ctx context.Context, to *clients, withShared bool) (out host.Objects, allPods func(corev1beta1.Trust) bool, err error) {
-	if out, err = hostObjects(ctx, to); err != nil || !withShared {
-		return out, nil, err
+	namespace, err := manual.Namespace(ctx, to.kube)
+	if err != nil {
+		return out, nil, explain(err)
+	}
+	if out, err = network.Fabric(ctx, to.kube, to.liqo, namespace, to.now()); err != nil || !withShared {
+		return out, nil, explain(err)
 	}
 	if out.Shared, err = sharedObjects(ctx, to); err != nil {
 		return out, nil, err
@@ -184,22 +188,4 @@ func sharedObjects(ctx context.Context, to *clients) (host.Shared, error) {
 		Pods: store.Pointers(pods.Items), Twins: store.Pointers(twins.Items),
 		Offloadings: store.Pointers(offloadings.Items), Slices: store.Pointers(endpoints.Items),
 	}, nil
-}
-
-// hostObjects reads what every host of the fabric watches.
-func hostObjects(ctx context.Context, to *clients) (out host.Objects, err error) {
-	namespace, err := manual.Namespace(ctx, to.kube)
-	if err != nil {
-		return out, explain(err)
-	}
-	connections, e1 := to.liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	ips, e2 := to.liqo.IPAMV1alpha1().IPs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	nodes, e3 := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	leases, e4 := to.kube.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
-	if err := cmp.Or(e1, e2, e3, e4); err != nil {
-		return out, explain(err)
-	}
-	out.Connections, out.IPs, out.Nodes = store.Pointers(connections.Items), store.Pointers(ips.Items), store.Pointers(nodes.Items)
-	out.Gateways, _ = host.ReadGateways(leases.Items, to.now())
-	return out, nil
 }

@@ -27,7 +27,7 @@ node. Each peer in which this cluster runs pods gets a namespace of its own, for
 no other peer; of the others the command sees their gateways. It needs no rights in a peer.
 
 It needs the rights to create and delete namespaces, and in them Pods and NamespaceOffloadings, to read
-logs of Pods, and to read Nodes, ForeignClusters, Connections, Configurations, ConfigMaps, and in liqod's
+logs of Pods, and to read Nodes, ForeignClusters, Connections, Configurations, IPs, ConfigMaps, and in liqod's
 namespace Leases and Pods.
 
   ✔ packets pass   ‼ they pass, without a reserve   ? unknown   ✘ broken
@@ -137,7 +137,7 @@ func (c *commands) networkPerf() *cobra.Command {
 	cmd.ValidArgsFunction = c.completer(conn, peerNames)
 	run(func(cmd *cobra.Command) error {
 		figures, err := network.Perf(cmd.Context(), *cfg, each)
-		if len(figures.Rates) > 0 {
+		if len(figures.Ways) > 0 {
 			err = errors.Join(err, printText(cmd.OutOrStdout(), figures.Text()))
 		}
 		if err != nil {

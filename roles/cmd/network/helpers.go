@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -308,8 +309,15 @@ func (c *checker) collect(ctx context.Context) error {
 			}
 		}
 		for _, p := range c.peers {
-			if a := p.view(addressOf(c.pod(here))); a.IsValid() {
-				n.Views[p.ID] = a.String()
+			to, from := cmp.Or(addressOf(p.there), p.address), addressOf(c.pod(here))
+			if !to.IsValid() || !from.IsValid() {
+				continue
+			}
+			switch view, err := planned(c.fabric, to, from); {
+			case errors.Is(err, errEnds):
+				n.Ends[p.ID] = err.Error()
+			case err == nil:
+				n.Views[p.ID] = view.String()
 			}
 		}
 	}

@@ -49,8 +49,9 @@ type Node struct {
 	// one of them is missing.
 	Host, Pod *Report
 	Why       string
-	// Views are the addresses under which peers see the ordinary pod.
-	Views map[string]string
+	// Views are the addresses under which peers see the ordinary pod, and Ends says where its packets to a peer end, both
+	// by the plan of the hosts of this cluster.
+	Views, Ends map[string]string
 }
 
 // Peer is another cluster.
@@ -294,6 +295,10 @@ func (j *judge) peer(p *Peer) {
 
 // pods judges the way of a pod on a node to pods in a peer.
 func (j *judge) pods(p *Peer, n *Node) bool {
+	if end := n.Ends[p.ID]; end != "" {
+		j.add(fmt.Sprintf("pod on %s > pod in %s", n.Name, p.ID), Broken, "as planned, "+end, "`liqod network explain` with the addresses of both pods prints the way up to there.")
+		return false
+	}
 	if w, sent := n.Pod.way(toGateway); !works(w, sent) {
 		return true // judged as a hop of this cluster
 	}

@@ -111,6 +111,8 @@ func TestTwelveFaults(t *testing.T) {
 			"peer milan", "in milan, pod > node > gateway", "In the peer, run the same command", Broken},
 		"a pod of the peer is not reached": {func(s *Seen) { s.Nodes[0].Pod.set(lost(toPodIn("milan"))) },
 			"peer milan", "pod on rome-1 > pod in milan", "NetworkPolicy", Broken},
+		"planned not to pass": {func(s *Seen) { s.Nodes[1].Ends = map[string]string{"milan": "the packet ends here: dropped: rule 91"} },
+			"peer milan", "pod on rome-2 > pod in milan", "network explain", Broken},
 		"the way back": {func(s *Seen) { s.Peers[0].There.set(lost(toPodHere)) },
 			"peer milan", "pod in milan > pod here", "network explain", Broken},
 		"pods of a node": {func(s *Seen) { s.Nodes[0].Pod.set(lost(toGateway)) },

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	"github.com/liqod/liqod/netfabric/host"
 )
 
 // Config says what is checked, and with what.
@@ -48,6 +49,7 @@ type checker struct {
 	space  string   // the namespace of the pods of this cluster
 	spaces []string // all namespaces of the check
 	liqod  string   // where liqod is installed
+	fabric host.Objects
 	// external is the range of the own gateways' addresses.
 	external netip.Prefix
 	peers    []*peering

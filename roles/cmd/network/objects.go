@@ -7,18 +7,23 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/roles/cmd/helper"
 )
 
 // peering is a peer with what is needed to send packets to it.
@@ -46,30 +51,41 @@ type given struct {
 	address             netip.Addr
 }
 
+// Fabric reads what every host of the fabric watches. namespace is that of liqod, now the time by the cluster's clock.
+func Fabric(ctx context.Context, kube kubernetes.Interface, liqo versioned.Interface, namespace string, now time.Time) (out host.Objects, err error) {
+	connections, e1 := liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	ips, e2 := liqo.IPAMV1alpha1().IPs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	nodes, e3 := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	leases, e4 := kube.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
+	if err := cmp.Or(e1, e2, e3, e4); err != nil {
+		return out, fmt.Errorf("reading the objects of the network: %w", err)
+	}
+	out.Connections, out.IPs, out.Nodes = store.Pointers(connections.Items), store.Pointers(ips.Items), store.Pointers(nodes.Items)
+	out.Gateways, _ = host.ReadGateways(leases.Items, now)
+	return out, nil
+}
+
 // read reads the objects.
 func (c *checker) read(ctx context.Context) error {
 	var err error
 	if c.seen.Cluster, c.liqod, err = manual.Installed(ctx, c.Kube); err != nil {
 		return err
 	}
-	nodes, err := c.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
-	}
-	if err := c.readGiven(ctx, nodes.Items); err != nil {
+	if c.fabric, err = Fabric(ctx, c.Kube, c.Liqo, c.liqod, c.Now()); err != nil {
 		return err
 	}
-	if err := c.readPeers(ctx, nodes.Items); err != nil {
+	if err := c.readGiven(ctx); err != nil {
 		return err
 	}
-	if err := c.readGateways(ctx); err != nil {
+	if err := c.readPeers(ctx); err != nil {
 		return err
 	}
-	return c.readNodes(ctx, nodes.Items)
+	c.readGateways()
+	return c.readNodes(ctx)
 }
 
 // readGiven reads the pods of the command line, and restricts the check to their nodes and peers.
-func (c *checker) readGiven(ctx context.Context, nodes []corev1.Node) error {
+func (c *checker) readGiven(ctx context.Context) error {
 	for _, name := range c.Pods {
 		namespace, short, _ := strings.Cut(name, "/")
 		pod, err := c.Kube.CoreV1().Pods(namespace).Get(ctx, short, metav1.GetOptions{})
@@ -83,8 +99,8 @@ func (c *checker) readGiven(ctx context.Context, nodes []corev1.Node) error {
 		if pod.Spec.HostNetwork {
 			return fmt.Errorf("pod %s is in the network of its node, which has no address in other clusters: name a pod without hostNetwork", name)
 		}
-		for i := range nodes {
-			if n := &nodes[i]; n.Name == g.node && offloadingv1beta1.IsVirtual(n) {
+		for _, n := range c.fabric.Nodes {
+			if n.Name == g.node && offloadingv1beta1.IsVirtual(n) {
 				g.cluster = n.Labels[corev1beta1.RemoteClusterIDLabel]
 			}
 		}
@@ -102,7 +118,7 @@ func (c *checker) readGiven(ctx context.Context, nodes []corev1.Node) error {
 }
 
 // readPeers reads the state of each peer.
-func (c *checker) readPeers(ctx context.Context, nodes []corev1.Node) error {
+func (c *checker) readPeers(ctx context.Context) error {
 	clusters, err := c.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
@@ -115,24 +131,24 @@ func (c *checker) readPeers(ctx context.Context, nodes []corev1.Node) error {
 			continue
 		}
 		p := &peering{Peer: Peer{ID: id}}
-		connection, err := c.Liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(id)).Get(ctx, id, metav1.GetOptions{})
 		status := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork)
+		i := slices.IndexFunc(c.fabric.Connections, func(o *networkingv1beta1.Connection) bool {
+			return o.Name == id && o.Namespace == corev1beta1.TenantNamespace(id)
+		})
 		switch {
-		case apierrors.IsNotFound(err) && status == nil && len(c.Peers) == 0:
-			continue // it has no network
-		case apierrors.IsNotFound(err) && status == nil:
-			return fmt.Errorf("cluster %s and this one have no network with each other: see `%s status`", id, c.Program)
-		case apierrors.IsNotFound(err):
-			p.Status = *status
-		case err != nil:
-			return fmt.Errorf("reading Connection %s: %w", id, err)
-		default:
-			if err := c.connected(ctx, p, connection); err != nil {
+		case i >= 0:
+			if err := c.connected(ctx, p, c.fabric.Connections[i]); err != nil {
 				return err
 			}
+		case status != nil:
+			p.Status = *status
+		case len(c.Peers) == 0:
+			continue // it has no network
+		default:
+			return fmt.Errorf("cluster %s and this one have no network with each other: see `%s status`", id, c.Program)
 		}
-		for i := range nodes {
-			if n := &nodes[i]; offloadingv1beta1.IsVirtual(n) && n.Labels[corev1beta1.RemoteClusterIDLabel] == id && (p.virtual == "" || ready(n)) {
+		for _, n := range c.fabric.Nodes {
+			if offloadingv1beta1.IsVirtual(n) && n.Labels[corev1beta1.RemoteClusterIDLabel] == id && (p.virtual == "" || helper.Ready(n)) {
 				p.virtual = n.Name
 			}
 		}
@@ -229,14 +245,9 @@ func (p *peering) view(of netip.Addr) netip.Addr {
 }
 
 // readGateways reads the announcements of this cluster's gateways.
-func (c *checker) readGateways(ctx context.Context) error {
-	leases, err := c.Kube.CoordinationV1().Leases(c.liqod).List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
-	if err != nil {
-		return fmt.Errorf("listing the Leases of gateways: %w", err)
-	}
-	announced, _ := host.ReadGateways(leases.Items, c.Now())
+func (c *checker) readGateways() {
 	var own []networkingv1beta1.Gateway
-	for _, a := range announced {
+	for _, a := range c.fabric.Gateways {
 		c.seen.Gateways = append(c.seen.Gateways, Gateway{Name: a.Name, Number: int(a.Number), Alive: a.Alive, Node: a.NodeName})
 		if a.Alive {
 			own = append(own, a.Gateway)
@@ -247,7 +258,6 @@ func (c *checker) readGateways(ctx context.Context) error {
 			p.Key = fmt.Sprintf("gateway %s of this cluster has another WireGuard key than the Configuration that cluster %s reads", other, p.ID)
 		}
 	}
-	return nil
 }
 
 // routeLabel has the value routeOnHost on nodes that run role route as a service, not as a pod.
@@ -257,24 +267,23 @@ const (
 )
 
 // readNodes chooses the nodes, and looks whether role route runs on them.
-func (c *checker) readNodes(ctx context.Context, nodes []corev1.Node) error {
-	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+func (c *checker) readNodes(ctx context.Context) error {
+	slices.SortFunc(c.fabric.Nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	agents, err := c.Kube.CoreV1().Pods(c.liqod).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=route"})
 	if err != nil {
 		return fmt.Errorf("listing the pods of role route: %w", err)
 	}
-	for i := range nodes {
-		n := &nodes[i]
+	for _, n := range c.fabric.Nodes {
 		named := slices.Contains(c.Nodes, n.Name)
 		switch {
-		case offloadingv1beta1.IsVirtual(n), len(c.Nodes) > 0 && !named, !named && !ready(n):
+		case offloadingv1beta1.IsVirtual(n), len(c.Nodes) > 0 && !named, !named && !helper.Ready(n):
 			continue
 		case !named && len(c.nodes) == MostNodes:
 			c.seen.Left++
 			continue
 		}
 		c.nodes = append(c.nodes, n)
-		node := &Node{Name: n.Name, Agent: Unknown, Views: map[string]string{}}
+		node := &Node{Name: n.Name, Agent: Unknown, Views: map[string]string{}, Ends: map[string]string{}}
 		if len(agents.Items) > 0 && n.Labels[routeLabel] != routeOnHost {
 			node.Agent = Broken
 		}
@@ -289,12 +298,6 @@ func (c *checker) readNodes(ctx context.Context, nodes []corev1.Node) error {
 		return fmt.Errorf("not every node of %s is a node of this cluster itself: `kubectl get nodes` lists them", strings.Join(c.Nodes, ", "))
 	}
 	return nil
-}
-
-func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 func podReady(pod *corev1.Pod) bool {

@@ -16,8 +16,8 @@ import (
 type Figures struct {
 	// From and Near are nodes of this cluster: pods on From send to the peer, and to a pod on Near.
 	From, Near string
-	// Rates are of the ways to the pod in the peer, to the peer's gateway, and to the pod on Near.
-	Rates []Rate
+	// Ways are those to the pod in the peer, to the peer's gateway, and to the pod on Near.
+	Ways []Way
 }
 
 const (
@@ -96,13 +96,13 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 	if report == nil {
 		return errors.New(waits(c.pod(clientPod)))
 	}
-	out.Rates = report.Rates
+	out.Ways = report.Ways
 	return nil
 }
 
 // Failed reports whether a part of the measurement failed.
 func (f Figures) Failed() bool {
-	return slices.ContainsFunc(f.Rates, func(r Rate) bool { return r.Error != "" })
+	return slices.ContainsFunc(f.Ways, func(r Way) bool { return r.Error != "" })
 }
 
 // Text returns the figures for people.
@@ -110,11 +110,11 @@ func (f Figures) Text() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "POD ON "+f.From+" >\tTHERE, 1 STREAM\t8 STREAMS\tBACK, 1 STREAM\t8 STREAMS\tROUND TRIP\t99 %")
-	for _, r := range f.Rates {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.To, bits(r.There[one]), bits(r.There[several]), bits(r.Back[one]), bits(r.Back[several]), short(r.Median), short(r.Late))
+	for _, r := range f.Ways {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.To, bits(r.There[one]), bits(r.There[several]), bits(r.Back[one]), bits(r.Back[several]), short(r.RTT), short(r.Late))
 	}
 	_ = w.Flush() // a strings.Builder takes all
-	for _, r := range f.Rates {
+	for _, r := range f.Ways {
 		if r.Error != "" {
 			fmt.Fprintf(&b, "✘ %s: %s\n", r.To, r.Error)
 		}

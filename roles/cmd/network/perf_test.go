@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,21 +23,18 @@ func TestStreams(t *testing.T) {
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Run(ctx) }()
-	s := streamer{at: netip.MustParseAddrPort(server.Addr().String()), each: 50 * time.Millisecond, most: 1 << 40}
-	for _, n := range []int{one, several} {
-		for _, run := range []func(context.Context, *http.Client, time.Time, *atomic.Int64) (int64, error){s.send, s.receive} {
-			bytes, err := s.bulk(ctx, n, run)
+	at := netip.MustParseAddrPort(server.Addr().String())
+	for _, method := range []string{http.MethodPost, http.MethodGet} {
+		for _, n := range []int{one, several} {
+			bytes, err := bulk(ctx, at, method, n, 50*time.Millisecond, 1<<40)
 			require.NoError(t, err)
 			require.Positive(t, bytes)
 		}
-	}
-	for name, run := range map[string]func(context.Context, *http.Client, time.Time, *atomic.Int64) (int64, error){"sent": s.send, "received": s.receive} {
-		left := &atomic.Int64{}
-		left.Store(4 * chunk)
-		n, err := run(ctx, &http.Client{Transport: &http.Transport{}}, time.Now().Add(time.Minute), left) // which it does not take
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, n, int64(4*chunk), name)
-		require.LessOrEqual(t, n, int64(5*chunk), name)
+		f := &flood{end: time.Now().Add(time.Minute)} // which it does not take
+		f.left.Store(4 * chunk)
+		require.NoError(t, f.stream(ctx, at, method))
+		require.GreaterOrEqual(t, f.passed.Load(), int64(4*chunk), method)
+		require.LessOrEqual(t, f.passed.Load(), int64(5*chunk), method)
 	}
 
 	answers, err := net.ListenUDP("udp", &net.UDPAddr{Port: echoPort})
@@ -46,14 +42,14 @@ func TestStreams(t *testing.T) {
 	defer answers.Close()
 	go answer(answers)
 	local := netip.MustParseAddr("127.0.0.1")
-	r := rate(ctx, Target{kindPod, "host", local}, 20*time.Millisecond)
+	r := measure(ctx, Target{kindPod, "host", local}, 20*time.Millisecond)
 	require.Contains(t, r.Error, "opening a stream", "nobody answers at the port of pods")
-	require.Positive(t, r.Median)
-	require.GreaterOrEqual(t, r.Late, r.Median)
+	require.Positive(t, r.RTT)
+	require.GreaterOrEqual(t, r.Late, r.RTT)
 
 	cancel()
 	require.NoError(t, <-served)
-	_, err = s.bulk(t.Context(), one, s.send)
+	_, err = bulk(t.Context(), at, http.MethodPost, one, time.Second, mostBytes)
 	require.ErrorContains(t, err, "opening a stream")
 }
 
@@ -87,8 +83,8 @@ func TestPerf(t *testing.T) {
 		cfg, core := clusterOf(t, metav1.ConditionTrue)
 		cfg.Logs = func(_ context.Context, pod *corev1.Pod) ([]byte, error) {
 			require.Equal(t, clientPod, pod.Name)
-			text, err := json.Marshal(Report{Rates: []Rate{
-				{To: toPodIn("milan"), There: map[int]float64{1: 125e6, 8: 250e6}, Back: map[int]float64{1: 12500, 8: 1e6}, Median: time.Millisecond, Late: 3 * time.Millisecond},
+			text, err := json.Marshal(Report{Ways: []Way{
+				{To: toPodIn("milan"), There: map[int]float64{1: 125e6, 8: 250e6}, Back: map[int]float64{1: 12500, 8: 1e6}, RTT: time.Millisecond, Late: 3 * time.Millisecond},
 				{To: "the pod on rome-1", Error: "opening a stream: refused"},
 			}})
 			return append(text, '\n'), err

@@ -17,17 +17,22 @@ import (
 
 // Way is how packets fared that a pod of the check sent to one target.
 type Way struct {
-	To       string        `json:"to"`
-	Sent     int           `json:"sent"`
-	Answered int           `json:"answered"`
-	RTT      time.Duration `json:"rtt,omitempty"` // the median
+	To       string `json:"to"`
+	Sent     int    `json:"sent"`
+	Answered int    `json:"answered"`
+	// RTT is the median of the round trips of packets of probeSize bytes. One of a hundred is longer than Late.
+	RTT  time.Duration `json:"rtt,omitempty"`
+	Late time.Duration `json:"late,omitempty"`
 	// Fits is the size in bytes of the largest packet that was answered. Says is the size that the hosts
 	// of the way announce. Both are 0 if no packet was answered.
 	Fits int `json:"fits,omitempty"`
 	Says int `json:"says,omitempty"`
 	// Source is the address that the target has seen, if the target is a pod of the check.
 	Source string `json:"source,omitempty"`
-	Error  string `json:"error,omitempty"`
+	// There and Back are in bytes per second, by the number of TCP streams, if throughput was measured.
+	There map[int]float64 `json:"there,omitempty"`
+	Back  map[int]float64 `json:"back,omitempty"`
+	Error string          `json:"error,omitempty"`
 }
 
 // Host is the state of a node's network, as every process there may read it.
@@ -48,8 +53,6 @@ type Report struct {
 	// Name is the name that the pod has resolved. NameError is why that failed.
 	Name      string `json:"name,omitempty"`
 	NameError string `json:"nameError,omitempty"`
-	// Rates are the results of a measurement.
-	Rates []Rate `json:"rates,omitempty"`
 }
 
 // way returns the way to a target.
@@ -114,10 +117,13 @@ type ProbeOptions struct {
 const (
 	echoPort  = 5474
 	tries     = 5
-	patience  = 700 * time.Millisecond // for one answer
-	naming    = 12 * time.Second       // to resolve a name: a resolver repeats its question after 5 s
-	smallest  = 548                    // bytes of a packet that every link carries
-	probeSize = 100
+	mostTrips = 20000
+	// perHundred is the number of round trips of which one is longer than Late.
+	perHundred = 100
+	patience   = 700 * time.Millisecond // for one answer
+	naming     = 12 * time.Second       // to resolve a name: a resolver repeats its question after 5 s
+	smallest   = 548                    // bytes of a packet that every link carries
+	probeSize  = 100
 )
 
 // Probe sends packets to all targets or measures the ways to them, prints a Report, and answers others if Serve is set.
@@ -154,9 +160,9 @@ func Probe(ctx context.Context, o ProbeOptions) error {
 
 // report sends the packets, or measures.
 func (o ProbeOptions) report(ctx context.Context) (report Report) {
-	if o.For > 0 {
+	if o.For > 0 { // one after the other
 		for _, t := range o.Targets {
-			report.Rates = append(report.Rates, rate(ctx, t, o.For))
+			report.Ways = append(report.Ways, measure(ctx, t, o.For))
 		}
 		return report
 	}
@@ -164,7 +170,7 @@ func (o ProbeOptions) report(ctx context.Context) (report Report) {
 	report.Ways = make([]Way, len(sends))
 	var all sync.WaitGroup
 	for i, t := range sends {
-		all.Go(func() { report.Ways[i] = measure(ctx, t) })
+		all.Go(func() { report.Ways[i] = measure(ctx, t, 0) })
 	}
 	if o.Resolve != "" {
 		all.Go(func() {
@@ -217,8 +223,9 @@ type asker interface {
 	close()
 }
 
-// measure finds out how packets to a target fare.
-func measure(ctx context.Context, t Target) (w Way) {
+// measure finds out how packets to a target fare: some of them and the largest, or for a time, and of a pod the
+// throughput then. Packets follow each other, and one that is lost is not repeated.
+func measure(ctx context.Context, t Target, each time.Duration) (w Way) {
 	w.To = t.Name
 	a, err := newAsker(t)
 	if err != nil {
@@ -227,25 +234,28 @@ func measure(ctx context.Context, t Target) (w Way) {
 	}
 	defer a.close()
 	var times []time.Duration
-	for range tries {
-		if ctx.Err() != nil {
-			break
-		}
+	for begin := time.Now(); ctx.Err() == nil && (w.Sent < tries || w.Sent < mostTrips && time.Since(begin) < each); {
 		w.Sent++
 		rtt, _, err := a.ask(probeSize)
 		if err != nil {
 			w.Error = err.Error()
 			continue
 		}
-		w.Answered++
 		times = append(times, rtt)
 	}
-	if w.Answered == 0 {
+	if w.Answered = len(times); w.Answered == 0 {
 		return w
 	}
 	slices.Sort(times)
-	w.RTT, w.Source, w.Error = times[len(times)/2], a.source(), ""
-	w.Fits, w.Says = largest(a)
+	w.RTT, w.Late, w.Source, w.Error = times[len(times)/2], times[len(times)-1-len(times)/perHundred], a.source(), ""
+	switch {
+	case each == 0:
+		w.Fits, w.Says = largest(a)
+	case t.Kind == kindPod:
+		if err := w.throughput(ctx, t.Address, each); err != nil {
+			w.Error = err.Error()
+		}
+	}
 	return w
 }
 

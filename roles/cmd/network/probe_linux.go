@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -159,25 +160,15 @@ func (s *socket) answers(packet []byte) bool {
 
 // readHost reads the state of this host's network.
 func readHost(targets []Target) *Host {
+	var to []netip.Addr
+	for _, t := range targets {
+		to = append(to, t.Address)
+	}
 	h := &Host{Tracked: number("/proc/sys/net/netfilter/nf_conntrack_count"), Most: number("/proc/sys/net/netfilter/nf_conntrack_max")}
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		var of []Target
-		for _, t := range targets {
-			if t.Address.Is4() == (family == unix.AF_INET) {
-				of = append(of, t)
-			}
-		}
-		if len(of) == 0 {
-			continue
-		}
-		rules, _ := routesIn(unix.RTM_GETRULE, family) // a failed read counts as nothing
-		routes, _ := routesIn(unix.RTM_GETROUTE, family)
-		h.Rule = len(rules) > 0
-		for _, t := range of {
-			if !covered(routes, t.Address) {
-				h.Lost = append(h.Lost, t.Address.String())
-			}
-		}
+	rule, lost := kernel.Leads(to)
+	h.Rule = rule
+	for _, a := range lost {
+		h.Lost = append(h.Lost, a.String())
 	}
 	return h
 }
@@ -190,61 +181,4 @@ func number(file string) int {
 	}
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return n
-}
-
-// covered reports whether a route for an address leads into the overlay.
-func covered(routes map[netip.Prefix]int, to netip.Addr) bool {
-	for p, index := range routes {
-		if p.Contains(to) {
-			if device, err := net.InterfaceByIndex(index); err == nil && device.Name == plan.OverlayDevice && device.Flags&net.FlagUp != 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// routesIn returns the devices of the rules or routes with the table of peers, by destination.
-func routesIn(kind, family int) (map[netip.Prefix]int, error) {
-	data, err := syscall.NetlinkRIB(kind, family)
-	if err != nil {
-		return nil, fmt.Errorf("reading routes: %w", err)
-	}
-	messages, err := syscall.ParseNetlinkMessage(data)
-	if err != nil {
-		return nil, fmt.Errorf("reading routes: %w", err)
-	}
-	out := map[netip.Prefix]int{}
-	for i := range messages {
-		m := &messages[i]
-		if len(m.Data) < unix.SizeofRtMsg {
-			continue
-		}
-		bits, table, device, destination := int(m.Data[1]), 0, 0, netip.IPv6Unspecified()
-		if family == unix.AF_INET {
-			destination = netip.IPv4Unspecified()
-		}
-		for rest := m.Data[unix.SizeofRtMsg:]; len(rest) >= unix.SizeofRtAttr; {
-			n, value := int(binary.NativeEndian.Uint16(rest)), rest[unix.SizeofRtAttr:]
-			if n < unix.SizeofRtAttr || n > len(rest) {
-				break
-			}
-			value = value[:n-unix.SizeofRtAttr]
-			switch attribute := binary.NativeEndian.Uint16(rest[2:]); {
-			case attribute == unix.RTA_TABLE && len(value) == 4: // FRA_TABLE has the same number
-				table = int(binary.NativeEndian.Uint32(value))
-			case attribute == unix.RTA_OIF && len(value) == 4 && kind == unix.RTM_GETROUTE:
-				device = int(binary.NativeEndian.Uint32(value))
-			case attribute == unix.RTA_DST:
-				if a, ok := netip.AddrFromSlice(value); ok {
-					destination = a
-				}
-			}
-			rest = rest[min(len(rest), (n+3)&^3):]
-		}
-		if p := netip.PrefixFrom(destination, bits); table == plan.PeersTable && p.IsValid() {
-			out[p.Masked()] = device
-		}
-	}
-	return out, nil
 }

@@ -1,4 +1,4 @@
-package host
+package network
 
 import (
 	"errors"
@@ -6,48 +6,29 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // usualMTU is what Explain takes for that of the underlay, which no object says.
 const usualMTU = 1500
 
-// ErrNoPeer is returned for an address that no peer has.
-var ErrNoPeer = errors.New("the address belongs to no peer")
-
-// ReadGateways reads the Leases of this cluster's gateways at the time now. What is wrong with
-// one is said in its Refusal.
-func ReadGateways(leases []coordinationv1.Lease, now time.Time) (out []Announcement, refused []Refusal) {
-	for i := range leases {
-		have := &leases[i]
-		if have.Annotations[GatewayKey] == "" {
-			continue
-		}
-		a, err := readAnnouncement(have)
-		if err != nil {
-			refused = append(refused, Refusal{Kind: "Lease", Namespace: have.Namespace, Name: have.Name, Message: err.Error()})
-			continue
-		}
-		holds := lease.Holder(have) == a.Name
-		a.Alive = holds && have.Spec.RenewTime != nil && now.Sub(have.Spec.RenewTime.Time) <= lease.Duration(have, 0)
-		out = append(out, a)
-	}
-	return byNumber(out), refused
-}
+// Errors of a way. errEnds: a host drops the packet.
+var (
+	// ErrNoPeer is returned for an address that no peer has.
+	ErrNoPeer = errors.New("the address belongs to no peer")
+	errEnds   = errors.New("the packet ends here")
+)
 
 // Explain tells the way of a packet from a pod to an address, and that of the answer, as far
 // as the objects of this cluster say. from may be the zero value: then a pod of the first
 // node is made up. If from is an address of a peer, and to one of a pod, Explain tells the way of
 // the packet within this cluster; allPods is AllPods of Settings. The error of an address that leads
 // to no peer is ErrNoPeer.
-func Explain(objects Objects, to, from netip.Addr, allPods func(corev1beta1.Trust) bool) (string, error) {
+func Explain(objects host.Objects, to, from netip.Addr, allPods func(corev1beta1.Trust) bool) (string, error) {
 	e := &explanation{objects: objects, to: to, from: from, allPods: allPods}
 	for _, step := range []func() error{e.prepare, e.arrive, e.there, e.back} {
 		if e.arrived {
@@ -60,9 +41,20 @@ func Explain(objects Objects, to, from netip.Addr, allPods func(corev1beta1.Trus
 	return e.text.String(), nil
 }
 
+// planned returns the source with which a packet leaves for a peer as the hosts are planned. Its error is errEnds if a
+// host drops the packet.
+func planned(objects host.Objects, to, from netip.Addr) (netip.Addr, error) {
+	e := &explanation{objects: objects, to: to, from: from, allPods: func(corev1beta1.Trust) bool { return true }}
+	if err := e.prepare(); err != nil || e.arriving {
+		return netip.Addr{}, err
+	}
+	err := e.there()
+	return e.sent.Src, err
+}
+
 // explanation is what is found out while a packet is followed.
 type explanation struct {
-	objects  Objects
+	objects  host.Objects
 	to, from netip.Addr
 	allPods  func(corev1beta1.Trust) bool
 	arriving bool // from is a peer's, to one of a pod
@@ -70,6 +62,7 @@ type explanation struct {
 	text     strings.Builder
 
 	connection *networkingv1beta1.Connection
+	peer       plan.Peer
 	node       string
 	gateway    string
 	onNode     plan.State
@@ -83,8 +76,13 @@ func (e *explanation) line(format string, args ...any) { fmt.Fprintf(&e.text, fo
 
 // prepare plans the two hosts of this cluster.
 func (e *explanation) prepare() error {
-	set := Settings{Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: smallestUnderlay(usualMTU, e.objects.Gateways), AllPods: e.allPods}
-	i := slices.IndexFunc(e.objects.Gateways, func(g Announcement) bool { return g.Alive })
+	set := host.Settings{Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: usualMTU, AllPods: e.allPods}
+	for _, g := range e.objects.Gateways {
+		if g.MTU != 0 {
+			set.MTU = min(set.MTU, g.MTU)
+		}
+	}
+	i := slices.IndexFunc(e.objects.Gateways, func(g host.Announcement) bool { return g.Alive })
 	if i < 0 && len(e.objects.Gateways) > 0 {
 		i = 0
 		e.line("no gateway of this cluster renews its Lease: %s stays in use", e.objects.Gateways[0].Name)
@@ -96,7 +94,7 @@ func (e *explanation) prepare() error {
 	if len(e.objects.Gateways) > 1 {
 		e.line("this cluster has %d gateways, each peer uses one of them: this is the way by %s", len(e.objects.Gateways), e.gateway)
 	}
-	in, refused, err := BuildInput(e.objects, set)
+	in, refused, err := host.BuildInput(e.objects, set)
 	if err != nil {
 		return err
 	}
@@ -107,17 +105,17 @@ func (e *explanation) prepare() error {
 		return err
 	}
 	if e.gateway == "" {
-		return errors.New("no gateway of this cluster has announced itself: no Lease has the label " + GatewayKey + "=true; packets to peers are refused")
+		return errors.New("no gateway of this cluster has announced itself: no Lease has the label " + host.GatewayKey + "=true; packets to peers are refused")
 	}
 	set.Self = e.node
-	if in, _, err = BuildInput(e.objects, set); err != nil {
+	if in, _, err = host.BuildInput(e.objects, set); err != nil {
 		return err
 	}
 	if e.onNode, err = plan.Node(in); err != nil {
 		return err
 	}
-	set.Self, set.Use, set.Endpoint = e.gateway, e.inUse(), e.endpointOf
-	if in, _, err = BuildInput(e.objects, set); err != nil {
+	set.Self, set.Use = e.gateway, e.inUse()
+	if in, _, err = host.BuildInput(e.objects, set); err != nil {
 		return err
 	}
 	e.onGateway, err = plan.Gateway(in)
@@ -135,8 +133,9 @@ func (e *explanation) find(in plan.Input) error {
 	if i < 0 {
 		return fmt.Errorf("%w: %s is %s; the peers of this cluster have %s", ErrNoPeer, *there, whose(in, *there), ranged(in.Peers))
 	}
+	e.peer = in.Peers[i]
 	for _, c := range e.objects.Connections {
-		if c.Spec.ClusterID == in.Peers[i].ID {
+		if c.Spec.ClusterID == e.peer.ID {
 			e.connection = c
 		}
 	}
@@ -158,6 +157,14 @@ func (e *explanation) find(in plan.Input) error {
 		return fmt.Errorf("%s is not in the podCIDRs of a Node: the address of a pod of this cluster is accepted", *here)
 	}
 	return errors.New("no Node has podCIDRs of the family of the address: give the address of a pod")
+}
+
+func viewsOf(p plan.Peer) []netip.Prefix {
+	return slices.Concat(p.Theirs.Pods, p.Theirs.External, p.Theirs.Transit)
+}
+
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // whose says what an address is that no peer has.
@@ -230,19 +237,10 @@ func (e *explanation) inUse() map[string]int {
 	return out
 }
 
-func (e *explanation) endpointOf(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
-	for _, point := range g.Endpoints {
-		if addr, err := netip.ParseAddr(point.Address); err == nil && accept(addr) == nil {
-			return netip.AddrPortFrom(addr, uint16(point.Port))
-		}
-	}
-	return netip.AddrPort{}
-}
-
 // follow tells the steps of a packet on one host.
-func (e *explanation) follow(host string, s plan.State, p plan.Packet) plan.Step {
+func (e *explanation) follow(where string, s plan.State, p plan.Packet) plan.Step {
 	steps := plan.Trace(s, p)
-	e.line("%s", host)
+	e.line("%s", where)
 	for _, step := range steps {
 		e.line("  %s", step)
 	}
@@ -255,11 +253,11 @@ func (e *explanation) arrive() error {
 		return nil
 	}
 	e.arrived = true
-	view, ok := e.viewOf(e.to)
+	view, ok := e.peer.Ours.Out(e.to)
 	if !ok {
-		return fmt.Errorf("peer %s was given no address of %s", e.connection.Spec.ClusterID, e.to)
+		return fmt.Errorf("peer %s was given no address of %s", e.peer.ID, e.to)
 	}
-	e.line("from %s, in peer %s, to %s, which it calls %s:", e.from, e.connection.Spec.ClusterID, e.to, view)
+	e.line("from %s, in peer %s, to %s, which it calls %s:", e.from, e.peer.ID, e.to, view)
 	p := plan.Packet{In: plan.TunnelDevice, Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: view, SrcPort: 40000, DstPort: 80}, SYN: true}
 	last := e.follow("gateway "+e.gateway, e.onGateway, p)
 	if last.Verdict != plan.Sent {
@@ -268,7 +266,7 @@ func (e *explanation) arrive() error {
 	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true})
 	if last.Verdict == plan.Dropped && strings.Contains(last.What, plan.DropToPod) {
 		return fmt.Errorf("%w: networking.reach is Shared, and no pod with the address %s is shared with peer %s: offload the namespace of the pod to it, create an IP for the address, or set networking.reach to All; where networking.reach is not set, spec.trust Organisation of ForeignCluster %s opens all pods to it",
-			e.endsHere(last), e.to, e.connection.Spec.ClusterID, e.connection.Spec.ClusterID)
+			e.endsHere(last), e.to, e.peer.ID, e.peer.ID)
 	}
 	if last.Verdict != plan.Handed {
 		return e.endsHere(last)
@@ -277,20 +275,8 @@ func (e *explanation) arrive() error {
 	return nil
 }
 
-// viewOf returns the address by which the peer reaches one of this cluster.
-func (e *explanation) viewOf(own netip.Addr) (netip.Addr, bool) {
-	for _, m := range e.connection.Spec.Local {
-		if mapping, err := readMapping("local", m); err == nil {
-			if a, ok := mapping.Out(own); ok {
-				return a, true
-			}
-		}
-	}
-	return netip.Addr{}, false
-}
-
 func (e *explanation) there() error {
-	e.line("from %s to %s, in peer %s:", e.from, e.to, e.connection.Spec.ClusterID)
+	e.line("from %s to %s, in peer %s:", e.from, e.to, e.peer.ID)
 	first := plan.Packet{In: "pod", Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: e.to, SrcPort: 40000, DstPort: 80}, SYN: true}
 	last := e.follow("node "+e.node, e.onNode, first)
 	e.nodeFlow = last.Packet.Flow
@@ -307,7 +293,7 @@ func (e *explanation) there() error {
 	if i < 0 {
 		return fmt.Errorf("the packet leaves for a gateway of another peer, with the key %s", e.key)
 	}
-	e.line("peer %s, gateway %s", e.connection.Spec.ClusterID, e.connection.Spec.Gateways[i].Name)
+	e.line("peer %s, gateway %s", e.peer.ID, e.connection.Spec.Gateways[i].Name)
 	e.line("  it sees %s > %s, and translates %s to %s; the rest of the way is known there", e.sent.Src, e.sent.Dst, e.sent.Dst, e.real())
 	return nil
 }
@@ -315,12 +301,10 @@ func (e *explanation) there() error {
 // real is the address that the peer has for the pod: its own, or that of one in a cluster behind it.
 func (e *explanation) real() string {
 	for _, m := range e.connection.Spec.Remote {
-		if mapping, err := readMapping("remote", m); err == nil {
-			if a, ok := mapping.In(e.sent.Dst); ok && m.Use == networkingv1beta1.RangeTransit {
-				return fmt.Sprintf("%s, by which it sees a pod in a third cluster", a)
-			} else if ok {
-				return "its own " + a.String()
-			}
+		if a, ok := (plan.Map{Own: prefix(m.Own), View: prefix(m.View)}).In(e.sent.Dst); ok && m.Use == networkingv1beta1.RangeTransit {
+			return fmt.Sprintf("%s, by which it sees a pod in a third cluster", a)
+		} else if ok {
+			return "its own " + a.String()
 		}
 	}
 	return "its own address"
@@ -345,7 +329,7 @@ func (e *explanation) back() error {
 
 // endsHere returns the error for a packet that ends on the way.
 func (e *explanation) endsHere(last plan.Step) error {
-	return fmt.Errorf("the packet ends here: %s: %s", last.Verdict, last.Where)
+	return fmt.Errorf("%w: %s: %s", errEnds, last.Verdict, last.Where)
 }
 
 // tunnel adds the state of the tunnel: a plan contains nothing of the network below.
