@@ -27,7 +27,7 @@ var (
 	reference = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
 )
 
-// documented are the types whose fields docs/pod-fidelity.md lists, one by one.
+// documented are the types whose fields docs/pods.md#what-of-a-pod-crosses-the-border lists, one by one.
 var documented = map[string]reflect.Type{
 	"PodSpec":          reflect.TypeFor[corev1.PodSpec](),
 	"Container":        reflect.TypeFor[corev1.Container](),
@@ -50,13 +50,29 @@ type page struct {
 	fields map[string][]row
 }
 
-func readPage(t *testing.T, path string) page {
+// section reads a document, or of PATH#ANCHOR the part of it below the second heading with the anchor.
+func section(t *testing.T, path string) string {
 	t.Helper()
+	path, anchor, part := strings.Cut(path, "#")
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
+	if !part {
+		return string(data)
+	}
+	for _, text := range strings.Split(string(data), "\n## ")[1:] {
+		if title, _, _ := strings.Cut(text, "\n"); anchorOf(title) == anchor {
+			return text
+		}
+	}
+	require.Failf(t, "there is no such part", "%s#%s", path, anchor)
+	return ""
+}
+
+func readPage(t *testing.T, path string) page {
+	t.Helper()
 	p := page{fields: map[string][]row{}}
 	about := ""
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(section(t, path)) {
 		line = strings.TrimSpace(line)
 		if match := fieldsOf.FindStringSubmatch(line); match != nil {
 			about = match[1]
@@ -93,7 +109,7 @@ func isHead(r row) bool {
 
 func TestPodFidelityIsComplete(t *testing.T) {
 	t.Parallel()
-	p := readPage(t, "docs/pod-fidelity.md")
+	p := readPage(t, "docs/pods.md#what-of-a-pod-crosses-the-border")
 	for name, typ := range documented {
 		have := map[string]int{}
 		for _, r := range p.fields[name] {
@@ -103,10 +119,10 @@ func TestPodFidelityIsComplete(t *testing.T) {
 		}
 		for i := range typ.NumField() {
 			field, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-			require.Equalf(t, 1, have[field], "rows of docs/pod-fidelity.md for %s.%s: say what becomes of it, once", name, field)
+			require.Equalf(t, 1, have[field], "rows of docs/pods.md#what-of-a-pod-crosses-the-border for %s.%s: say what becomes of it, once", name, field)
 			delete(have, field)
 		}
-		require.Empty(t, have, "docs/pod-fidelity.md has rows for fields that %s does not have", name)
+		require.Empty(t, have, "docs/pods.md#what-of-a-pod-crosses-the-border has rows for fields that %s does not have", name)
 	}
 }
 
@@ -120,7 +136,7 @@ func TestPodFidelityIsTested(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range readPage(t, "docs/pod-fidelity.md").rows {
+	for _, r := range readPage(t, "docs/pods.md#what-of-a-pod-crosses-the-border").rows {
 		require.NotEmptyf(t, r.comments, "row %q names no test", r.cells[0])
 		for _, name := range r.comments {
 			require.Truef(t, functions[name], "row %q names test %s, which does not exist", r.cells[0], name)
@@ -283,8 +299,8 @@ func TestContinuityDefaults(t *testing.T) {
 
 // readable are the pages whose lines outside of tables fit a screen.
 var readable = []string{
-	"README.md", "compatibility.md", "high-availability.md", "install.md", "liqo.md", "ports.md", "troubleshooting.md",
-	"uninstall.md", "upgrade.md",
+	"README.md", "compatibility.md", "continuity.md#high-availability", "install.md", "liqo.md", "networking.md#ports-and-reachability",
+	"troubleshooting.md",
 }
 
 const (
@@ -295,10 +311,8 @@ const (
 func TestReadablePages(t *testing.T) {
 	t.Parallel()
 	for _, name := range readable {
-		data, err := os.ReadFile(filepath.Join("docs", name))
-		require.NoError(t, err)
 		number := 0
-		for line := range strings.Lines(string(data)) {
+		for line := range strings.Lines(section(t, "docs/"+name)) {
 			number++
 			if strings.HasPrefix(line, "|") {
 				continue
@@ -358,15 +372,20 @@ var (
 	notInASlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// headings are the anchors of a page, as GitHub makes them.
+// anchorOf is the anchor of a heading, as GitHub makes it.
+func anchorOf(title string) string {
+	slug := notInASlug.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+	return strings.ReplaceAll(slug, " ", "-")
+}
+
+// headings are the anchors of a page.
 func headings(t *testing.T, path string) (out []string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for line := range strings.Lines(string(data)) {
 		if text := strings.TrimLeft(line, "#"); text != line && strings.HasPrefix(text, " ") {
-			slug := notInASlug.ReplaceAllString(strings.ToLower(strings.TrimSpace(text)), "")
-			out = append(out, strings.ReplaceAll(slug, " ", "-"))
+			out = append(out, anchorOf(text))
 		}
 	}
 	return out

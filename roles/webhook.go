@@ -25,7 +25,7 @@ import (
 	"github.com/liqod/liqod/shadow/pod"
 )
 
-// Paths of the webhook's rules. docs/webhooks.md describes them.
+// Paths of the webhook's rules. docs/security.md#what-the-webhook-role-checks describes them.
 const (
 	mutatePodPath                   = "/mutate/pod"
 	mutateServicePath               = "/mutate/service"

@@ -23,7 +23,7 @@ const (
 	featuresTwin = "features-rome"
 )
 
-// fullFeatures is what only containers show of docs/pod-fidelity.md. All pods start
+// fullFeatures is what only containers show of docs/pods.md#what-of-a-pod-crosses-the-border. All pods start
 // together; the parts look at theirs.
 func fullFeatures(t *testing.T, w *fullWorld) {
 	ctx := t.Context()

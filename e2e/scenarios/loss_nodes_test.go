@@ -30,7 +30,7 @@ type nodesWorld struct {
 // TestNodesLost: rome has one replica of each role, all on one node. This node is cut off from the control plane
 // alone, so that what runs there runs on, then the node of those that replace them loses its power. Each time every
 // role works again on the other node, and milan has one gateway of number 1 with a key of its own. The log is the
-// table of lost nodes in docs/high-availability.md; with -all its times have a limit.
+// table of lost nodes in docs/continuity.md#high-availability; with -all its times have a limit.
 func TestNodesLost(t *testing.T) {
 	w := nodesWorld{replicasWorld: replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 1}, Fabric: site.FabricPods,

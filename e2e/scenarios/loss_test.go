@@ -54,7 +54,7 @@ func lossTime() time.Duration {
 // TestRolesLost: each cluster has the replicas of the chart's defaults. While a role is away in both clusters,
 // no request fails, no endpoint leaves a Service and no pod is changed, except without gateways,
 // and without vkubelets for longer than the grace period of the virtual node. With -all the log is
-// the first table of docs/high-availability.md; otherwise the roles without such an exception are away
+// the first table of docs/continuity.md#high-availability; otherwise the roles without such an exception are away
 // at once, for longer than any Lease or heartbeat lasts.
 func TestRolesLost(t *testing.T) {
 	losses := []roleLoss{{roles: []string{"controller", "webhook", "ipam", "route"}, lasts: 50 * time.Second}}
@@ -71,7 +71,7 @@ func TestRolesLost(t *testing.T) {
 // TestReplicasLost: each cluster has two replicas of each role and uses the other one. While one replica
 // of a role is away, the active one before, no request fails, no endpoint leaves a Service, no pod is
 // changed, and new pods run. While both are away it is as in TestRolesLost. With -all the log is the second
-// table of docs/high-availability.md, in peerings of both kinds; otherwise roles are lost at once.
+// table of docs/continuity.md#high-availability, in peerings of both kinds; otherwise roles are lost at once.
 func TestReplicasLost(t *testing.T) {
 	replicated := []string{"controller", "webhook", "ipam", "gateway", "vkubelet"}
 	if !*all {

@@ -78,7 +78,7 @@ func (w *world) gone(namespace, twin string) func(context.Context) error {
 }
 
 // TestPods has two simulated clusters, in which nothing breaks but a role. Beside what becomes
-// of pods it walks through docs/pod-fidelity.md: what API servers, schedulers and controllers
+// of pods it walks through docs/pods.md#what-of-a-pod-crosses-the-border: what API servers, schedulers and controllers
 // make of a pod. What only containers show is in TestFull.
 func TestPods(t *testing.T) {
 	w := newWorld(t, map[string]any{"health": map[string]any{"unknownGrace": shortGrace.String()}, "controller": map[string]any{

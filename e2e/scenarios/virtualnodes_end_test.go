@@ -27,7 +27,7 @@ func testLastNodeDeleted(t *testing.T, w *world) {
 	within(t, soon, "its twin is gone", w.noTwin("nodes-rome"))
 }
 
-// testPeeringTakenDown goes on as docs/manual-peering.md ends. Neither side hears of the
+// testPeeringTakenDown goes on as docs/peering.md#connecting-two-clusters-by-hand ends. Neither side hears of the
 // other: milan does not answer rome, and has never dialled it.
 func testPeeringTakenDown(t *testing.T, w *world) {
 	ctx := t.Context()

@@ -1,5 +1,5 @@
 // Package site puts liqod on the lab's clusters and connects them, as the documents
-// tell people to: by the chart, and by docs/manual-peering.md. In the full tier the roles
+// tell people to: by the chart, and by docs/peering.md#connecting-two-clusters-by-hand. In the full tier the roles
 // run as pods of the real image; in the simulated tier they are processes with tokens of
 // the chart's service accounts, and so may those of the network be in the full one. They
 // never have an administrator's rights.
@@ -413,7 +413,7 @@ type PeerOptions struct {
 }
 
 // Peer lets s use provider through a virtual node, by the steps of
-// docs/manual-peering.md, and waits until the node is Ready.
+// docs/peering.md#connecting-two-clusters-by-hand, and waits until the node is Ready.
 func (s *Site) Peer(ctx context.Context, provider *Site, opts PeerOptions) error {
 	if opts.Node == "" {
 		opts.Node = provider.Name

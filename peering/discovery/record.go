@@ -2,7 +2,7 @@
 // multicast DNS (RFC 6762), on local networks. It creates a ForeignCluster for each cluster
 // that it finds, with a label that names the source. DNS answers are not authenticated, so
 // such a ForeignCluster has no effect until a person or a policy wants the peering.
-// docs/discovery.md describes the records.
+// docs/peering.md#finding-clusters describes the records.
 package discovery
 
 import (

@@ -126,7 +126,7 @@ func without(m map[string]string, skip []string) map[string]string {
 const tokenVolumePrefix = "kube-api-access-"
 
 // podSpec returns the spec of the remote pod. A table in fields_test.go has the rule for
-// each field, and docs/pod-fidelity.md describes the rules for users.
+// each field, and docs/pods.md#what-of-a-pod-crosses-the-border describes the rules for users.
 func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
 	spec, patch := *local.Spec.DeepCopy(), o.Patch
 	dropScheduling(&spec)

@@ -290,7 +290,7 @@ func TestCheck(t *testing.T) {
 		"range without a view": {func(s *Snapshot) {
 			s.Networks = []ipamv1alpha1.Network{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "n"}, Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"},
 				Status: ipamv1alpha1.NetworkStatus{Conditions: []metav1.Condition{is("Ready", metav1.ConditionFalse, "Exhausted", "no range is free")}}}}
-		}, []says{{Problem, "range 10.42.0.0/16", "no range is free", "docs/addresses.md"}}},
+		}, []says{{Problem, "range 10.42.0.0/16", "no range is free", "docs/networking.md#addresses-between-clusters"}}},
 		"range without an answer": {func(s *Snapshot) {
 			s.Networks = []ipamv1alpha1.Network{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "n", CreationTimestamp: ago(time.Hour)}, Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"}}}
 		}, []says{{Unknown, "range 10.42.0.0/16", "Network n has no answer yet", "component=ipam"}}},

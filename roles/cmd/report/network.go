@@ -61,7 +61,7 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 	case ready == nil:
 		c.add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("kubectl -n %s get pods -l %s=ipam\nshows whether role ipam runs.", c.Namespace, ComponentLabel))
 	case ready.Status == metav1.ConditionFalse:
-		c.add(idRange, Problem, subject, ready.Message, "docs/addresses.md says what to do about "+ready.Reason)
+		c.add(idRange, Problem, subject, ready.Message, "docs/networking.md#addresses-between-clusters says what to do about "+ready.Reason)
 	}
 }
 

@@ -114,7 +114,7 @@ func apiServerFix(fc *corev1beta1.ForeignCluster) string {
 	if !plainURL.MatchString(fc.Status.APIServerURL) {
 		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)
 	}
-	return fmt.Sprintf("curl --insecure --globoff --max-time 10 %s/readyz\nIf it does not answer, cluster %s is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/ports.md. "+
+	return fmt.Sprintf("curl --insecure --globoff --max-time 10 %s/readyz\nIf it does not answer, cluster %s is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/networking.md#ports-and-reachability. "+
 		"What runs there goes on running.", strings.TrimSuffix(fc.Status.APIServerURL, "/"), fc.Spec.ClusterID)
 }
 
@@ -133,7 +133,7 @@ func (c *checker) endpointFix(peer string) string {
 	if c.ClusterID != "" {
 		create += " --for " + c.ClusterID
 	}
-	return fmt.Sprintf("see whether the URL leads to Service liqod-auth of cluster %s, from this cluster's pods (docs/ports.md). If it is another URL:\n"+
+	return fmt.Sprintf("see whether the URL leads to Service liqod-auth of cluster %s, from this cluster's pods (docs/networking.md#ports-and-reachability). If it is another URL:\n"+
 		"In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, peer, create, c.Program)
 }
 

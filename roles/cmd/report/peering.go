@@ -311,7 +311,7 @@ func (c *checker) tenant(id string) {
 	switch {
 	case i < 0:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
-			"nothing: liqod makes it in a moment if the peer has rights here, or this cluster uses it by a token. For a peering that people made, create and label it as docs/manual-peering.md says")
+			"nothing: liqod makes it in a moment if the peer has rights here, or this cluster uses it by a token. For a peering that people made, create and label it as docs/peering.md#connecting-two-clusters-by-hand says")
 	case c.Tenants[i].Labels[corev1beta1.RemoteClusterIDLabel] != id:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))

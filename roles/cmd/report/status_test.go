@@ -45,7 +45,7 @@ func TestStatusWithAPeerAway(t *testing.T) {
 Problems
   ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady; False for 12s)
       Fix: curl --insecure --globoff --max-time 10 https://milan:6443/readyz
-           If it does not answer, cluster milan is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/ports.md. What runs there goes on running.
+           If it does not answer, cluster milan is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/networking.md#ports-and-reachability. What runs there goes on running.
       Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
       Therefore: milan, virtual node milan
 
