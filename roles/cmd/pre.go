@@ -223,7 +223,7 @@ func (p *preflight) readRights(ctx context.Context, to *clients) {
 	}
 	for _, a := range slices.Concat(core, apis) {
 		group, _ := schema.ParseGroupVersion(a.group)
-		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: group.Group, Resource: a.resource, Namespace: a.namespace()}) {
+		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: group.Group, Resource: a.resource, Namespace: a.inNamespace()}) {
 			p.denied = append(p.denied, "create "+a.resource)
 		}
 	}
@@ -233,7 +233,7 @@ func (p *preflight) readRights(ctx context.Context, to *clients) {
 	}
 }
 
-func (a api) namespace() string {
+func (a api) inNamespace() string {
 	if a.namespaced {
 		return usualNamespace
 	}
