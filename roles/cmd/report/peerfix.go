@@ -45,11 +45,8 @@ func (c *checker) peerArgument(fc *corev1beta1.ForeignCluster, condition *metav1
 	case "offers":
 		return c.offersFix(peer, condition)
 	}
-	return unknownArgument + name
+	return "?" + name // TestArgumentsOfFixes finds it
 }
-
-// unknownArgument precedes the name of an argument of a fix that has no value.
-const unknownArgument = "?"
 
 // offersFix is about capacity that is not used: a person here or in the peer has to approve an offer, or
 // there is none.

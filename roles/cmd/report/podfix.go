@@ -36,15 +36,15 @@ func (c *checker) podFix(pod placedPod) string {
 	case podUnschedulable:
 		return unschedulableFix(pod, edited(pod.Pod))
 	case podRefused:
-		return c.told(pod, reasons.Fix(kindPod, refusal(pod.verdict)), reasons.Fix(kindPod, "*refused"))
+		return c.withArguments(pod, reasons.Fix(kindPod, refusal(pod.verdict)), reasons.Fix(kindPod, "*refused"))
 	case podWaiting:
 		if pod.verdict.pvc != "" {
-			return c.told(pod, reasons.Fix(kindClaim, pod.verdict.reason), reasons.Fix(kindClaim, "*"))
+			return c.withArguments(pod, reasons.Fix(kindClaim, pod.verdict.reason), reasons.Fix(kindClaim, "*"))
 		}
 		if fix := c.waitingFix(pod); fix != "" {
 			return fix
 		}
-		return c.told(pod, reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
+		return c.withArguments(pod, reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
 	}
 	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
 		kind := strings.ToLower(m[1])
@@ -55,7 +55,7 @@ func (c *checker) podFix(pod placedPod) string {
 	if fix := endedFix(pod.Pod, edited(pod.Pod)); fix != "" && slices.Contains(ends, pod.verdict.reason) {
 		return fix
 	}
-	return c.told(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
+	return c.withArguments(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
 }
 
 // Kinds of reasons.yaml whose fixes are about pods.
@@ -65,8 +65,8 @@ const (
 	kindClaim     = "PersistentVolumeClaim"
 )
 
-// told returns the first of several fixes that is not empty, with its arguments.
-func (c *checker) told(pod placedPod, fixes ...string) string {
+// withArguments returns the first of several fixes that is not empty, with its arguments.
+func (c *checker) withArguments(pod placedPod, fixes ...string) string {
 	return os.Expand(cmp.Or(fixes...), func(name string) string { return c.podArgument(pod, name) })
 }
 
@@ -100,7 +100,7 @@ func (c *checker) podArgument(pod placedPod, name string) string {
 	case "quotasOfClaim":
 		return c.quotasOfClaim(pod)
 	}
-	return unknownArgument + name
+	return "?" + name // TestArgumentsOfFixes finds it
 }
 
 // unschedulableFix is about pods that no node of a provider takes.
