@@ -84,7 +84,6 @@ const (
 	NamespaceTerminating       = "NamespaceTerminating"       // Pod, ShadowPod
 	Negotiating                = "Negotiating"                // ForeignCluster
 	NetworkUnavailable         = "NetworkUnavailable"         // Pod
-	NetworkUnknown             = "NetworkUnknown"             // ForeignCluster
 	NetworkingDisabled         = "NetworkingDisabled"         // ForeignCluster
 	NetworksAllocated          = "NetworksAllocated"          // Configuration
 	NoCapacity                 = "NoCapacity"                 // ResourceRequest

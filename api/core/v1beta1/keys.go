@@ -131,8 +131,6 @@ const (
 	// ReasonNoController says that no controller of this cluster runs that could check. Role
 	// webhook writes it.
 	ReasonNoController = "NoController"
-	// ReasonNetworkUnknown says that the state of the network cannot be read.
-	ReasonNetworkUnknown = "NetworkUnknown"
 
 	// ReasonAPIServerReady says that the API server answered enough of the last probes.
 	ReasonAPIServerReady = "APIServerReady"
