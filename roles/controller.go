@@ -25,6 +25,7 @@ import (
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/endpoints"
 	"github.com/liqod/liqod/shadow/namespace"
+	"github.com/liqod/liqod/shadow/pod"
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
@@ -271,9 +272,12 @@ func (c *controller) addNamespaces() error {
 func (c *controller) twinBounds() namespace.BoundsConfig {
 	sharing := c.env.Config.Sharing
 	storage, _ := resource.ParseQuantity(sharing.StoragePerPeer) // empty: 0
+	limits := config.Amounts(sharing.TwinLimits)
+	delete(limits, corev1.ResourcePods) // package pod keeps these two
+	delete(limits, pod.CountPods)
 	return namespace.BoundsConfig{
 		Storage: storage.Value(),
-		Limits:  config.Amounts(sharing.TwinLimits), NetworkPolicy: sharing.NetworkPolicy, Fabric: c.env.Config.Networking.Enabled,
+		Limits:  limits, NetworkPolicy: sharing.NetworkPolicy, Fabric: c.env.Config.Networking.Enabled,
 		Reachable: config.Prefixes(sharing.ReachableRanges), Own: c.ranges.Addresses, OwnChanged: c.ranges.Subscribe,
 		ResourceQuotas: c.bounds.Core().V1().ResourceQuotas(), NetworkPolicies: c.bounds.Networking().V1().NetworkPolicies(),
 		Connections: c.liqo.Networking().V1beta1().Connections(),

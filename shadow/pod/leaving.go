@@ -44,11 +44,9 @@ func decideOccupied(f facts) action {
 	if f.now.Before(f.notBefore) {
 		return action{verb: wait, after: f.notBefore.Sub(f.now)}
 	}
-	a := deny(f, offloadingv1beta1.ReasonPodCollision, fmt.Sprintf(
+	return denyForNow(f, offloadingv1beta1.ReasonPodCollision, fmt.Sprintf(
 		"a pod %s/%s exists that was not made for this ShadowPod; it is not changed, and the pod is created when it is gone",
 		f.pod.Namespace, f.pod.Name))
-	a.retry = true
-	return a
 }
 
 // decideEnded handles a ShadowPod whose end is recorded. The pod is only released.

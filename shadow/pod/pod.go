@@ -64,6 +64,7 @@ type facts struct {
 	namespace *corev1.Namespace            // nil: there is none
 	want      *corev1.Pod                  // the pod that forge returned; nil if refused or not needed
 	refused   error                        // error of Harden for the spec
+	full      string                       // why the namespace has no room for a further pod; "": it has
 	now       time.Time
 	// notBefore is when a refused request may be tried again.
 	notBefore time.Time
@@ -132,6 +133,9 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 	f.notBefore = e.memory.refusals.NotBefore(f.written(), shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
 		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
+		if pod == nil {
+			f.full = e.full(ns.Name)
+		}
 		f.want, f.refused = forge(shadow, ns, e.cfg.Metadata(consumer), func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
 	}
 	return f
@@ -213,6 +217,8 @@ func decideAbsent(f facts) action {
 		return deny(f, offloadingv1beta1.ReasonPodRefused, f.refused.Error())
 	case !due:
 		return action{verb: wait, after: f.notBefore.Sub(f.now)}
+	case f.full != "":
+		return denyForNow(f, offloadingv1beta1.ReasonPodRefused, f.full)
 	default:
 		return action{verb: createPod, confirm: !fresh && !f.live}
 	}
@@ -350,16 +356,12 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 		return e.afterCollision(ctx, key)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		e.quota.Absent(key)
-		a := deny(f, reasons.NamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
-		a.retry = true
-		return e.deny(ctx, f, a)
+		return e.deny(ctx, f, denyForNow(f, reasons.NamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace)))
 	case loop.IsRefusal(err):
 		if !apierrors.IsInternalError(err) { // an internal error may follow the creation
 			e.quota.Absent(key)
 		}
-		a := deny(f, offloadingv1beta1.ReasonPodRefused, offloadingv1beta1.ExplainBound(err.Error()))
-		a.retry = true
-		return e.deny(ctx, f, a)
+		return e.deny(ctx, f, denyForNow(f, offloadingv1beta1.ReasonPodRefused, offloadingv1beta1.ExplainBound(err.Error())))
 	default:
 		return fmt.Errorf("creating the pod of ShadowPod %s: %w", key, err)
 	}

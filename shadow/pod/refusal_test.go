@@ -2,17 +2,20 @@ package pod
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -30,6 +33,37 @@ func TestRefusal(t *testing.T) {
 	r.settle()
 	require.NotNil(t, r.pod())
 	require.Nil(t, r.enforced(), "cleared when it succeeds")
+}
+
+// TestPodsOfATwinAreBounded: no ResourceQuota counts them.
+func TestPodsOfATwinAreBounded(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	others := func(phase corev1.PodPhase, n int) {
+		for i := range n {
+			pod := podOf(newShadow(always))
+			pod.Name, pod.Status.Phase = fmt.Sprintf("other-%d", i), phase
+			require.NoError(t, r.pods.GetIndexer().Add(pod))
+		}
+	}
+	sync := func() string {
+		r.clock.SetTime(r.clock.Now().Add(10 * time.Minute))
+		r.refreshShadow()
+		_ = r.e.sync(t.Context(), r.key())
+		r.refreshShadow()
+		if r.pod() != nil {
+			return ""
+		}
+		require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
+		return r.enforced().Message
+	}
+	r.e.cfg.Limits = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2"), CountPods: resource.MustParse("3")}
+	others(corev1.PodRunning, 2)
+	require.Equal(t, "namespace shop-rome is full: this provider accepts pods=2 there (sharing.twinLimits)", sync())
+	others(corev1.PodSucceeded, 3)
+	require.Equal(t, "namespace shop-rome is full: this provider accepts count/pods=3 there (sharing.twinLimits)", sync())
+	require.NotContains(t, r.writes, createWrite)
+	require.NoError(t, r.pods.GetIndexer().Delete(r.e.pods.Cached(loop.Key{Namespace: testNamespace, Name: "other-0"})))
+	require.Empty(t, sync(), "there is room")
 }
 
 // TestLongRefusal: a refusal longer than the API server's limit for condition messages is

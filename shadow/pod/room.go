@@ -3,14 +3,35 @@ package pod
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
+
+// CountPods is the name of the number of all pods in Config.Limits.
+const CountPods corev1.ResourceName = "count/pods"
+
+// full returns why a twin has no room for a further pod; "": it has. No ResourceQuota counts the
+// pods: the Enforcer alone creates them, and the API server writes the usage of a ResourceQuota anew
+// for each pod. What a worker creates at the same time is not counted yet.
+func (e *Enforcer) full(namespace string) string {
+	pods := e.pods.ByIndex(cache.NamespaceIndex, namespace)
+	running := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return offloadingv1beta1.Ended(p.Status.Phase) })
+	for i, have := range []int{len(running), len(pods)} {
+		name := []corev1.ResourceName{corev1.ResourcePods, CountPods}[i]
+		if most, bound := e.cfg.Limits[name]; bound && int64(have) >= most.Value() {
+			return fmt.Sprintf("namespace %s is full: this provider accepts %s=%s there (sharing.twinLimits)", namespace, name, most.String())
+		}
+	}
+	return ""
+}
 
 // giveBack releases the room reserved for a key whose ShadowPod needs no new pod now.
 func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts) error {

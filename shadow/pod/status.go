@@ -27,6 +27,13 @@ func deny(f facts, reason, message string) action {
 	}}
 }
 
+// denyForNow is deny for a key that is tried again.
+func denyForNow(f facts, reason, message string) action {
+	a := deny(f, reason, message)
+	a.retry = true
+	return a
+}
+
 // recordEnd writes the final status of the pod to the ShadowPod. After that, no pod is
 // created for it.
 func (e *Enforcer) recordEnd(ctx context.Context, f facts, a action) error {

@@ -29,7 +29,7 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// Config is the input of New. All fields are required except HomeLost, AlwaysPull and Observer.
+// Config is the input of New. All fields are required except Limits, HomeLost, AlwaysPull and Observer.
 type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
@@ -71,6 +71,9 @@ type Config struct {
 	Harden func(consumer string, spec *corev1.PodSpec) error
 	// Metadata returns the rule for labels and annotations that a consumer sets on pods.
 	Metadata func(consumer string) rules.Metadata
+	// Limits has the most pods in each twin: CountPods of all, and corev1.ResourcePods of those that
+	// have not ended.
+	Limits corev1.ResourceList
 	// AlwaysPull has the nodes pull the images of debug containers; Harden does so for all
 	// other containers.
 	AlwaysPull bool
