@@ -73,9 +73,7 @@ type controller struct {
 	gateways exchange.Gateways
 	// conditions writes the status of ForeignClusters.
 	conditions *link.Conditions
-	// pulse judges peers by their heartbeats; nil if they are off.
-	pulse  *link.Pulse
-	actors []Actor
+	actors     []Actor
 }
 
 func buildController(_ context.Context, env Env) (Parts, error) {
@@ -88,7 +86,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	events, stopEvents := newRecorder(c.home, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.followGateways, c.addPeering, c.addHeartbeat, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
+		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addStorage,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,

@@ -8,8 +8,8 @@ import (
 
 // addHeartbeat renews this cluster's heartbeat Leases in providers, and judges those of
 // consumers. With health.heartbeat off, the loops take back what is there from a time when it
-// was on.
-func (c *controller) addHeartbeat() error {
+// was on, and addHeartbeat returns nil. Otherwise it returns the judge of the consumers' Leases.
+func (c *controller) addHeartbeat() (*link.Pulse, error) {
 	interval := c.env.Config.Health.Heartbeat
 	clusters, connections := c.liqo.Core().V1beta1().ForeignClusters(), c.liqo.Networking().V1beta1().Connections()
 	leases := c.heartbeats.Coordination().V1().Leases()
@@ -19,7 +19,7 @@ func (c *controller) addHeartbeat() error {
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	invitations, err := link.NewInvitations(link.InvitationsConfig{
 		ClusterID: c.env.Config.ClusterID, Interval: interval, Kube: c.home.fenced.kube, Directory: c.directory,
@@ -27,18 +27,18 @@ func (c *controller) addHeartbeat() error {
 		Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// In every replica: else an active one that is killed would look like a dead API server.
 	c.actors = append(c.actors, Actor{Name: "heartbeat", Run: func(ctx context.Context) error { return heartbeat.Run(ctx, c.cfg.Workers) }})
 	c.loop("heartbeat-leases", invitations)
 	if interval == 0 {
-		return nil
+		return nil, nil
 	}
-	c.pulse, err = link.NewPulse(link.PulseConfig{Interval: interval, Leases: leases, Client: c.home.plain.kube.CoordinationV1(), Clock: c.env.Clock})
+	pulse, err := link.NewPulse(link.PulseConfig{Interval: interval, Leases: leases, Client: c.home.plain.kube.CoordinationV1(), Clock: c.env.Clock})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.actors = append(c.actors, Actor{Name: "heartbeats", Run: c.pulse.Run})
-	return nil
+	c.actors = append(c.actors, Actor{Name: "heartbeats", Run: pulse.Run})
+	return pulse, nil
 }

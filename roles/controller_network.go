@@ -46,8 +46,12 @@ func (c *controller) addNetwork() error {
 	})
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
 	servers := []link.Source{exchange.NewPeerServers(standing)}
-	if c.pulse != nil {
-		servers = append(servers, c.pulse)
+	pulse, err := c.addHeartbeat()
+	if err != nil {
+		return err
+	}
+	if pulse != nil {
+		servers = append(servers, pulse)
 	}
 	c.conditions.AddSource(corev1beta1.ConditionAPIServer, link.FirstOf(servers...))
 	c.loop("network-published", c.publisher)

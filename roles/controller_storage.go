@@ -7,6 +7,7 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/kinds"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/rules"
@@ -36,11 +37,7 @@ func (c *controller) addStorage() error {
 func realClass(cfg config.Storage, classes storagelisters.StorageClassLister) func() (name, problem string) {
 	return func() (name, problem string) {
 		if name = cfg.RealStorageClassName; name == "" {
-			all, err := classes.List(labels.Everything())
-			if err != nil {
-				return "", err.Error() // a lister fails only for an invalid selector
-			}
-			name = rules.DefaultStorageClass(all)
+			name = rules.DefaultStorageClass(store.Listed(classes.List(labels.Everything())))
 		}
 		if name == "" {
 			return "", "this cluster has no default storage class, of which volumes on its own nodes would be: make a class the default one, or name one in storage.realStorageClassName"

@@ -13,6 +13,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
 	"github.com/liqod/liqod/shadow/pod"
@@ -61,11 +62,7 @@ func allowedToPeers(cfg config.Config, classes storagelisters.StorageClassLister
 		Tolerations:    config.Tolerations(cfg.Controller.Tolerations), AlwaysPull: cfg.Controller.AlwaysPullImages,
 		ProvisionedClass: provisioned(classes),
 		DefaultStorageClass: func() string {
-			all, err := classes.List(labels.Everything())
-			if err != nil {
-				return "" // a lister fails only for an invalid selector
-			}
-			return rules.DefaultStorageClass(all)
+			return rules.DefaultStorageClass(store.Listed(classes.List(labels.Everything())))
 		},
 	}
 }
@@ -87,10 +84,7 @@ type hardener struct {
 // harden also accepts the labels of the consumer's Quotas: it was told of these nodes.
 func (h hardener) harden(consumer string, spec *corev1.PodSpec) error {
 	allowed := h.allowed(consumer)
-	quotas, err := h.quotas.Quotas(corev1beta1.TenantNamespace(consumer)).List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("looking up the Quotas of cluster %s: %w", consumer, err)
-	}
+	quotas := store.Listed(h.quotas.Quotas(corev1beta1.TenantNamespace(consumer)).List(labels.Everything()))
 	for _, key := range quotaLabels(quotas) {
 		if !slices.Contains(allowed.SelectorLabels, key) {
 			allowed.SelectorLabels = append(slices.Clip(allowed.SelectorLabels), key)

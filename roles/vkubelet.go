@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -266,13 +265,10 @@ func (v *vkubelet) tell(s link.ProviderState) {
 // offload runs until ctx ends. It runs the reflection of pods and volumes, the reflection
 // of the shared kinds, and the check of the provider.
 func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
-	vn, err := v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name)
-	if apierrors.IsNotFound(err) {
+	vn := store.Known(v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name))
+	if vn == nil {
 		<-ctx.Done() // the VirtualNode was just deleted; this vkubelet will be deleted too
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading the VirtualNode: %w", err)
 	}
 	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, way.Config())
 	if err != nil {

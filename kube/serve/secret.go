@@ -6,11 +6,12 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/store"
 )
 
 // CertificateKeeper stores the certificates of EnsureCertificates in a Secret. All fields are required. Several
@@ -30,10 +31,7 @@ type CertificateKeeper struct {
 // Keep returns the data of the Secret, after creating or renewing it where needed. Callers
 // call it at least daily.
 func (k CertificateKeeper) Keep(ctx context.Context) (map[string][]byte, error) {
-	have, err := k.Secrets.Secrets(k.Namespace).Get(k.Name)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading the certificates: %w", err)
-	}
+	have := store.Known(k.Secrets.Secrets(k.Namespace).Get(k.Name))
 	want := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}, Type: corev1.SecretTypeOpaque}
 	if have != nil {
 		want = have.DeepCopy()

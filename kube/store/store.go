@@ -65,6 +65,19 @@ func Cached[T Object](objects cache.Store, key cache.ObjectName) T {
 	return none
 }
 
+// Known returns the object that the Get of a lister has returned, or nil. A lister returns no other
+// error than that its cache lacks the object.
+func Known[T Object](obj T, err error) T {
+	var none T
+	if err != nil {
+		return none
+	}
+	return obj
+}
+
+// Listed returns the objects that the List of a lister has returned, which fails for none of ours.
+func Listed[T any](all []T, _ error) []T { return all }
+
 // Get returns the newest state known of an object: that of the cache, or that of a later write
 // of this process. It returns nil if neither has the object.
 func (s *Store[T]) Get(key cache.ObjectName) T {

@@ -189,10 +189,7 @@ func (c *Clusters) asked(via string) bool {
 }
 
 func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
-	all, err := c.lister.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing ForeignClusters: %w", err)
-	}
+	all := store.Listed(c.lister.List(labels.Everything()))
 	via, r, found := c.record(key.Name)
 	var have *corev1beta1.ForeignCluster
 	ours := 0

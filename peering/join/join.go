@@ -160,10 +160,7 @@ func (j *Join) forget(id string) {
 
 func (j *Join) sync(ctx context.Context, key loop.Key) error {
 	// One that is being deleted counts: the teardown still needs the credentials.
-	fc, err := store.OrNil(j.clusters.Get(key.Name))
-	if err != nil {
-		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
-	}
+	fc := store.Known(j.clusters.Get(key.Name))
 	if fc == nil || key.Name == j.cfg.ClusterID {
 		j.forget(key.Name)
 		return nil

@@ -28,6 +28,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Errors of Conditions.Identity.
@@ -145,10 +146,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	// One that is being deleted counts: the end of a peering depends on whether the peer
 	// answers and is still the same cluster.
-	fc, err := clusterOf(c.clusters, id)
-	if err != nil {
-		return err
-	}
+	fc := store.Known(c.clusters.Get(id))
 	if fc == nil {
 		c.stop(id)
 		c.mu.Lock()
@@ -170,9 +168,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	} else {
 		c.stop(id)
 	}
-	if err := c.gather(&f); err != nil {
-		return err
-	}
+	c.gather(&f)
 	f.told = c.sourced(fc)
 	if err := c.report(ctx, fc, f); err != nil {
 		return err
@@ -202,26 +198,17 @@ func (c *Conditions) dwellOf(id string) map[string]*health.Dwell {
 }
 
 // gather adds the facts from the caches.
-func (c *Conditions) gather(f *facts) error {
-	nodes, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing VirtualNodes: %w", err)
-	}
-	for _, vn := range nodes {
+func (c *Conditions) gather(f *facts) {
+	for _, vn := range store.Listed(c.nodes.List(labels.Everything())) {
 		f.virtualNode = f.virtualNode || vn.Spec.ClusterID == f.clusterID
 	}
-	all, err := c.clusters.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing ForeignClusters: %w", err)
-	}
+	all := store.Listed(c.clusters.List(labels.Everything()))
 	f.ownUID, f.namesakes = c.ownUID(), namesakes(all, f.clusterID, f.uid)
-	ns, err := c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))
-	if err == nil {
+	if ns := store.Known(c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))); ns != nil {
 		_, f.tenant = peerOf(ns)
 		// Rights are not maintained in a namespace that is being deleted.
 		f.tenant = f.tenant && ns.DeletionTimestamp == nil
 	}
-	return nil
 }
 
 // ownUID returns the UID of this cluster's kube-system namespace, or "" if it is unknown.
@@ -264,10 +251,7 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 // is recorded yet, any cluster but this one is accepted. It reads the UID live at each
 // call. It is safe for concurrent use.
 func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubernetes.Interface) error {
-	fc, err := clusterOf(c.clusters, clusterID)
-	if err != nil {
-		return err
-	}
+	fc := store.Known(c.clusters.Get(clusterID))
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf
 	}

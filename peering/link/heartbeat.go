@@ -155,10 +155,7 @@ func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 		h.stop(id)
 		return nil
 	}
-	wanted, err := h.wanted(id)
-	if err != nil {
-		return err
-	}
+	wanted := h.wanted(id)
 	if wanted {
 		h.start(ctx, id, e)
 		return nil
@@ -169,19 +166,13 @@ func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 
 // wanted reports whether the peer is to see heartbeats of this cluster. It has its own probes
 // of one that it has rights in, and reports through a tunnel.
-func (h *Heartbeat) wanted(id string) (bool, error) {
-	fc, err := clusterOf(h.cfg.ForeignClusters.Lister(), id)
-	if err != nil || h.cfg.Interval == 0 || fc == nil || fc.DeletionTimestamp != nil || fc.Spec.UserName != "" || id == h.cfg.ClusterID {
-		return false, err
+func (h *Heartbeat) wanted(id string) bool {
+	fc := store.Known(h.cfg.ForeignClusters.Lister().Get(id))
+	if h.cfg.Interval == 0 || fc == nil || fc.DeletionTimestamp != nil || fc.Spec.UserName != "" || id == h.cfg.ClusterID {
+		return false
 	}
-	c, err := h.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the Connection with %s: %w", id, err)
-	}
-	return c.DeletionTimestamp != nil, nil
+	c := store.Known(h.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id))
+	return c == nil || c.DeletionTimestamp != nil
 }
 
 // takeBack clears the time of the last renewal, once for each process and credentials: else
@@ -230,16 +221,14 @@ func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
 	if r == nil {
 		return nil
 	}
-	goesOn, err := h.wanted(id)
-	if err != nil {
-		return err
-	}
+	goesOn := h.wanted(id)
 	if lost, err := h.cfg.Directory.lost(ctx, id); goesOn && (lost || err != nil) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, recheckDelay)
 	defer cancel()
-	if err = h.cfg.Identity(ctx, id, r.to.Kube); err == nil {
+	err := h.cfg.Identity(ctx, id, r.to.Kube)
+	if err == nil {
 		now := metav1.NewMicroTime(h.cfg.Clock.Now())
 		err = patchLease(ctx, r.to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, store.Patch{"renewTime": nil, "acquireTime": &now})
 	}

@@ -97,28 +97,19 @@ func (n *Invitations) Run(ctx context.Context, workers int) error {
 func (n *Invitations) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	namespace := corev1beta1.TenantNamespace(id)
-	ns, err := n.cfg.Namespaces.Lister().Get(namespace)
-	if apierrors.IsNotFound(err) {
+	ns := store.Known(n.cfg.Namespaces.Lister().Get(namespace))
+	if ns == nil {
 		return nil // the Lease goes with it
-	}
-	if err != nil {
-		return fmt.Errorf("reading the tenant namespace: %w", err)
 	}
 	if _, tenant := peerOf(ns); !tenant || ns.DeletionTimestamp != nil || !n.cfg.Directory.Judged(id) {
 		return nil
 	}
-	have, err := n.cfg.Leases.Lister().Leases(namespace).Get(corev1beta1.HeartbeatLease)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading the heartbeat Lease: %w", err)
-	}
-	exists := err == nil
-	wanted, needless, err := n.weigh(id)
+	have := store.Known(n.cfg.Leases.Lister().Leases(namespace).Get(corev1beta1.HeartbeatLease))
+	wanted, needless := n.weigh(id)
 	switch {
-	case err != nil:
-		return err
-	case wanted && !exists:
+	case wanted && have == nil:
 		return n.create(ctx, id)
-	case needless && exists:
+	case needless && have != nil:
 		return n.remove(ctx, have)
 	}
 	return nil
@@ -127,23 +118,18 @@ func (n *Invitations) sync(ctx context.Context, key loop.Key) error {
 // weigh reports whether the Lease of a peer is wanted, and whether there is a reason to
 // delete it. The absence of the peer's ForeignCluster is none: the cache may be behind, and
 // the Lease goes with the namespace.
-func (n *Invitations) weigh(id string) (wanted, needless bool, err error) {
+func (n *Invitations) weigh(id string) (wanted, needless bool) {
 	if n.cfg.Interval == 0 {
-		return false, true, nil
+		return false, true
 	}
 	if _, reached := n.cfg.Directory.Endpoint(id); reached {
-		return false, true, nil
+		return false, true
 	}
-	c, err := n.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id)
-	if err == nil && c.DeletionTimestamp == nil {
-		return false, true, nil
+	if c := store.Known(n.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id)); c != nil && c.DeletionTimestamp == nil {
+		return false, true
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, false, fmt.Errorf("reading the Connection with %s: %w", id, err)
-	}
-	fc, err := clusterOf(n.cfg.ForeignClusters.Lister(), id)
-	user, _ := userOf(fc)
-	return user != "" && id != n.cfg.ClusterID, false, err
+	user, _ := userOf(store.Known(n.cfg.ForeignClusters.Lister().Get(id)))
+	return user != "" && id != n.cfg.ClusterID, false
 }
 
 func (n *Invitations) create(ctx context.Context, id string) error {

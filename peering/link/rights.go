@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
@@ -123,11 +122,9 @@ func bindingKey(o metav1.Object) []loop.Key {
 func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	namespace := corev1beta1.TenantNamespace(id)
-	fc, err := clusterOf(r.clusters, id)
-	if err != nil {
-		return err
-	}
+	fc := store.Known(r.clusters.Get(id))
 	if fc == nil { // a stale cache must not revoke rights
+		var err error
 		if fc, err = store.Live(ctx, "ForeignCluster", r.cfg.Liqo.CoreV1beta1().ForeignClusters(), id); err != nil {
 			return err
 		}
@@ -136,15 +133,12 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	if id == r.cfg.ClusterID {
 		user = "" // a cluster is not its own peer
 	}
-	ns, err := r.namespaces.Get(namespace)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading the tenant namespace: %w", err)
-	}
-	if err != nil && user != "" {
+	ns := store.Known(r.namespaces.Get(namespace))
+	if ns == nil && user != "" {
 		return errors.Join(r.bind(ctx, id, user, false), r.makeTenant(ctx, id))
 	}
 	tenant := false
-	if err == nil {
+	if ns != nil {
 		_, tenant = peerOf(ns)
 	}
 	if !tenant || ns.DeletionTimestamp != nil {
@@ -189,16 +183,6 @@ func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 		errs = append(errs, r.bindings.Ensure(ctx, store.Binding{Name: wide, ClusterRole: PeerClusterRole, Labels: marks, Subjects: subjects}))
 	}
 	return errors.Join(errs...)
-}
-
-// clusterOf returns the cached ForeignCluster of a peer, or nil if there is none. It may be
-// being deleted.
-func clusterOf(lister listers.ForeignClusterLister, id string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := store.OrNil(lister.Get(id))
-	if err != nil {
-		return nil, fmt.Errorf("reading ForeignCluster %s: %w", id, err)
-	}
-	return fc, nil
 }
 
 // userOf returns the user that a peer's rights are bound to, or "" and, if the configured

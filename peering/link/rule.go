@@ -11,6 +11,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Rule is the webhook's rule for ForeignClusters.
@@ -33,10 +34,7 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serv
 	case !r.Synced():
 		return serve.Decision{}, errors.New("the ForeignClusters are not read yet")
 	}
-	all, err := r.ForeignClusters.List(labels.Everything())
-	if err != nil {
-		return serve.Decision{}, err
-	}
+	all := store.Listed(r.ForeignClusters.List(labels.Everything()))
 	review := Review{New: obj, Old: old, ClusterID: r.ClusterID}
 	for _, fc := range all {
 		if fc.Name != obj.Name {

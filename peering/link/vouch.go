@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -70,22 +69,16 @@ func (v *Vouch) Run(ctx context.Context) error {
 
 // all renews the Leases of peers with rights, and deletes those of peers without.
 func (v *Vouch) all(ctx context.Context) error {
-	namespaces, err := v.cfg.Namespaces.Lister().List(labels.SelectorFromSet(labels.Set{corev1beta1.TenantNamespaceLabel: "true"}))
-	if err != nil {
-		return fmt.Errorf("listing the tenant namespaces: %w", err)
-	}
-	for _, ns := range namespaces {
+	for _, ns := range store.Listed(v.cfg.Namespaces.Lister().List(labels.SelectorFromSet(labels.Set{corev1beta1.TenantNamespaceLabel: "true"}))) {
 		id, tenant := peerOf(ns)
 		if !tenant || ns.DeletionTimestamp != nil || id == v.cfg.ClusterID {
 			continue
 		}
-		fc, err := clusterOf(v.cfg.ForeignClusters.Lister(), id)
-		if err != nil {
-			return err
-		}
+		fc := store.Known(v.cfg.ForeignClusters.Lister().Get(id))
 		if fc == nil {
 			continue // the cache may be behind; the Lease goes with the namespace
 		}
+		var err error
 		if user, _ := userOf(fc); user != "" {
 			err = v.renew(ctx, id)
 		} else if !v.none[id] {

@@ -3,7 +3,6 @@ package manual
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -64,10 +63,7 @@ func NewEnding(cfg EndingConfig) (*Ending, error) {
 }
 
 func (e *Ending) sync(ctx context.Context, key loop.Key) error {
-	fc, err := store.OrNil(e.cfg.ForeignClusters.Lister().Get(key.Name))
-	if err != nil {
-		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
-	}
+	fc := store.Known(e.cfg.ForeignClusters.Lister().Get(key.Name))
 	if fc == nil || fc.DeletionTimestamp == nil || !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
 		return nil
 	}

@@ -109,14 +109,11 @@ func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition 
 	if d.outgoing {
 		provider = fc.Spec.ClusterID
 	}
-	request, err := d.requests.Lister().ResourceRequests(namespace).Get(provider)
-	if err != nil || replicated(request) == d.outgoing {
+	request := store.Known(d.requests.Lister().ResourceRequests(namespace).Get(provider))
+	if request != nil && replicated(request) == d.outgoing {
 		request = nil
 	}
-	all, err := d.offers.Lister().ResourceOffers(namespace).List(labels.Everything())
-	if err != nil {
-		return link.Standing(fc, kind)
-	}
+	all := store.Listed(d.offers.Lister().ResourceOffers(namespace).List(labels.Everything()))
 	offers := slices.DeleteFunc(slices.Clone(all), func(o *sharingv1alpha1.ResourceOffer) bool { return replicated(o) != d.outgoing })
 	slices.SortFunc(offers, func(a, b *sharingv1alpha1.ResourceOffer) int { return strings.Compare(a.Name, b.Name) })
 	if d.outgoing {

@@ -119,10 +119,7 @@ type state struct {
 }
 
 func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
-	s, err := c.gather(key.Name)
-	if err != nil {
-		return err
-	}
+	s := c.gather(key.Name)
 	if !s.wanted && s.holds() {
 		// A stale cache must not give up what is in use.
 		wanted, err := c.Wanted(ctx, s.provider)
@@ -150,41 +147,29 @@ func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
 }
 
 // gather reads the state of one provider from the caches.
-func (c *Consumer) gather(provider string) (s state, err error) {
+func (c *Consumer) gather(provider string) (s state) {
 	s = state{provider: provider, nodes: map[string]*offloadingv1beta1.VirtualNode{}}
-	fc, err := store.OrNil(c.clusters.Get(provider))
-	if err != nil {
-		return s, fmt.Errorf("reading ForeignCluster %s: %w", provider, err)
-	}
+	fc := store.Known(c.clusters.Get(provider))
 	if fc != nil && fc.DeletionTimestamp == nil {
 		s.wanted, s.asked = link.OutgoingWanted(fc, c.cfg.Outgoing), fc.Spec.Request
 	}
 	s.secret, _ = c.cfg.Credentials(provider)
 	namespace := corev1beta1.TenantNamespace(provider)
-	request, err := c.requests.ResourceRequests(namespace).Get(provider)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return s, fmt.Errorf("reading the ResourceRequest: %w", err)
-	}
-	if err == nil && !replicated(request) {
+	request := store.Known(c.requests.ResourceRequests(namespace).Get(provider))
+	if request != nil && !replicated(request) {
 		s.request = request
 	}
-	offers, err := c.offers.ResourceOffers(namespace).List(labels.Everything())
-	if err != nil {
-		return s, fmt.Errorf("listing ResourceOffers: %w", err)
-	}
+	offers := store.Listed(c.offers.ResourceOffers(namespace).List(labels.Everything()))
 	for _, o := range offers {
 		if replicated(o) {
 			s.offers = append(s.offers, o)
 		}
 	}
-	nodes, err := c.nodes.VirtualNodes(namespace).List(labels.Everything())
-	if err != nil {
-		return s, fmt.Errorf("listing VirtualNodes: %w", err)
-	}
+	nodes := store.Listed(c.nodes.VirtualNodes(namespace).List(labels.Everything()))
 	for _, vn := range nodes {
 		s.nodes[vn.Name] = vn
 	}
-	return s, nil
+	return s
 }
 
 // holds reports whether there is a request or a virtual node to delete when the provider is

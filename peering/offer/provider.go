@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -171,10 +170,7 @@ type world struct {
 
 func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 	consumer := key.Name
-	w, err := p.cached(consumer)
-	if err != nil {
-		return err
-	}
+	w := p.cached(consumer)
 	d, ready, err := p.decide(ctx, consumer, w)
 	if err != nil || !ready {
 		return orAfter(err, usageDelay)
@@ -261,24 +257,12 @@ func managed(q *offloadingv1beta1.Quota) bool {
 }
 
 // cached reads the world from the caches.
-func (p *Provider) cached(consumer string) (w world, err error) {
-	offers, err := p.cfg.Offers.Lister().List(labels.Everything())
-	if err != nil {
-		return w, fmt.Errorf("listing ResourceOffers: %w", err)
-	}
-	quotas, err := p.cfg.Quotas.Lister().List(labels.Everything())
-	if err != nil {
-		return w, fmt.Errorf("listing Quotas: %w", err)
-	}
-	cluster, err := store.OrNil(p.cfg.ForeignClusters.Lister().Get(consumer))
-	if err != nil {
-		return w, fmt.Errorf("reading ForeignCluster %s: %w", consumer, err)
-	}
-	request, err := p.cfg.Requests.Lister().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(p.cfg.ClusterID)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
-	}
-	return p.pick(request, cluster, offers, quotas), nil
+func (p *Provider) cached(consumer string) (w world) {
+	offers := store.Listed(p.cfg.Offers.Lister().List(labels.Everything()))
+	quotas := store.Listed(p.cfg.Quotas.Lister().List(labels.Everything()))
+	cluster := store.Known(p.cfg.ForeignClusters.Lister().Get(consumer))
+	request := store.Known(p.cfg.Requests.Lister().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(p.cfg.ClusterID))
+	return p.pick(request, cluster, offers, quotas)
 }
 
 // live reads the world from the API server.
@@ -341,18 +325,12 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Deci
 		return d, false, err
 	}
 	f.Used, f.Others = used, holdings(consumer, w)
-	nodes, err := p.cfg.Nodes.Lister().List(labels.Everything())
-	if err != nil {
-		return d, false, fmt.Errorf("listing Nodes: %w", err)
-	}
-	for _, n := range nodes {
+	for _, n := range store.Listed(p.cfg.Nodes.Lister().List(labels.Everything())) {
 		if takesPods(n) {
 			f.Nodes = append(f.Nodes, Node{Name: n.Name, Labels: n.Labels, Allocatable: n.Status.Allocatable})
 		}
 	}
-	if f.Classes, err = p.classes(); err != nil {
-		return d, false, err
-	}
+	f.Classes = p.classes()
 	return Decide(f, p.cfg.Policy), true, nil
 }
 
@@ -396,17 +374,11 @@ func holdings(consumer string, w world) (out []Holding) {
 }
 
 // classes returns the classes of the cluster, the default first, then by name.
-func (p *Provider) classes() (c Classes, err error) {
-	storage, err := p.cfg.StorageClasses.Lister().List(labels.Everything())
-	if err != nil {
-		return c, fmt.Errorf("listing StorageClasses: %w", err)
-	}
-	ingress, err := p.cfg.IngressClasses.Lister().List(labels.Everything())
-	if err != nil {
-		return c, fmt.Errorf("listing IngressClasses: %w", err)
-	}
+func (p *Provider) classes() (c Classes) {
+	storage := store.Listed(p.cfg.StorageClasses.Lister().List(labels.Everything()))
+	ingress := store.Listed(p.cfg.IngressClasses.Lister().List(labels.Everything()))
 	storage = slices.DeleteFunc(storage, func(s *storagev1.StorageClass) bool { return !offerable(s, p.cfg.Policy.StorageClasses) })
-	return Classes{inOrder(storage, "storageclass.kubernetes.io/is-default-class"), inOrder(ingress, "ingressclass.kubernetes.io/is-default-class")}, nil
+	return Classes{inOrder(storage, "storageclass.kubernetes.io/is-default-class"), inOrder(ingress, "ingressclass.kubernetes.io/is-default-class")}
 }
 
 // offerable reports whether volumes of a class can be made for peers. allowed are the classes of the

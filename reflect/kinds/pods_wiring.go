@@ -265,11 +265,7 @@ func earlier(a, b *corev1.Pod) int {
 }
 
 func (p *Pods) localPods(namespace string) []*corev1.Pod {
-	pods, err := p.cfg.Pods.Lister().Pods(namespace).List(labels.Everything())
-	if err != nil {
-		return nil // listing fails only for a broken index
-	}
-	return pods
+	return store.Listed(p.cfg.Pods.Lister().Pods(namespace).List(labels.Everything()))
 }
 
 // memo is what is remembered of a local pod until it is deleted.

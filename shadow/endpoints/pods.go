@@ -107,10 +107,7 @@ func (p ownPod) and(other ownPod) ownPod {
 // podBy returns the pod with a key of podIndex, or nil. If two pods have an address, the one that
 // is not terminating has received it from the other.
 func (e *Enforcer) podBy(key string) (best *corev1.Pod) {
-	found, err := e.cfg.Pods.GetIndexer().ByIndex(podIndex, key)
-	if err != nil {
-		return nil
-	}
+	found, _ := e.cfg.Pods.GetIndexer().ByIndex(podIndex, key) // the index exists
 	for _, obj := range found {
 		pod, ok := obj.(*corev1.Pod)
 		if ok && pod.Spec.NodeName != "" && (best == nil || best.DeletionTimestamp != nil && pod.DeletionTimestamp == nil) {

@@ -122,11 +122,8 @@ func (m *Maps) quotaKeys(q *corev1.ResourceQuota) []loop.Key {
 // of a kind that a quota names before their number is known, and Kubernetes starts to count
 // objects of a new kind up to 30 s after its definition. So kinds of liqod are left out until
 // they are counted for the ResourceQuota that the chart puts into the namespace of liqod.
-func (m *Maps) limits() (corev1.ResourceList, error) {
-	own, err := store.OrNil(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(m.cfg.OwnNamespace).Get(offloadingv1beta1.TwinBounds))
-	if err != nil {
-		return nil, fmt.Errorf("reading the ResourceQuota of namespace %s: %w", m.cfg.OwnNamespace, err)
-	}
+func (m *Maps) limits() corev1.ResourceList {
+	own := store.Known(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(m.cfg.OwnNamespace).Get(offloadingv1beta1.TwinBounds))
 	limits := maps.Clone(m.cfg.Bounds.Limits)
 	maps.DeleteFunc(limits, func(name corev1.ResourceName, _ resource.Quantity) bool {
 		if !countsLiqod(name) {
@@ -138,7 +135,7 @@ func (m *Maps) limits() (corev1.ResourceList, error) {
 		_, counted := own.Status.Used[name]
 		return !counted
 	})
-	return limits, nil
+	return limits
 }
 
 func samePolicy(a, b *networkingv1.NetworkPolicy) bool {
@@ -185,14 +182,12 @@ type together struct {
 // together returns what counts for the twins of a peer, which has or asks for a number of them. The
 // room halves until what is free of the peer's storage has it once for each twin, so that quotas
 // change seldom.
-func (m *Maps) together(peer string, twins int) (out together, err error) {
-	if out.blocks, err = m.blocks(peer); err != nil || m.cfg.Bounds.Storage == 0 {
-		return out, err
+func (m *Maps) together(peer string, twins int) together {
+	out := together{blocks: m.blocks(peer)}
+	if m.cfg.Bounds.Storage == 0 {
+		return out
 	}
-	quotas, err := m.cfg.Bounds.ResourceQuotas.Lister().List(labels.SelectorFromSet(boundLabels(peer)))
-	if err != nil {
-		return out, fmt.Errorf("listing ResourceQuotas: %w", err)
-	}
+	quotas := store.Listed(m.cfg.Bounds.ResourceQuotas.Lister().List(labels.SelectorFromSet(boundLabels(peer))))
 	free := m.cfg.Bounds.Storage
 	for _, q := range quotas {
 		free -= q.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Value()
@@ -201,7 +196,7 @@ func (m *Maps) together(peer string, twins int) (out together, err error) {
 	for out.room = m.cfg.Bounds.Limits.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Value(); out.room > share; {
 		out.room /= 2
 	}
-	return out, nil
+	return out
 }
 
 // madeAsBound reports whether Maps made an object that bounds a twin.
@@ -252,10 +247,7 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string, all together)
 	if len(m.cfg.Bounds.Limits) == 0 {
 		return "", dropBound(ctx, b, twin)
 	}
-	limits, err := m.limits()
-	if err != nil {
-		return "", err
-	}
+	limits := m.limits()
 	if limit, bounded := limits[corev1.ResourceRequestsStorage]; bounded && m.cfg.Bounds.Storage > 0 {
 		most := resource.NewQuantity(all.room, resource.BinarySI)
 		if have, err := b.cached(offloadingv1beta1.TwinBounds); err == nil {
@@ -344,52 +336,45 @@ func (m *Maps) made(err error, kind, twin string) error {
 }
 
 // blocks returns what the NetworkPolicies of a peer's twins allow outside of the cluster.
-func (m *Maps) blocks(peer string) ([]networkingv1.NetworkPolicyEgressRule, error) {
+func (m *Maps) blocks(peer string) []networkingv1.NetworkPolicyEgressRule {
 	if !m.cfg.Bounds.NetworkPolicy {
-		return nil, nil
+		return nil
 	}
-	r, err := m.reach(peer)
-	if err != nil {
-		return nil, err
-	}
-	return toBlocks(r), nil
+	return toBlocks(m.reach(peer))
 }
 
 // reach returns the ranges that the NetworkPolicies of a peer's twins follow from.
-func (m *Maps) reach(peer string) (reach, error) {
+func (m *Maps) reach(peer string) reach {
 	r := reach{own: m.cfg.Bounds.Own(), reachable: m.cfg.Bounds.Reachable}
-	fc, err := m.record(peer)
-	if err != nil || fc == nil {
-		return r, err // nothing of the peer's counts
+	fc := m.record(peer)
+	if fc == nil {
+		return r // nothing of the peer's counts
 	}
 	if m.cfg.Bounds.Fabric && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled) {
-		r.peer, err = m.fabricRanges(peer)
-		return r, err
+		r.peer = m.fabricRanges(peer)
+		return r
 	}
 	if fc.Annotations[corev1beta1.EnrolledRangesAnnotation] == strings.Join(fc.Spec.AddressRanges, ",") {
-		return r, nil // the peer has chosen them: they may be those of others
+		return r // the peer has chosen them: they may be those of others
 	}
 	for _, text := range fc.Spec.AddressRanges {
 		r.peer = appendRange(r.peer, text)
 	}
-	return r, nil
+	return r
 }
 
 // fabricRanges returns the ranges under which this cluster sees a peer, and pods of it in clusters behind
 // it to which this one has a tunnel, too.
-func (m *Maps) fabricRanges(peer string) (out []netip.Prefix, err error) {
-	c, err := m.connection(peer)
-	if err != nil || c == nil {
-		return nil, err
+func (m *Maps) fabricRanges(peer string) (out []netip.Prefix) {
+	c := m.connection(peer)
+	if c == nil {
+		return nil
 	}
 	for _, mapping := range c.Spec.Remote {
 		out = appendRange(out, string(mapping.View))
 	}
 	for _, third := range c.Spec.Behind {
-		direct, err := m.connection(third.ClusterID)
-		if err != nil {
-			return nil, err
-		}
+		direct := m.connection(third.ClusterID)
 		if direct == nil {
 			continue
 		}
@@ -397,16 +382,12 @@ func (m *Maps) fabricRanges(peer string) (out []netip.Prefix, err error) {
 			out = appendRange(out, string(mapping.View))
 		}
 	}
-	return out, nil
+	return out
 }
 
 // connection returns the Connection to a peer, or nil.
-func (m *Maps) connection(peer string) (*networkingv1beta1.Connection, error) {
-	c, err := store.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
-	if err != nil {
-		return nil, fmt.Errorf("reading the Connection to %s: %w", peer, err)
-	}
-	return c, nil
+func (m *Maps) connection(peer string) *networkingv1beta1.Connection {
+	return store.Known(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
 }
 
 func appendRange(to []netip.Prefix, text string) []netip.Prefix {

@@ -17,6 +17,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // entries reads and writes single entries of this cluster's own NamespaceMaps.
@@ -46,11 +47,8 @@ func (e *entries) home(provider string) *offloadingv1beta1.NamespaceMap {
 
 // providers returns the sorted ids of the providers whose cached own map has an entry for a
 // namespace.
-func (e *entries) providers(namespace string) ([]string, error) {
-	all, err := e.lister.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing NamespaceMaps: %w", err)
-	}
+func (e *entries) providers(namespace string) []string {
+	all := store.Listed(e.lister.List(labels.Everything()))
 	var out []string
 	for _, m := range all {
 		if _, ok := m.Spec.DesiredMapping[namespace]; ok && isHome(m) {
@@ -58,7 +56,7 @@ func (e *entries) providers(namespace string) ([]string, error) {
 		}
 	}
 	slices.Sort(out)
-	return out, nil
+	return out
 }
 
 // has reports whether the cached map of a provider has an entry for a twin with that name.
@@ -128,10 +126,7 @@ func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 // the new one has all former entries from the start. Otherwise the provider would delete
 // the twins that are missing from it.
 func (e *entries) create(ctx context.Context, provider, namespace, name string) (string, error) {
-	desired, err := e.asked(provider)
-	if err != nil {
-		return "", err
-	}
+	desired := e.asked(provider)
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1beta1.TenantNamespace(provider),
@@ -151,18 +146,15 @@ func (e *entries) create(ctx context.Context, provider, namespace, name string) 
 }
 
 // asked returns the entries of a provider's map as the NamespaceOffloadings record them.
-func (e *entries) asked(provider string) (map[string]string, error) {
-	all, err := e.offloadings.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing NamespaceOffloadings: %w", err)
-	}
+func (e *entries) asked(provider string) map[string]string {
+	all := store.Listed(e.offloadings.List(labels.Everything()))
 	out := map[string]string{}
 	for _, nso := range all {
 		if slices.Contains(offloadingv1beta1.ProvidersOf(nso), provider) {
 			out[nso.Namespace] = nso.Status.RemoteNamespaceName
 		}
 	}
-	return out, nil
+	return out
 }
 
 // patch sets one entry, or removes it if name is nil. Other entries are not part of the

@@ -3,7 +3,6 @@ package namespace
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -66,10 +65,7 @@ func (h *Hosts) sync(_ context.Context, key loop.Key) error {
 	if err != nil {
 		return store.IgnoreNotFound(err)
 	}
-	all, err := h.cfg.Ingresses.Lister().List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing Ingresses: %w", err)
-	}
+	all := store.Listed(h.cfg.Ingresses.Lister().List(labels.Everything()))
 	before := slices.DeleteFunc(all, func(other *networkingv1.Ingress) bool { return !earlier(other, ing) })
 	if why := (rules.IngressBounds{}).Refuse(ing, ing.Labels[offloadingv1beta1.OriginLabel], before); why != "" {
 		h.cfg.Recorder.Eventf(ing, corev1.EventTypeWarning, reasons.HostTaken, "%s; this Ingress is the later one: change its host, or delete it", why)

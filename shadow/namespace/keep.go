@@ -76,10 +76,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
 	}
 	peer := peerOf(key)
-	all, err := m.together(peer, 0)
-	if err != nil {
-		return err
-	}
+	all := m.together(peer, 0)
 	// An object of another author under the name of a bound changes nothing: the peer has no
 	// rights in the namespace.
 	if _, err := m.bound(ctx, peer, ns.Name, all); err != nil {

@@ -180,12 +180,10 @@ func isReplica(nm *offloadingv1beta1.NamespaceMap) bool {
 }
 
 func (m *Maps) sync(ctx context.Context, key loop.Key) error {
-	nm, err := m.maps.NamespaceMaps(key.Namespace).Get(key.Name)
+	nm := store.Known(m.maps.NamespaceMaps(key.Namespace).Get(key.Name))
 	switch {
-	case apierrors.IsNotFound(err):
+	case nm == nil:
 		return m.sweep(ctx, key)
-	case err != nil:
-		return fmt.Errorf("reading the NamespaceMap: %w", err)
 	case nm.DeletionTimestamp != nil:
 		return m.end(ctx, nm, key)
 	case !isReplica(nm):
@@ -245,10 +243,7 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 	}
 	maps.DeleteFunc(twins, func(_ string, twin *corev1.Namespace) bool { return lost(twin) })
 	if len(twins) > 0 {
-		user, _, err := m.user(peerOf(key))
-		if err != nil {
-			return err
-		}
+		user, _ := m.user(peerOf(key))
 		status := *nm.Status.DeepCopy()
 		status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
 		for _, ns := range twins {
@@ -274,9 +269,9 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 // peer still has rights here. The peer writes the map again as soon as the namespace is there
 // again, and its pods run on until then.
 func (m *Maps) lost(ctx context.Context, key loop.Key) (func(twin *corev1.Namespace) bool, error) {
-	user, _, err := m.user(peerOf(key))
-	if err != nil || user == "" {
-		return func(*corev1.Namespace) bool { return false }, err
+	user, _ := m.user(peerOf(key))
+	if user == "" {
+		return func(*corev1.Namespace) bool { return false }, nil
 	}
 	ns, err := store.Live(ctx, "Namespace", m.cfg.Kube.CoreV1().Namespaces(), key.Namespace)
 	return func(twin *corev1.Namespace) bool {
@@ -286,9 +281,9 @@ func (m *Maps) lost(ctx context.Context, key loop.Key) (func(twin *corev1.Namesp
 
 // sweep deletes the twins of a map that was deleted without its finalizer.
 func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
-	twins, err := m.twins(key)
-	if err != nil || len(twins) == 0 {
-		return err
+	twins := m.twins(key)
+	if len(twins) == 0 {
+		return nil
 	}
 	if err := store.ConfirmGone(ctx, "NamespaceMap", m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(key.Namespace), key.Name); err != nil {
 		return err
@@ -315,26 +310,23 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 }
 
 // twins returns the cached twins of a map, by name.
-func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
-	all, err := m.cfg.Namespaces.Informer().GetIndexer().ByIndex(twinIndex, key.String())
-	if err != nil {
-		return nil, fmt.Errorf("listing the twins of %s: %w", key, err)
-	}
+func (m *Maps) twins(key loop.Key) map[string]*corev1.Namespace {
+	all, _ := m.cfg.Namespaces.Informer().GetIndexer().ByIndex(twinIndex, key.String()) // the index exists
 	out := map[string]*corev1.Namespace{}
 	for _, obj := range all {
 		if ns, ok := obj.(*corev1.Namespace); ok && m.madeFor(ns, key) {
 			out[ns.Name] = ns
 		}
 	}
-	return out, nil
+	return out
 }
 
 // liveTwins is like twins, but confirms an empty result by a live list: the cache may lack
 // the newest twin.
 func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.Namespace, error) {
-	out, err := m.twins(key)
-	if err != nil || len(out) > 0 || peerOf(key) == "" {
-		return out, err // only maps in tenant namespaces have twins
+	out := m.twins(key)
+	if len(out) > 0 || peerOf(key) == "" {
+		return out, nil // only maps in tenant namespaces have twins
 	}
 	list, err := m.cfg.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
 		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + peerOf(key)})

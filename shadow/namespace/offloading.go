@@ -98,21 +98,17 @@ func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
 	if key.Name != offloadingv1beta1.NamespaceOffloadingName {
 		return nil
 	}
-	nso, err := o.offloadings.NamespaceOffloadings(key.Namespace).Get(key.Name)
+	nso := store.Known(o.offloadings.NamespaceOffloadings(key.Namespace).Get(key.Name))
 	switch {
-	case apierrors.IsNotFound(err):
+	case nso == nil:
 		return o.sweep(ctx, key.Namespace)
-	case err != nil:
-		return fmt.Errorf("reading the NamespaceOffloading: %w", err)
 	case nso.DeletionTimestamp != nil:
 		return o.end(ctx, nso)
 	}
-	ns, err := o.namespaces.Get(key.Namespace)
+	ns := store.Known(o.namespaces.Get(key.Namespace))
 	switch {
-	case apierrors.IsNotFound(err):
+	case ns == nil:
 		return nil // the event of the namespace queues the key again
-	case err != nil:
-		return fmt.Errorf("reading the namespace: %w", err)
 	case ns.DeletionTimestamp != nil:
 		return o.endWith(ctx, nso, ns)
 	}
@@ -131,10 +127,7 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 	if err := o.mark(ctx, ns); err != nil {
 		return err
 	}
-	providers, err := o.entries.providers(ns.Name)
-	if err != nil {
-		return err
-	}
+	providers := o.entries.providers(ns.Name)
 	for _, id := range providers {
 		choices[id] = max(choices[id], notSelected)
 	}
@@ -197,10 +190,7 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 	if err != nil {
 		return "", nil, err
 	}
-	vns, err := o.virtualNodes.List(labels.Everything())
-	if err != nil {
-		return "", nil, fmt.Errorf("listing VirtualNodes: %w", err)
-	}
+	vns := store.Listed(o.virtualNodes.List(labels.Everything()))
 	choices, err := choose(&nso.Spec.ClusterSelector, vns, func(name string) *corev1.Node {
 		n, err := o.nodes.Get(name)
 		if err != nil || !offloadingv1beta1.IsVirtual(n) {

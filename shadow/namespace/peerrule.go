@@ -18,6 +18,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -109,10 +110,7 @@ func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionReq
 	if answer != nil {
 		return *answer
 	}
-	there, err := r.Ingresses.List(labels.Everything())
-	if err != nil {
-		return serve.Decision{Message: "listing Ingresses: " + err.Error(), Code: http.StatusServiceUnavailable}
-	}
+	there := store.Listed(r.Ingresses.List(labels.Everything()))
 	return serve.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
 }
 

@@ -109,10 +109,7 @@ func (r PodRule) needs(ctx context.Context, claims []*corev1.PersistentVolumeCla
 		if !r.ClassesSynced() {
 			return out, unreadable{errors.New("the cache of StorageClasses is not filled yet")}
 		}
-		classes, err := r.Classes.List(labels.Everything())
-		if err != nil {
-			return out, unreadable{fmt.Errorf("listing StorageClasses: %w", err)}
-		}
+		classes := store.Listed(r.Classes.List(labels.Everything()))
 		only, decided := rules.OnOwnNodesOnly(claim, nil, classes)
 		if !decided {
 			volume, err := r.Kube.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})

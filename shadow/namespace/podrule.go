@@ -139,12 +139,9 @@ func (r PodRule) annotations(ctx context.Context, name string) (map[string]strin
 // offloading returns the NamespaceOffloading of a namespace, nil if there is none. The
 // namespace's label says that there is one: its absence is confirmed by a live read.
 func (r PodRule) offloading(ctx context.Context, namespace string) (*offloadingv1beta1.NamespaceOffloading, error) {
-	o, err := r.Offloadings.NamespaceOffloadings(namespace).Get(offloadingv1beta1.NamespaceOffloadingName)
-	if apierrors.IsNotFound(err) {
-		o, err = store.OrNil(r.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{}))
+	o := store.Known(r.Offloadings.NamespaceOffloadings(namespace).Get(offloadingv1beta1.NamespaceOffloadingName))
+	if o != nil {
+		return o, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
-	}
-	return o, nil
+	return store.Live(ctx, "namespace "+namespace+"'s NamespaceOffloading", r.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace), offloadingv1beta1.NamespaceOffloadingName)
 }

@@ -48,10 +48,7 @@ func (r OffloadingRule) Decide(ctx context.Context, req *admissionv1.AdmissionRe
 	if err != nil {
 		return serve.Decision{}, err
 	}
-	nodes, err := r.VirtualNodes.List(labels.Everything())
-	if err != nil {
-		return serve.Decision{}, err
-	}
+	nodes := store.Listed(r.VirtualNodes.List(labels.Everything()))
 	review := Review{New: obj, Old: old, Namespace: ns, VirtualNodes: nodes, OwnNamespace: r.OwnNamespace, ClusterID: r.ClusterID}
 	if err := r.look(ctx, &review); err != nil {
 		return serve.Decision{}, err

@@ -83,29 +83,12 @@ type wish struct {
 // enforce creates, corrects and deletes the twins of one map, and writes its status.
 func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
 	key := cache.MetaObjectToName(nm)
-	user, noUser, err := m.user(peer)
-	if err != nil {
-		return err
-	}
-	of, err := m.identity(peer)
-	if err != nil {
-		return err
-	}
-	early, err := m.early(peer)
-	if err != nil {
-		return err
-	}
-	all, err := m.together(peer, len(nm.Spec.DesiredMapping))
-	if err != nil {
-		return err
-	}
-	twins, err := m.twins(key)
-	if err != nil {
-		return err
-	}
+	user, noUser := m.user(peer)
+	of, early, twins := m.identity(peer), m.early(peer), m.twins(key)
+	all := m.together(peer, len(nm.Spec.DesiredMapping))
 	status := offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: nm.Generation, Conditions: nm.Status.Conditions,
 		CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}}
-	err = m.unmap(ctx, nm, user, twins, status.CurrentMapping)
+	err := m.unmap(ctx, nm, user, twins, status.CurrentMapping)
 	if errors.Is(err, errStale) {
 		return loop.After(cacheDelay)
 	}
@@ -200,70 +183,60 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 }
 
 // record returns the ForeignCluster of a peer, or nil if there is none or it is being deleted.
-func (m *Maps) record(peer string) (*corev1beta1.ForeignCluster, error) {
-	fc, err := store.OrNil(m.clusters.Get(peer))
-	if err != nil {
-		return nil, fmt.Errorf("reading ForeignCluster %s: %w", peer, err)
-	}
+func (m *Maps) record(peer string) *corev1beta1.ForeignCluster {
+	fc := store.Known(m.clusters.Get(peer))
 	if fc != nil && fc.DeletionTimestamp != nil {
-		return nil, nil
+		return nil
 	}
-	return fc, nil
+	return fc
 }
 
 // identity returns the identity of a peer; the zero value without a ForeignCluster.
-func (m *Maps) identity(peer string) (identity, error) {
-	fc, err := m.record(peer)
-	if err != nil || fc == nil {
-		return identity{}, err
+func (m *Maps) identity(peer string) identity {
+	fc := m.record(peer)
+	if fc == nil {
+		return identity{}
 	}
-	return identityOf(fc), nil
+	return identityOf(fc)
 }
 
 // early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
 // with a token may only request capacity until a Quota for it exists; before that, nothing
 // would limit its pods.
-func (m *Maps) early(peer string) (string, error) {
-	fc, err := m.record(peer)
-	if err != nil || fc == nil || !corev1beta1.Enrolled(fc) {
-		return "", err
+func (m *Maps) early(peer string) string {
+	fc := m.record(peer)
+	if fc == nil || !corev1beta1.Enrolled(fc) {
+		return ""
 	}
-	quotas, err := m.quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
-	if err != nil {
-		return "", fmt.Errorf("listing the Quotas of cluster %s: %w", peer, err)
-	}
-	if len(quotas) > 0 {
-		return "", nil
+	if len(store.Listed(m.quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything()))) > 0 {
+		return ""
 	}
 	return fmt.Sprintf("cluster %s has no offer yet: it may use cluster %s once it has requested and got capacity there, or once a Quota exists in namespace %s there",
-		peer, m.cfg.ClusterID, corev1beta1.TenantNamespace(peer)), nil
+		peer, m.cfg.ClusterID, corev1beta1.TenantNamespace(peer))
 }
 
 // entitled reports whether a peer's user already has rights in a twin.
 func (m *Maps) entitled(w wish) bool {
-	b, err := m.cfg.RoleBindings.Lister().RoleBindings(w.name).Get(PeerTwinRole)
-	return err == nil && w.user != "" && slices.Contains(b.Subjects, store.UserSubject(w.user))
+	b := store.Known(m.cfg.RoleBindings.Lister().RoleBindings(w.name).Get(PeerTwinRole))
+	return b != nil && w.user != "" && slices.Contains(b.Subjects, store.UserSubject(w.user))
 }
 
 // user returns the user that a peer's rights are bound to, or the reason for which there is
 // none.
-func (m *Maps) user(peer string) (user, none string, err error) {
-	fc, err := m.record(peer)
-	if err != nil {
-		return "", "", err
-	}
+func (m *Maps) user(peer string) (user, none string) {
+	fc := m.record(peer)
 	if fc == nil {
-		return "", fmt.Sprintf("there is no ForeignCluster %s: the cluster has no rights here", peer), nil
+		return "", fmt.Sprintf("there is no ForeignCluster %s: the cluster has no rights here", peer)
 	}
 	if fc.Spec.UserName == "" {
-		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", peer), nil
+		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", peer)
 	}
 	user = fc.Spec.UserName
 	if !corev1beta1.ValidPeerUser(peer, user) {
 		return "", fmt.Sprintf("spec.userName of ForeignCluster %s is %q: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
-			peer, user, corev1beta1.PeerUserPrefix, peer, corev1beta1.TenantNamespace(peer)), nil
+			peer, user, corev1beta1.PeerUserPrefix, peer, corev1beta1.TenantNamespace(peer))
 	}
-	return user, "", nil
+	return user, ""
 }
 
 // unmap deletes the twins whose entries are gone, after a live read of the map has
@@ -402,7 +375,7 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 		corev1beta1.PodSecurityLabel:     m.cfg.PodSecurityLevel,
 	}
 	// The label limits the calls of the ShadowPod webhook to namespaces with a Quota.
-	if quotas, err := m.quotas.Quotas(w.key.Namespace).List(labels.Everything()); err == nil && len(quotas) > 0 {
+	if len(store.Listed(m.quotas.Quotas(w.key.Namespace).List(labels.Everything()))) > 0 {
 		out[offloadingv1beta1.BoundedLabel] = "true"
 	}
 	return out

@@ -38,17 +38,13 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	for id := range nso.Status.RemoteNamespacesConditions {
 		ids[id] = true
 	}
-	vns, err := o.virtualNodes.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("listing VirtualNodes: %w", err)
-	}
-	for _, vn := range vns {
+	for _, vn := range store.Listed(o.virtualNodes.List(labels.Everything())) {
 		ids[vn.Spec.ClusterID] = true
 	}
 	if err := o.unset(ctx, nso.Namespace, ids); err != nil {
 		return err
 	}
-	_, err = o.finalizer(ctx, nso, false)
+	_, err := o.finalizer(ctx, nso, false)
 	return store.IgnoreNotFound(err)
 }
 
@@ -72,15 +68,9 @@ func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.Namespa
 // sweep removes the entries and the mark of a NamespaceOffloading that was deleted without
 // its finalizer.
 func (o *Offloading) sweep(ctx context.Context, namespace string) error {
-	providers, err := o.entries.providers(namespace)
-	if err != nil {
-		return err
-	}
-	ns, err := o.namespaces.Get(namespace)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading the namespace: %w", err)
-	}
-	marked := err == nil && hasMark(ns)
+	providers := o.entries.providers(namespace)
+	ns := store.Known(o.namespaces.Get(namespace))
+	marked := ns != nil && hasMark(ns)
 	if len(providers) == 0 && !marked {
 		return nil
 	}
@@ -97,10 +87,7 @@ func (o *Offloading) sweep(ctx context.Context, namespace string) error {
 // unset removes the entries of a namespace from the maps of the given providers, and from
 // all cached maps that have one.
 func (o *Offloading) unset(ctx context.Context, namespace string, ids map[string]bool) error {
-	providers, err := o.entries.providers(namespace)
-	if err != nil {
-		return err
-	}
+	providers := o.entries.providers(namespace)
 	for _, id := range providers {
 		ids[id] = true
 	}

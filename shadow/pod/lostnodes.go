@@ -146,17 +146,11 @@ func notReadySince(node *corev1.Node) time.Time {
 
 // sync decides on the caches, and again on live objects before it deletes.
 func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
-	pod, err := store.OrNil(l.pods.Pods(key.Namespace).Get(key.Name))
-	if err != nil {
-		return fmt.Errorf("looking up pod %s: %w", key, err)
-	}
+	pod := store.Known(l.pods.Pods(key.Namespace).Get(key.Name))
 	if pod == nil || !stuck(pod) {
 		return nil
 	}
-	node, err := store.OrNil(l.nodes.Get(pod.Spec.NodeName))
-	if err != nil {
-		return fmt.Errorf("looking up node %s of pod %s: %w", pod.Spec.NodeName, key, err)
-	}
+	node := store.Known(l.nodes.Get(pod.Spec.NodeName))
 	at, ok := forceAt(pod, node)
 	if !ok || !l.anyReady() {
 		return nil

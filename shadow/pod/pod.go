@@ -323,9 +323,9 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 // once per reason and generation: the numbers in its message change with every other pod, so
 // they are not kept up to date. Then the error is the result of the sync.
 func (e *Enforcer) reserve(ctx context.Context, f facts) (quota.Verdict, error) {
-	room, err := e.quota.Reserve(f.shadow, f.want)
-	if err != nil || room.Reason == "" {
-		return room, err
+	room := e.quota.Reserve(f.shadow, f.want)
+	if room.Reason == "" {
+		return room, nil
 	}
 	have := meta.FindStatusCondition(f.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
 	if have != nil && have.Reason == room.Reason && have.ObservedGeneration == f.shadow.Generation {

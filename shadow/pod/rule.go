@@ -14,6 +14,7 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -43,14 +44,8 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serv
 	if err := json.Unmarshal(req.Object.Raw, &shadow); err != nil {
 		return serve.Decision{Message: "reading the ShadowPod: " + err.Error(), Code: http.StatusBadRequest}, nil
 	}
-	quotas, err := r.Quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
-	if err != nil {
-		return serve.Decision{}, err
-	}
-	ranges, err := r.LimitRanges.LimitRanges(req.Namespace).List(labels.Everything())
-	if err != nil {
-		return serve.Decision{}, err
-	}
+	quotas := store.Listed(r.Quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything()))
+	ranges := store.Listed(r.LimitRanges.LimitRanges(req.Namespace).List(labels.Everything()))
 	refused := rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}.Judge()
 	return serve.Verdict(refused, nil), nil
 }

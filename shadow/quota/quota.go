@@ -94,14 +94,11 @@ func newAsk(shadow *offloadingv1beta1.ShadowPod, consumer string, sized *corev1.
 // Reserve reserves room for the pod of shadow, and adds the node constraints of the
 // consumer's Quotas to it. Without room the ShadowPod waits, and is woken when it has got
 // room. A second call for the same ShadowPod reserves nothing more.
-func (l *Ledger) Reserve(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (Verdict, error) {
+func (l *Ledger) Reserve(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) Verdict {
 	consumer := pod.Labels[offloadingv1beta1.OriginLabel]
 	bound, sized := l.bound(consumer), pod
 	if bound.Quotas > 0 {
-		ranges, err := l.cfg.LimitRanges.Lister().LimitRanges(pod.Namespace).List(labels.Everything())
-		if err != nil {
-			return Verdict{}, fmt.Errorf("looking up LimitRanges of namespace %s: %w", pod.Namespace, err)
-		}
+		ranges := store.Listed(l.cfg.LimitRanges.Lister().LimitRanges(pod.Namespace).List(labels.Everything()))
 		sized = rules.Predict(pod, ranges, l.overhead(pod))
 	}
 	w := newAsk(shadow, consumer, sized)
@@ -112,7 +109,7 @@ func (l *Ledger) Reserve(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (
 	if v.OK() {
 		bound.Place(&pod.Spec)
 	}
-	return v, nil
+	return v
 }
 
 // overhead returns the pod overhead of the pod's RuntimeClass.
@@ -247,10 +244,7 @@ func Consumer(q *offloadingv1beta1.Quota) (string, bool) {
 
 // bound returns what the Quotas of a consumer allow together.
 func (l *Ledger) bound(consumer string) rules.Bound {
-	quotas, err := l.quotas.Quotas(corev1beta1.TenantNamespace(consumer)).List(labels.Everything())
-	if err != nil {
-		return rules.Bound{} // a lister fails only for an invalid selector
-	}
+	quotas := store.Listed(l.quotas.Quotas(corev1beta1.TenantNamespace(consumer)).List(labels.Everything()))
 	return rules.SumQuotas(quotas)
 }
 

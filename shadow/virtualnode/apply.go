@@ -211,10 +211,7 @@ func offloadedNamespaces(m *offloadingv1beta1.NamespaceMap) []string {
 }
 
 func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached, err := store.OrNil(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
-	if err != nil {
-		return fmt.Errorf("reading the NamespaceMap of %s: %w", vn.Spec.ClusterID, err)
-	}
+	cached := store.Known(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
 	var errs []error
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
@@ -229,10 +226,7 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 // removeUnmapped deletes the bindings in namespaces that are no longer offloaded, after a
 // live read of the NamespaceMap.
 func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.VirtualNode, mapped []string) error {
-	have, err := l.roleBindings.List(labels.SelectorFromSet(ownLabels(vn)))
-	if err != nil {
-		return fmt.Errorf("listing RoleBindings: %w", err)
-	}
+	have := store.Listed(l.roleBindings.List(labels.SelectorFromSet(ownLabels(vn))))
 	surplus := slices.DeleteFunc(have, func(b *rbacv1.RoleBinding) bool {
 		return b.Name != namespaceBindingName(vn) || slices.Contains(mapped, b.Namespace)
 	})

@@ -117,13 +117,10 @@ func requestKeys(csr *certificatesv1.CertificateSigningRequest) []loop.Key {
 }
 
 func (a *Approver) sync(ctx context.Context, key loop.Key) error {
-	csr, err := a.requests.Get(key.Name)
-	if apierrors.IsNotFound(err) {
+	csr := store.Known(a.requests.Get(key.Name))
+	if csr == nil {
 		a.forget(key.Name)
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading CertificateSigningRequest: %w", err)
 	}
 	if decided(csr) || len(requestKeys(csr)) == 0 {
 		a.forget(key.Name)
@@ -148,23 +145,15 @@ func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 
 func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (Facts, error) {
 	key, _ := Requestor(csr.Spec.Username)
-	vn, err := a.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
+	vn := store.Known(a.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name))
+	if vn == nil {
 		return Facts{}, nil
 	}
-	if err != nil {
-		return Facts{}, fmt.Errorf("reading VirtualNode: %w", err)
-	}
 	facts := Facts{VirtualNode: vn}
-	others, err := namesakes(a.virtualNodes, vn.Name)
-	if err != nil {
-		return Facts{}, err
-	}
-	node, err := store.OrNil(a.nodes.Get(vn.Name))
-	if err != nil {
-		return Facts{}, fmt.Errorf("reading Node: %w", err)
-	}
+	others := namesakes(a.virtualNodes, vn.Name)
+	node := store.Known(a.nodes.Get(vn.Name))
 	facts.Refused = refuse(vn, others, node).message
+	var err error
 	facts.Addresses, err = a.addresses(ctx, vn)
 	return facts, err
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -33,10 +33,7 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 	if p.step != stepForce || len(p.pods) == 0 {
 		return false, nil
 	}
-	m, err := l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("reading the NamespaceMap of %s: %w", vn.Spec.ClusterID, err)
-	}
+	m := store.Known(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
 	message := l.forcedMessage(vn, twinsOf(m, p.pods))
 	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil && have.Message == message {
 		return false, nil

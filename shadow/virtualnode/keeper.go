@@ -158,19 +158,13 @@ func (k *Keeper) bindLease(l *coordinationv1.Lease) error {
 }
 
 func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
-	vn, err := k.cfg.VirtualNodes.Lister().VirtualNodes(k.cfg.Namespace).Get(k.cfg.Name)
-	if apierrors.IsNotFound(err) {
+	vn := store.Known(k.cfg.VirtualNodes.Lister().VirtualNodes(k.cfg.Namespace).Get(k.cfg.Name))
+	if vn == nil {
 		return nil // being deleted by the controller, or not created yet
 	}
-	if err != nil {
-		return fmt.Errorf("reading the VirtualNode: %w", err)
-	}
-	have, err := k.cfg.Nodes.Lister().Get(k.cfg.Name)
-	if apierrors.IsNotFound(err) {
+	have := store.Known(k.cfg.Nodes.Lister().Get(k.cfg.Name))
+	if have == nil {
 		return k.create(ctx, vn)
-	}
-	if err != nil {
-		return fmt.Errorf("reading the Node: %w", err)
 	}
 	if !Ours(have, vn) {
 		k.cfg.Log.Warn("a Node of this name is not ours; it is left alone", zap.String("node", have.Name))
@@ -179,10 +173,7 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	if have.DeletionTimestamp != nil {
 		return nil
 	}
-	facts, err := k.facts(vn)
-	if err != nil {
-		return err
-	}
+	facts := k.facts(vn)
 	want := WantNode(have, vn, facts)
 	left, unknown := graceLeft(&want.Status, facts)
 	if err := k.update(ctx, have, want); err != nil || !unknown {
@@ -191,29 +182,23 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	return loop.After(left) // the end of the grace period is no event
 }
 
-func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (NodeFacts, error) {
-	network, err := k.network(vn.Spec.ClusterID)
-	if err != nil {
-		return NodeFacts{}, err
-	}
+func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) NodeFacts {
+	network := k.network(vn.Spec.ClusterID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return NodeFacts{
 		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, OwnZone: k.cfg.OwnZone, Closed: k.cfg.Closed, NoVolumes: k.cfg.NoVolumes,
 		Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
-	}, nil
+	}
 }
 
 // network returns what is known of the network to a provider; nil where it is not checked.
-func (k *Keeper) network(provider string) (*metav1.Condition, error) {
-	fc, err := store.OrNil(k.cfg.ForeignClusters.Lister().Get(provider))
-	if err != nil {
-		return nil, fmt.Errorf("reading ForeignCluster %s: %w", provider, err)
-	}
+func (k *Keeper) network(provider string) *metav1.Condition {
+	fc := store.Known(k.cfg.ForeignClusters.Lister().Get(provider))
 	if fc == nil {
-		return nil, nil
+		return nil
 	}
-	return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork), nil
+	return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork)
 }
 
 // create creates the Node, unless its VirtualNode is being deleted. The status follows with
@@ -222,11 +207,7 @@ func (k *Keeper) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) 
 	if vn.DeletionTimestamp != nil {
 		return nil
 	}
-	facts, err := k.facts(vn)
-	if err != nil {
-		return err
-	}
-	_, err = k.cfg.Kube.CoreV1().Nodes().Create(ctx, WantNode(nil, vn, facts), metav1.CreateOptions{})
+	_, err := k.cfg.Kube.CoreV1().Nodes().Create(ctx, WantNode(nil, vn, k.facts(vn)), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(200 * time.Millisecond) // the cache is about to show it
 	}

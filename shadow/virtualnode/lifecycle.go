@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -111,8 +110,7 @@ func (l *Lifecycle) namesakeKeys(m metav1.Object) (keys []loop.Key) {
 	if _, ok := m.(*offloadingv1beta1.VirtualNode); ok {
 		keys = loop.Self(m)
 	}
-	namesakes, _ := namesakes(l.virtualNodes, m.GetName()) // of a cache
-	for _, vn := range namesakes {
+	for _, vn := range namesakes(l.virtualNodes, m.GetName()) {
 		if key := (loop.Key{Namespace: vn.Namespace, Name: vn.Name}); !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
@@ -127,29 +125,20 @@ func (l *Lifecycle) tenantKeys(nm *offloadingv1beta1.NamespaceMap) []loop.Key {
 }
 
 // namesakes returns the VirtualNodes called name in all namespaces.
-func namesakes(lister offloadinglisters.VirtualNodeLister, name string) ([]*offloadingv1beta1.VirtualNode, error) {
-	all, err := lister.List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing VirtualNodes: %w", err)
-	}
-	return slices.DeleteFunc(all, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Name != name }), nil
+func namesakes(lister offloadinglisters.VirtualNodeLister, name string) []*offloadingv1beta1.VirtualNode {
+	all := store.Listed(lister.List(labels.Everything()))
+	return slices.DeleteFunc(all, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Name != name })
 }
 
 func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
-	vn, err := l.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
+	vn := store.Known(l.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name))
+	if vn == nil {
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading VirtualNode: %w", err)
 	}
 	if !vn.DeletionTimestamp.IsZero() {
 		return l.remove(ctx, vn)
 	}
-	others, err := namesakes(l.virtualNodes, vn.Name)
-	if err != nil {
-		return err
-	}
+	others := namesakes(l.virtualNodes, vn.Name)
 	node, err := l.node(ctx, vn)
 	if err != nil {
 		return err
@@ -168,20 +157,14 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 		}
 		return loop.After(takenRetry)
 	}
-	deployment, err := l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading Deployment: %w", err)
-	}
+	deployment := store.Known(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
 	return errors.Join(applyErr, l.writeStatus(ctx, vn, liveConditions(deployment, node)))
 }
 
 // node returns the Node of vn's name, or nil. The cache may lack a Node that was created before
 // vn, so the Node is read live before the first object of vn is created.
 func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (*corev1.Node, error) {
-	node, err := store.OrNil(l.nodes.Get(vn.Name))
-	if err != nil {
-		return nil, fmt.Errorf("reading Node: %w", err)
-	}
+	node := store.Known(l.nodes.Get(vn.Name))
 	if node == nil && !slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
 		return l.liveNode(ctx, vn.Name)
 	}
@@ -191,10 +174,7 @@ func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 // retire deletes the vkubelet of vn if a foreign Node has its name: that Node was created after
 // the vkubelet, which can only fail.
 func (l *Lifecycle) retire(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached, err := store.OrNil(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
-	if err != nil {
-		return fmt.Errorf("reading Deployment: %w", err)
-	}
+	cached := store.Known(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
 	if cached == nil || !owned(vn, cached) {
 		return nil
 	}

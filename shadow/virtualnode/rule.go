@@ -14,6 +14,7 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Rule is the webhook's rule for VirtualNodes.
@@ -37,10 +38,7 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (se
 	case !r.Synced():
 		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
 	}
-	all, err := r.VirtualNodes.List(labels.Everything())
-	if err != nil {
-		return serve.Decision{}, err
-	}
+	all := store.Listed(r.VirtualNodes.List(labels.Everything()))
 	review := Review{New: obj, Old: old}
 	for _, vn := range all {
 		if vn.Name == obj.Name && vn.Namespace != obj.Namespace {
