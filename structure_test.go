@@ -17,8 +17,8 @@ import (
 // cluster, the tools are roles/cmd. A line of code is neither blank nor a comment of its own. A
 // change may lower these bounds and never raises them: a feature takes its lines from elsewhere.
 const (
-	mostCore     = 58_259
-	mostTools    = 15_615
+	mostCore     = 57_382
+	mostTools    = 15_583
 	mostPackages = 47 // with those of api; one for each larger command, and one for the pods of several
 )
 
@@ -102,7 +102,7 @@ const mostBackArrows = 20
 
 // moreBackArrows are to become mostBackArrows.
 var moreBackArrows = map[string]int{
-	"netfabric/host": 25, "reflect/kinds": 25, "roles": 50, "roles/cmd": 52, "roles/cmd/report": 35,
+	"netfabric/host": 25, "reflect/kinds": 24, "roles": 45, "roles/cmd": 41, "roles/cmd/report": 35,
 }
 
 // TestBackArrows counts them. An arrow leads from a file to another of its package that alone
