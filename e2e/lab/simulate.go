@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -143,14 +142,6 @@ func (c *Cluster) waitBounded(ctx context.Context) error {
 
 // SimulatedNodeName is the name of the i-th simulated node, counted from 1.
 func (c *Cluster) SimulatedNodeName(i int) string { return fmt.Sprintf("%s-sim-%d", c.Name, i) }
-
-func (c *Cluster) labelNode(ctx context.Context, name, value string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, simulatedLabel, value)
-	if _, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("labelling the simulated node: %w", err)
-	}
-	return nil
-}
 
 // WaitNode returns when the Ready condition of a node has a status and, for True,
 // the node has its range of pod addresses and no taint.

@@ -35,7 +35,7 @@ func networkAttempts(t *testing.T, p attacker) map[string]attempt {
 	asked, err := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome).Create(t.Context(), says("rome"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	asked.Status.ObservedGeneration = asked.Generation
-	asked, err = configurations.UpdateStatus(t.Context(), asked, metav1.UpdateOptions{})
+	_, err = configurations.UpdateStatus(t.Context(), asked, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	networkSchemas(t, p)
 	return map[string]attempt{

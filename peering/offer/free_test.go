@@ -25,14 +25,6 @@ func metalNode(name string, mutate ...func(*corev1.Node)) corev1.Node {
 	return n
 }
 
-func podOn(node string, phase corev1.PodPhase) corev1.Pod {
-	return corev1.Pod{
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}}},
-		Status: corev1.PodStatus{Phase: phase},
-	}
-}
-
 func TestTakesPods(t *testing.T) {
 	t.Parallel()
 	tainted := func(effect corev1.TaintEffect) func(*corev1.Node) {
