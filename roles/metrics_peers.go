@@ -47,7 +47,7 @@ type peerMetrics struct {
 	pods      coreinformers.PodInformer // of peers, in this cluster
 	// claims are all claims of this cluster; nil if nothing provisions volumes of the class liqo on its nodes. volumes are those of the class.
 	claims  coreinformers.PersistentVolumeClaimInformer
-	volumes []coreinformers.PersistentVolumeInformer
+	volumes []cache.SharedIndexInformer
 	leading atomic.Bool
 
 	up, unknown, nodeReady, nodeSilent, refuses, peerPods, namespaces, offered, moving, kept *prometheus.Desc
@@ -82,9 +82,8 @@ func (m *peerMetrics) collectVolumes(out gauges, known map[string]bool) {
 	}))))
 	kept := counts{}
 	for _, informer := range m.volumes {
-		volumes, _ := informer.Lister().List(labels.Everything())
-		for _, v := range volumes {
-			if v.Annotations[offloadingv1beta1.DataKeptAnnotation] != "" {
+		for _, item := range informer.GetStore().List() {
+			if v := item.(*corev1.PersistentVolume); v.Annotations[offloadingv1beta1.DataKeptAnnotation] != "" {
 				kept.add(cmp.Or(v.Labels[corev1beta1.RemoteClusterIDLabel], m.clusterID), "", "")
 			}
 		}
@@ -102,7 +101,7 @@ func (c *controller) addMetrics() error {
 		offers: c.liqo.Sharing().V1alpha1().ResourceOffers(), nodes: c.own.Core().V1().Nodes(), pods: c.pods.Core().V1().Pods(),
 	}
 	if c.env.Config.Storage.StorageNamespace != "" {
-		m.claims, m.volumes = c.own.Core().V1().PersistentVolumeClaims(), []coreinformers.PersistentVolumeInformer{c.volumes.Core().V1().PersistentVolumes(), c.there.Core().V1().PersistentVolumes()}
+		m.claims, m.volumes = c.own.Core().V1().PersistentVolumeClaims(), []cache.SharedIndexInformer{c.volumes.Core().V1().PersistentVolumes().Informer(), c.there.Core().V1().PersistentVolumes().Informer()}
 	}
 	m.describe()
 	if err := c.env.Registry.Register(m); err != nil {
@@ -142,7 +141,7 @@ func (m *peerMetrics) run(ctx context.Context) error {
 		m.clusters.Informer().HasSynced, m.maps.Informer().HasSynced, m.offers.Informer().HasSynced, m.nodes.Informer().HasSynced, m.pods.Informer().HasSynced,
 	}
 	for _, informer := range m.volumes {
-		synced = append(synced, m.claims.Informer().HasSynced, informer.Informer().HasSynced)
+		synced = append(synced, m.claims.Informer().HasSynced, informer.HasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -188,7 +187,7 @@ func TestPeerMetrics(t *testing.T) {
 	m := &peerMetrics{
 		clusterID: "rome", clusters: liqo.Core().V1beta1().ForeignClusters(), maps: liqo.Offloading().V1beta1().NamespaceMaps(),
 		offers: liqo.Sharing().V1alpha1().ResourceOffers(), nodes: core.Core().V1().Nodes(), pods: core.Core().V1().Pods(),
-		claims: core.Core().V1().PersistentVolumeClaims(), volumes: []coreinformers.PersistentVolumeInformer{core.Core().V1().PersistentVolumes()},
+		claims: core.Core().V1().PersistentVolumeClaims(), volumes: []cache.SharedIndexInformer{core.Core().V1().PersistentVolumes().Informer()},
 	}
 	m.describe()
 	registry := prometheus.NewPedanticRegistry()

@@ -202,7 +202,7 @@ func otherTwins(t *testing.T, w *world) {
 	require.NoError(t, liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Delete(ctx, "milan", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "the map and its own twin are gone", func(ctx context.Context) error {
 		_, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, twinOfParis, metav1.GetOptions{})
-		if err == nil {
+		if apierrors.IsNotFound(err) {
 			_, err = liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Get(ctx, "milan", metav1.GetOptions{})
 		}
 		if apierrors.IsNotFound(err) {
