@@ -381,6 +381,10 @@ func replicasKilled(t *testing.T, w replicasWorld, which string) {
 	killed := time.Now()
 	require.NoError(t, victim.Kill(t.Context()))
 	w.taken(t, "killed", killed, lost, func(lease, pod string) error {
+		pods, err := w.rolePods(t.Context()) // a pod of the lost node may have another one in its place
+		if err != nil {
+			return err
+		}
 		if pod == holders[lease] || pods[pod].Spec.NodeName != other {
 			return fmt.Errorf("pod %s on node %s holds Lease %s", pod, pods[pod].Spec.NodeName, lease)
 		}

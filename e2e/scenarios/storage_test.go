@@ -219,7 +219,7 @@ func testNoStorage(t *testing.T, w *world) {
 // testStorageComes: the scheduler tries again once the virtual node has classes.
 func testStorageComes(t *testing.T, w *world) {
 	c := w.rome.Client()
-	within(t, 30*time.Second, "the pod runs with its volume", w.storageReady("dry", "db-0"))
+	within(t, longest, "the pod runs with its volume", w.storageReady("dry", "db-0"))
 	require.NoError(t, c.AppsV1().StatefulSets("dry").Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, c.CoreV1().PersistentVolumeClaims("dry").Delete(t.Context(), "data-db-0", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "the volume goes with its claim", func(ctx context.Context) error {
