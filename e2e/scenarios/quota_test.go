@@ -207,7 +207,7 @@ func testQuotaRefused(t *testing.T, w *world) {
 		return nil
 	})
 	a.create(t, declared("huge2", "1001m", "1001m"))
-	a.waits(t, "huge2", offloadingv1beta1.ReasonPodRefused, "larger than the quota")
+	a.waits(t, "huge2", offloadingv1beta1.ReasonQuotaTooSmall, "refuses the ShadowPod", "larger than the quota")
 
 	a.change(t, `{"cordoned":true,"limitsEnforcement":"None"}`)
 	a.waits(t, "burst2", offloadingv1beta1.ReasonQuotaCordoned)

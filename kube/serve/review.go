@@ -37,6 +37,8 @@ type Decision struct {
 	Allowed bool
 	// Message is the reason of a refusal, for the user.
 	Message string
+	// Cause is the type of the only cause of a refusal; empty: it has none.
+	Cause metav1.CauseType
 	// Code is the HTTP status of a refusal; 0 means 403.
 	Code int32
 	// Warnings are for the user, with an accepted or a refused request.
@@ -150,6 +152,9 @@ func statusOf(decision Decision) *metav1.Status {
 	}
 	if status.Code != http.StatusForbidden {
 		status.Reason = ""
+	}
+	if decision.Cause != "" {
+		status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: decision.Cause}}}
 	}
 	return status
 }

@@ -78,6 +78,17 @@ func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
+// refusalReason returns the reason of a pod whose ShadowPod the provider refuses. The webhook of the provider may
+// give the cause: only those of Quotas are accepted.
+func refusalReason(err error) string {
+	for _, reason := range []string{offloadingv1beta1.ReasonQuotaTooSmall, offloadingv1beta1.ReasonQuotaUndeclared, offloadingv1beta1.ReasonQuotaNodeSelector} {
+		if apierrors.HasStatusCause(err, metav1.CauseType(reason)) {
+			return reason
+		}
+	}
+	return offloadingv1beta1.ReasonPodRefused
+}
+
 func localUID(obj metav1.Object) types.UID {
 	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
 }

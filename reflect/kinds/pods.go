@@ -186,7 +186,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.TwinNamespaceTerminating,
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
 	case isRefusal(err):
-		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, refusalReason(err),
 			store.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
 			fmt.Errorf("creating the ShadowPod: %w", err))
 	default:

@@ -45,6 +45,19 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 	require.Contains(t, <-s.events.Events, "the image may not run here")
 }
 
+// TestRefusalReason: a pod gets the reason that the provider's webhook gives, if it is one of Quotas.
+func TestRefusalReason(t *testing.T) {
+	for cause, want := range map[string]string{
+		offloadingv1beta1.ReasonQuotaTooSmall: offloadingv1beta1.ReasonQuotaTooSmall, offloadingv1beta1.ReasonQuotaUndeclared: offloadingv1beta1.ReasonQuotaUndeclared,
+		"$(id)": offloadingv1beta1.ReasonPodRefused, offloadingv1beta1.ReasonPodReplaced: offloadingv1beta1.ReasonPodRefused,
+	} {
+		err := apierrors.NewForbidden(corev1.Resource("shadowpods"), "web", errors.New("no"))
+		require.Equal(t, offloadingv1beta1.ReasonPodRefused, refusalReason(err))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(cause)}}
+		require.Equal(t, want, refusalReason(err), cause)
+	}
+}
+
 func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
 	s := newSite()
 	s.offload("shop")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -46,6 +47,6 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serv
 	}
 	quotas := store.Listed(r.Quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything()))
 	ranges := store.Listed(r.LimitRanges.LimitRanges(req.Namespace).List(labels.Everything()))
-	refused := rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}.Judge()
-	return serve.Verdict(refused, nil), nil
+	reason, message := rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}.Judge()
+	return serve.Decision{Allowed: message == "", Message: message, Cause: metav1.CauseType(reason)}, nil
 }

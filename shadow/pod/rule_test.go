@@ -35,11 +35,13 @@ func TestShadowPodRule(t *testing.T) {
 		return s
 	}
 	user := "liqo.io:peer:rome:1"
+	var cause metav1.CauseType
 	decide := func(op admissionv1.Operation, obj any) (bool, string) {
 		raw, err := json.Marshal(obj)
 		require.NoError(t, err)
 		a, err := rule.Decide(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: op, UserInfo: authenticationv1.UserInfo{Username: user}, Object: runtime.RawExtension{Raw: raw}})
 		require.NoError(t, err)
+		cause = a.Cause
 		return a.Allowed, a.Message
 	}
 	allowed, _ := decide(admissionv1.Create, asks("1"))
@@ -47,6 +49,7 @@ func TestShadowPodRule(t *testing.T) {
 	allowed, message := decide(admissionv1.Create, asks("2"))
 	require.False(t, allowed)
 	require.Equal(t, "the pod alone is larger than the quota of cluster rome (cpu: 2 requested, 1 allowed in all)", message)
+	require.EqualValues(t, offloadingv1beta1.ReasonQuotaTooSmall, cause)
 	for _, other := range []string{"liqo.io:peer:turin:1", "system:serviceaccount:liqo-tenant-turin:peer-1", "kubernetes-admin"} {
 		user = other
 		allowed, message = decide(admissionv1.Create, asks("2"))

@@ -223,7 +223,7 @@ func (w *ask) alone(bound rules.Bound) Verdict {
 	switch {
 	case undeclared != "":
 		return Verdict{Reason: offloadingv1beta1.ReasonQuotaUndeclared, Message: fmt.Sprintf(
-			"the quota of cluster %s %s (%s): %s", w.consumer, rules.WordsUndeclared, bound.Enforcement, undeclared)}
+			"the quota of cluster %s requires declared CPU and memory (%s): %s", w.consumer, bound.Enforcement, undeclared)}
 	case !w.resize && misplaced != "":
 		return Verdict{Reason: offloadingv1beta1.ReasonQuotaNodeSelector, Message: fmt.Sprintf(
 			"the pod of cluster %s selects nodes that the cluster may not use: %s", w.consumer, misplaced)}
@@ -231,7 +231,7 @@ func (w *ask) alone(bound rules.Bound) Verdict {
 		return Verdict{Reason: offloadingv1beta1.ReasonQuotaCordoned, Message: fmt.Sprintf("the quota of cluster %s is cordoned: no new pod starts", w.consumer)}
 	case len(large) > 0:
 		return Verdict{Reason: offloadingv1beta1.ReasonQuotaTooSmall, Message: fmt.Sprintf(
-			"%s of cluster %s (%s)", rules.WordsTooSmall, w.consumer, bound.Tell(large, w.total))}
+			"the pod alone is larger than the quota of cluster %s (%s)", w.consumer, bound.Tell(large, w.total))}
 	}
 	return Verdict{}
 }

@@ -8,14 +8,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Words of the messages about pods that wait for a change of the pod or of the Quotas. The controller
-// and the webhook of a provider write them, and reports at home recognise them in the refusal of a webhook,
-// which has no reason of its own.
-const (
-	WordsUndeclared = "requires declared CPU and memory"
-	WordsTooSmall   = "the pod alone is larger than the quota"
-)
-
 // QuotaReview is a ShadowPod that is about to be created.
 type QuotaReview struct {
 	New *offloadingv1beta1.ShadowPod
@@ -24,9 +16,10 @@ type QuotaReview struct {
 	LimitRanges []*corev1.LimitRange
 }
 
-// Judge says why the pod could not ever begin under the Quotas as they are, whoever else
-// ends; empty if it could. One that is cordoned may not be so for long: that is no reason.
-func (r QuotaReview) Judge() string {
+// Judge returns the reason and the message of a refusal: the pod could not ever begin under the Quotas as
+// they are, whichever other pods end. Both are empty if it could. A cordoned Quota is no reason: it may not be
+// cordoned for long.
+func (r QuotaReview) Judge() (reason, message string) {
 	pod := Predict(&corev1.Pod{Spec: r.New.Spec.Pod}, r.LimitRanges, nil)
 	open := make([]*offloadingv1beta1.Quota, 0, len(r.Quotas))
 	for _, q := range r.Quotas {
@@ -36,15 +29,15 @@ func (r QuotaReview) Judge() string {
 	}
 	bound, consumer := SumQuotas(open), r.New.Labels[offloadingv1beta1.OriginLabel]
 	if text := Undeclared(&pod.Spec, bound.Enforcement); text != "" {
-		return fmt.Sprintf("the quota of cluster %s %s (%s): %s", consumer, WordsUndeclared, bound.Enforcement, text)
+		return offloadingv1beta1.ReasonQuotaUndeclared, fmt.Sprintf("the quota of cluster %s requires declared CPU and memory (%s): %s", consumer, bound.Enforcement, text)
 	}
 	delete(pod.Spec.NodeSelector, corev1.LabelHostname) // no peer's pod picks a single node: it is taken out
 	if text := SumQuotas(r.Quotas).Misplaced(pod.Spec.NodeSelector); text != "" {
-		return fmt.Sprintf("the pod of cluster %s selects nodes that the cluster may not use: %s", consumer, text)
+		return offloadingv1beta1.ReasonQuotaNodeSelector, fmt.Sprintf("the pod of cluster %s selects nodes that the cluster may not use: %s", consumer, text)
 	}
 	requests := Requests(pod)
 	if short := bound.Short(nil, requests); len(short) > 0 {
-		return fmt.Sprintf("%s of cluster %s (%s)", WordsTooSmall, consumer, bound.Tell(short, requests))
+		return offloadingv1beta1.ReasonQuotaTooSmall, fmt.Sprintf("the pod alone is larger than the quota of cluster %s (%s)", consumer, bound.Tell(short, requests))
 	}
-	return ""
+	return "", ""
 }

@@ -322,6 +322,9 @@ func TestProviderAway(t *testing.T) {
 	require.True(t, again)
 	require.Equal(t, []string{"update virtualnodes/status liqo-tenant-milano/milan"}, writes, "first it is put on record")
 	owed := r.condition(t, ConditionDrained)
+	vn, err := r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milano").Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop-rome"}, vn.Status.ForcedIn)
 	require.Equal(t, "pods did not end in 7m0s and are removed without waiting for cluster milano; their ShadowPods with the label "+
 		"offloading.liqo.io/nodename=milan may stay there, until a VirtualNode milan is made again or their namespace is no longer "+
 		"offloaded to the cluster. Namespaces there: shop-rome", owed.Message)
@@ -334,27 +337,23 @@ func TestProviderAway(t *testing.T) {
 	require.Empty(t, r.events.Events, "told once")
 }
 
-func TestForcedMessage(t *testing.T) {
-	r := newRig(t, objects(virtualNode()))
-	vn := virtualNode()
-	said := func(twins ...string) string {
-		message := r.forcedMessage(vn, twins)
-		vn.Status.Conditions = []metav1.Condition{{Type: ConditionDrained, Message: message}}
-		_, list, _ := strings.Cut(message, owedList)
-		return list
-	}
-	require.Empty(t, said(), "pods of namespaces that are not offloaded leave nothing there")
-	require.Equal(t, "b-rome", said("b-rome", "b-rome"))
-	require.Equal(t, "a-rome, b-rome", said("a-rome"), "what was named before stays named")
-	require.Equal(t, "a-rome, b-rome", said())
+// TestForcedIn: the list keeps earlier namespaces, names each once, and is bounded. The message has it.
+func TestForcedIn(t *testing.T) {
+	require.Empty(t, forcedIn(nil, nil), "pods of namespaces that are not offloaded leave nothing there")
+	require.Equal(t, []string{"a-rome", "b-rome"}, forcedIn([]string{"b-rome"}, []string{"a-rome", "a-rome"}))
 	var many []string
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("%063d", i))
 	}
-	list := said(many...)
-	require.Less(t, len(list), 32000)
-	require.True(t, strings.HasSuffix(list, ", …"))
-	require.Equal(t, list, said(many...), "the same pods give the same message")
+	list := forcedIn(nil, many)
+	require.Len(t, list, offloadingv1beta1.MostForcedIn)
+	require.Equal(t, list, forcedIn(list, many), "the same pods give the same list")
+
+	r := newRig(t, objects(virtualNode()))
+	vn := virtualNode()
+	require.NotContains(t, r.forcedMessage(vn), "Namespaces there")
+	vn.Status.ForcedIn = list
+	require.Less(t, len(r.forcedMessage(vn)), 32768, "the schema allows messages of this length")
 }
 
 func TestEvictionTroubleIsShownAndRetried(t *testing.T) {

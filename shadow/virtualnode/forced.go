@@ -15,16 +15,9 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
-const (
-	// ConditionDrained is False on a VirtualNode if pods of its Node were force-deleted
-	// without waiting for the provider. Otherwise it is absent.
-	ConditionDrained = "Drained"
-
-	// owedList precedes the names of namespaces at the end of the message.
-	owedList = ". Namespaces there: "
-	// maxOwed limits the number of names: the schema allows messages of 32768 characters.
-	maxOwed = 400
-)
+// ConditionDrained is False on a VirtualNode if pods of its Node were force-deleted
+// without waiting for the provider. Otherwise it is absent.
+const ConditionDrained = "Drained"
 
 // tellForced records, in the condition Drained and an event, the namespaces of the provider
 // in which ShadowPods of the force-deleted pods in p may remain. It reports whether it has
@@ -34,7 +27,9 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 		return false, nil
 	}
 	m := store.Known(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
-	message := l.forcedMessage(vn, twinsOf(m, p.pods))
+	vn = vn.DeepCopy()
+	vn.Status.ForcedIn = forcedIn(vn.Status.ForcedIn, twinsOf(m, p.pods))
+	message := l.forcedMessage(vn)
 	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil && have.Message == message {
 		return false, nil
 	}
@@ -62,24 +57,21 @@ func twinsOf(m *offloadingv1beta1.NamespaceMap, pods []*corev1.Pod) []string {
 	return twins
 }
 
-// forcedMessage returns the message about the force-deleted pods. It includes the twin
-// namespaces of an earlier message.
-func (l *Lifecycle) forcedMessage(vn *offloadingv1beta1.VirtualNode, twins []string) string {
-	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil {
-		if _, list, ok := strings.Cut(have.Message, owedList); ok {
-			twins = append(twins, strings.Split(list, ", ")...)
-		}
-	}
+// forcedIn adds namespaces to those of an earlier list. It returns at most MostForcedIn of them.
+func forcedIn(before, twins []string) []string {
+	all := slices.Concat(before, twins)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), offloadingv1beta1.MostForcedIn)]
+}
+
+// forcedMessage returns the message about the force-deleted pods of vn.
+func (l *Lifecycle) forcedMessage(vn *offloadingv1beta1.VirtualNode) string {
 	message := fmt.Sprintf("pods did not end in %s and are removed without waiting for cluster %s",
 		l.drain.Timeout+l.drain.ForceAfter, vn.Spec.ClusterID)
-	if len(twins) == 0 {
+	if len(vn.Status.ForcedIn) == 0 {
 		return message
 	}
-	slices.Sort(twins)
-	twins = slices.Compact(twins)
-	if len(twins) > maxOwed {
-		twins = append(twins[:maxOwed], "…") // sorts after every name
-	}
-	return message + fmt.Sprintf("; their ShadowPods with the label %s=%s may stay there, until a VirtualNode %s is made again or their namespace is no longer offloaded to the cluster",
-		offloadingv1beta1.NodeNameLabel, vn.Name, vn.Name) + owedList + strings.Join(twins, ", ")
+	return message + fmt.Sprintf("; their ShadowPods with the label %s=%s may stay there, until a VirtualNode %s is made again or their namespace is no longer offloaded to the cluster. Namespaces there: %s",
+		offloadingv1beta1.NodeNameLabel, vn.Name, vn.Name, strings.Join(vn.Status.ForcedIn, ", "))
 }

@@ -191,7 +191,16 @@ type VirtualNodeStatus struct {
 	// those of spec.offloadingPatch. The vkubelet follows it.
 	// +optional
 	NotReflected *NotReflected `json:"notReflected,omitempty"`
+	// ForcedIn has the namespaces of the provider, sorted, in which ShadowPods of force-deleted pods may
+	// remain. A full list may lack some.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=400
+	ForcedIn []string `json:"forcedIn,omitempty"`
 }
+
+// MostForcedIn is the greatest length of the list ForcedIn of a VirtualNode.
+const MostForcedIn = 400
 
 // NotReflected are keys of labels and annotations that are not carried to the provider.
 type NotReflected struct {

@@ -948,6 +948,11 @@ func (in *VirtualNodeStatus) DeepCopyInto(out *VirtualNodeStatus) {
 		*out = new(NotReflected)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.ForcedIn != nil {
+		in, out := &in.ForcedIn, &out.ForcedIn
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 

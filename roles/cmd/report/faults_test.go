@@ -247,11 +247,11 @@ func TestFaults(t *testing.T) {
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaTooSmall, "the pod alone is larger than the quota of cluster rome"))
 		}, Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: the pod alone is larger", "kubectl -n shop edit deployment web", ""},
 		"larger than the quota, told by the webhook": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonPodRefused, "cluster milan refuses the ShadowPod: the pod alone is larger than the quota of cluster rome (cpu: 5 requested, 1 allowed in all)"))
-		}, Problem, "1 of 3 pods is refused (PodRefused); the first, web-3: cluster milan refuses the ShadowPod: the pod alone is larger",
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaTooSmall, "cluster milan refuses the ShadowPod: the pod alone is larger than the quota of cluster rome (cpu: 5 requested, 1 allowed in all)"))
+		}, Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: cluster milan refuses the ShadowPod: the pod alone is larger",
 			"liqod status milan\n           In cluster milan:\n           kubectl -n liqo-tenant-rome edit quotas.offloading.liqo.io\n", ""},
 		"no requests, told by the webhook": {func(_ *testing.T, s *Snapshot) {
-			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonPodRefused, "cluster milan refuses the ShadowPod: the quota of cluster rome requires declared CPU and memory (Soft): container app has no resources.requests.cpu"))
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaUndeclared, "cluster milan refuses the ShadowPod: the quota of cluster rome requires declared CPU and memory (Soft): container app has no resources.requests.cpu"))
 		}, Problem, "container app has no resources.requests.cpu", "kubectl -n shop edit deployment web\n           Set the requests and limits", ""},
 		"no room in the quota of an offer": {func(_ *testing.T, s *Snapshot) {
 			s.VirtualNodes[0].Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}

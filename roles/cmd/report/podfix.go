@@ -22,6 +22,14 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
+// Words of Kubernetes, which has no reasons for them.
+const (
+	// podSecurity names the admission of the level of a namespace in its refusals.
+	podSecurity = "PodSecurity"
+	// unschedulable is how a scheduler counts cordoned nodes.
+	unschedulable = "node(s) were unschedulable"
+)
+
 // missingObject is how kubelets report a ConfigMap or Secret that a pod refers to. The name becomes
 // part of a command, and the provider has written it: only the characters of names are accepted.
 var missingObject = regexp.MustCompile(`(?i)\b(configmap|secret) "(?:[a-z0-9-]+/)?([a-z0-9][a-z0-9.-]*)" not found`)
@@ -123,9 +131,8 @@ const uncordon = "kubectl get nodes\nkubectl uncordon NODE\nlets a node that is 
 // cordons reports whether a scheduler counts cordoned nodes among those that it cannot use, and whether
 // it counts others. The next sentence of the scheduler is about preemption.
 func cordons(message string) (cordoned, others bool) {
-	const words = "node(s) were unschedulable"
 	message, _, _ = strings.Cut(message, ". ")
-	return strings.Contains(message, words), strings.Contains(strings.ReplaceAll(message, " "+words+", ", ", "), ", ")
+	return strings.Contains(message, unschedulable), strings.Contains(strings.ReplaceAll(message, " "+unschedulable+", ", ", "), ", ")
 }
 
 // endedFix is about a pod of which a container has ended, or cannot start. It is empty if the pod has none.
@@ -153,15 +160,9 @@ func endedFix(pod *corev1.Pod, edit string) string {
 	return logs
 }
 
-// refusal is the reason why a provider does not accept a pod. Its webhook refuses pods that its Quotas
-// never admit, before its controller can give the reason.
+// refusal is the reason why a provider does not accept a pod. Pod security gives none of its own.
 func refusal(v podVerdict) string {
-	switch {
-	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, rules.WordsTooSmall):
-		return offloadingv1beta1.ReasonQuotaTooSmall
-	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, rules.WordsUndeclared):
-		return offloadingv1beta1.ReasonQuotaUndeclared
-	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, "PodSecurity"):
+	if v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, podSecurity) {
 		return "*PodSecurity"
 	}
 	return v.reason
