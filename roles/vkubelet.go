@@ -31,7 +31,6 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/link"
-	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
@@ -249,7 +248,7 @@ func (v *vkubelet) runPods(ctx context.Context) error {
 	}
 	return v.credentials.Use(ctx, v.offload, func(reason error) {
 		v.env.Log.Warn("no credentials for the provider", zap.Error(reason))
-		v.tell(link.ProviderState{Ready: new(bool), Reason: reasons.InvalidCredentials, Message: reason.Error()})
+		v.tell(link.ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonInvalidCredentials, Message: reason.Error()})
 	})
 }
 

@@ -134,7 +134,7 @@ func (t *target) explainState(reason string, p pulse) (text string) {
 		text = fmt.Sprintf("sending a probe to %s: %v", t.peer, t.refused)
 	}
 	if t.dropped != "" {
-		text += fmt.Sprintf("; the last packet from there was dropped: %s", t.dropped)
+		text += "; " + t.dropped.Dropped()
 	}
 	return text
 }

@@ -22,13 +22,6 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
-// Reasons of the conditions OutgoingPeering and IncomingPeering of a ForeignCluster,
-// besides the reasons of requests and offers.
-const (
-	// ReasonNotAsked means that no request could be sent to the provider yet.
-	ReasonNotAsked = sharingv1alpha1.ReasonNotAsked
-)
-
 // Direction computes the condition for one direction of the peerings. It implements
 // link.Source, and is safe for concurrent use.
 type Direction struct {
@@ -176,7 +169,7 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 	case len(used) > 0:
 		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: reasons.Accepted, Message: "cluster " + provider + " is used as virtual node " + strings.Join(used, ", ")}
 	case request == nil:
-		return no(ReasonNotAsked, "no capacity has been requested from cluster %s yet: this cluster needs credentials for it first", provider)
+		return no(sharingv1alpha1.ReasonNotAsked, "no capacity has been requested from cluster %s yet: this cluster needs credentials for it first", provider)
 	case request.Status.Reason == sharingv1alpha1.ReasonReplicationFailed:
 		return no(sharingv1alpha1.ReasonReplicationFailed, "%s", request.Status.Message)
 	case request.Status.Phase == sharingv1alpha1.RequestRefused:
@@ -184,7 +177,7 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 	case len(unused) > 0:
 		return no(reasons.OfferNotUsed, "%s", strings.Join(unused, "; "))
 	case request.Status.Phase == sharingv1alpha1.RequestManualActionRequired:
-		return no(ReasonApprovalRequired, "%s", request.Status.Message)
+		return no(sharingv1alpha1.ReasonApprovalRequired, "%s", request.Status.Message)
 	case request.Status.Phase == sharingv1alpha1.RequestOffered:
 		return no(reasons.OfferNotUsed, "cluster %s has made an offer, which is being fetched", provider)
 	}
@@ -216,7 +209,7 @@ func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers 
 	case request.Status.Phase == sharingv1alpha1.RequestRefused && request.Status.Reason != "":
 		return no(request.Status.Reason, "%s", request.Status.Message)
 	case request.Status.Phase == sharingv1alpha1.RequestManualActionRequired:
-		return no(ReasonApprovalRequired, "%s", request.Status.Message)
+		return no(sharingv1alpha1.ReasonApprovalRequired, "%s", request.Status.Message)
 	case len(unused) > 0:
 		return no(reasons.OfferNotUsed, "%s", strings.Join(unused, "; "))
 	}

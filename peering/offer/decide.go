@@ -33,14 +33,6 @@ const (
 	Never Mode = "Never"
 )
 
-// Reasons of a ResourceRequest's status.
-const (
-	// ReasonApprovalRequired means that a person in the provider has to approve an offer.
-	ReasonApprovalRequired = sharingv1alpha1.ReasonApprovalRequired
-	// ReasonNotAllowed means that this consumer may not use the provider's capacity.
-	ReasonNotAllowed = sharingv1alpha1.ReasonNotAllowed
-)
-
 // anyClass in a list of classes stands for all classes of the cluster.
 const anyClass = "*"
 
@@ -140,7 +132,7 @@ func Decide(f Facts, p Policy) Decision {
 	}
 	sum, short := grant(f, p, nodes, live)
 	if lack := lacking(sum); len(lack) > 0 && len(live) == 0 {
-		return refused(reasons.NoCapacity, "cluster %s has no %s left to give", f.Provider, strings.Join(lack, ", "))
+		return refused(sharingv1alpha1.ReasonNoCapacity, "cluster %s has no %s left to give", f.Provider, strings.Join(lack, ", "))
 	}
 	d := Decision{Phase: sharingv1alpha1.RequestOffered, Reason: reasons.Offered, Offers: map[string]sharingv1alpha1.ResourceOfferSpec{}}
 	n := min(max(int(f.Request.VirtualNodes), 1), sharingv1alpha1.MaxVirtualNodes)
@@ -149,7 +141,7 @@ func Decide(f Facts, p Policy) Decision {
 		d.Offers[name] = offerSpec(f, p, name, part, selector)
 	}
 	if waiting := unapproved(d.Offers); len(waiting) > 0 {
-		d.Phase, d.Reason = sharingv1alpha1.RequestManualActionRequired, ReasonApprovalRequired
+		d.Phase, d.Reason = sharingv1alpha1.RequestManualActionRequired, sharingv1alpha1.ReasonApprovalRequired
 		d.Message = fmt.Sprintf("an administrator of cluster %s must approve the offer: liqod offer approve %s -n %s", f.Provider, strings.Join(waiting, " "), corev1beta1.TenantNamespace(f.Consumer))
 		return d
 	}

@@ -87,13 +87,13 @@ func TestAmounts(t *testing.T) {
 		"all there is":                {nil, nil, "10 10Gi 100", ""},
 		"a share":                     {nil, func(p *Policy) { p.Percentage = 90 }, "9 9Gi 90", ""},
 		"a share is rounded down":     {[]func(*Facts){nodes(node("a", of3("3333m", "1000Mi", "9")))}, func(p *Policy) { p.Percentage = 50 }, "1666m 500Mi 4", ""},
-		"nothing is shared":           {nil, func(p *Policy) { p.Percentage = 0 }, "", reasons.NoCapacity},
+		"nothing is shared":           {nil, func(p *Policy) { p.Percentage = 0 }, "", sharingv1alpha1.ReasonNoCapacity},
 		"as asked for":                {[]func(*Facts){ask(of3("2", "1Gi", "10"))}, nil, "2 1Gi 10", ""},
 		"less than asked for":         {[]func(*Facts){ask(of3("20", "1Gi", "10"))}, nil, "10 1Gi 10", ""},
 		"the rest is not asked for":   {[]func(*Facts){ask(list{"cpu": q("2")})}, nil, "2 10Gi 100", ""},
 		"own pods":                    {[]func(*Facts){use("a", "", of3("4", "1Gi", "10"))}, nil, "6 9Gi 90", ""},
 		"own pods first, then a part": {[]func(*Facts){use("a", "", of3("4", "0", "0"))}, func(p *Policy) { p.Percentage = 50 }, "3 5Gi 50", ""},
-		"own pods use it all":         {[]func(*Facts){use("a", "", of3("12", "1Gi", "10"))}, nil, "", reasons.NoCapacity},
+		"own pods use it all":         {[]func(*Facts){use("a", "", of3("12", "1Gi", "10"))}, nil, "", sharingv1alpha1.ReasonNoCapacity},
 		"own pods elsewhere":          {[]func(*Facts){use("x", "", of3("4", "1Gi", "10"))}, nil, "10 10Gi 100", ""},
 		"its own pods count not":      {[]func(*Facts){use("a", "rome", of3("4", "1Gi", "10"))}, nil, "10 10Gi 100", ""},
 		"another's pods":              {[]func(*Facts){use("a", "oslo", of3("4", "1Gi", "10"))}, nil, "6 9Gi 90", ""},
@@ -102,13 +102,13 @@ func TestAmounts(t *testing.T) {
 		"an offer in use, in part":    {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), use("a", "oslo", of3("3", "1Gi", "10"))}, nil, "6 9Gi 90", ""},
 		"more used than offered":      {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), use("a", "oslo", of3("5", "1Gi", "10"))}, nil, "5 9Gi 90", ""},
 		"two others":                  {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), hold("paris", of3("4", "1Gi", "10"))}, nil, "2 8Gi 80", ""},
-		"nothing is left":             {[]func(*Facts){hold("oslo", of3("10", "1Gi", "10"))}, nil, "", reasons.NoCapacity},
+		"nothing is left":             {[]func(*Facts){hold("oslo", of3("10", "1Gi", "10"))}, nil, "", sharingv1alpha1.ReasonNoCapacity},
 		"a limit for all":             {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10"))}, func(p *Policy) { p.Limit = list{"cpu": q("5")} }, "1 9Gi 90", ""},
 		"a limit that is less now":    {[]func(*Facts){have("10", "10Gi", "100")}, func(p *Policy) { p.Limit = list{"cpu": q("9500m")} }, "9500m 10Gi 100", ""},
 		"a limit that others fill":    {[]func(*Facts){have("5", "10Gi", "100"), hold("oslo", list{"cpu": q("4")})}, func(p *Policy) { p.Limit = list{"cpu": q("8800m")} }, "4800m 10Gi 100", ""},
 		"a limit for one":             {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("5")}, "oslo": {"cpu": q("1")}} }, "5 10Gi 100", ""},
 		"a limit below the request":   {[]func(*Facts){ask(of3("7", "1Gi", "10"))}, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("5")}} }, "5 1Gi 10", ""},
-		"nothing for this one":        {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("0")}} }, "", reasons.NoCapacity},
+		"nothing for this one":        {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("0")}} }, "", sharingv1alpha1.ReasonNoCapacity},
 		"two nodes":                   {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10")), node("b", of3("2", "2Gi", "20")))}, nil, "3 3Gi 30", ""},
 		"a node of two":               {[]func(*Facts){nodes(node("a", of3("1", "1Gi", "10"), "x", "1"), node("b", of3("2", "2Gi", "20"))), selects("x", "1")}, nil, "1 1Gi 10", ""},
 		"no such node":                {[]func(*Facts){selects("x", "1")}, nil, "", reasons.NoNodes},
@@ -134,7 +134,7 @@ func TestAmounts(t *testing.T) {
 		"too much to add up":                            {[]func(*Facts){ask(list{"cpu": q("8E")})}, nil, "", reasons.InvalidRequest},
 		"a reserved label":                              {[]func(*Facts){func(f *Facts) { f.Request.Labels = map[string]string{"liqo.io/type": "x"} }}, nil, "", reasons.InvalidRequest},
 		"sharing is off":                                {nil, func(p *Policy) { p.Mode = Never }, "", reasons.SharingOff},
-		"not this one":                                  {[]func(*Facts){func(f *Facts) { f.Refused = ReasonNotAllowed }}, nil, "", ReasonNotAllowed},
+		"not this one":                                  {[]func(*Facts){func(f *Facts) { f.Refused = sharingv1alpha1.ReasonNotAllowed }}, nil, "", sharingv1alpha1.ReasonNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -213,7 +213,7 @@ func TestApproval(t *testing.T) {
 	f := factsOf()
 	d := Decide(f, p)
 	require.Equal(t, sharingv1alpha1.RequestManualActionRequired, d.Phase)
-	require.Equal(t, ReasonApprovalRequired, d.Reason)
+	require.Equal(t, sharingv1alpha1.ReasonApprovalRequired, d.Reason)
 	require.Contains(t, d.Message, "liqod offer approve milan -n liqo-tenant-rome")
 	require.False(t, d.Offers["milan"].Approved)
 

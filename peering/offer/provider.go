@@ -341,9 +341,9 @@ func (p *Provider) refuses(consumer string, w world) (reason, message string) {
 	case s.ConsumerClusterID != consumer || s.ProviderClusterID != p.cfg.ClusterID:
 		return reasons.InvalidRequest, fmt.Sprintf("it is a request of %[2]q to %[1]q: a request of %[3]s to %[4]s is accepted", s.ProviderClusterID, s.ConsumerClusterID, consumer, p.cfg.ClusterID)
 	case w.cluster == nil:
-		return ReasonNotAllowed, fmt.Sprintf("cluster %s has no ForeignCluster for %s", p.cfg.ClusterID, consumer)
+		return sharingv1alpha1.ReasonNotAllowed, fmt.Sprintf("cluster %s has no ForeignCluster for %s", p.cfg.ClusterID, consumer)
 	case !link.IncomingWanted(w.cluster, p.cfg.Incoming):
-		return ReasonNotAllowed, fmt.Sprintf("cluster %s does not let %s use it (incomingPeeringEnabled)", p.cfg.ClusterID, consumer)
+		return sharingv1alpha1.ReasonNotAllowed, fmt.Sprintf("cluster %s does not let %s use it (incomingPeeringEnabled)", p.cfg.ClusterID, consumer)
 	}
 	return "", ""
 }

@@ -75,12 +75,6 @@ const (
 	AcceptManual AcceptMode = "Manual"
 )
 
-// Reasons of a ResourceOffer's status.
-const (
-	// ReasonAcceptanceRequired means that a person in the consumer has to accept the offer.
-	ReasonAcceptanceRequired = sharingv1alpha1.ReasonAcceptanceRequired
-)
-
 // plan is the decision on one offer.
 type plan struct {
 	// keep creates or updates the virtual node; drain deletes it; wait writes nothing at
@@ -139,7 +133,7 @@ func (r received) decide() plan {
 		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, reasons.NameTaken,
 			"cluster "+r.clusterID+" has a VirtualNode "+r.node.Name+" that was made by hand: it stays as it is; the offer is taken when that is deleted")}
 	case !mine && r.mode == AcceptManual && r.offer.Annotations[sharingv1alpha1.AcceptedAnnotation] != "true":
-		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, ReasonAcceptanceRequired,
+		return plan{again: again, status: is(sharingv1alpha1.OfferManualActionRequired, sharingv1alpha1.ReasonAcceptanceRequired,
 			"somebody of cluster "+r.clusterID+" has to accept it: liqod offer approve "+r.offer.Name+" -n "+r.offer.Namespace)}
 	}
 	if r.secret == "" && !mine {

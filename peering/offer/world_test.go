@@ -376,7 +376,7 @@ func TestProviderWithdraws(t *testing.T) {
 		r.settled()
 		require.NotNil(t, r.offer("liqo-tenant-rome").Spec.WithdrawalTimestamp)
 		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
-		require.Equal(t, ReasonNotAllowed, r.request("liqo-tenant-rome").Status.Reason)
+		require.Equal(t, sharingv1alpha1.ReasonNotAllowed, r.request("liqo-tenant-rome").Status.Reason)
 		o := r.offer("liqo-tenant-rome")
 		o.Status.VirtualNode = ""
 		_, err := r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
@@ -414,10 +414,10 @@ func TestProviderIsNotFooled(t *testing.T) {
 		reason  string // of the answer; empty: none
 	}{
 		"in another's name":      {[]runtime.Object{cluster("rome"), another}, reasons.InvalidRequest},
-		"of a stranger":          {[]runtime.Object{asked("rome", nil)}, ReasonNotAllowed},
+		"of a stranger":          {[]runtime.Object{asked("rome", nil)}, sharingv1alpha1.ReasonNotAllowed},
 		"not a peer's":           {[]runtime.Object{cluster("rome"), own}, ""},
 		"under another name":     {[]runtime.Object{cluster("rome"), elsewhere}, ""},
-		"of a peer that may not": {[]runtime.Object{cluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), asked("rome", nil)}, ReasonNotAllowed},
+		"of a peer that may not": {[]runtime.Object{cluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), asked("rome", nil)}, sharingv1alpha1.ReasonNotAllowed},
 		"with labels of liqo.io": {[]runtime.Object{cluster("rome"), func() runtime.Object {
 			r := asked("rome", nil)
 			r.Spec.Labels = map[string]string{"liqo.io/type": "x"}
@@ -465,7 +465,7 @@ func TestDirections(t *testing.T) {
 		"asked":             {answered("", ""), nil, "False NotAnswered", "False NotAnswered"},
 		"not delivered":     {answered(sharingv1alpha1.RequestPending, sharingv1alpha1.ReasonReplicationFailed), nil, "False ReplicationFailed", "False NotAnswered"},
 		"refused":           {answered(sharingv1alpha1.RequestRefused, "not a reason!"), nil, "False RequestRefused", "False not a reason!"},
-		"to be approved":    {answered(sharingv1alpha1.RequestManualActionRequired, ReasonApprovalRequired), nil, "False ApprovalRequired", "False ApprovalRequired"},
+		"to be approved":    {answered(sharingv1alpha1.RequestManualActionRequired, sharingv1alpha1.ReasonApprovalRequired), nil, "False ApprovalRequired", "False ApprovalRequired"},
 		"offered":           {answered(sharingv1alpha1.RequestOffered, reasons.Offered), nil, "False OfferNotUsed", "False NotAnswered"},
 		"to be accepted":    {answered(sharingv1alpha1.RequestOffered, reasons.Offered), offers{at(sharingv1alpha1.OfferManualActionRequired)}, "False OfferNotUsed", "False OfferNotUsed"},
 		"just fetched":      {answered(sharingv1alpha1.RequestOffered, reasons.Offered), offers{standing3("1", "1Gi", "1")}, "False OfferNotUsed", "False NotAnswered"},
@@ -549,7 +549,7 @@ func TestDirectionOfACluster(t *testing.T) {
 	r.inLiqo.Start(t.Context().Done())
 	r.inLiqo.WaitForCacheSync(t.Context().Done())
 	require.Equal(t, "milan", <-told)
-	require.Equal(t, ReasonNotAsked, out.Condition(cluster("milan", uses)).Reason, "there is no virtual node yet")
+	require.Equal(t, sharingv1alpha1.ReasonNotAsked, out.Condition(cluster("milan", uses)).Reason, "there is no virtual node yet")
 	_, err = r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(),
 		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ const SelectedNode = "volume.kubernetes.io/selected-node"
 // on a node of this cluster. Its name is the UID of local. An error is always a *Refused.
 func RealClaim(local *corev1.PersistentVolumeClaim, namespace, class, node string) (*corev1.PersistentVolumeClaim, error) {
 	if source := dataSource(local); source != "" {
-		return nil, &Refused{ReasonDataSource, fmt.Sprintf(
+		return nil, &Refused{offloadingv1beta1.ReasonDataSource, fmt.Sprintf(
 			"PersistentVolumeClaim %s is to be filled from %s: volumes of this class on nodes of this cluster begin empty; for a copy, use a claim of class %s", local.Name, source, class)}
 	}
 	spec := local.Spec.DeepCopy()

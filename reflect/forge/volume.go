@@ -16,12 +16,6 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
-// Reasons of Refused for claims.
-const (
-	// ReasonDataSource is the reason for claims whose data source is not reflected.
-	ReasonDataSource = offloadingv1beta1.ReasonDataSource
-)
-
 // volumeAnnotations are the prefixes of annotations in which controllers of a cluster
 // record their progress with a claim.
 var volumeAnnotations = []string{"pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/"}
@@ -77,7 +71,7 @@ func OfPod(claim *corev1.PersistentVolumeClaim) bool {
 // are reflected too.
 func checkDataSource(local *corev1.PersistentVolumeClaim) error {
 	refuse := func(kind, name string) error {
-		return &Refused{ReasonDataSource, fmt.Sprintf("PersistentVolumeClaim %s is to be filled from %s %s, which the provider does not have; accepted is a PersistentVolumeClaim of the same namespace",
+		return &Refused{offloadingv1beta1.ReasonDataSource, fmt.Sprintf("PersistentVolumeClaim %s is to be filled from %s %s, which the provider does not have; accepted is a PersistentVolumeClaim of the same namespace",
 			local.Name, kind, name)}
 	}
 	if s := local.Spec.DataSource; s != nil && (s.Kind != "PersistentVolumeClaim" || value(s.APIGroup) != "") {

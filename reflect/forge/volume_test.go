@@ -142,13 +142,13 @@ func TestClaimRefused(t *testing.T) {
 	}{
 		"a snapshot": {func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "s"}
-		}, ReasonDataSource},
+		}, offloadingv1beta1.ReasonDataSource},
 		"a snapshot by reference": {func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "s"}
-		}, ReasonDataSource},
+		}, offloadingv1beta1.ReasonDataSource},
 		"a claim elsewhere": {func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "s", Namespace: new("other")}
-		}, ReasonDataSource},
+		}, offloadingv1beta1.ReasonDataSource},
 		"unknown mode": {func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: "RWO,all"}
 		}, reasons.AccessModesInvalid},

@@ -4,9 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"go/types"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,11 +21,29 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
+// idsIn returns the constants of type ID that a file has, in its order.
+func idsIn(t *testing.T, name string) (ids []report.ID) {
+	t.Helper()
+	file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
+	require.NoError(t, err)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && spec.Type != nil && len(spec.Values) == 1 {
+			if value, ok := spec.Values[0].(*ast.BasicLit); ok && value.Kind == gotoken.STRING && strings.HasSuffix(types.ExprString(spec.Type), "ID") {
+				id, err := strconv.Unquote(value.Value)
+				require.NoError(t, err)
+				ids = append(ids, report.ID(id))
+			}
+		}
+		return true
+	})
+	return ids
+}
+
 // Each check has one section in docs/checks.md, in the order of the code, and the page has no
 // other. Each section says the cause, the meaning and the fix.
 func TestChecksAreDocumented(t *testing.T) {
 	t.Parallel()
-	ids := slices.Concat(report.IDs(), beforehandIDs)
+	ids := slices.Concat(idsIn(t, "report/ids.go"), idsIn(t, "pre_judge.go"))
 	seen := map[report.ID]bool{}
 	for _, id := range ids {
 		require.False(t, seen[id], "%s is there twice", id)
@@ -54,13 +77,14 @@ func TestChecksAreDocumented(t *testing.T) {
 // The findings before an installation and about a token have ids.
 func TestFindingsBeforehandHaveIDs(t *testing.T) {
 	t.Parallel()
+	beforehand := idsIn(t, "pre_judge.go")
 	for _, p := range []*preflight{
 		{version: "v1.36.3", unread: map[string]error{}},
 		{version: "v1.20.0", missing: apis[:1], kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}, unread: map[string]error{}},
 		{version: "?", unread: map[string]error{"Pods": errors.New("forbidden"), "your rights": errors.New("forbidden")}},
 	} {
 		for _, f := range p.judge() {
-			require.Contains(t, beforehandIDs, f.ID, "%s", f.Subject)
+			require.Contains(t, beforehand, f.ID, "%s", f.Subject)
 			require.Equal(t, f.ID.Docs(), f.Docs)
 		}
 	}
@@ -68,7 +92,7 @@ func TestFindingsBeforehandHaveIDs(t *testing.T) {
 	cancel()
 	c := &commands{program: "liqod", connect: func(*connection) (*clients, error) { return nil, errors.New("away") }}
 	for _, f := range c.examineToken(ctx, &connection{}, trust.Token{ClusterID: "milan", AuthURL: "https://127.0.0.1:1"}) {
-		require.Contains(t, beforehandIDs, f.ID, "%s", f.Subject)
+		require.Contains(t, beforehand, f.ID, "%s", f.Subject)
 		require.Equal(t, f.ID.Docs(), f.Docs)
 	}
 }

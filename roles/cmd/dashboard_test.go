@@ -508,7 +508,7 @@ func TestDashboardReadsPodsOnce(t *testing.T) {
 	require.Len(t, snapshot.PodsOf("shop"), 18)
 	require.Len(t, snapshot.PodsOf("batch"), 5)
 
-	_, err = commands.look(t.Context(), to, "")
+	_, err = commands.read(t.Context(), to, "", false)
 	require.NoError(t, err)
 	require.Equal(t, []string{hosted, offloadingv1beta1.VirtualNodeLabel, "liqod " + installed, "spec.nodeName=", "spec.nodeName=milan", "spec.nodeName=turin"}, lists(), "status needs no pods on nodes of its own cluster")
 }

@@ -82,7 +82,7 @@ func (c *commands) writeArchive(cmd *cobra.Command, g *gathering) error {
 	if err != nil {
 		return err
 	}
-	snap, err := c.look(ctx, to, g.namespace)
+	snap, err := c.read(ctx, to, g.namespace, false)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,6 @@ type harvest struct {
 	mu     sync.Mutex
 	texts  map[string]string
 	unread map[string]error
-	pods   []corev1.Pod // of liqod
 }
 
 // add adds a file, or the reason for which it is missing or incomplete.
@@ -190,9 +189,6 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 		if len(objects) == mostObjects {
 			return fmt.Errorf("only the first %d objects are in the archive", mostObjects)
 		}
-		if pod, ok := obj.(*corev1.Pod); ok && own {
-			h.remember(namespace, pod)
-		}
 		content, err := contentOf(obj, own)
 		objects = append(objects, content)
 		return err
@@ -205,22 +201,13 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 	h.add(name, string(text), errors.Join(err, failed))
 }
 
-// remember keeps a pod of a namespace of liqod or a peer, if it is one of liqod.
-func (h *harvest) remember(namespace string, pod *corev1.Pod) {
-	if namespace != h.snap.Namespace || pod.Labels["app.kubernetes.io/name"] == "liqod" {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.pods = append(h.pods, *pod)
-	}
-}
-
 // chosen returns the pods of liqod of which logs are read: of each role the first by name, up
 // to the limit.
 func (h *harvest) chosen() []corev1.Pod {
-	slices.SortFunc(h.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	pods := slices.SortedFunc(slices.Values(h.snap.RolePods), func(a, b corev1.Pod) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	seen := map[string]int{}
 	var out []corev1.Pod
-	for _, pod := range h.pods {
+	for _, pod := range pods {
 		role := pod.Labels[report.ComponentLabel]
 		if pod.Labels[offloadingv1beta1.VirtualNodeLabel] != "" {
 			role = "vkubelet"

@@ -115,11 +115,7 @@ func TestLiqodIsNotFound(t *testing.T) {
 // write in any namespace may set all labels there.
 var labelLists = map[string]string{
 	"look.go installation":         "in liqod's namespace",
-	"look.go webhooks":             "objects of the cluster",
-	"look.go nodes":                "objects of the cluster",
-	"look.go tenants":              "objects of the cluster",
-	"look.go vkubelets":            "those outside of tenant namespaces are left out",
-	"look.go rolePods":             "in liqod's namespace; of vkubelets, those outside of tenant namespaces are left out",
+	"look.go reads":                "objects of the cluster, and in liqod's namespace; of vkubelets, those outside of tenant namespaces are left out",
 	"look.go hosted":               "each is judged for itself, as a pod of a peer; nothing follows for other pods",
 	"gather_objects.go listed":     "objects of the cluster; in namespaces, without a label",
 	"network.go sharedObjects":     "Namespaces; EndpointSlices, as role route reads them",

@@ -12,8 +12,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -58,14 +62,20 @@ type reading struct {
 	seen map[string]bool // pods that have been read
 }
 
-// look reads all objects for status and check. It returns an error only if the cluster does
-// not answer. The snapshot notes the objects that could not be read.
-func (c *commands) look(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
-	return c.read(ctx, to, namespace, false)
+// read is a read of one kind. It returns the function that keeps the answer in the snapshot.
+type read func(context.Context) (keep func(), err error)
+
+// list reads the objects of a kind.
+func list[L any](list func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions, keep func(L)) read {
+	return func(ctx context.Context) (func(), error) {
+		objects, err := list(ctx, options)
+		return func() { keep(objects) }, err
+	}
 }
 
-// read is look. With whole, it also reads the pods of the offloaded namespaces that are on nodes of
-// this cluster.
+// read reads all objects for status and check. It returns an error only if the cluster does not answer. The
+// snapshot notes the objects that could not be read. With whole, it has also the pods of the offloaded namespaces
+// that are on nodes of this cluster.
 func (c *commands) read(ctx context.Context, to *clients, namespace string, whole bool) (*report.Snapshot, error) {
 	r, err := c.begin(ctx, to, namespace)
 	if err != nil {
@@ -76,13 +86,13 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 
 // rest reads what begin has not.
 func (r *reading) rest(ctx context.Context, whole bool) (*report.Snapshot, error) {
-	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.virtualNodes, r.offloadings, r.nodes, r.tenants, r.vkubelets, r.daemonSets, r.rolePods, r.hosted, r.volumes)
+	r.together(ctx, slices.Collect(maps.Keys(r.reads()))...)
 	if whole {
 		r.namespaces(ctx)
 	}
 	r.pods(ctx)
 	r.claims(ctx)
-	r.together(ctx, r.owners, r.warnings, r.refusals, r.budgets)
+	r.parallel(ctx, r.owners, r.warnings, r.refusals, r.budgets)
 	return r.end(ctx)
 }
 
@@ -119,11 +129,11 @@ func (c *commands) lookAtVersions(ctx context.Context, to *clients, namespace st
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, r.leases, r.configuration, r.vkubelets, r.daemonSets, r.rolePods)
+	r.together(ctx, report.ReadLeases, report.ReadConfiguration, report.ReadVKubelets, report.ReadDaemonSets, report.ReadRolePods)
 	return r.end(ctx)
 }
 
-// lookAt reads what status shows: of a namespace of a user that namespace, with lookAtNamespace; else all, as look.
+// lookAt reads what status shows: of a namespace of a user that namespace, with lookAtNamespace; else all, as read.
 func (c *commands) lookAt(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
 	r, err := c.begin(ctx, to, "")
 	if err != nil {
@@ -147,10 +157,10 @@ func (r *reading) lookAtNamespace(ctx context.Context, namespace string) (*repor
 		r.snap.Labels = ns.Labels
 	}
 	r.snap.Only = namespace
-	r.together(ctx, r.leases, r.configuration, r.virtualNodes, r.nodes, r.offloadings, r.volumes)
+	r.together(ctx, report.ReadLeases, report.ReadConfiguration, report.ReadVirtualNodes, report.ReadNodes, report.ReadOffloadings, report.ReadStored)
 	_ = r.somePods(ctx, namespace, metav1.ListOptions{}) // the error is in the snapshot
 	r.claims(ctx)
-	r.together(ctx, r.owners, r.warnings)
+	r.parallel(ctx, r.owners, r.warnings)
 	r.refused(ctx)
 	readApplications(ctx, to, r.snap)
 	return r.end(ctx)
@@ -186,7 +196,26 @@ func answered[T any](ctx context.Context, request func() (T, error)) (T, error) 
 	return none, fmt.Errorf("the API server has not answered: %w", context.Cause(ctx))
 }
 
-func (r *reading) together(ctx context.Context, reads ...func(context.Context)) {
+// together reads kinds, by the keys of Snapshot.Unread.
+func (r *reading) together(ctx context.Context, kinds ...string) {
+	reads := r.reads()
+	var wg sync.WaitGroup
+	for _, what := range kinds {
+		wg.Go(func() { r.read(ctx, what, reads[what]...) })
+	}
+	wg.Wait()
+}
+
+// read notes the answers of reads. Of liqod's own kinds, kinds reports those that the API server lacks.
+func (r *reading) read(ctx context.Context, what string, reads ...read) {
+	for _, read := range reads {
+		if keep, err := read(ctx); !noSuchKind(err) {
+			r.note(what, err, keep)
+		}
+	}
+}
+
+func (r *reading) parallel(ctx context.Context, reads ...func(context.Context)) {
 	var wg sync.WaitGroup
 	for _, read := range reads {
 		wg.Go(func() { read(ctx) })
@@ -217,11 +246,55 @@ func (r *reading) installation(ctx context.Context) {
 			return
 		}
 	}
-	list, err := r.to.kube.AppsV1().Deployments(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
-	r.note(report.ReadInstallation, err, func() { r.snap.Roles = list.Items })
+	r.read(ctx, report.ReadInstallation, list(r.to.kube.AppsV1().Deployments(r.snap.Namespace).List, metav1.ListOptions{LabelSelector: installed}, func(l *appsv1.DeploymentList) { r.snap.Roles = l.Items }))
 }
 
-func (r *reading) kinds(ctx context.Context) {
+// reads are the reads that need nothing but begin, by the keys of Snapshot.Unread.
+func (r *reading) reads() map[string][]read {
+	all, ours, s := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: installed}, r.snap
+	core, apps, admission := r.to.kube.CoreV1(), r.to.kube.AppsV1(), r.to.kube.AdmissionregistrationV1()
+	peers, offloading := r.to.liqo.CoreV1beta1(), r.to.liqo.OffloadingV1beta1()
+	virtual := metav1.ListOptions{LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode}
+	vkubelets := metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel}
+	tenants := metav1.ListOptions{LabelSelector: corev1beta1.TenantNamespaceLabel + "=true"}
+	return map[string][]read{
+		report.ReadKinds:         {r.kinds},
+		report.ReadConfiguration: {r.configuration},
+		report.ReadStored:        {r.volumes},
+		report.ReadPods:          {r.hosted},
+
+		report.ReadLeases:          {list(r.to.kube.CoordinationV1().Leases(s.Namespace).List, all, func(l *coordinationv1.LeaseList) { s.Leases = l.Items })},
+		report.ReadWebhooks:        {list(admission.MutatingWebhookConfigurations().List, ours, func(l *admissionregistrationv1.MutatingWebhookConfigurationList) { s.Webhooks = l.Items })},
+		report.ReadRules:           {list(admission.ValidatingWebhookConfigurations().List, ours, func(l *admissionregistrationv1.ValidatingWebhookConfigurationList) { s.Rules = l.Items })},
+		report.ReadForeignClusters: {list(peers.ForeignClusters().List, all, func(l *corev1beta1.ForeignClusterList) { s.ForeignClusters = l.Items })},
+		report.ReadMaps:            {list(offloading.NamespaceMaps("").List, all, func(l *offloadingv1beta1.NamespaceMapList) { s.Maps = l.Items })},
+		report.ReadOffers:          {list(r.to.liqo.SharingV1alpha1().ResourceOffers("").List, all, func(l *sharingv1alpha1.ResourceOfferList) { s.Offers = l.Items })},
+		report.ReadQuotas:          {list(offloading.Quotas("").List, all, func(l *offloadingv1beta1.QuotaList) { s.Quotas = l.Items })},
+		report.ReadNetworks: {
+			list(r.to.liqo.NetworkingV1beta1().Connections("").List, all, func(l *networkingv1beta1.ConnectionList) { s.Connections = l.Items }),
+			list(r.to.liqo.IPAMV1alpha1().Networks("").List, all, func(l *ipamv1alpha1.NetworkList) { s.Networks = l.Items }),
+		},
+		report.ReadVirtualNodes: {list(offloading.VirtualNodes("").List, all, func(l *offloadingv1beta1.VirtualNodeList) { s.VirtualNodes = l.Items })},
+		report.ReadOffloadings:  {list(offloading.NamespaceOffloadings(s.Only).List, all, func(l *offloadingv1beta1.NamespaceOffloadingList) { s.Offloadings = l.Items })},
+		report.ReadNodes:        {list(core.Nodes().List, virtual, func(l *corev1.NodeList) { s.Nodes = l.Items })},
+		report.ReadTenants:      {list(core.Namespaces().List, tenants, func(l *corev1.NamespaceList) { s.Tenants = l.Items })},
+		report.ReadDaemonSets:   {list(apps.DaemonSets("").List, all, func(l *appsv1.DaemonSetList) { s.DaemonSets = l.Items })},
+		report.ReadVKubelets: {list(apps.Deployments("").List, vkubelets, func(l *appsv1.DeploymentList) {
+			s.VKubelets = slices.DeleteFunc(l.Items, func(d appsv1.Deployment) bool { return !ofTenant(d.Namespace) })
+		})},
+		report.ReadRolePods: {
+			list(core.Pods(s.Namespace).List, ours, func(l *corev1.PodList) { s.RolePods = append(s.RolePods, l.Items...) }),
+			list(core.Pods("").List, vkubelets, func(l *corev1.PodList) {
+				s.RolePods = append(s.RolePods, slices.DeleteFunc(l.Items, func(p corev1.Pod) bool { return !ofTenant(p.Namespace) })...)
+			}),
+		},
+	}
+}
+
+// kinds reads which kinds of liqod the API server has.
+func (r *reading) kinds(ctx context.Context) (func(), error) {
+	var names []string
+	var failed error
 	for _, group := range []string{
 		corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String(), sharingv1alpha1.SchemeGroupVersion.String(),
 		networkingv1beta1.SchemeGroupVersion.String(), ipamv1alpha1.SchemeGroupVersion.String(),
@@ -229,28 +302,25 @@ func (r *reading) kinds(ctx context.Context) {
 		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
 			return r.to.kube.Discovery().ServerResourcesForGroupVersion(group)
 		})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		r.note(report.ReadKinds, err, func() {
+		switch {
+		case err == nil:
 			for _, resource := range list.APIResources {
-				r.snap.Kinds = append(r.snap.Kinds, resource.Name)
+				names = append(names, resource.Name)
 			}
-		})
+		case !apierrors.IsNotFound(err):
+			failed = err
+		}
 	}
-}
-
-func (r *reading) leases(ctx context.Context) {
-	list, err := r.to.kube.CoordinationV1().Leases(r.snap.Namespace).List(ctx, metav1.ListOptions{})
-	r.note(report.ReadLeases, err, func() { r.snap.Leases = list.Items })
+	r.snap.Kinds = names
+	return func() {}, failed
 }
 
 // configuration finds out the id of this cluster, from whom its overlay takes packets, and how far
 // it trusts its peers.
-func (r *reading) configuration(ctx context.Context) {
+func (r *reading) configuration(ctx context.Context) (func(), error) {
 	cm, err := r.to.kube.CoreV1().ConfigMaps(r.snap.Namespace).Get(ctx, configurationName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return
+		return func() {}, nil
 	}
 	var settings struct { // its keys match in any case
 		ClusterID      string
@@ -261,7 +331,7 @@ func (r *reading) configuration(ctx context.Context) {
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data[configurationKey]), &settings)
 	}
-	r.note(report.ReadConfiguration, err, func() {
+	return func() {
 		r.snap.ClusterID, r.snap.Trust = settings.ClusterID, settings.Sharing.Trust
 		if settings.Gateway.AnyOverlaySender {
 			r.snap.OpenOverlays = append(r.snap.OpenOverlays, "gateway")
@@ -269,59 +339,7 @@ func (r *reading) configuration(ctx context.Context) {
 		if settings.Route.AnyOverlaySender {
 			r.snap.OpenOverlays = append(r.snap.OpenOverlays, "route")
 		}
-	})
-}
-
-func (r *reading) webhooks(ctx context.Context) {
-	list, err := r.to.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
-	r.note(report.ReadWebhooks, err, func() { r.snap.Webhooks = list.Items })
-	rules, err := r.to.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
-	r.note(report.ReadRules, err, func() { r.snap.Rules = rules.Items })
-}
-
-// noteOwn is note for liqod's own kinds. kinds reports those that the API server lacks.
-func (r *reading) noteOwn(what string, err error, keep func()) {
-	if !noSuchKind(err) {
-		r.note(what, err, keep)
-	}
-}
-
-// own reads liqod's own kinds, but for VirtualNodes and NamespaceOffloadings.
-func (r *reading) own(ctx context.Context) {
-	all := metav1.ListOptions{}
-	clusters, err := r.to.liqo.CoreV1beta1().ForeignClusters().List(ctx, all)
-	r.noteOwn(report.ReadForeignClusters, err, func() { r.snap.ForeignClusters = clusters.Items })
-	maps, err := r.to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, all)
-	r.noteOwn(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
-	offers, err := r.to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, all)
-	r.noteOwn(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
-	quotas, err := r.to.liqo.OffloadingV1beta1().Quotas("").List(ctx, all)
-	r.noteOwn(report.ReadQuotas, err, func() { r.snap.Quotas = quotas.Items })
-	connections, err := r.to.liqo.NetworkingV1beta1().Connections("").List(ctx, all)
-	r.noteOwn(report.ReadNetworks, err, func() { r.snap.Connections = connections.Items })
-	networks, err := r.to.liqo.IPAMV1alpha1().Networks("").List(ctx, all)
-	r.noteOwn(report.ReadNetworks, err, func() { r.snap.Networks = networks.Items })
-}
-
-func (r *reading) virtualNodes(ctx context.Context) {
-	nodes, err := r.to.liqo.OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
-	r.noteOwn(report.ReadVirtualNodes, err, func() { r.snap.VirtualNodes = nodes.Items })
-}
-
-// offloadings reads the NamespaceOffloadings of the namespace that alone is read, or of all.
-func (r *reading) offloadings(ctx context.Context) {
-	offloadings, err := r.to.liqo.OffloadingV1beta1().NamespaceOffloadings(r.snap.Only).List(ctx, metav1.ListOptions{})
-	r.noteOwn(report.ReadOffloadings, err, func() { r.snap.Offloadings = offloadings.Items })
-}
-
-func (r *reading) nodes(ctx context.Context) {
-	nodes, err := r.to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
-	r.note(report.ReadNodes, err, func() { r.snap.Nodes = nodes.Items })
-}
-
-func (r *reading) tenants(ctx context.Context) {
-	tenants, err := r.to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.TenantNamespaceLabel + "=true"})
-	r.note(report.ReadTenants, err, func() { r.snap.Tenants = tenants.Items })
+	}, err
 }
 
 // ofTenant reports whether a namespace is one of peers. The owner of another one may set all labels in it.
@@ -329,31 +347,9 @@ func ofTenant(namespace string) bool {
 	return strings.HasPrefix(namespace, corev1beta1.TenantNamespacePrefix)
 }
 
-func (r *reading) vkubelets(ctx context.Context) {
-	list, err := r.to.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
-	r.note(report.ReadVKubelets, err, func() {
-		r.snap.VKubelets = slices.DeleteFunc(list.Items, func(d appsv1.Deployment) bool { return !ofTenant(d.Namespace) })
-	})
-}
-
-func (r *reading) daemonSets(ctx context.Context) {
-	list, err := r.to.kube.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
-	r.note(report.ReadDaemonSets, err, func() { r.snap.DaemonSets = list.Items })
-}
-
-// rolePods reads the pods of liqod itself.
-func (r *reading) rolePods(ctx context.Context) {
-	own, err := r.to.kube.CoreV1().Pods(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
-	r.note(report.ReadRolePods, err, func() { r.snap.RolePods = append(r.snap.RolePods, own.Items...) })
-	vkubelets, err := r.to.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
-	r.note(report.ReadRolePods, err, func() {
-		r.snap.RolePods = append(r.snap.RolePods, slices.DeleteFunc(vkubelets.Items, func(p corev1.Pod) bool { return !ofTenant(p.Namespace) })...)
-	})
-}
-
 // hosted reads the pods of peers in this cluster.
-func (r *reading) hosted(ctx context.Context) {
-	_ = r.somePods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
+func (r *reading) hosted(ctx context.Context) (func(), error) {
+	return func() {}, r.somePods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
 }
 
 // namespaces reads all pods of the offloaded namespaces.
@@ -437,77 +433,87 @@ func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodT
 // claims reads all claims, the classes of the cluster if pods may wait for claims, and how far the moves of data are.
 func (r *reading) claims(ctx context.Context) {
 	waiting := r.snap.Claiming()
-	list, err := r.to.kube.CoreV1().PersistentVolumeClaims(r.snap.Only).List(ctx, metav1.ListOptions{})
-	r.note(report.ReadClaims, err, func() {
-		r.snap.Claims = map[string][]corev1.PersistentVolumeClaim{}
+	r.read(ctx, report.ReadClaims, r.claimsIn(r.snap.Only, waiting))
+	if len(waiting) > 0 {
+		r.read(ctx, report.ReadClaims, r.classes())
+	}
+	r.copies(ctx, r.snap.Only)
+}
+
+// claimsIn reads the claims of a namespace, or all. waiting are the namespaces that the snapshot has also without claims.
+func (r *reading) claimsIn(namespace string, waiting []string) read {
+	return list(r.to.kube.CoreV1().PersistentVolumeClaims(namespace).List, metav1.ListOptions{}, func(l *corev1.PersistentVolumeClaimList) {
+		claims := map[string][]corev1.PersistentVolumeClaim{}
 		for _, namespace := range waiting {
-			r.snap.Claims[namespace] = nil
+			claims[namespace] = nil
 		}
-		for i := range list.Items {
-			r.snap.Claims[list.Items[i].Namespace] = append(r.snap.Claims[list.Items[i].Namespace], list.Items[i])
+		for i := range l.Items {
+			claims[l.Items[i].Namespace] = append(claims[l.Items[i].Namespace], l.Items[i])
+		}
+		r.snap.Claims = claims
+	})
+}
+
+func (r *reading) classes() read {
+	return list(r.to.kube.StorageV1().StorageClasses().List, metav1.ListOptions{}, func(l *storagev1.StorageClassList) {
+		for i := range l.Items {
+			r.snap.Classes = append(r.snap.Classes, &l.Items[i])
 		}
 	})
-	if len(waiting) > 0 {
-		classes, err := r.to.kube.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
-		r.note(report.ReadClaims, err, func() {
-			for i := range classes.Items {
-				r.snap.Classes = append(r.snap.Classes, &classes.Items[i])
-			}
-		})
-	}
-	if err == nil && slices.ContainsFunc(list.Items, moves) {
-		copies, err := readCopies(ctx, r.to.kube, r.snap.Only)
+}
+
+// copies reads how far the moves of data are, in a namespace or in all.
+func (r *reading) copies(ctx context.Context, namespace string) {
+	if slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(r.snap.Claims))...), moves) {
+		copies, err := readCopies(ctx, r.to.kube, namespace)
 		r.note(report.ReadPods, err, func() { r.snap.Copies = copies })
 	}
 }
 
 // volumes reads the PersistentVolumes: kept data has no claim. For one namespace the right is not needed; status then does
 // not say where the data of a former provider is.
-func (r *reading) volumes(ctx context.Context) {
+func (r *reading) volumes(ctx context.Context) (func(), error) {
 	list, err := r.to.kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if r.snap.Only != "" && apierrors.IsForbidden(err) {
-		return
+		return func() {}, nil
 	}
-	r.note(report.ReadStored, err, func() { r.snap.Volumes = list.Items })
+	return func() { r.snap.Volumes = list.Items }, err
 }
 
 // warnings reads the events about pods whose status has no cause, and about claims.
 func (r *reading) warnings(ctx context.Context) {
 	for kind, namespaces := range map[string][]string{"Pod": r.snap.Unexplained(), "PersistentVolumeClaim": r.snap.Claiming()} {
-		selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": kind, "type": corev1.EventTypeWarning}).String()
 		for _, namespace := range namespaces {
-			list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
-			r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
+			r.events(ctx, namespace, fields.Set{"involvedObject.kind": kind, "type": corev1.EventTypeWarning}, &r.snap.Events)
 		}
 	}
 }
 
 // refused reads the events about objects that providers refuse, for a person who may not read Nodes, which say it.
 func (r *reading) refused(ctx context.Context) {
-	if r.snap.Unread[report.ReadNodes] == nil {
-		return
+	if r.snap.Unread[report.ReadNodes] != nil {
+		r.events(ctx, r.snap.Only, fields.Set{"reason": offloadingv1beta1.ReasonFailedReflection}, &r.snap.Events)
 	}
-	selector := fields.OneTermEqualSelector("reason", offloadingv1beta1.ReasonFailedReflection).String()
-	list, err := r.to.kube.CoreV1().Events(r.snap.Only).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
-	r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
 }
 
 // refusals reads the events about packets of peers that hosts of this cluster have dropped.
 func (r *reading) refusals(ctx context.Context) {
-	selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Connection", "reason": networkingv1beta1.ReasonPacketsRefused}).String()
 	for _, c := range r.snap.Connections {
-		list, err := r.to.kube.CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
-		r.note(report.ReadEvents, err, func() { r.snap.Refusals = append(r.snap.Refusals, list.Items...) })
+		r.events(ctx, c.Namespace, fields.Set{"involvedObject.kind": "Connection", "reason": networkingv1beta1.ReasonPacketsRefused}, &r.snap.Refusals)
 	}
+}
+
+// events adds events of a namespace to those in to.
+func (r *reading) events(ctx context.Context, namespace string, of fields.Set, to *[]corev1.Event) {
+	options := metav1.ListOptions{FieldSelector: of.AsSelector().String(), Limit: mostWarnings}
+	r.read(ctx, report.ReadEvents, list(r.to.kube.CoreV1().Events(namespace).List, options, func(l *corev1.EventList) { *to = append(*to, l.Items...) }))
 }
 
 // budgets reads the disruption budgets, if a virtual node is being drained.
 func (r *reading) budgets(ctx context.Context) {
-	if !r.snap.Drains() {
-		return
+	if r.snap.Drains() {
+		r.read(ctx, report.ReadBudgets, list(r.to.kube.PolicyV1().PodDisruptionBudgets("").List, metav1.ListOptions{}, func(l *policyv1.PodDisruptionBudgetList) { r.snap.Budgets = l.Items }))
 	}
-	list, err := r.to.kube.PolicyV1().PodDisruptionBudgets("").List(ctx, metav1.ListOptions{})
-	r.note(report.ReadBudgets, err, func() { r.snap.Budgets = list.Items })
 }
 
 // somePods reads pods page by page, and keeps only the used fields of each. The error is in the

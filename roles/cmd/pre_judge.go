@@ -20,8 +20,6 @@ const (
 	sectionPre   = "Before the installation"
 	sectionToken = "Token"
 
-	// oldestKubernetes is the kubeVersion of the chart.
-	oldestKubernetes = "1.32.0"
 	// servesOwnCIDRs is the version from which clusters have ServiceCIDRs.
 	servesOwnCIDRs = "1.33.0"
 	// clockSlack is the difference of two clocks that does no harm: certificates and tokens
@@ -47,7 +45,7 @@ var nodePorts = []nodePort{
 	{corev1.ProtocolTCP, 6093, "the health of role route", "networking.route.healthPort"},
 }
 
-// Checks before an installation, and of a token.
+// Checks before an installation, and of a token, in the order of docs/checks.md.
 const (
 	idPreKubernetes    report.ID = "pre-kubernetes-version"
 	idPreServices      report.ID = "pre-service-addresses"
@@ -68,12 +66,6 @@ const (
 	idTokenEndpoint    report.ID = "token-endpoint"
 	idTokenClocks      report.ID = "token-clocks"
 )
-
-// beforehandIDs are the checks of check --pre and check --token, in the order of docs/checks.md.
-var beforehandIDs = []report.ID{
-	idPreKubernetes, idPreServices, idPreAPIs, idPreInstalled, idPreRights, idPreWebhooks, idPrePorts, idPreLoadBalancers,
-	idPreClocks, idPrePods, idPrePlugin, idPreNodes, idPreMTU, idPreUnread, idToken, idTokenCluster, idTokenEndpoint, idTokenClocks,
-}
 
 // judge returns the findings about a cluster before the installation. It is pure.
 func (p *preflight) judge() []report.Finding {
@@ -99,8 +91,8 @@ func (p *preflight) judgeVersion() []report.Finding {
 	if err != nil {
 		return []report.Finding{pre(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")}
 	}
-	if have.LessThan(version.MustParseGeneric(oldestKubernetes)) {
-		return []report.Finding{pre(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, oldestKubernetes), "upgrade the cluster")}
+	if have.LessThan(version.MustParseGeneric(report.OldestKubernetes)) {
+		return []report.Finding{pre(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, report.OldestKubernetes), "upgrade the cluster")}
 	}
 	out := []report.Finding{pre(idPreKubernetes, report.OK, "Kubernetes", p.version, "")}
 	if have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {

@@ -42,7 +42,7 @@ func TestPreNumbers(t *testing.T) {
 		require.NoError(t, err)
 		return string(text)
 	}
-	require.Contains(t, read("charts/liqod/Chart.yaml"), `kubeVersion: ">=`+oldestKubernetes+`-0"`)
+	require.Contains(t, read("charts/liqod/Chart.yaml"), `kubeVersion: ">=`+report.OldestKubernetes+`-0"`)
 	require.Contains(t, read("config.yaml"), fmt.Sprintf("overlayPort: %d #", nodePorts[0].number))
 	require.Contains(t, read("charts/liqod/values.yaml"), fmt.Sprintf("healthPort: %d #", nodePorts[1].number))
 }

@@ -82,7 +82,7 @@ func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
 
 func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot, error) {
 	return c.inTime(ctx, in, func(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
-		s, err := c.look(ctx, to, namespace)
+		s, err := c.read(ctx, to, namespace, false)
 		if err == nil {
 			readApplications(ctx, to, s)
 		}

@@ -1,10 +1,10 @@
 package cmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,12 +40,11 @@ func (c *commands) storage() *cobra.Command {
 	addChoice(cmd, &output, "output", "o", "format, instead of text", asJSON, asYAML)
 	conn := c.connection(cmd.Flags())
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
-		stored, err := readStored(cmd.Context(), to, namespace)
+		stored, err := c.lookAtStorage(cmd.Context(), to, namespace)
 		if err != nil {
 			return unknown(explain(err))
 		}
-		stored.Program, stored.Taken = c.program, to.now()
-		list := report.ListStorage(stored)
+		list := stored.Storage()
 		if err := list.Err(); err != nil && namespace == "" {
 			return unknown(fmt.Errorf("%w; -n NAMESPACE reads one namespace", err))
 		} else if err != nil {
@@ -59,45 +58,28 @@ func (c *commands) storage() *cobra.Command {
 	return parent("storage", "Show the volumes of the class liqo, and move their data", cmd, c.storageMove(), c.storageCopy())
 }
 
-// readStored reads what storage list judges of a namespace, of all if it is empty. Only a missing right is
+// lookAtStorage reads what storage list judges of a namespace, of all if it is empty. Only a missing right is
 // no error.
-func readStored(ctx context.Context, to *clients, namespace string) (*report.Stored, error) {
-	s, core, all := &report.Stored{}, to.kube.CoreV1(), metav1.ListOptions{}
-	var failed error
-	note := func(what string, err error, keep func()) {
-		switch {
-		case err == nil:
-			keep()
-		case noSuchKind(err):
-		case apierrors.IsForbidden(err):
-			s.Unread = append(s.Unread, what)
-		default:
-			failed = cmp.Or(failed, fmt.Errorf("listing %s: %w", what, err))
-		}
-	}
+func (c *commands) lookAtStorage(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+	s, core, all := &report.Snapshot{Program: c.program, Unread: map[string]error{}}, to.kube.CoreV1(), metav1.ListOptions{}
+	r := &reading{to: to, snap: s}
 	// Volumes first: a claim that is created meanwhile makes none of them kept.
-	volumes, err := core.PersistentVolumes().List(ctx, all)
-	note(report.ReadStored, err, func() {
-		s.Volumes = slices.DeleteFunc(volumes.Items, func(v corev1.PersistentVolume) bool {
+	r.read(ctx, report.ReadStored, list(core.PersistentVolumes().List, all, func(l *corev1.PersistentVolumeList) {
+		s.Volumes = slices.DeleteFunc(l.Items, func(v corev1.PersistentVolume) bool {
 			return namespace != "" && (v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace)
 		})
-	})
-	claims, err := core.PersistentVolumeClaims(namespace).List(ctx, all)
-	note(report.ReadStoredClaims, err, func() { s.Claims = claims.Items })
-	classes, err := to.kube.StorageV1().StorageClasses().List(ctx, all)
-	note(report.ReadStoredClass, err, func() { s.Classes = classes.Items })
-	spaces, err := core.Namespaces().List(ctx, all)
-	note(report.ReadStoredSpaces, err, func() { s.Namespaces = spaces.Items })
-	maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps(metav1.NamespaceAll).List(ctx, all)
-	note(report.ReadStoredMaps, err, func() { s.Maps = maps.Items })
-	if slices.ContainsFunc(s.Claims, moves) {
-		copies, err := readCopies(ctx, to.kube, namespace)
-		note(report.ReadStoredCopies, err, func() { s.Copies = copies })
+	}))
+	r.read(ctx, report.ReadStoredClaims, r.claimsIn(namespace, nil))
+	r.read(ctx, report.ReadStoredClass, r.classes())
+	r.read(ctx, report.ReadStoredSpaces, list(core.Namespaces().List, all, func(l *corev1.NamespaceList) { s.Namespaces = l.Items }))
+	r.together(ctx, report.ReadMaps)
+	r.copies(ctx, namespace)
+	for _, what := range slices.Sorted(maps.Keys(s.Unread)) {
+		if err := s.Unread[what]; !apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("listing %s: %w", what, err)
+		}
 	}
-	if failed != nil {
-		return nil, failed
-	}
-	return s, nil
+	return r.end(ctx)
 }
 
 const storageMoveAbout = `Move copies the data of a claim of the class liqo from a provider to a node of this cluster, the other

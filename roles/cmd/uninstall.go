@@ -103,7 +103,8 @@ func (c *commands) lookAtRemains(ctx context.Context, to *clients) (*report.Snap
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, r.kinds, r.own, r.virtualNodes, r.offloadings, r.tenants)
+	r.together(ctx, report.ReadKinds, report.ReadForeignClusters, report.ReadMaps, report.ReadOffers, report.ReadQuotas, report.ReadNetworks,
+		report.ReadVirtualNodes, report.ReadOffloadings, report.ReadTenants)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
 	}

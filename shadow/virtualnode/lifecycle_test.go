@@ -61,7 +61,7 @@ func TestCreation(t *testing.T) {
 		"update virtualnodes/status liqo-tenant-milano/milan",
 	}, writes)
 	require.Equal(t, []string{offloadingv1beta1.VirtualNodeFinalizer}, r.virtualNode(t).Finalizers)
-	require.Equal(t, reasons.Creating, r.condition(t, "Ready").Reason)
+	require.Equal(t, offloadingv1beta1.ReasonCreating, r.condition(t, "Ready").Reason)
 
 	_, _, err = r.turn(t, milan) // the Deployment is now in the cache
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"outside its tenant namespace": {
 			vn:     virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ClusterID = "torino" }),
-			reason: reasons.Invalid, says: "it must be in the tenant namespace liqo-tenant-torino",
+			reason: offloadingv1beta1.ReasonInvalid, says: "it must be in the tenant namespace liqo-tenant-torino",
 		},
 		"a Node of that name": {vn: virtualNode(), node: objects(foreignNode()), reason: reasons.NameTaken, says: `"aws:///i-1"`},
 		"an older VirtualNode of that name": {

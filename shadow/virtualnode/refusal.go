@@ -22,7 +22,7 @@ func (r refusal) refused() bool { return r.reason != "" }
 // name, with or without vn itself. node is the Node of that name, or nil.
 func refuse(vn *offloadingv1beta1.VirtualNode, namesakes []*offloadingv1beta1.VirtualNode, node *corev1.Node) refusal {
 	if want := corev1beta1.TenantNamespace(vn.Spec.ClusterID); vn.Namespace != want {
-		return refusal{reasons.Invalid, fmt.Sprintf(
+		return refusal{offloadingv1beta1.ReasonInvalid, fmt.Sprintf(
 			"VirtualNode %s of cluster %s is in namespace %s: it must be in the tenant namespace %s", vn.Name, vn.Spec.ClusterID, vn.Namespace, want)}
 	}
 	for _, other := range namesakes {

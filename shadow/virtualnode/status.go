@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -40,7 +41,7 @@ func liveConditions(deployment *appsv1.Deployment, node *corev1.Node) []metav1.C
 func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
 	c := metav1.Condition{Type: offloadingv1beta1.VirtualNodeVirtualKubelet, Status: metav1.ConditionFalse}
 	if d == nil {
-		c.Reason, c.Message = reasons.Creating, "the vkubelet's Deployment is being created"
+		c.Reason, c.Message = offloadingv1beta1.ReasonCreating, "the vkubelet's Deployment is being created"
 		return c
 	}
 	var want int32 = 1
@@ -49,7 +50,7 @@ func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
 	}
 	switch {
 	case d.Status.AvailableReplicas > 0:
-		c.Status, c.Reason = metav1.ConditionTrue, reasons.Available
+		c.Status, c.Reason = metav1.ConditionTrue, offloadingv1beta1.ReasonAvailable
 		c.Message = fmt.Sprintf("%d of %d vkubelet replicas are available", d.Status.AvailableReplicas, want)
 	case want == 0:
 		c.Reason, c.Message = reasons.ScaledToZero, "no vkubelet is wanted: replicas is 0"
@@ -75,19 +76,17 @@ func trouble(d *appsv1.Deployment) string {
 func nodeCondition(node *corev1.Node) metav1.Condition {
 	c := metav1.Condition{Type: offloadingv1beta1.VirtualNodeNode, Status: metav1.ConditionFalse}
 	if node == nil {
-		c.Reason, c.Message = reasons.Creating, "the vkubelet has not made the Node yet"
+		c.Reason, c.Message = offloadingv1beta1.ReasonCreating, "the vkubelet has not made the Node yet"
 		return c
 	}
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if i < 0 {
-		c.Reason, c.Message = reasons.Creating, "the Node does not say whether it is ready"
+		c.Reason, c.Message = offloadingv1beta1.ReasonCreating, "the Node does not say whether it is ready"
 		return c
 	}
 	ready := node.Status.Conditions[i]
-	c.Status, c.Reason, c.Message = metav1.ConditionStatus(ready.Status), ready.Reason, ready.Message
-	if c.Reason == "" {
-		c.Reason = "Node" + string(ready.Status) // the API requires a reason
-	}
+	c.Status, c.Message = metav1.ConditionStatus(ready.Status), ready.Message
+	c.Reason = cmp.Or(ready.Reason, reasons.NodeGivesNoReason) // the API requires one
 	if Former(node) {
 		c.Message += fmt.Sprintf("; its providerID %s is from before 0.1.0, and stops cluster-autoscaler on GCE: run kubectl delete node %s; "+
 			"the vkubelet creates the Node again at once, and its pods stay", node.Spec.ProviderID, node.Name)

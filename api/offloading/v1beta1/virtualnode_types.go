@@ -177,6 +177,8 @@ const (
 	VirtualNodeVirtualKubelet = "VirtualKubelet"
 	// VirtualNodeNode is true while the Node exists and is Ready.
 	VirtualNodeNode = "Node"
+	// ReasonAvailable says that at least one replica of the vkubelet is available.
+	ReasonAvailable = "Available"
 )
 
 // VirtualNodeStatus is what is known of a virtual node.

@@ -342,7 +342,7 @@ func (j *judge) tunnel(p *Peer) bool {
 		case p.Key != "":
 			advice = "The keys differ, so each side drops the packets of the other: the controllers of both clusters bring the keys across. Look whether they run, and reach the API server of the peer."
 			c.Message += "; " + p.Key
-		case strings.Contains(c.Message, "was dropped: mac"):
+		case strings.Contains(c.Message, host.GarbageMAC.Dropped()):
 			advice = "The packets of the peer were made with another key than the one that it announces: restart its gateway."
 		case c.Reason == reasons.TunnelOneWay:
 			hop += ", there"

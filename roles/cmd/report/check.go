@@ -20,8 +20,8 @@ const (
 	sectionDaemonSets   = "DaemonSets"
 )
 
-// oldestKubernetes is what the chart asks for.
-const oldestKubernetes = "1.32.0"
+// OldestKubernetes is the kubeVersion of the chart.
+const OldestKubernetes = "1.32.0"
 
 // kinds are the plural names that an installation has.
 var kinds = []string{
@@ -96,8 +96,8 @@ func (c *checker) kubernetes() {
 	switch {
 	case err != nil:
 		c.add(idKubernetes, Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
-	case have.LessThan(version.MustParseGeneric(oldestKubernetes)):
-		c.add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, oldestKubernetes), "upgrade the cluster")
+	case have.LessThan(version.MustParseGeneric(OldestKubernetes)):
+		c.add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, OldestKubernetes), "upgrade the cluster")
 	case strings.Contains(c.Kubernetes, "+k3s") || strings.Contains(c.Kubernetes, "+rke2"):
 		c.add(idKubernetes, OK, subject, c.Kubernetes+"; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled in its configuration: docs/platforms.md", "")
 	default:

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -191,6 +192,8 @@ func nowhere(s *Snapshot) {
 // TestFaults: status and check name the cause of each fault and what to do about it, once, and no
 // fault is healthy.
 func TestFaults(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/checks.md")
+	require.NoError(t, err)
 	for name, tc := range map[string]struct {
 		change func(*testing.T, *Snapshot)
 		level  Level
@@ -499,7 +502,7 @@ func TestFaults(t *testing.T) {
 			pastes(t, status)
 			_, message, _ := strings.Cut(tc.line, ": ")
 			for _, f := range Check(s) {
-				require.Contains(t, ids, f.ID, "%s", f.Subject)
+				require.Contains(t, string(page), "\n### "+string(f.ID)+"\n", f.Subject)
 				require.Equal(t, f.ID.Docs(), f.Docs)
 			}
 			check := CheckText(Check(s))

@@ -4,7 +4,7 @@ package report
 // docs/checks.md.
 type ID string
 
-// pageOfChecks has a section for each ID.
+// pageOfChecks has a section for each ID, in the order of this file.
 const pageOfChecks = "https://github.com/liqod/liqod/blob/main/docs/checks.md"
 
 // Docs is the address of the section about a check.
@@ -68,27 +68,3 @@ const (
 	idMove          ID = "data-move"
 	idDaemonSets    ID = "daemonsets"
 )
-
-// ids are the checks of status and check, in the order of docs/checks.md.
-var ids = []ID{
-	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idIPAM, idGateway, idRoute, idPodsWebhook, idRulesWebhook, idVersions, idOverlay,
-	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights, idQuota, idTrust,
-	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNoProvider, idNamespace, idDifferences, idRefusedObject, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idOlder, idKept, idMove, idDaemonSets,
-}
-
-// IDs returns the checks of status and check.
-func IDs() []ID { return append([]ID(nil), ids...) }
-
-// id is the check that finds pods in a state.
-func (p podState) id() ID {
-	switch p {
-	case podRefused:
-		return idRefused
-	case podUnschedulable:
-		return idUnschedulable
-	case podWaiting:
-		return idWaiting
-	}
-	return idNotReady
-}

@@ -63,8 +63,8 @@ func TestMoves(t *testing.T) {
 			s := healthy(t)
 			s.Program, s.Taken, s.Volumes, s.Copies = "liqod", now, []corev1.PersistentVolume{volume}, tc.copies
 			s.Claims = map[string][]corev1.PersistentVolumeClaim{"shop": {claim}}
-			list := ListStorage(&Stored{Program: "liqod", Taken: now, Claims: []corev1.PersistentVolumeClaim{claim}, Volumes: s.Volumes, Copies: tc.copies,
-				Classes: []storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}})
+			s.Classes = []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
+			list := s.Storage()
 			row, status := list.Volumes[0], Summarize(s)
 			text, check, listed := status.Text(false), CheckText(Check(s)), list.Text()
 			if tc.want == nil {

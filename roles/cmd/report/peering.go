@@ -31,11 +31,7 @@ func (s *Snapshot) peerIDs() []string {
 
 // record returns the ForeignCluster of a peer, or nil.
 func (s *Snapshot) record(id string) *corev1beta1.ForeignCluster {
-	i := slices.IndexFunc(s.ForeignClusters, func(fc corev1beta1.ForeignCluster) bool { return fc.Name == id })
-	if i < 0 {
-		return nil
-	}
-	return &s.ForeignClusters[i]
+	return first(s.ForeignClusters, func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == id })
 }
 
 func (s *Snapshot) virtualNodes(id string) (out []*offloadingv1beta1.VirtualNode) {
@@ -307,15 +303,15 @@ func (c *checker) tenant(id string) {
 		return
 	}
 	name := corev1beta1.TenantNamespace(id)
-	i := slices.IndexFunc(c.Tenants, func(ns corev1.Namespace) bool { return ns.Name == name })
+	tenant := first(c.Tenants, func(ns *corev1.Namespace) bool { return ns.Name == name })
 	switch {
-	case i < 0:
+	case tenant == nil:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
 			"nothing: liqod makes it in a moment if the peer has rights here, or this cluster uses it by a token. For a peering that people made, create and label it as docs/peering.md#connecting-two-clusters-by-hand says")
-	case c.Tenants[i].Labels[corev1beta1.RemoteClusterIDLabel] != id:
+	case tenant.Labels[corev1beta1.RemoteClusterIDLabel] != id:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
-	case c.Tenants[i].DeletionTimestamp != nil:
+	case tenant.DeletionTimestamp != nil:
 		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "nothing: liqod makes it again once it is gone. If something holds it up:\nkubectl describe namespace "+name)
 	default:
 		c.add(idTenant, OK, "tenant namespace", name, "")
@@ -373,13 +369,9 @@ func (c *checker) provider(id string) {
 
 // ownMap returns the NamespaceMap that asks a provider for namespaces, or nil.
 func (s *Snapshot) ownMap(id string) *offloadingv1beta1.NamespaceMap {
-	for i := range s.Maps {
-		m := &s.Maps[i]
-		if m.Name == id && m.Namespace == corev1beta1.TenantNamespace(id) && m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" {
-			return m
-		}
-	}
-	return nil
+	return first(s.Maps, func(m *offloadingv1beta1.NamespaceMap) bool {
+		return m.Name == id && m.Namespace == corev1beta1.TenantNamespace(id) && m.Labels[offloadingv1beta1.ReplicatedLabel] != "true"
+	})
 }
 
 func (c *checker) namespaceMap(id string) {
@@ -458,21 +450,11 @@ func conditionMessage(conditions []metav1.Condition, kind string) string {
 }
 
 func (s *Snapshot) node(name string) *corev1.Node {
-	for i := range s.Nodes {
-		if s.Nodes[i].Name == name {
-			return &s.Nodes[i]
-		}
-	}
-	return nil
+	return first(s.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
 func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == kind {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
+	return first(node.Status.Conditions, func(c *corev1.NodeCondition) bool { return c.Type == kind })
 }
 
 // nodeState is how well a Node is. Kubernetes itself makes Unknown of what a kubelet that is

@@ -290,16 +290,6 @@ func (c *checker) storageFix(pod *corev1.Pod) string {
 	return strings.Join(fixes, "\nOr:\n")
 }
 
-// claimNamed returns a claim that was read, or nil.
-func (s *Snapshot) claimNamed(namespace, name string) *corev1.PersistentVolumeClaim {
-	for i := range s.Claims[namespace] {
-		if c := &s.Claims[namespace][i]; c.Name == name {
-			return c
-		}
-	}
-	return nil
-}
-
 // lacking says what the virtual nodes that a pod asks for lack. It is empty for a pod that admits other nodes, and if
 // one has the room.
 func (c *checker) lacking(pod *corev1.Pod) string {

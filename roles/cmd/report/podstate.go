@@ -33,6 +33,19 @@ const (
 // slow it is a problem.
 const settling = time.Minute
 
+// checkID is the check that finds pods in a state.
+func (p podState) checkID() ID {
+	switch p {
+	case podRefused:
+		return idRefused
+	case podUnschedulable:
+		return idUnschedulable
+	case podWaiting:
+		return idWaiting
+	}
+	return idNotReady
+}
+
 // podVerdict is the state of one pod, and its cause in the words of the cluster that reports it.
 type podVerdict struct {
 	state           podState
@@ -54,7 +67,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	}
 	ready := PodCondition(pod, corev1.PodReady)
 	if pod.DeletionTimestamp != nil {
-		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: reasons.Terminating, message: "it is being deleted"}
+		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: offloadingv1beta1.ReasonTerminating, message: "it is being deleted"}
 		if v.level != OK {
 			v.message += " for " + duration.HumanDuration(s.Taken.Sub(pod.DeletionTimestamp.Time))
 		}
@@ -182,12 +195,7 @@ func since(pod *corev1.Pod) time.Time {
 
 // PodCondition returns a condition of a pod, or nil.
 func PodCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == kind {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
+	return first(pod.Status.Conditions, func(c *corev1.PodCondition) bool { return c.Type == kind })
 }
 
 // containerCause returns the failure of the first container that has one, and in message those of all. A
@@ -215,12 +223,10 @@ func containers(pod *corev1.Pod) []corev1.ContainerStatus {
 
 // failedOf returns the first container that has a failure, or nil.
 func failedOf(pod *corev1.Pod) *corev1.ContainerStatus {
-	for _, c := range containers(pod) {
-		if reason, _ := failure(&c); reason != "" {
-			return &c
-		}
-	}
-	return nil
+	return first(containers(pod), func(c *corev1.ContainerStatus) bool {
+		reason, _ := failure(c)
+		return reason != ""
+	})
 }
 
 // failure returns the reason why a container does not run; empty for one that runs, starts or
@@ -343,21 +349,25 @@ type claimCause struct {
 // claimCause returns the first of a pod's claims that keeps it from running, or nil. It is nil for
 // claims that could not be read.
 func (s *Snapshot) claimCause(pod *corev1.Pod) *claimCause {
-	claims, read := s.Claims[pod.Namespace]
-	if !read {
+	if _, read := s.Claims[pod.Namespace]; !read {
 		return nil
 	}
 	for _, name := range claimsOf(pod) {
-		i := slices.IndexFunc(claims, func(c corev1.PersistentVolumeClaim) bool { return c.Name == name })
-		if i < 0 {
+		claim := s.claimNamed(pod.Namespace, name)
+		if claim == nil {
 			return &claimCause{pvc: name, reason: reasons.ClaimMissing, message: "does not exist"}
 		}
-		if c := s.causeOf(pod, &claims[i]); c != nil {
+		if c := s.causeOf(pod, claim); c != nil {
 			c.pvc = name
 			return c
 		}
 	}
 	return nil
+}
+
+// claimNamed returns a claim that was read, or nil.
+func (s *Snapshot) claimNamed(namespace, name string) *corev1.PersistentVolumeClaim {
+	return first(s.Claims[namespace], func(c *corev1.PersistentVolumeClaim) bool { return c.Name == name })
 }
 
 func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *claimCause {

@@ -214,21 +214,15 @@ func image(pod *corev1.PodSpec) string {
 
 // deployment returns the Deployment of a role, or nil.
 func (s *Snapshot) deployment(role string) *appsv1.Deployment {
-	for i := range s.Roles {
-		if s.Roles[i].Labels[ComponentLabel] == role {
-			return &s.Roles[i]
-		}
-	}
-	return nil
+	return first(s.Roles, func(d *appsv1.Deployment) bool { return d.Labels[ComponentLabel] == role })
 }
 
 // leading returns the holder of a role's Lease, or the trouble if no replica leads.
 func (s *Snapshot) leading(role string) (holder, trouble string) {
-	i := slices.IndexFunc(s.Leases, func(l coordinationv1.Lease) bool { return l.Name == LeaseName(role) })
-	if i < 0 {
+	l := first(s.Leases, func(l *coordinationv1.Lease) bool { return l.Name == LeaseName(role) })
+	if l == nil {
 		return "", fmt.Sprintf("there is no Lease %s in namespace %s: no replica has led yet", LeaseName(role), s.Namespace)
 	}
-	l := &s.Leases[i]
 	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return "", fmt.Sprintf("nobody holds the Lease %s", LeaseName(role))
 	}

@@ -153,6 +153,8 @@ type Snapshot struct {
 	// Claiming returns. Classes are all of the cluster, if Claiming returns some.
 	Claims  map[string][]corev1.PersistentVolumeClaim
 	Classes []*storagev1.StorageClass
+	// Namespaces are all of the cluster. Only storage list reads them.
+	Namespaces []corev1.Namespace
 	// Volumes are the PersistentVolumes of the cluster.
 	Volumes []corev1.PersistentVolume
 	// Copies are what the pods of moves show, by the UID of the claim. It is nil if it was not read.
@@ -165,6 +167,16 @@ type Snapshot struct {
 
 	// Unread says of what could not be read why.
 	Unread map[string]error
+}
+
+// first returns the first of some items that a function selects, or nil.
+func first[T any](items []T, is func(*T) bool) *T {
+	for i := range items {
+		if is(&items[i]) {
+			return &items[i]
+		}
+	}
+	return nil
 }
 
 // Application is what a namespace has that may be different in providers.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,31 +18,12 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Stored is what was read of a cluster about volumes.
-type Stored struct {
-	// Program is the name of the program in commands.
-	Program string
-	// Taken is when, by the cluster's clock.
-	Taken      time.Time
-	Claims     []corev1.PersistentVolumeClaim
-	Volumes    []corev1.PersistentVolume
-	Classes    []storagev1.StorageClass
-	Namespaces []corev1.Namespace
-	Maps       []offloadingv1beta1.NamespaceMap
-	// Copies are what the pods of moves show, by the UID of the claim. It is nil if it could not be read.
-	Copies map[types.UID]Copying
-	// Unread are the kinds that the user has no right to read.
-	Unread []string
-}
-
-// Kinds of Stored.Unread.
+// What is read of volumes. storage list reads claims and classes apart.
 const (
 	ReadStoredClaims = "PersistentVolumeClaims"
 	ReadStored       = "PersistentVolumes"
 	ReadStoredClass  = "StorageClasses"
 	ReadStoredSpaces = "Namespaces"
-	ReadStoredMaps   = ReadMaps
-	ReadStoredCopies = ReadPods
 )
 
 // Phases of a volume.
@@ -92,9 +72,9 @@ type Storage struct {
 	Unread  []string       `json:"unread,omitempty"`
 }
 
-// storing is the judgement of a Stored.
+// storing is the judgement of the volumes of a Snapshot.
 type storing struct {
-	*Stored
+	*Snapshot
 	claims  map[types.UID]*corev1.PersistentVolumeClaim // all, by UID
 	named   map[string]*corev1.PersistentVolumeClaim    // all, by namespace/name
 	real    map[types.UID]*corev1.PersistentVolumeClaim // real claims, by the UID of the claim of the user
@@ -102,39 +82,29 @@ type storing struct {
 	out     []StoredVolume
 }
 
-// Storage returns the volumes of the class liqo that claims of this cluster have, or had. Those of peers
-// are not among them.
+// Storage returns the volumes of the class liqo, wherever their data is. If the Namespaces were read, those
+// of the claims that peers have in this cluster are among them.
 func (s *Snapshot) Storage() Storage {
-	stored := &Stored{Program: s.Program, Taken: s.Taken, Volumes: s.Volumes, Maps: s.Maps, Copies: s.Copies, Claims: slices.Concat(slices.Collect(maps.Values(s.Claims))...)}
-	for _, class := range s.Classes {
-		stored.Classes = append(stored.Classes, *class)
-	}
-	for from, to := range map[string]string{ReadClaims: ReadStoredClaims, ReadStored: ReadStored} {
-		if s.Unread[from] != nil {
-			stored.Unread = append(stored.Unread, to)
-		}
-	}
-	return ListStorage(stored)
-}
-
-// ListStorage returns the volumes of the class liqo, wherever their data is, and those of the claims
-// that peers have in this cluster.
-func ListStorage(s *Stored) Storage {
-	l := &storing{Stored: s, claims: map[types.UID]*corev1.PersistentVolumeClaim{}, named: map[string]*corev1.PersistentVolumeClaim{},
+	l := &storing{Snapshot: s, claims: map[types.UID]*corev1.PersistentVolumeClaim{}, named: map[string]*corev1.PersistentVolumeClaim{},
 		real: map[types.UID]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{}}
 	for i := range s.Volumes {
 		l.volumes[s.Volumes[i].Name] = &s.Volumes[i]
 	}
-	for i := range s.Claims {
-		claim := &s.Claims[i]
+	var all []*corev1.PersistentVolumeClaim
+	for _, namespace := range slices.Sorted(maps.Keys(s.Claims)) {
+		for i := range s.Claims[namespace] {
+			all = append(all, &s.Claims[namespace][i])
+		}
+	}
+	for _, claim := range all {
 		l.claims[claim.UID], l.named[claim.Namespace+"/"+claim.Name] = claim, claim
 		if isReal(claim) {
 			l.real[types.UID(claim.Name)] = claim
 		}
 	}
 	twins := l.twinNamespaces()
-	for i := range s.Claims {
-		switch claim := &s.Claims[i]; {
+	for _, claim := range all {
+		switch {
 		case isReal(claim):
 			l.leftReal(claim)
 		case twins[claim.Namespace] != nil:
@@ -149,7 +119,7 @@ func ListStorage(s *Stored) Storage {
 	slices.SortStableFunc(l.out, func(a, b StoredVolume) int {
 		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
 	})
-	return Storage{Volumes: l.out, Unread: s.Unread}
+	return Storage{Volumes: l.out, Unread: slices.Sorted(maps.Keys(s.Unread))}
 }
 
 func isReal(claim *corev1.PersistentVolumeClaim) bool {
@@ -181,7 +151,7 @@ func (l *storing) isLiqo(claim *corev1.PersistentVolumeClaim) bool {
 			return by == offloadingv1beta1.StorageProvisioner
 		}
 	}
-	return slices.ContainsFunc(l.Classes, func(c storagev1.StorageClass) bool {
+	return slices.ContainsFunc(l.Classes, func(c *storagev1.StorageClass) bool {
 		return c.Name == ptr.Deref(claim.Spec.StorageClassName, "") && c.Provisioner == offloadingv1beta1.StorageProvisioner
 	})
 }
@@ -310,7 +280,7 @@ func (l *storing) unclaimed(volume *corev1.PersistentVolume) {
 		return
 	}
 	v := StoredVolume{Namespace: ref.Namespace, Claim: ref.Name, Size: volume.Spec.Capacity.Storage().String(), Where: l.dataIn(volume), Phase: VolumeKept}
-	peer, unsure := volume.Labels[corev1beta1.RemoteClusterIDLabel], slices.Contains(l.Unread, ReadStoredClaims)
+	peer, unsure := volume.Labels[corev1beta1.RemoteClusterIDLabel], l.Unread[ReadStoredClaims] != nil || l.Unread[ReadClaims] != nil
 	why, kept := volume.Annotations[offloadingv1beta1.DataKeptAnnotation]
 	switch {
 	case unsure && volume.Status.Phase != corev1.VolumeReleased:
@@ -355,14 +325,14 @@ func (l *storing) keptThere(v *StoredVolume, volume *corev1.PersistentVolume, pe
 	} else if len(validation.IsDNS1123Subdomain(v.Claim)) == 0 { // the provider may have chosen it
 		v.Get = fmt.Sprintf("Offload namespace %s to cluster %s, create PersistentVolumeClaim %s if it is gone, and let its first pod run there:\nkubectl -n %s annotate pvc %s %s=true",
 			v.Namespace, peer, key, v.Namespace, v.Claim, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
-		i := slices.IndexFunc(l.Namespaces, func(ns corev1.Namespace) bool { return ns.Name == v.Namespace })
+		has := first(l.Namespaces, func(ns *corev1.Namespace) bool { return ns.Name == v.Namespace })
 		switch had := volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation]; {
-		case slices.Contains(l.Unread, ReadStoredSpaces):
-		case i < 0:
+		case l.Unread[ReadStoredSpaces] != nil:
+		case has == nil:
 			v.Get += "\nThe namespace that had the data is gone: once there is one of its name, this shows what lets it have the data:\n" + l.Program + " storage list"
-		case had != string(l.Namespaces[i].UID):
+		case had != string(has.UID):
 			v.Get += fmt.Sprintf("\nAn earlier namespace of this name had the data, as far as is known. Who may write PersistentVolumes lets this one have it:\nkubectl annotate pv %s --overwrite %s=%s",
-				volume.Name, offloadingv1beta1.NamespaceUIDAnnotation, l.Namespaces[i].UID)
+				volume.Name, offloadingv1beta1.NamespaceUIDAnnotation, has.UID)
 		}
 	}
 	if twin := l.twinIn(peer, volume); twin != "" {
@@ -392,7 +362,7 @@ func (l *storing) keptHere(v *StoredVolume, volume *corev1.PersistentVolume) {
 // leftReal adds a real claim that no claim of a user and no PersistentVolume leads to.
 func (l *storing) leftReal(real *corev1.PersistentVolumeClaim) {
 	uid := types.UID(real.Name)
-	if volume := l.volumes[volumePrefix+string(uid)]; l.claims[uid] != nil || volume != nil || real.Spec.VolumeName == "" || slices.Contains(l.Unread, ReadStored) {
+	if volume := l.volumes[volumePrefix+string(uid)]; l.claims[uid] != nil || volume != nil || real.Spec.VolumeName == "" || l.Unread[ReadStored] != nil {
 		return
 	}
 	v := l.rowOf(real)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,7 +93,13 @@ func TestListStorage(t *testing.T) {
 		}
 		return []corev1.Namespace{ns}
 	}
-	type claims = []corev1.PersistentVolumeClaim
+	claims := func(list ...corev1.PersistentVolumeClaim) map[string][]corev1.PersistentVolumeClaim {
+		out := map[string][]corev1.PersistentVolumeClaim{}
+		for _, c := range list {
+			out[c.Namespace] = append(out[c.Namespace], c)
+		}
+		return out
+	}
 	type volumes = []corev1.PersistentVolume
 	const adopt = "Offload namespace shop to cluster milan, create PersistentVolumeClaim shop/data if it is gone, and let its first pod run there:\n" +
 		"kubectl -n shop annotate pvc data liqo.io/adopt-remote-volume=true\n" +
@@ -100,75 +107,75 @@ func TestListStorage(t *testing.T) {
 	const listThere = "In cluster milan, this shows what is kept there, with the commands:\nliqod storage list"
 	const taken = "PersistentVolumeClaim shop/data has PersistentVolume pvc-u2 now: only a claim of this name without a volume can get this data."
 	for name, tc := range map[string]struct {
-		is   Stored
+		is   Snapshot
 		want []StoredVolume
 	}{
 		"nothing":           {},
-		"of another class":  {is: Stored{Claims: claims{claimOf("shop", "data", "u1", func(c *corev1.PersistentVolumeClaim) { *c.Spec.StorageClassName = "fast" })}}},
-		"for its first pod": {Stored{Claims: claims{claimOf("shop", "data", "u1", unbound)}}, []StoredVolume{{Where: "-", Phase: "waiting", Why: "for its first pod"}}},
-		"for a node": {Stored{Claims: claims{claimOf("shop", "data", "u1", unbound, func(c *corev1.PersistentVolumeClaim) {
+		"of another class":  {is: Snapshot{Claims: claims(claimOf("shop", "data", "u1", func(c *corev1.PersistentVolumeClaim) { *c.Spec.StorageClassName = "fast" }))}},
+		"for its first pod": {Snapshot{Claims: claims(claimOf("shop", "data", "u1", unbound))}, []StoredVolume{{Where: "-", Phase: "waiting", Why: "for its first pod"}}},
+		"for a node": {Snapshot{Claims: claims(claimOf("shop", "data", "u1", unbound, func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations["volume.kubernetes.io/selected-node"] = "milan"
-		})}}, []StoredVolume{{Where: "-", Phase: "waiting", Why: "for its volume on node milan"}}},
-		"bound there": {Stored{Claims: claims{claimOf("shop", "data", "u1")}, Volumes: volumes{volumeFor("u1", "milan")}, Maps: twinCalled("shop-rome")},
+		}))}, []StoredVolume{{Where: "-", Phase: "waiting", Why: "for its volume on node milan"}}},
+		"bound there": {Snapshot{Claims: claims(claimOf("shop", "data", "u1")), Volumes: volumes{volumeFor("u1", "milan")}, Maps: twinCalled("shop-rome")},
 			[]StoredVolume{{Where: "cluster milan, namespace shop-rome", Phase: "bound"}}},
-		"a name of the peer's invention": {Stored{Claims: claims{claimOf("shop", "data", "u1")}, Volumes: volumes{volumeFor("u1", "milan")}, Maps: twinCalled("x; reboot")},
+		"a name of the peer's invention": {Snapshot{Claims: claims(claimOf("shop", "data", "u1")), Volumes: volumes{volumeFor("u1", "milan")}, Maps: twinCalled("x; reboot")},
 			[]StoredVolume{{Where: "cluster milan", Phase: "bound"}}},
-		"bound here": {Stored{Claims: claims{claimOf("shop", "data", "u1"), realOf("u1")}, Volumes: volumes{volumeFor("u1", "")}},
+		"bound here": {Snapshot{Claims: claims(claimOf("shop", "data", "u1"), realOf("u1")), Volumes: volumes{volumeFor("u1", "")}},
 			[]StoredVolume{{Where: "this cluster, node n1", Phase: "bound"}}},
-		"its volume is gone": {Stored{Claims: claims{claimOf("shop", "data", "u1", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })}},
+		"its volume is gone": {Snapshot{Claims: claims(claimOf("shop", "data", "u1", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }))},
 			[]StoredVolume{{Where: "unknown", Phase: "lost", Why: "PersistentVolume pvc-u1 is gone"}}},
-		"kept there": {Stored{Volumes: volumes{volumeFor("u1", "milan", keptFor)}, Maps: twinCalled("shop-rome")},
+		"kept there": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", keptFor)}, Maps: twinCalled("shop-rome")},
 			[]StoredVolume{{Where: "cluster milan, namespace shop-rome", Phase: "kept", Why: "namespace shop was deleted", Get: adopt,
 				Delete: "In cluster milan:\nkubectl -n shop-rome delete pvc -l offloading.liqo.io/local-claim-uid=u1\nThen here:\nkubectl delete pv pvc-u1"}}},
-		"a claim of the peer's invention": {Stored{Volumes: volumes{volumeFor("u1", "milan", keptFor, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "x; reboot" })}},
+		"a claim of the peer's invention": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", keptFor, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.Name = "x; reboot" })}},
 			[]StoredVolume{{Claim: "x; reboot", Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted", Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
-		"retained there, no longer offloaded": {Stored{Volumes: volumes{volumeFor("u1", "milan", retaining)}},
+		"retained there, no longer offloaded": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", retaining)}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "kept", Why: "its claim is gone, and the reclaim policy of PersistentVolume pvc-u1 is Retain", Get: adopt,
 				Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
-		"not made there yet": {Stored{Claims: claims{claimOf("shop", "data", "u1")}, Volumes: volumes{volumeFor("u1", "milan", notMade)}},
+		"not made there yet": {Snapshot{Claims: claims(claimOf("shop", "data", "u1")), Volumes: volumes{volumeFor("u1", "milan", notMade)}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "waiting", Why: "for its volume in cluster milan"}}},
-		"never made there": {Stored{Volumes: volumes{volumeFor("u1", "milan", retaining, notMade)}},
+		"never made there": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", retaining, notMade)}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "empty", Why: "its claim is gone, and cluster milan had made no volume for it when this cluster last saw it",
 				Delete: "In cluster milan, this shows if it has made one since:\nliqod storage list\nThen here, where this PersistentVolume contains no data:\nkubectl delete pv pvc-u1"}}},
-		"a later claim has the data, or its own there": {Stored{Claims: claims{claimOf("shop", "data", "u2")}, Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "milan")}, Maps: twinCalled("shop-rome")},
+		"a later claim has the data, or its own there": {Snapshot{Claims: claims(claimOf("shop", "data", "u2")), Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "milan")}, Maps: twinCalled("shop-rome")},
 			[]StoredVolume{{Where: "cluster milan, namespace shop-rome", Phase: "bound"},
 				{Where: "cluster milan, namespace shop-rome", Phase: "kept", Why: "namespace shop was deleted", Get: taken + "\nIf it was given this data, nothing else is kept.",
 					Delete: listThere + "\nThen here, where this PersistentVolume contains no data:\nkubectl delete pv pvc-u1"}}},
-		"a later claim has its data here": {Stored{Claims: claims{claimOf("shop", "data", "u2")}, Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "")}},
+		"a later claim has its data here": {Snapshot{Claims: claims(claimOf("shop", "data", "u2")), Volumes: volumes{volumeFor("u1", "milan", keptFor), volumeFor("u2", "")}},
 			[]StoredVolume{{Where: "this cluster, node n1", Phase: "bound"},
 				{Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted", Get: taken, Delete: listThere + "\nThen here:\nkubectl delete pv pvc-u1"}}},
-		"to be deleted there": {Stored{Volumes: volumes{volumeFor("u1", "milan")}},
+		"to be deleted there": {Snapshot{Volumes: volumes{volumeFor("u1", "milan")}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "deleting", Why: "its claim is gone: it is deleted once namespace shop is offloaded and cluster milan reachable, or kept if the namespace is gone"}}},
-		"to be deleted here": {Stored{Claims: claims{realOf("u1")}, Volumes: volumes{volumeFor("u1", "")}},
+		"to be deleted here": {Snapshot{Claims: claims(realOf("u1")), Volumes: volumes{volumeFor("u1", "")}},
 			[]StoredVolume{{Where: "this cluster, node n1", Phase: "deleting", Why: "its claim is gone: it is deleted, or kept if the namespace is gone"}}},
-		"kept here": {Stored{Claims: claims{realOf("u1")}, Volumes: volumes{volumeFor("u1", "", keptFor)}},
+		"kept here": {Snapshot{Claims: claims(realOf("u1")), Volumes: volumes{volumeFor("u1", "", keptFor)}},
 			[]StoredVolume{{Where: "this cluster, node n1, PersistentVolumeClaim liqo-storage/u1", Phase: "kept", Why: "namespace shop was deleted",
 				Get: "A claim that is bound again to PersistentVolume pvc-u1 has the data.", Delete: "kubectl -n liqo-storage delete pvc u1\nkubectl delete pv pvc-u1"}}},
-		"kept here, for a claim to come": {Stored{Claims: claims{realOf("u1")}, Volumes: volumes{volumeFor("u1", "", func(v *corev1.PersistentVolume) {
+		"kept here, for a claim to come": {Snapshot{Claims: claims(realOf("u1")), Volumes: volumes{volumeFor("u1", "", func(v *corev1.PersistentVolume) {
 			v.Spec.ClaimRef.UID, v.Status.Phase = "", corev1.VolumeAvailable
 		})}},
 			[]StoredVolume{{Where: "this cluster, node n1, PersistentVolumeClaim liqo-storage/u1", Phase: "kept", Why: "PersistentVolume pvc-u1 waits for a claim",
 				Get: "A claim that is bound again to PersistentVolume pvc-u1 has the data.", Delete: "kubectl -n liqo-storage delete pvc u1\nkubectl delete pv pvc-u1"}}},
-		"kept here once": {Stored{Volumes: volumes{volumeFor("u1", "", keptFor)}},
+		"kept here once": {Snapshot{Volumes: volumes{volumeFor("u1", "", keptFor)}},
 			[]StoredVolume{{Where: "this cluster, node n1", Phase: "kept", Why: "namespace shop was deleted; the real claim u1 is gone", Delete: "kubectl delete pv pvc-u1"}}},
-		"a real claim alone": {Stored{Claims: claims{realOf("u1")}},
+		"a real claim alone": {Snapshot{Claims: claims(realOf("u1"))},
 			[]StoredVolume{{Where: "this cluster, PersistentVolumeClaim liqo-storage/u1", Phase: "kept", Why: "its claim and PersistentVolume pvc-u1 are gone", Delete: "kubectl -n liqo-storage delete pvc u1"}}},
-		"claims may not be read": {Stored{Volumes: volumes{volumeFor("u1", "milan", keptFor)}, Unread: []string{ReadStoredClaims}},
+		"claims may not be read": {Snapshot{Volumes: volumes{volumeFor("u1", "milan", keptFor)}, Unread: map[string]error{ReadStoredClaims: errors.New("forbidden")}},
 			[]StoredVolume{{Where: "cluster milan", Phase: "kept", Why: "namespace shop was deleted"}}},
-		"a peer's": {Stored{Claims: claims{claimOf("shop-rome", "data", "u1", reflected), claimOf("shop-rome", "data", "u2", func(c *corev1.PersistentVolumeClaim) { *c.Spec.StorageClassName = "fast" })}, Namespaces: twin("")},
+		"a peer's": {Snapshot{Claims: claims(claimOf("shop-rome", "data", "u1", reflected), claimOf("shop-rome", "data", "u2", func(c *corev1.PersistentVolumeClaim) { *c.Spec.StorageClassName = "fast" })), Namespaces: twin("")},
 			[]StoredVolume{{Owner: "rome", Where: "this cluster, namespace shop-rome", Phase: "bound"}}},
-		"kept for a peer": {Stored{Claims: claims{claimOf("shop-rome", "data", "u1", reflected)}, Namespaces: twin("no longer asked for")},
+		"kept for a peer": {Snapshot{Claims: claims(claimOf("shop-rome", "data", "u1", reflected)), Namespaces: twin("no longer asked for")},
 			[]StoredVolume{{Owner: "rome", Where: "this cluster, namespace shop-rome", Phase: "kept", Why: "no longer asked for",
 				Get:    "Cluster rome has it again once it uses this cluster, and offloads its namespace shop again.\nIn cluster rome:\nliqod offload namespace shop",
 				Delete: "kubectl -n shop-rome delete pvc data\nOr all data of the namespace:\nkubectl annotate namespace shop-rome liqo.io/delete-volumes=shop-rome"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tc.is.Program, tc.is.Classes = "liqod", []storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
+			tc.is.Program, tc.is.Classes = "liqod", []*storagev1.StorageClass{{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, Provisioner: "liqo.io/storage"}}
 			for i := range tc.want {
 				tc.want[i].Namespace, tc.want[i].Claim, tc.want[i].Size = "shop", cmp.Or(tc.want[i].Claim, "data"), "1Gi"
 			}
-			got := ListStorage(&tc.is)
+			got := tc.is.Storage()
 			require.Equal(t, tc.want, got.Volumes)
 			require.NoError(t, got.Err())
 		})

@@ -65,12 +65,7 @@ func (s *Snapshot) concerns(pod *corev1.Pod) bool {
 }
 
 func (s *Snapshot) offloadingOf(namespace string) *offloadingv1beta1.NamespaceOffloading {
-	for i := range s.Offloadings {
-		if s.Offloadings[i].Namespace == namespace {
-			return &s.Offloadings[i]
-		}
-	}
-	return nil
+	return first(s.Offloadings, func(o *offloadingv1beta1.NamespaceOffloading) bool { return o.Namespace == namespace })
 }
 
 // pods adds a finding for each cause for which pods of a namespace are not ready.
@@ -145,7 +140,7 @@ func (c *checker) unready(pods []placedPod, total int) {
 	}
 	message += otherCauses(pods, first)
 	c.peer = first.at.peer
-	c.report(Finding{ID: first.verdict.state.id(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
+	c.report(Finding{ID: first.verdict.state.checkID(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
 		Fix: c.podFix(first), Because: c.podsBecause(first)})
 }
 
@@ -160,7 +155,7 @@ var (
 // otherCauses quotes a pod for each cause that has the same reason as that of the first pod, and other
 // words. Names, UIDs and numbers, such as of restarts, make no other cause; exit codes do.
 func otherCauses(pods []placedPod, first placedPod) (text string) {
-	if first.verdict.reason == reasons.Terminating {
+	if first.verdict.reason == offloadingv1beta1.ReasonTerminating {
 		return ""
 	}
 	words := func(pod placedPod) string {
@@ -224,7 +219,7 @@ func (c *checker) podsBecause(pod placedPod) string {
 		return c.find(func(f Finding) bool {
 			return f.Peer == pod.at.peer && f.Reason == offloadingv1beta1.ReasonControllerSilent
 		})
-	case reasons.NotReady, reasons.Terminating, reasons.RemotePodTerminating, reasons.RemotePodMissing:
+	case reasons.NotReady, offloadingv1beta1.ReasonTerminating, reasons.RemotePodTerminating, reasons.RemotePodMissing:
 		return c.rootOf(pod.at.peer, Problem)
 	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:
 		o := c.offloadingOf(pod.Namespace)
@@ -272,10 +267,8 @@ func (s *Snapshot) providerOf(node string) string {
 	if node == "" {
 		return ""
 	}
-	for i := range s.VirtualNodes {
-		if s.VirtualNodes[i].Name == node {
-			return s.VirtualNodes[i].Spec.ClusterID
-		}
+	if vn := first(s.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Name == node }); vn != nil {
+		return vn.Spec.ClusterID
 	}
 	if n := s.node(node); n != nil {
 		return n.Labels[corev1beta1.RemoteClusterIDLabel]
@@ -322,11 +315,11 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 // dataOf returns the provider that has the data of a claim, or "". Without the volumes it is known as
 // long as the virtual node of the claim's first pod exists.
 func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
-	i := slices.IndexFunc(s.Volumes, func(v corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })
-	if i < 0 {
+	volume := first(s.Volumes, func(v *corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })
+	if volume == nil {
 		return s.providerOf(pvc.Annotations[selectedNodeAnnotation])
 	}
-	return s.Volumes[i].Labels[corev1beta1.RemoteClusterIDLabel]
+	return volume.Labels[corev1beta1.RemoteClusterIDLabel]
 }
 
 // nowhere returns a cause if its claim keeps a pod on own nodes, or if it admits virtual nodes only, and no
