@@ -18,14 +18,14 @@ const shownEvents = 100
 type Event struct {
 	Time    time.Time `json:"time"`
 	Warning bool      `json:"warning"`
-	Object  Text      `json:"object"`
-	Reason  Text      `json:"reason"`
-	Message Text      `json:"message"`
+	Object  string    `json:"object"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
 	Count   int32     `json:"count"`
 	// Others is how many further objects have such an event.
 	Others int `json:"others"`
 	// From is the provider that the event comes from; empty if it is of this cluster.
-	From Text `json:"from"`
+	From string `json:"from"`
 }
 
 // alike is what equal events have in common. Their objects have one kind and namespace, and other names.
@@ -71,8 +71,8 @@ func shownEvent(e *corev1.Event) Event {
 	if e.InvolvedObject.Namespace != "" {
 		object = e.InvolvedObject.Kind + " " + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
 	}
-	return Event{Time: lastSeen(e), Warning: e.Type == corev1.EventTypeWarning, Object: Text(object), Reason: Text(e.Reason), Message: Text(e.Message),
-		From: Text(e.Labels[offloadingv1beta1.OriginLabel])}
+	return Event{Time: lastSeen(e), Warning: e.Type == corev1.EventTypeWarning, Object: object, Reason: e.Reason, Message: e.Message,
+		From: e.Labels[offloadingv1beta1.OriginLabel]}
 }
 
 func lastSeen(e *corev1.Event) time.Time {

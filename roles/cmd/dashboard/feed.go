@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -71,9 +70,9 @@ func (f *feed) read(ctx context.Context, last *View) *View {
 
 func (f *feed) publish(v *View) {
 	v.Patience = (f.every + f.timeout + slack).Seconds()
-	data, err := json.Marshal(v)
+	data, err := printable(v)
 	if err != nil {
-		data, _ = json.Marshal(nothing(fmt.Errorf("encoding the state: %w", err))) // of texts only
+		data, _ = printable(nothing(fmt.Errorf("encoding the state: %w", err))) // of texts only
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

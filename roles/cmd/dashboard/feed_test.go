@@ -97,7 +97,7 @@ func TestNoAnswer(t *testing.T) {
 		got := make(chan View, 100)
 		defer look(f, got)()
 		v := <-got
-		require.Equal(t, Text("no answer within 1m0s"), v.Trouble)
+		require.Equal(t, "no answer within 1m0s", v.Trouble)
 		require.InDelta(t, 70, v.Patience, 0)
 	})
 }
@@ -144,7 +144,7 @@ func TestOutage(t *testing.T) {
 		got := make(chan View, 100)
 		defer look(f, got)()
 		v := <-got
-		require.Equal(t, Text("the API server is away"), v.Trouble)
+		require.Equal(t, "the API server is away", v.Trouble)
 		require.Equal(t, report.Unknown, v.Health)
 		require.True(t, v.Taken.IsZero())
 		source.down.Store(false)
@@ -154,11 +154,11 @@ func TestOutage(t *testing.T) {
 		source.down.Store(true)
 		for range 2 {
 			v = <-got
-			require.Equal(t, Text("the API server is away"), v.Trouble)
+			require.Equal(t, "the API server is away", v.Trouble)
 			require.Equal(t, report.Unknown, v.Health)
-			require.Equal(t, Text("unknown"), v.Headline)
+			require.Equal(t, "unknown", v.Headline)
 			require.True(t, v.Taken.Equal(taken))
-			require.Equal(t, Text("rome"), v.Cluster)
+			require.Equal(t, "rome", v.Cluster)
 		}
 	})
 }

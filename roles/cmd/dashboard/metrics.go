@@ -98,7 +98,7 @@ func (p *picture) measure(ctx context.Context, source Source) {
 		first = err
 	})
 	if failed > 0 {
-		p.unread = append(p.unread, Unread{Section: sectionTraffic, What: Text(fmt.Sprintf("Metrics of %d of %s of liqod", failed, report.Count(len(pods), "pod"))), Why: Text(first.Error())})
+		p.unread = append(p.unread, Unread{Section: sectionTraffic, What: fmt.Sprintf("Metrics of %d of %s of liqod", failed, report.Count(len(pods), "pod")), Why: first.Error()})
 	}
 }
 

@@ -13,12 +13,12 @@ const shownPods = 100
 
 // Namespace is an offloaded namespace, and where its pods run.
 type Namespace struct {
-	Name     Text         `json:"name"`
+	Name     string       `json:"name"`
 	Level    report.Level `json:"level"`
-	Strategy Text         `json:"strategy"`
-	Phase    Text         `json:"phase"`
-	Message  Text         `json:"message"`
-	Remote   Text         `json:"remote"`
+	Strategy string       `json:"strategy"`
+	Phase    string       `json:"phase"`
+	Message  string       `json:"message"`
+	Remote   string       `json:"remote"`
 	Places   []Place      `json:"places"`
 	// Broken is how many pods have a problem.
 	Broken int `json:"broken"`
@@ -28,7 +28,7 @@ type Namespace struct {
 	// More is how many pods are not in Pods.
 	More int `json:"more"`
 	// Differences say what does not follow the pods into providers.
-	Differences []Text `json:"differences"`
+	Differences []string `json:"differences"`
 	// Unread says that the pods could not be read.
 	Unread bool `json:"unread"`
 }
@@ -43,35 +43,35 @@ const (
 // Place is where pods run: this cluster, a peer, or no node yet.
 type Place struct {
 	Kind  string `json:"kind"`
-	Name  Text   `json:"name"`
+	Name  string `json:"name"`
 	Pods  int    `json:"pods"`
 	Ready int    `json:"ready"`
 	// Note says why the namespace is not ready there.
-	Note Text `json:"note"`
+	Note string `json:"note"`
 }
 
 // Pod is a pod of an offloaded namespace.
 type Pod struct {
 	Level report.Level `json:"level"`
-	Name  Text         `json:"name"`
-	Place Text         `json:"place"`
-	Node  Text         `json:"node"`
-	State Text         `json:"state"`
-	Why   Text         `json:"why"`
+	Name  string       `json:"name"`
+	Place string       `json:"place"`
+	Node  string       `json:"node"`
+	State string       `json:"state"`
+	Why   string       `json:"why"`
 }
 
 func namespace(p *picture, from *report.Namespace, findings []report.Finding) Namespace {
 	out := Namespace{
-		Name: Text(from.Name), Strategy: Text(from.Strategy), Phase: Text(from.Phase), Message: Text(from.Message), Remote: Text(from.RemoteName),
-		Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: Text(p.ClusterID)}}, Pods: []Pod{}, Differences: []Text{},
+		Name: from.Name, Strategy: string(from.Strategy), Phase: string(from.Phase), Message: from.Message, Remote: from.RemoteName,
+		Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Pods: []Pod{}, Differences: []string{},
 	}
 	for _, line := range p.Differences(from.Name) {
-		out.Differences = append(out.Differences, Text(line))
+		out.Differences = append(out.Differences, line)
 	}
 	for _, in := range from.Peers {
-		place := Place{Kind: placePeer, Name: Text(in.ClusterID)}
+		place := Place{Kind: placePeer, Name: in.ClusterID}
 		if !in.Ready {
-			place.Note = Text(cmp.Or(in.Message, "not ready there"))
+			place.Note = cmp.Or(in.Message, "not ready there")
 		}
 		out.Places = append(out.Places, place)
 	}
@@ -99,7 +99,7 @@ func worstPods(pods []Pod) {
 
 // shownPod is a pod as the page lists it. One that has not ended and is not ready is at least a warning.
 func shownPod(pod report.Pod, place string) Pod {
-	out := Pod{Level: pod.Level, Name: Text(pod.Name), Place: Text(place), Node: Text(pod.Node), State: Text(pod.State), Why: Text(pod.Why)}
+	out := Pod{Level: pod.Level, Name: pod.Name, Place: place, Node: pod.Node, State: pod.State, Why: pod.Why}
 	if !pod.Ready && !pod.Ended {
 		out.Level = report.Worse(pod.Level, report.Warning)
 	}
@@ -142,10 +142,10 @@ func (n *Namespace) count(clusterID string, pod report.Pod) {
 	if pod.Ended {
 		return
 	}
-	i := slices.IndexFunc(n.Places, func(place Place) bool { return place.Kind == kind && place.Name == Text(name) })
+	i := slices.IndexFunc(n.Places, func(place Place) bool { return place.Kind == kind && place.Name == name })
 	if i < 0 {
 		i = len(n.Places)
-		n.Places = append(n.Places, Place{Kind: kind, Name: Text(name)})
+		n.Places = append(n.Places, Place{Kind: kind, Name: name})
 	}
 	n.Places[i].Pods++
 	if pod.Ready {

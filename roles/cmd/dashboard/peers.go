@@ -14,14 +14,14 @@ import (
 
 // Peer is how a peering is.
 type Peer struct {
-	ID      Text         `json:"id"`
-	Role    Text         `json:"role"`
+	ID      string       `json:"id"`
+	Role    string       `json:"role"`
 	Health  report.Level `json:"health"`
-	Message Text         `json:"message"`
-	Server  Text         `json:"server"`
-	Version Text         `json:"version"`
+	Message string       `json:"message"`
+	Server  string       `json:"server"`
+	Version string       `json:"version"`
 	// Refused says how many of its packets the network of this cluster has dropped lately.
-	Refused Text `json:"refused"`
+	Refused string `json:"refused"`
 	// API and Network tell how the ways to the peer are; empty if they are not checked.
 	API     report.Level `json:"api"`
 	Network report.Level `json:"network"`
@@ -29,61 +29,61 @@ type Peer struct {
 	Uses   bool `json:"uses"`
 	Serves bool `json:"serves"`
 	// Pods of this cluster that run there, and HostedPods of the peer that run here.
-	Pods       int     `json:"pods"`
-	HostedPods int     `json:"hostedPods"`
-	Checks     []Check `json:"checks"`
-	Offers     []Text  `json:"offers"`
-	Nodes      []Node  `json:"nodes"`
+	Pods       int      `json:"pods"`
+	HostedPods int      `json:"hostedPods"`
+	Checks     []Check  `json:"checks"`
+	Offers     []string `json:"offers"`
+	Nodes      []Node   `json:"nodes"`
 	// Given is what its pods here request of what this cluster gives it, and Limit what bounds them.
-	Given []Bar `json:"given"`
-	Limit Text  `json:"limit"`
+	Given []Bar  `json:"given"`
+	Limit string `json:"limit"`
 }
 
 // Check is the result of one check of a peer.
 type Check struct {
 	Level   report.Level `json:"level"`
-	Subject Text         `json:"subject"`
-	Message Text         `json:"message"`
+	Subject string       `json:"subject"`
+	Message string       `json:"message"`
 }
 
 // Node is a virtual node, and how much of it is used.
 type Node struct {
-	Name    Text         `json:"name"`
+	Name    string       `json:"name"`
 	Health  report.Level `json:"health"`
-	Message Text         `json:"message"`
+	Message string       `json:"message"`
 	Bars    []Bar        `json:"bars"`
 }
 
 // Bar is how much of a resource is requested. Capacity is empty if nothing bounds it.
 type Bar struct {
-	Resource Text `json:"resource"`
-	Used     Text `json:"used"`
-	Capacity Text `json:"capacity"`
-	Percent  int  `json:"percent"`
+	Resource string `json:"resource"`
+	Used     string `json:"used"`
+	Capacity string `json:"capacity"`
+	Percent  int    `json:"percent"`
 }
 
 func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	out := Peer{
-		ID: Text(from.ClusterID), Role: Text(from.Role), Health: from.Health, Message: Text(from.Message), Server: Text(from.APIServer),
-		Version: Text(from.Version), Refused: Text(from.Refused.String()), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []Text{}, Nodes: []Node{},
-		Given: bars(from.Given), Limit: Text(from.Limit),
+		ID: from.ClusterID, Role: string(from.Role), Health: from.Health, Message: from.Message, Server: from.APIServer,
+		Version: from.Version, Refused: from.Refused.String(), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []string{}, Nodes: []Node{},
+		Given: bars(from.Given), Limit: from.Limit,
 		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
 		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
 	}
 	for _, f := range findings {
 		if f.Peer == from.ClusterID {
-			out.Checks = append(out.Checks, Check{Level: f.Level, Subject: Text(f.Subject), Message: Text(f.Message)})
+			out.Checks = append(out.Checks, Check{Level: f.Level, Subject: f.Subject, Message: f.Message})
 		}
 	}
 	out.API = way(from, findings, "API server", corev1beta1.ConditionAPIServer)
 	out.Network = way(from, findings, "network", corev1beta1.ConditionNetwork)
 	for _, offer := range from.Offers {
-		out.Offers = append(out.Offers, Text(offer.String()))
+		out.Offers = append(out.Offers, offer.String())
 	}
 	for i := range from.VirtualNodes {
 		vn := &from.VirtualNodes[i]
 		out.Pods += vn.Pods
-		out.Nodes = append(out.Nodes, Node{Name: Text(vn.Name), Health: vn.Health, Message: Text(vn.Message), Bars: bars(vn.Room)})
+		out.Nodes = append(out.Nodes, Node{Name: vn.Name, Health: vn.Health, Message: vn.Message, Bars: bars(vn.Room)})
 	}
 	return out
 }
@@ -133,9 +133,9 @@ func bars(room report.Room) []Bar {
 		if used.IsZero() && capacity.IsZero() {
 			continue
 		}
-		bar := Bar{Resource: Text(name), Used: Text(report.Amount(name, used))}
+		bar := Bar{Resource: string(name), Used: report.Amount(name, used)}
 		if room.Capacity != nil {
-			bar.Capacity, bar.Percent = Text(report.Amount(name, capacity)), report.Percent(used, capacity)
+			bar.Capacity, bar.Percent = report.Amount(name, capacity), report.Percent(used, capacity)
 		}
 		out = append(out, bar)
 	}

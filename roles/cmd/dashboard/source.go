@@ -78,9 +78,9 @@ func inParallel[T any](items []T, read func(T)) {
 }
 
 func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool, err error) {
-	what := Text("Events of namespace " + namespace)
+	what := "Events of namespace " + namespace
 	if err != nil {
-		p.unread = append(p.unread, Unread{Section: sectionEvents, What: what, Why: Text(err.Error())})
+		p.unread = append(p.unread, Unread{Section: sectionEvents, What: what, Why: err.Error()})
 		return
 	}
 	if more {

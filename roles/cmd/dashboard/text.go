@@ -11,31 +11,57 @@ import (
 // longest is how many characters of a text the page gets.
 const longest = 1000
 
-// Text is a text that may come from a cluster, also from a peer. The page gets it as one
-// printable line of bounded length.
-type Text string
+// printable returns the JSON of a view. Its texts may come from a cluster, also from a peer: the page gets each
+// as one printable line of bounded length.
+func printable(v *View) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var tree any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return nil, err
+	}
+	return json.Marshal(cleaned(tree))
+}
 
-// MarshalJSON implements json.Marshaler.
-func (t Text) MarshalJSON() ([]byte, error) {
-	runes := []rune(report.Line(strings.ToValidUTF8(string(t), "\uFFFD")))
+// cleaned makes all texts in a JSON value printable.
+func cleaned(value any) any {
+	switch v := value.(type) {
+	case string:
+		return line(v)
+	case []any:
+		for i := range v {
+			v[i] = cleaned(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = cleaned(v[key])
+		}
+	}
+	return value
+}
+
+func line(text string) string {
+	runes := []rune(report.Line(strings.ToValidUTF8(text, "\uFFFD")))
 	if len(runes) > longest {
 		runes = append(runes[:longest], '…')
 	}
-	return json.Marshal(string(runes))
+	return string(runes)
 }
 
 // Step is a line of a fix: a command, or a line for people.
 type Step struct {
-	Text    Text `json:"text"`
-	Command bool `json:"command"`
+	Text    string `json:"text"`
+	Command bool   `json:"command"`
 }
 
 // steps are the lines of a fix. A command that would be cut is no command.
 func steps(fix, program string) (out []Step) {
-	for line := range strings.Lines(fix) {
-		line = strings.TrimSuffix(line, "\n")
-		command := slices.ContainsFunc([]string{"kubectl", "helm", "curl", program}, func(begin string) bool { return strings.HasPrefix(line, begin+" ") })
-		out = append(out, Step{Text: Text(line), Command: command && len(line) <= longest})
+	for text := range strings.Lines(fix) {
+		text = strings.TrimSuffix(text, "\n")
+		command := slices.ContainsFunc([]string{"kubectl", "helm", "curl", program}, func(begin string) bool { return strings.HasPrefix(text, begin+" ") })
+		out = append(out, Step{Text: text, Command: command && len(text) <= longest})
 	}
 	return out
 }

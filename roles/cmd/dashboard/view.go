@@ -28,18 +28,18 @@ const (
 
 // View is the content of the page.
 type View struct {
-	Cluster  Text         `json:"cluster"`
+	Cluster  string       `json:"cluster"`
 	Health   report.Level `json:"health"`
-	Headline Text         `json:"headline"`
+	Headline string       `json:"headline"`
 	// Trouble says why the state is not that of now; empty if it is.
-	Trouble Text `json:"trouble"`
+	Trouble string `json:"trouble"`
 	// Taken is when the state was read, by the cluster's clock. It is zero if nothing was.
 	Taken time.Time `json:"taken,omitzero"`
 	// Patience is after how many seconds without news the page calls this state old.
 	Patience   float64     `json:"patience"`
-	Version    Text        `json:"version"`
-	Namespace  Text        `json:"namespace"`
-	Kubernetes Text        `json:"kubernetes"`
+	Version    string      `json:"version"`
+	Namespace  string      `json:"namespace"`
+	Kubernetes string      `json:"kubernetes"`
 	Unread     []Unread    `json:"unread"`
 	Problems   []Problem   `json:"problems"`
 	Peers      []Peer      `json:"peers"`
@@ -47,52 +47,38 @@ type View struct {
 	Namespaces []Namespace `json:"namespaces"`
 	Volumes    []Volume    `json:"volumes"`
 	// MoreVolumes is how many volumes are not in Volumes. Kept describes data that is kept.
-	MoreVolumes int      `json:"moreVolumes"`
-	Kept        Text     `json:"kept"`
-	Hosted      []Hosted `json:"hosted"`
-	Parts       []Part   `json:"parts"`
-	Events      []Event  `json:"events"`
+	MoreVolumes int           `json:"moreVolumes"`
+	Kept        string        `json:"kept"`
+	Hosted      []Hosted      `json:"hosted"`
+	Parts       []report.Role `json:"parts"`
+	Events      []Event       `json:"events"`
 }
 
 // Unread is a read that failed, the reason, and the section that lacks it.
 type Unread struct {
 	Section string `json:"section"`
-	What    Text   `json:"what"`
-	Why     Text   `json:"why"`
+	What    string `json:"what"`
+	Why     string `json:"why"`
 }
 
 // Problem is a finding about one thing.
 type Problem struct {
 	Level   report.Level `json:"level"`
-	Where   Text         `json:"where"`
-	Subject Text         `json:"subject"`
-	Message Text         `json:"message"`
+	Where   string       `json:"where"`
+	Subject string       `json:"subject"`
+	Message string       `json:"message"`
 	Fix     []Step       `json:"fix"`
 	// Docs is the address of the description of the check; empty if it has none.
-	Docs Text `json:"docs"`
+	Docs string `json:"docs"`
 	// Therefore names the consequences, which are no problems of their own.
-	Therefore []Text `json:"therefore"`
-}
-
-// Part is a workload of liqod in the cluster.
-type Part struct {
-	Level    report.Level `json:"level"`
-	Role     Text         `json:"role"`
-	Object   Text         `json:"object"`
-	Message  Text         `json:"message"`
-	Ready    int32        `json:"ready"`
-	Want     int32        `json:"want"`
-	Leader   Text         `json:"leader"`
-	Version  Text         `json:"version"`
-	Image    Text         `json:"image"`
-	Restarts int32        `json:"restarts"`
+	Therefore []string `json:"therefore"`
 }
 
 // Hosted is a namespace of this cluster in which a peer runs pods.
 type Hosted struct {
-	Peer      Text `json:"peer"`
-	Namespace Text `json:"namespace"`
-	Original  Text `json:"original"`
+	Peer      string `json:"peer"`
+	Namespace string `json:"namespace"`
+	Original  string `json:"original"`
 	// Pods have not ended. Of those that are not ready, Troubled has the first ones, the worst first.
 	Pods     int   `json:"pods"`
 	Ready    int   `json:"ready"`
@@ -104,8 +90,8 @@ type Hosted struct {
 func view(p *picture) *View {
 	status, findings := report.Summarize(p.Snapshot), report.Check(p.Snapshot)
 	v := &View{
-		Cluster: Text(p.ClusterID), Taken: p.Taken, Version: Text(status.Version), Namespace: Text(p.Namespace), Kubernetes: Text(p.Kubernetes),
-		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Traffic: traffic(p, status.Peers), Namespaces: []Namespace{}, Kept: Text(status.Kept), Hosted: hosted(p), Parts: parts(status), Events: events(p),
+		Cluster: p.ClusterID, Taken: p.Taken, Version: status.Version, Namespace: p.Namespace, Kubernetes: p.Kubernetes,
+		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Traffic: traffic(p, status.Peers), Namespaces: []Namespace{}, Kept: status.Kept, Hosted: hosted(p), Parts: status.Roles, Events: events(p),
 	}
 	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
 	for _, f := range problems {
@@ -126,15 +112,15 @@ func view(p *picture) *View {
 // nothing is the view while the cluster has not answered yet.
 func nothing(err error) *View {
 	return &View{
-		Health: report.Unknown, Headline: "unknown", Trouble: Text(err.Error()),
-		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Traffic: []Traffic{}, Namespaces: []Namespace{}, Volumes: []Volume{}, Hosted: []Hosted{}, Parts: []Part{}, Events: []Event{},
+		Health: report.Unknown, Headline: "unknown", Trouble: err.Error(),
+		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Traffic: []Traffic{}, Namespaces: []Namespace{}, Volumes: []Volume{}, Hosted: []Hosted{}, Parts: []report.Role{}, Events: []Event{},
 	}
 }
 
 // outdated is a view that was true when it was taken. The state of now is unknown.
 func (v *View) outdated(err error) *View {
 	out := *v
-	out.Health, out.Headline, out.Trouble = report.Unknown, "unknown", Text(err.Error())
+	out.Health, out.Headline, out.Trouble = report.Unknown, "unknown", err.Error()
 	return &out
 }
 
@@ -175,14 +161,14 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 	default:
 		say = []string{string(v.Health)}
 	}
-	v.Headline = Text(strings.Join(say, ", "))
+	v.Headline = strings.Join(say, ", ")
 }
 
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
 func (v *View) addProblem(f report.Folded, program string) {
-	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: steps(f.Fix, program), Docs: Text(f.Docs)}
+	p := Problem{Level: f.Level, Where: cmp.Or(f.Peer, f.Section), Subject: f.Subject, Message: f.Message, Fix: steps(f.Fix, program), Docs: f.Docs}
 	for _, name := range f.Therefore {
-		p.Therefore = append(p.Therefore, Text(name))
+		p.Therefore = append(p.Therefore, name)
 	}
 	for i := range v.Problems {
 		if same := &v.Problems[i]; f.Peer != "" && same.Level == p.Level && same.Subject == p.Subject && same.Message == p.Message && slices.Equal(same.Fix, p.Fix) {
@@ -214,20 +200,10 @@ func sectionOf(what string) string {
 func unread(p *picture) []Unread {
 	out := []Unread{}
 	for _, what := range slices.Sorted(maps.Keys(p.Unread)) {
-		out = append(out, Unread{Section: sectionOf(what), What: Text(what), Why: Text(p.Unread[what].Error())})
+		out = append(out, Unread{Section: sectionOf(what), What: what, Why: p.Unread[what].Error()})
 	}
 	slices.SortFunc(p.unread, func(a, b Unread) int { return cmp.Compare(a.What, b.What) })
 	return append(out, p.unread...)
-}
-
-// parts are the workloads of liqod, in the order of their roles.
-func parts(status *report.Status) []Part {
-	out := []Part{}
-	for _, r := range status.Roles {
-		out = append(out, Part{Level: r.Level, Role: Text(r.Name), Object: Text(r.Object), Message: Text(r.Message), Ready: r.Ready, Want: r.Want,
-			Leader: Text(r.Leader), Version: Text(r.Version), Image: Text(r.Image), Restarts: r.Restarts})
-	}
-	return out
 }
 
 // hosted are the namespaces of peers in this cluster.
@@ -241,7 +217,7 @@ func hosted(p *picture) []Hosted {
 		}
 		for name, twin := range m.Status.CurrentMapping {
 			if twin.Phase == offloadingv1beta1.MappingAccepted {
-				of := Hosted{Peer: Text(origin), Namespace: Text(twin.RemoteNamespace), Original: Text(name), Troubled: []Pod{}}
+				of := Hosted{Peer: origin, Namespace: twin.RemoteNamespace, Original: name, Troubled: []Pod{}}
 				of.count(p, origin)
 				out = append(out, of)
 			}
@@ -255,7 +231,7 @@ func hosted(p *picture) []Hosted {
 
 // count adds the pods of a namespace that a peer has there.
 func (h *Hosted) count(p *picture, origin string) {
-	for _, pod := range p.PodsOf(string(h.Namespace)) {
+	for _, pod := range p.PodsOf(h.Namespace) {
 		if pod.Origin != origin || pod.Ended {
 			continue
 		}

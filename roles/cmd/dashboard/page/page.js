@@ -290,7 +290,7 @@ const hosted = (view) => [
 const parts = (view) => [
   lacking(view, "parts"),
   view.parts.length ? table("Parts of liqod", ["Role", "State", "Object", "#Ready", "Version", "Image", "#Restarts", "Leader"],
-    view.parts.map((p) => [p.role, state(p.level, p.level === "ok" ? "Runs" : p.message), p.object, p.ready + "/" + p.want,
+    view.parts.map((p) => [p.name, state(p.level, p.level === "ok" ? "Runs" : p.message), p.object, p.ready + "/" + p.want,
       p.version || "–", p.image, p.restarts, p.leader || "–"])) :
     empty(view, "parts", "No Deployment of liqod was found."),
 ];
