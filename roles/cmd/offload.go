@@ -196,19 +196,10 @@ func nodeSelector(selectors []string) (out corev1.NodeSelector, err error) {
 
 // operator translates an operator of label selectors for node selectors.
 func operator(o selection.Operator) corev1.NodeSelectorOperator {
-	switch o {
-	case selection.NotIn, selection.NotEquals:
-		return corev1.NodeSelectorOpNotIn
-	case selection.Exists:
-		return corev1.NodeSelectorOpExists
-	case selection.DoesNotExist:
-		return corev1.NodeSelectorOpDoesNotExist
-	case selection.GreaterThan:
-		return corev1.NodeSelectorOpGt
-	case selection.LessThan:
-		return corev1.NodeSelectorOpLt
-	}
-	return corev1.NodeSelectorOpIn
+	return cmp.Or(map[selection.Operator]corev1.NodeSelectorOperator{
+		selection.NotIn: corev1.NodeSelectorOpNotIn, selection.NotEquals: corev1.NodeSelectorOpNotIn, selection.Exists: corev1.NodeSelectorOpExists,
+		selection.DoesNotExist: corev1.NodeSelectorOpDoesNotExist, selection.GreaterThan: corev1.NodeSelectorOpGt, selection.LessThan: corev1.NodeSelectorOpLt,
+	}[o], corev1.NodeSelectorOpIn)
 }
 
 // ask creates the NamespaceOffloading, or changes what given flags say of the existing one.

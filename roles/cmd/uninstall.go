@@ -103,12 +103,12 @@ func (c *commands) lookAtRemains(ctx context.Context, to *clients) (*report.Snap
 	if err != nil {
 		return nil, err
 	}
-	r.together(ctx, report.ReadKinds, report.ReadForeignClusters, report.ReadMaps, report.ReadOffers, report.ReadQuotas, report.ReadNetworks,
-		report.ReadVirtualNodes, report.ReadOffloadings, report.ReadTenants)
+	needed := []string{report.ReadOffloadings, report.ReadForeignClusters, report.ReadVirtualNodes, report.ReadMaps}
+	r.together(ctx, append(needed, report.ReadKinds, report.ReadTenants)...)
 	if ctx.Err() != nil {
 		return nil, silent(ctx, to)
 	}
-	for _, what := range []string{report.ReadOffloadings, report.ReadForeignClusters, report.ReadVirtualNodes, report.ReadMaps} {
+	for _, what := range needed {
 		if err := r.snap.Unread[what]; err != nil {
 			return nil, unknown(explain(fmt.Errorf("reading %s: %w", what, err)))
 		}

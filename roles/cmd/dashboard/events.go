@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // shownEvents is how many events the page lists, the newest.
@@ -49,7 +50,7 @@ func likeness(e *corev1.Event) alike {
 // events are the newest events, the newest first. Equal events are one, with the object and the words of
 // the newest.
 func events(p *picture) []Event {
-	slices.SortStableFunc(p.events, func(a, b corev1.Event) int { return lastSeen(&b).Compare(lastSeen(&a)) })
+	slices.SortStableFunc(p.events, func(a, b corev1.Event) int { return report.EventTime(&b).Compare(report.EventTime(&a)) })
 	out, place, names := []Event{}, map[alike]int{}, map[alike]map[string]bool{}
 	for i := range p.events {
 		e := &p.events[i]
@@ -71,20 +72,8 @@ func shownEvent(e *corev1.Event) Event {
 	if e.InvolvedObject.Namespace != "" {
 		object = e.InvolvedObject.Kind + " " + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
 	}
-	return Event{Time: lastSeen(e), Warning: e.Type == corev1.EventTypeWarning, Object: object, Reason: e.Reason, Message: e.Message,
+	return Event{Time: report.EventTime(e).UTC(), Warning: e.Type == corev1.EventTypeWarning, Object: object, Reason: e.Reason, Message: e.Message,
 		From: e.Labels[offloadingv1beta1.OriginLabel]}
-}
-
-func lastSeen(e *corev1.Event) time.Time {
-	switch {
-	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
-		return e.Series.LastObservedTime.UTC()
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp.UTC()
-	case !e.EventTime.IsZero():
-		return e.EventTime.UTC()
-	}
-	return e.CreationTimestamp.UTC()
 }
 
 func occurrences(e *corev1.Event) int32 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -65,16 +66,15 @@ func take(ctx context.Context, source Source) (*picture, error) {
 
 // inParallel calls read with each item, readers of them at a time, and waits for all.
 func inParallel[T any](items []T, read func(T)) {
-	var wg sync.WaitGroup
-	seats := make(chan struct{}, readers)
+	var group errgroup.Group
+	group.SetLimit(readers)
 	for _, item := range items {
-		wg.Go(func() {
-			seats <- struct{}{}
-			defer func() { <-seats }()
+		group.Go(func() error {
 			read(item)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = group.Wait() // read keeps the errors
 }
 
 func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool, err error) {

@@ -168,23 +168,17 @@ func (s *Snapshot) leftover(pod *corev1.Pod, strategy offloadingv1beta1.PodOfflo
 // fitsSome reports whether the affinity of a pod admits a node: one of the virtual nodes, or one
 // of this cluster's own, which the snapshot does not have.
 func (s *Snapshot) fitsSome(pod *corev1.Pod) bool {
-	if !mentionsVirtualNodes(pod) {
+	away := func(r corev1.NodeSelectorRequirement) bool {
+		return r.Key == offloadingv1beta1.TypeLabel && r.Operator != corev1.NodeSelectorOpIn
+	}
+	if !mentionsVirtualNodes(pod) || requires(pod, away) {
 		return true
 	}
-	for _, term := range required(pod).NodeSelectorTerms {
-		for _, r := range term.MatchExpressions {
-			if r.Key == offloadingv1beta1.TypeLabel && r.Operator != corev1.NodeSelectorOpIn {
-				return true
-			}
-		}
-	}
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	for i := range s.Nodes {
-		if fits, err := affinity.Match(&s.Nodes[i]); err == nil && fits {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Nodes, func(node corev1.Node) bool {
+		fits, err := affinity.Match(&node)
+		return err == nil && fits
+	})
 }
 
 // required returns the node selector of a pod's required affinity, or an empty one.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -17,16 +16,8 @@ const movePatience = 2 * time.Minute
 // one that its data was moved to.
 const selectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 
-// moving is what was read about moves of data.
-type moving struct {
-	program string
-	now     time.Time
-	// copies are by the UID of the claim. It is nil if they could not be read.
-	copies map[types.UID]Copying
-}
-
 // moveOf returns the move of a claim, or nil. from is the place of its data.
-func (m moving) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
+func (s *Snapshot) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
 	to, other := pvc.Annotations[offloadingv1beta1.MoveToAnnotation], pvc.Annotations[offloadingv1beta1.DiscardCopyAnnotation]
 	out := &Move{Namespace: pvc.Namespace, Claim: pvc.Name, From: from, To: to}
 	switch {
@@ -39,20 +30,20 @@ func (m moving) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
 		out.State = fmt.Sprintf("the other copy, behind virtual node %s, is deleted once its cluster can be reached", other)
 		return out
 	}
-	command := fmt.Sprintf("%s storage move -n %s %s", m.program, pvc.Namespace, pvc.Name)
+	command := fmt.Sprintf("%s storage move -n %s %s", s.Program, pvc.Namespace, pvc.Name)
 	out.Undo = command + " --undo"
 	out.Finish = offloadingv1beta1.Command(command+" --to %s", to) // a user of the namespace has written it
-	c, copied := m.copies[pvc.UID]
+	c, copied := s.Copies[pvc.UID]
 	out.State = c.Progress
-	switch idle := m.now.Sub(lastMoved(pvc)) > movePatience; {
+	switch idle := s.Taken.Sub(lastMoved(pvc)) > movePatience; {
 	case pvc.Annotations[selectedNodeAnnotation] == to:
 		out.State, out.Undo, out.Stopped = "the copy is verified, and the claim gets it", "", idle
 	case copied && !c.Whole.IsZero():
-		out.Stopped = m.now.Sub(c.Whole) > movePatience
+		out.Stopped = s.Taken.Sub(c.Whole) > movePatience
 	case copied:
 		out.Stopped = c.Failed
 		return out
-	case m.copies == nil:
+	case s.Copies == nil:
 		out.State = "it is being copied"
 	default:
 		out.State, out.Stopped = "no pod copies it", idle

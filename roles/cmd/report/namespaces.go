@@ -85,9 +85,9 @@ func (c *checker) refused() {
 		return
 	}
 	told := map[string]bool{}
-	for _, e := range slices.SortedFunc(slices.Values(c.Events), func(a, b corev1.Event) int { return eventTime(&b).Compare(eventTime(&a)) }) {
+	for _, e := range slices.SortedFunc(slices.Values(c.Events), func(a, b corev1.Event) int { return EventTime(&b).Compare(EventTime(&a)) }) {
 		of := e.InvolvedObject
-		if age := c.Taken.Sub(eventTime(&e)); e.Reason == offloadingv1beta1.ReasonFailedReflection && age < recent && !told[of.Kind+of.Name] && plainName.MatchString(of.Kind+of.Name) {
+		if age := c.Taken.Sub(EventTime(&e)); e.Reason == offloadingv1beta1.ReasonFailedReflection && age < recent && !told[of.Kind+of.Name] && plainName.MatchString(of.Kind+of.Name) {
 			told[of.Kind+of.Name] = true
 			warn(offloadingv1beta1.RefusedObject{Kind: strings.ToLower(of.Kind), Namespace: c.Only, Name: of.Name, Cause: fmt.Sprintf("%s (an event of %s ago)", e.Message, duration.HumanDuration(age))}, "that cluster")
 		}
@@ -328,7 +328,7 @@ func (s *Snapshot) moves() (out []Move) {
 	for _, namespace := range slices.Sorted(maps.Keys(s.Claims)) {
 		for i := range s.Claims[namespace] {
 			pvc := &s.Claims[namespace][i]
-			if m := (moving{s.Program, s.Taken, s.Copies}).moveOf(pvc, cmp.Or(places[pvc.Spec.VolumeName], "unknown")); m != nil {
+			if m := s.moveOf(pvc, cmp.Or(places[pvc.Spec.VolumeName], "unknown")); m != nil {
 				out = append(out, *m)
 			}
 		}

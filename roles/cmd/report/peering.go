@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -289,13 +290,7 @@ func (s *Snapshot) passing(condition *metav1.Condition) bool {
 }
 
 func conditionLevel(status metav1.ConditionStatus) Level {
-	switch status {
-	case metav1.ConditionTrue:
-		return OK
-	case metav1.ConditionFalse:
-		return Problem
-	}
-	return Unknown
+	return cmp.Or(map[metav1.ConditionStatus]Level{metav1.ConditionTrue: OK, metav1.ConditionFalse: Problem}[status], Unknown)
 }
 
 func (c *checker) tenant(id string) {

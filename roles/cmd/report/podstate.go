@@ -35,15 +35,7 @@ const settling = time.Minute
 
 // checkID is the check that finds pods in a state.
 func (p podState) checkID() ID {
-	switch p {
-	case podRefused:
-		return idRefused
-	case podUnschedulable:
-		return idUnschedulable
-	case podWaiting:
-		return idWaiting
-	}
-	return idNotReady
+	return cmp.Or(map[podState]ID{podRefused: idRefused, podUnschedulable: idUnschedulable, podWaiting: idWaiting}[p], idNotReady)
 }
 
 // podVerdict is the state of one pod, and its cause in the words of the cluster that reports it.
@@ -149,7 +141,7 @@ func (s *Snapshot) silent(pod *corev1.Pod, ready *corev1.PodCondition) podVerdic
 // warned gives a verdict the cause that the last warning about the pod has, if there is one.
 func (s *Snapshot) warned(pod *corev1.Pod, v podVerdict) podVerdict {
 	e := s.warning(pod)
-	if e == nil || eventTime(e).Before(since(pod).Add(-leadTime)) {
+	if e == nil || EventTime(e).Before(since(pod).Add(-leadTime)) {
 		return v
 	}
 	v.reason, v.message = e.Reason, e.Message
@@ -278,15 +270,20 @@ func (s *Snapshot) warning(obj metav1.Object) *corev1.Event {
 		if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Namespace != obj.GetNamespace() || e.InvolvedObject.Name != obj.GetName() || e.InvolvedObject.UID != obj.GetUID() {
 			continue
 		}
-		if last == nil || eventTime(e).After(eventTime(last)) {
+		if last == nil || EventTime(e).After(EventTime(last)) {
 			last = e
 		}
 	}
 	return last
 }
 
-func eventTime(e *corev1.Event) time.Time {
-	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time} {
+// EventTime is when an event happened last.
+func EventTime(e *corev1.Event) time.Time {
+	times := []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time}
+	if e.Series != nil {
+		times = slices.Insert(times, 0, e.Series.LastObservedTime.Time)
+	}
+	for _, t := range times {
 		if !t.IsZero() {
 			return t
 		}
@@ -388,7 +385,7 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 		return &claimCause{reason: reasons.ClaimLost, message: of + " has lost its volume " + pvc.Spec.VolumeName}
 	case known < 0 && class != "" && len(s.Classes) > 0:
 		return &claimCause{reason: reasons.StorageClassMissing, message: fmt.Sprintf("has the class %q, which does not exist: it waits for a volume that somebody makes", class)}
-	case e != nil && s.Taken.Sub(eventTime(e)) < recent:
+	case e != nil && s.Taken.Sub(EventTime(e)) < recent:
 		return &claimCause{reason: e.Reason, message: of + ": " + e.Message}
 	case class == "" && pvc.Spec.VolumeName == "" && len(s.Classes) > 0:
 		return &claimCause{reason: reasons.StorageClassMissing, message: "names no class, and this cluster has no default one: it waits for a volume that somebody makes"}

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -210,15 +211,7 @@ const (
 
 // Rank orders levels: the worse one has the higher rank.
 func (l Level) Rank() int {
-	switch l {
-	case Warning:
-		return 1
-	case Unknown:
-		return 2
-	case Problem:
-		return 3
-	}
-	return 0
+	return max(0, slices.Index([]Level{OK, Warning, Unknown, Problem}, l))
 }
 
 // Worse returns the worse of two levels.

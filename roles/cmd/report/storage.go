@@ -189,7 +189,7 @@ func (l *storing) ownClaim(claim *corev1.PersistentVolumeClaim) {
 	} else if claim.Spec.VolumeName != "" {
 		v.Where = "unknown"
 	}
-	v.Move = moving{l.Program, l.Taken, l.Copies}.moveOf(claim, v.Where)
+	v.Move = l.moveOf(claim, v.Where)
 	switch {
 	case v.Move == nil:
 	case v.Move.To == "":

@@ -18,26 +18,12 @@ import (
 )
 
 func (l Level) mark() string {
-	switch l {
-	case OK:
-		return "✔"
-	case Warning:
-		return "‼"
-	case Problem:
-		return "✘"
-	}
-	return "?"
+	return cmp.Or(map[Level]string{OK: "✔", Warning: "‼", Problem: "✘"}[l], "?")
 }
 
 // word is a level as tables say it.
 func (l Level) word() string {
-	switch l {
-	case OK:
-		return "Healthy"
-	case Problem:
-		return "Unhealthy"
-	}
-	return "Unknown"
+	return cmp.Or(map[Level]string{OK: "Healthy", Problem: "Unhealthy"}[l], "Unknown")
 }
 
 // CheckText is what check prints.
