@@ -17,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // ownedAnnotation records the keys of the labels, annotations and taints that WantNode has set.
@@ -252,11 +253,11 @@ func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode,
 	network := f.Network
 	switch {
 	case vn.Spec.DisableNetworkCheck != nil && *vn.Spec.DisableNetworkCheck:
-		return is(corev1.ConditionFalse, "NetworkCheckDisabled", "spec.disableNetworkCheck of the VirtualNode is true")
+		return is(corev1.ConditionFalse, reasons.NetworkCheckDisabled, "spec.disableNetworkCheck of the VirtualNode is true")
 	case network == nil:
-		return is(corev1.ConditionFalse, "NetworkNotChecked", "the networks of the two clusters are connected without liqod")
+		return is(corev1.ConditionFalse, reasons.NetworkNotChecked, "the networks of the two clusters are connected without liqod")
 	case network.Status == metav1.ConditionTrue:
-		return is(corev1.ConditionFalse, "LiqoNetworkingUp", "")
+		return is(corev1.ConditionFalse, reasons.LiqoNetworkingUp, "")
 	case network.Status == metav1.ConditionFalse, hadNoNetwork(s):
 		return is(corev1.ConditionTrue, network.Reason, network.Message)
 	}
@@ -315,8 +316,8 @@ func setConditions(s *corev1.NodeStatus, f NodeFacts) {
 	}
 	setCondition(s, ready, f.Now)
 	for _, trouble := range []struct{ kind, none, message string }{
-		{offloadingv1beta1.ReasonControllerSilent, "ProviderControllerRuns", f.Remote.Silent},
-		{offloadingv1beta1.NodeReflectionRefused, "NothingRefused", f.Remote.Refused},
+		{offloadingv1beta1.ReasonControllerSilent, reasons.ProviderControllerRuns, f.Remote.Silent},
+		{offloadingv1beta1.NodeReflectionRefused, reasons.NothingRefused, f.Remote.Refused},
 	} {
 		c := corev1.NodeCondition{Type: corev1.NodeConditionType(trouble.kind), Status: corev1.ConditionFalse, Reason: trouble.none, Message: trouble.message}
 		if c.Message != "" {
@@ -327,9 +328,9 @@ func setConditions(s *corev1.NodeStatus, f NodeFacts) {
 		}
 	}
 	for t, reason := range map[corev1.NodeConditionType]string{
-		corev1.NodeMemoryPressure: "RemoteClusterHasSufficientMemory",
-		corev1.NodeDiskPressure:   "RemoteClusterHasNoDiskPressure",
-		corev1.NodePIDPressure:    "RemoteClusterHasNoPIDPressure",
+		corev1.NodeMemoryPressure: reasons.RemoteClusterHasSufficientMemory,
+		corev1.NodeDiskPressure:   reasons.RemoteClusterHasNoDiskPressure,
+		corev1.NodePIDPressure:    reasons.RemoteClusterHasNoPIDPressure,
 	} {
 		setCondition(s, corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason}, f.Now)
 	}
