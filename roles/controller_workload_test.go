@@ -133,6 +133,8 @@ func testBundle(t *testing.T, setting corev1beta1.Trust, peers corelisters.Forei
 	require.False(t, metadata(open).Labels.Has("istio.io/rev"))
 	require.True(t, metadata(strict).Labels.Has("istio.io/rev"))
 	named := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
-	require.Empty(t, bounds(open).Refuse(named, nil))
-	require.NotEmpty(t, bounds(strict).Refuse(named, nil))
+	_, why := bounds(open).Refuse(named, nil)
+	require.Empty(t, why)
+	_, why = bounds(strict).Refuse(named, nil)
+	require.NotEmpty(t, why)
 }

@@ -39,6 +39,9 @@ type Decision struct {
 	Message string
 	// Cause is the type of the only cause of a refusal; empty: it has none.
 	Cause metav1.CauseType
+	// Field is the part of the object that is refused, as the API server names fields; empty: all
+	// of it.
+	Field string
 	// Code is the HTTP status of a refusal; 0 means 403.
 	Code int32
 	// Warnings are for the user, with an accepted or a refused request.
@@ -153,8 +156,8 @@ func statusOf(decision Decision) *metav1.Status {
 	if status.Code != http.StatusForbidden {
 		status.Reason = ""
 	}
-	if decision.Cause != "" {
-		status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: decision.Cause}}}
+	if decision.Cause != "" || decision.Field != "" {
+		status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: decision.Cause, Field: decision.Field}}}
 	}
 	return status
 }

@@ -133,6 +133,9 @@ type Kind[L, R Object] struct {
 	// Misleads reports whether have leads clients somewhere where the wanted state merged does not.
 	// If the provider refuses the change, have is deleted there; nil: have stays as it is.
 	Misleads func(have, merged R) bool
+	// Rest returns want without fields that the provider refuses, or nil if it has none of them that it
+	// can do without; nil: an object is refused as a whole.
+	Rest func(want R, refused []string) R
 	// Chosen decides, by policy and annotations, whether an object is reflected, and
 	// returns a warning for the user or "". nil: ByAnnotations.
 	Chosen func(local L, s Scope) (yes bool, warning string)

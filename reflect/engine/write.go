@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -54,11 +55,16 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 			return err
 		}
 	}
-	written, err := r.writer(v.scope).Create(ctx, w.want, metav1.CreateOptions{FieldManager: fieldManager})
+	written, refusal, err := r.accepted(w.want, func(want R) (R, error) {
+		return r.writer(v.scope).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	})
 	switch {
 	case err == nil:
 		v.stores.remote.Wrote(written)
 		r.remember(v, create, last.again(c, now))
+		if refusal != nil {
+			return r.refused(v, refusesPart, refusal)
+		}
 		r.tellWritten(v, w, written)
 		return r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
@@ -67,8 +73,40 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 		}
 		return loop.After(staleRetry)
 	default:
-		return r.refused(v, err)
+		return r.refused(v, refuses, err)
 	}
+}
+
+// accepted calls write with an object. While the provider refuses parts that the object can do
+// without, it calls write with the rest. refusal is the first refusal, whose parts are missing in
+// the object that was written.
+func (r *kindLoop[L, R]) accepted(want R, write func(R) (R, error)) (written R, refusal, err error) {
+	for {
+		written, err = write(want)
+		if !loop.IsRefusal(err) {
+			return written, refusal, err
+		}
+		refusal = cmp.Or(refusal, err)
+		var rest, none R
+		if r.Rest != nil {
+			rest = r.Rest(want, refusedFields(err))
+		}
+		if rest == none {
+			return written, refusal, refusal
+		}
+		want = rest
+	}
+}
+
+// refusedFields returns the fields that are the causes of a refusal.
+func refusedFields(err error) (fields []string) {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			fields = append(fields, cause.Field)
+		}
+	}
+	return fields
 }
 
 // tellWritten records the event of a wish after its object was written. Without one, it
@@ -120,8 +158,21 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	case wait > 0:
 		return loop.After(wait)
 	}
-	written, err := r.send(ctx, v, merged, patch)
+	written, refusal, err := r.accepted(w.want, func(want R) (R, error) {
+		if want == w.want {
+			return r.send(ctx, v, merged, patch)
+		}
+		rest := r.Merge(v.have, want)
+		patch, err := r.patch(v.have, rest)
+		if err != nil {
+			return rest, err
+		}
+		return r.send(ctx, v, rest, patch)
+	})
 	switch {
+	case err == nil && refusal != nil:
+		v.stores.remote.Wrote(written)
+		return r.refused(v, refusesPart, refusal)
 	case err == nil:
 		v.stores.remote.Wrote(written)
 		next := last.again(c, r.engine.cfg.Clock.Now())
@@ -132,7 +183,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object has changed or is gone
 	default:
-		err = r.refused(v, err)
+		err = r.refused(v, refuses, err)
 		// An internal error is mostly an admission webhook that does not answer, for now.
 		if r.Misleads != nil && loop.IsRefusal(err) && !apierrors.IsInternalError(err) && r.Misleads(v.have, merged) {
 			return r.remake(ctx, v, w)
@@ -163,14 +214,20 @@ func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R, patch
 	}
 }
 
-// refused records an event if the provider rejects the object, and returns the error for
-// a retry with back-off.
-func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
+// What events about refusals say.
+const (
+	refuses     = "refuses it"
+	refusesPart = "refuses a part of it, and has the rest"
+)
+
+// refused records an event if the provider rejects the object or a part of it, and returns the
+// error for a retry with back-off.
+func (r *kindLoop[L, R]) refused(v view[L, R], what string, err error) error {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.tell(v, offloadingv1beta1.ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s refuses it: %s", v.scope.DestinationClusterID, offloadingv1beta1.ExplainBound(err.Error()))), false)
+		r.tell(v, offloadingv1beta1.ReasonFailedReflection, store.ClipMessage(fmt.Sprintf("cluster %s %s: %s", v.scope.DestinationClusterID, what, offloadingv1beta1.ExplainBound(err.Error()))), false)
 	}
 	return fmt.Errorf("writing to the provider: %w", err)
 }

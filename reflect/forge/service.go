@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -140,6 +141,35 @@ func ReplacesService(have, want *corev1.Service) bool {
 	}
 	return h.Type == corev1.ServiceTypeLoadBalancer && w.Type == corev1.ServiceTypeLoadBalancer &&
 		w.LoadBalancerClass != nil && value(h.LoadBalancerClass) != *w.LoadBalancerClass
+}
+
+// noPod is the selector of a Service in the provider that is only a name at home: it selects none.
+// Without a selector, the endpoints of a former one would stay.
+var noPod = map[string]string{"offloading.liqo.io/name-refused": "true"}
+
+// RestOfService returns want without the node ports or the type that the provider refuses, or nil if
+// it has neither. A Service of type ExternalName becomes a headless one without endpoints, any other
+// one of type ClusterIP.
+func RestOfService(want *corev1.Service, refused []string) *corev1.Service {
+	out := want.DeepCopy()
+	s := &out.Spec
+	refuses := func(field string) bool { return slices.Contains(refused, field) }
+	typed := refuses(offloadingv1beta1.ServiceTypeField) && s.Type != corev1.ServiceTypeClusterIP && s.Type != ""
+	for i := range s.Ports {
+		if typed || refuses(offloadingv1beta1.NodePortsField) || refuses(fmt.Sprintf("spec.ports[%d].nodePort", i)) {
+			s.Ports[i].NodePort = 0
+		}
+	}
+	if typed && s.Type == corev1.ServiceTypeExternalName {
+		s.ExternalName, s.ClusterIP, s.Selector = "", corev1.ClusterIPNone, noPod
+	}
+	if typed {
+		s.Type, s.ExternalTrafficPolicy, s.LoadBalancerClass, s.AllocateLoadBalancerNodePorts, s.LoadBalancerSourceRanges = corev1.ServiceTypeClusterIP, "", nil, nil, nil
+	}
+	if equality.Semantic.DeepEqual(out, want) {
+		return nil
+	}
+	return out
 }
 
 // widerTypes are, for each type of a Service, the types that add a way to its endpoints.

@@ -358,6 +358,48 @@ func TestMergeService(t *testing.T) {
 	}
 }
 
+// TestRestOfService: a Service can do without node ports, and with a narrower type. Each refusal
+// takes something away, so that they end.
+func TestRestOfService(t *testing.T) {
+	t.Parallel()
+	const health = "spec.healthCheckNodePort"
+	ports := func(a, b int32) []corev1.ServicePort {
+		return []corev1.ServicePort{{Port: 80, NodePort: a}, {Port: 81, NodePort: b}}
+	}
+	balancer := corev1.ServiceSpec{Type: "LoadBalancer", Ports: ports(1, 2), LoadBalancerClass: new("a"), ExternalTrafficPolicy: "Local", AllocateLoadBalancerNodePorts: new(true), LoadBalancerSourceRanges: []string{"10.0.0.0/8"}}
+	cases := map[string]struct {
+		want    corev1.ServiceSpec
+		refused []string
+		rest    corev1.ServiceSpec
+	}{
+		"a node port in use":          {corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 2)}, []string{"spec.ports[1].nodePort"}, corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 0)}},
+		"node ports":                  {corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 2)}, []string{offloadingv1beta1.NodePortsField}, corev1.ServiceSpec{Type: "NodePort", Ports: ports(0, 0)}},
+		"no node ports":               {corev1.ServiceSpec{Type: "NodePort", Ports: ports(0, 0)}, []string{offloadingv1beta1.NodePortsField}, corev1.ServiceSpec{}},
+		"another field":               {corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 2)}, []string{health, "spec.ports[2].nodePort"}, corev1.ServiceSpec{}},
+		"a name":                      {corev1.ServiceSpec{Type: "ExternalName", ExternalName: "a.example"}, []string{"spec.type"}, corev1.ServiceSpec{Type: "ClusterIP", ClusterIP: "None", Selector: noPod}},
+		"a name, of a former Service": {corev1.ServiceSpec{Type: "ExternalName", ExternalName: "a.example", Ports: ports(0, 0), Selector: map[string]string{"a": "b"}}, []string{"spec.type"}, corev1.ServiceSpec{Type: "ClusterIP", ClusterIP: "None", Ports: ports(0, 0), Selector: noPod}},
+		"a balancer":                  {balancer, []string{"spec.type"}, corev1.ServiceSpec{Type: "ClusterIP", Ports: ports(0, 0)}},
+		"the least":                   {corev1.ServiceSpec{Type: "ClusterIP", Ports: ports(0, 0)}, []string{"spec.type"}, corev1.ServiceSpec{}},
+		"the least, by default":       {corev1.ServiceSpec{Ports: ports(0, 0)}, []string{"spec.type"}, corev1.ServiceSpec{}},
+		"nothing":                     {corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 2)}, nil, corev1.ServiceSpec{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := &corev1.Service{Spec: *tc.want.DeepCopy()}
+			rest := RestOfService(want, tc.refused)
+			require.Equal(t, tc.want, want.Spec, "want is not changed")
+			if tc.rest.Type == "" {
+				require.Nil(t, rest)
+				return
+			}
+			require.Equal(t, tc.rest, rest.Spec)
+			require.Nil(t, RestOfService(rest, tc.refused))
+			require.False(t, ReplacesService(rest, want), "it is not deleted for what it may not be")
+		})
+	}
+}
+
 func TestReplacesService(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -87,7 +87,7 @@ func Services() engine.Description {
 	k.Forge = func(local *corev1.Service, s engine.Scope) (*corev1.Service, error) {
 		return forge.Service(local, s.ObjectOptions, s.LoadBalancerClasses)
 	}
-	k.Merge, k.Replaces, k.Misleads = forge.MergeService, forge.ReplacesService, forge.MisleadsService
+	k.Merge, k.Replaces, k.Misleads, k.Rest = forge.MergeService, forge.ReplacesService, forge.MisleadsService, forge.RestOfService
 	return k
 }
 

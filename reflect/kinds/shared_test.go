@@ -2,8 +2,11 @@ package kinds
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -286,22 +289,74 @@ func TestTheRootCAsNameIsItsOwn(t *testing.T) {
 // former one, and the endpoints that Kubernetes leaves at home, are gone there.
 func TestARefusedNameEndsTheFormerService(t *testing.T) {
 	s := newShared(webService(), webSlice())
-	for _, verb := range []string{"create", "patch"} {
-		s.remote.PrependReactor(verb, "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			create, made := a.(clienttesting.CreateAction)
-			if made && create.GetObject().(*corev1.Service).Spec.Type != corev1.ServiceTypeExternalName {
-				return false, nil, nil
-			}
-			return true, nil, apierrors.NewForbidden(corev1.Resource("services"), "web", nil)
-		})
-	}
+	s.refuse(offloadingv1beta1.ServiceTypeField, `"ExternalName"`)
 	s.start(t)
 	s.requireWritten(t, "create services", "create shadowendpointslices")
 	_, err := s.home.CoreV1().Services("shop").Update(t.Context(), namedService(), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	eventually(t, func() bool {
-		services, err := s.remote.Tracker().List(corev1.SchemeGroupVersion.WithResource("services"), corev1.SchemeGroupVersion.WithKind("Service"), "shop-rome")
-		require.NoError(t, err)
-		return len(services.(*corev1.ServiceList).Items) == 0 && slices.Contains(s.written(), "delete shadowendpointslices")
+		have, err := s.remote.CoreV1().Services("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
+		require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err)
+		return err == nil && have.Spec.ClusterIP == corev1.ClusterIPNone && have.Spec.Selector["app"] == "" && slices.Contains(s.written(), "delete shadowendpointslices")
 	}, "nothing leads to the former endpoints")
+}
+
+// refuse has the provider refuse Services in whose JSON text is, for one field.
+func (s *shared) refuse(field, text string) {
+	refusal := apierrors.NewForbidden(corev1.Resource("services"), "web", errors.New("no"))
+	refusal.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: field}}
+	s.remote.PrependReactor("*", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		var sent []byte
+		switch a := a.(type) {
+		case clienttesting.CreateAction:
+			sent, _ = json.Marshal(a.GetObject())
+		case clienttesting.PatchAction:
+			sent = a.GetPatch()
+		}
+		return strings.Contains(string(sent), text), nil, refusal
+	})
+}
+
+// TestARefusedPartDoesNotRemoveTheWhole: a Service is there without the type or the node port that the
+// provider refuses, its other changes arrive, and somebody is told.
+func TestARefusedPartDoesNotRemoveTheWhole(t *testing.T) {
+	forced := webService(offloadingv1beta1.ForceRemoteNodePortAnnotation)
+	forced.Spec.Type, forced.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30777
+	for name, c := range map[string]struct {
+		local       *corev1.Service
+		field, text string
+		rest        func(*corev1.Service) bool
+	}{
+		"name": {namedService(), offloadingv1beta1.ServiceTypeField, `"ExternalName"`, func(s *corev1.Service) bool {
+			return s.Spec.Type == corev1.ServiceTypeClusterIP && s.Spec.ClusterIP == corev1.ClusterIPNone && s.Spec.ExternalName == ""
+		}},
+		"node port": {forced, offloadingv1beta1.NodePortsField, "30777", func(s *corev1.Service) bool {
+			return s.Spec.Type == corev1.ServiceTypeNodePort && s.Spec.Ports[0].NodePort == 0
+		}},
+		"node port in use": {forced, "spec.ports[0].nodePort", "30777", func(s *corev1.Service) bool { return s.Spec.Ports[0].NodePort == 0 }},
+		"type":             {forced, offloadingv1beta1.ServiceTypeField, `"NodePort"`, func(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTypeClusterIP }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShared(c.local.DeepCopy())
+			s.refuse(c.field, c.text)
+			s.start(t)
+			there := func(labels string) func() bool {
+				return func() bool {
+					have, err := s.remote.CoreV1().Services("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
+					return err == nil && c.rest(have) && have.Labels["round"] == labels
+				}
+			}
+			eventually(t, there(""), "the rest is there")
+			eventually(t, func() bool {
+				return strings.Contains(offloadingv1beta1.RefusedText(s.engine.Refused()), "has the rest")
+			}, "it is told")
+			changed := c.local.DeepCopy()
+			changed.Labels = map[string]string{"round": "2"}
+			_, err := s.home.CoreV1().Services("shop").Update(t.Context(), changed, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			eventually(t, there("2"), "a change arrives")
+			require.NotContains(t, s.written(), "delete services")
+		})
+	}
 }

@@ -50,13 +50,17 @@ type PeerServiceRule struct {
 	Synced func() bool
 }
 
-// Decide refuses a Service outside of the bounds.
+// Decide refuses a Service outside of the bounds, and names the field: the peer may write the
+// Service without it.
 func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	s, old, peer, answer := ofPeer[corev1.Service](req, "ForeignClusters", r.Synced)
 	if answer != nil {
 		return *answer
 	}
-	return serve.Verdict(r.Bounds(peer).Refuse(s, old), nil)
+	field, why := r.Bounds(peer).Refuse(s, old)
+	verdict := serve.Verdict(why, nil)
+	verdict.Field = field
+	return verdict
 }
 
 // PeerMetadataRule is the webhook's rule for labels and annotations of everything that peers

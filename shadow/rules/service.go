@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // Fields of Services that ServiceBounds can let peers set.
@@ -26,10 +28,10 @@ type ServiceBounds struct {
 	Fields []string
 }
 
-// Refuse returns the reason for which a peer may not write a Service, or "". old is the
-// Service that an update replaces, or nil: what it has may stay. The object is as the peer
-// sent it, before the API server allocates addresses and ports.
-func (b ServiceBounds) Refuse(s, old *corev1.Service) string {
+// Refuse returns the reason for which a peer may not write a Service, or "", and the field that is
+// refused. old is the Service that an update replaces, or nil: what it has may stay. The object
+// is as the peer sent it, before the API server allocates addresses and ports.
+func (b ServiceBounds) Refuse(s, old *corev1.Service) (field, why string) {
 	if old == nil {
 		old = &corev1.Service{}
 	}
@@ -38,21 +40,21 @@ func (b ServiceBounds) Refuse(s, old *corev1.Service) string {
 		kind = corev1.ServiceTypeClusterIP
 	}
 	if !slices.Contains(b.Types, string(kind)) && kind != old.Spec.Type {
-		return fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, cmp.Or(strings.Join(b.Types, ", "), "none"))
+		return offloadingv1beta1.ServiceTypeField, fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, cmp.Or(strings.Join(b.Types, ", "), "none"))
 	}
 	for _, f := range []struct {
-		field, path string
-		chosen      []string
+		setting, path, name string
+		chosen              []string
 	}{
-		{FieldClusterIP, "spec.clusterIP", beside(clusterIPs(s), clusterIPs(old))},
-		{FieldNodePort, "a node port", beside(nodePorts(s), nodePorts(old))},
-		{FieldLoadBalancerIP, "spec.loadBalancerIP", beside([]string{s.Spec.LoadBalancerIP}, []string{old.Spec.LoadBalancerIP})},
+		{FieldClusterIP, "spec.clusterIP", "spec.clusterIP", beside(clusterIPs(s), clusterIPs(old))},
+		{FieldNodePort, offloadingv1beta1.NodePortsField, "a node port", beside(nodePorts(s), nodePorts(old))},
+		{FieldLoadBalancerIP, "spec.loadBalancerIP", "spec.loadBalancerIP", beside([]string{s.Spec.LoadBalancerIP}, []string{old.Spec.LoadBalancerIP})},
 	} {
-		if len(f.chosen) > 0 && !slices.Contains(b.Fields, f.field) {
-			return fmt.Sprintf("%s is set to %s: this cluster allocates it; its setting sharing.serviceFields lets peers choose it (%s)", f.path, strings.Join(f.chosen, ", "), f.field)
+		if len(f.chosen) > 0 && !slices.Contains(b.Fields, f.setting) {
+			return f.path, fmt.Sprintf("%s is set to %s: this cluster allocates it; its setting sharing.serviceFields lets peers choose it (%s)", f.name, strings.Join(f.chosen, ", "), f.setting)
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // clusterIPs are the addresses that a Service names. None is no address.

@@ -45,11 +45,14 @@ func TestServiceOfAPeer(t *testing.T) {
 			if c.old != nil {
 				old = serviceOf(c.old)
 			}
-			got := usual.Refuse(serviceOf(c.change), old)
+			field, got := usual.Refuse(serviceOf(c.change), old)
 			require.Contains(t, got, c.says)
 			require.Equal(t, c.says == "", got == "", got)
-			require.Empty(t, all.Refuse(serviceOf(c.change), old))
-			require.NotEmpty(t, ServiceBounds{}.Refuse(serviceOf(func(s *corev1.ServiceSpec) { s.Type = "" }), nil), "none is accepted")
+			require.Equal(t, c.says == "", field == "", "a refusal names the part")
+			_, got = all.Refuse(serviceOf(c.change), old)
+			require.Empty(t, got)
+			_, got = ServiceBounds{}.Refuse(serviceOf(func(s *corev1.ServiceSpec) { s.Type = "" }), nil)
+			require.NotEmpty(t, got, "none is accepted")
 		})
 	}
 }

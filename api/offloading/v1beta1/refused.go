@@ -11,6 +11,13 @@ import (
 // ReasonFailedReflection is the reason of events about objects that are not reflected, or not as they are.
 const ReasonFailedReflection = "FailedReflection"
 
+// Fields of a Service that a provider refuses, as the API server names fields. NodePortsField stands for
+// the node ports of all its ports.
+const (
+	ServiceTypeField = "spec.type"
+	NodePortsField   = "spec.ports[*].nodePort"
+)
+
 // ReasonDataSource is the reason of events about claims that are to be filled from what a provider does not have.
 const ReasonDataSource = "DataSourceNotSupported"
 
