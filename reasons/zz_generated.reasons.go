@@ -86,8 +86,11 @@ const (
 	ReferenceStaysHome               = "ReferenceStaysHome"               // Pod
 	ReflectionDisabled               = "ReflectionDisabled"               // reflected objects
 	RemoteAPIServerNotReady          = "RemoteAPIServerNotReady"          // Node
+	RemoteClusterHasDiskPressure     = "RemoteClusterHasDiskPressure"     // Node
+	RemoteClusterHasMemoryPressure   = "RemoteClusterHasMemoryPressure"   // Node
 	RemoteClusterHasNoDiskPressure   = "RemoteClusterHasNoDiskPressure"   // Node
 	RemoteClusterHasNoPIDPressure    = "RemoteClusterHasNoPIDPressure"    // Node
+	RemoteClusterHasPIDPressure      = "RemoteClusterHasPIDPressure"      // Node
 	RemoteClusterHasSufficientMemory = "RemoteClusterHasSufficientMemory" // Node
 	RemoteContainerWaiting           = "RemoteContainerWaiting"           // Pod
 	RemoteIdentityUnknown            = "RemoteIdentityUnknown"            // Node

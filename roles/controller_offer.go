@@ -9,6 +9,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/roles/config"
@@ -97,6 +98,17 @@ func sharingPolicy(cfg *config.Effective, clusters corelisters.ForeignClusterLis
 		NodeSelector: config.Pairs(s.NodeSelector), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
 		StorageClasses: s.StorageClasses, IngressClasses: s.IngressClasses, LoadBalancerClasses: s.LoadBalancerClasses,
 		Enforcement: offloadingv1beta1.LimitsEnforcement(s.LimitsEnforcement),
+		Accepts:     perPeer(cfg, clusters, acceptsOf),
+	}
+}
+
+// acceptsOf returns the settings that the offers to peers show them.
+func acceptsOf(cfg config.Config) *sharingv1alpha1.Accepts {
+	s := cfg.Sharing
+	shown := func(list []string) []string { return list[:min(len(list), sharingv1alpha1.MostAccepted)] }
+	return &sharingv1alpha1.Accepts{
+		Trust: s.Trust, Annotations: shown(s.Annotations), LabelsLeftOut: shown(s.LabelsLeftOut), ServiceTypes: s.ServiceTypes, ServiceFields: s.ServiceFields,
+		VolumeTypes: cfg.Controller.VolumeTypes,
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -23,4 +25,15 @@ func TestLabelsOfOffers(t *testing.T) {
 		}
 	}
 	require.True(t, (&config.Reflection{SharedZones: []string{"*"}}).SharesZones("oslo"))
+}
+
+// TestAcceptsOfOffers: an offer shows each consumer what its trust opens, and no longer lists than the API takes.
+func TestAcceptsOfOffers(t *testing.T) {
+	t.Parallel()
+	var cfg config.Config
+	cfg.Sharing.Trust, cfg.Sharing.Annotations, cfg.Controller.VolumeTypes = corev1beta1.TrustStrict, make([]string, 600), []string{"emptyDir"}
+	have := acceptsOf(cfg)
+	require.Equal(t, corev1beta1.TrustStrict, have.Trust)
+	require.Len(t, have.Annotations, sharingv1alpha1.MostAccepted)
+	require.Equal(t, []string{"emptyDir"}, have.VolumeTypes)
 }

@@ -165,13 +165,14 @@ func TestVirtualNodeOfAnOffer(t *testing.T) {
 		o.Spec.Labels, o.Spec.NodeSelector = map[string]string{"region": "north"}, map[string]string{"pool": "shared"}
 		o.Spec.StorageClasses, o.Spec.IngressClasses, o.Spec.LoadBalancerClasses = []string{"fast", "slow"}, []string{"nginx"}, []string{"lb"}
 		o.Spec.Images = []corev1.ContainerImage{{Names: []string{"nginx:1"}}}
+		o.Spec.Pressures = []corev1.NodeConditionType{corev1.NodeDiskPressure}
 	})
 	vn := virtualNode(nil, o, "milan")
 	require.Equal(t, "liqo-tenant-milan/milan", vn.Namespace+"/"+vn.Name)
 	require.True(t, ours(vn))
 	require.Equal(t, map[string]string{offloadingv1beta1.ManagedByLabel: "resourceoffer", corev1beta1.RemoteClusterIDLabel: "milan"}, vn.Labels)
 	require.Equal(t, offloadingv1beta1.VirtualNodeSpec{
-		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}, ResourceQuota: o.Spec.ResourceQuota, Labels: o.Spec.Labels, Images: o.Spec.Images,
+		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}, ResourceQuota: o.Spec.ResourceQuota, Labels: o.Spec.Labels, Images: o.Spec.Images, Pressures: o.Spec.Pressures,
 		StorageClasses:      []offloadingv1beta1.ClassOffer{{StorageClassName: "fast", Default: true}, {StorageClassName: "slow"}},
 		IngressClasses:      []offloadingv1beta1.ClassOffer{{IngressClassName: "nginx", Default: true}},
 		LoadBalancerClasses: []offloadingv1beta1.ClassOffer{{LoadBalancerClassName: "lb", Default: true}},

@@ -52,6 +52,8 @@ type Policy struct {
 	// single nodes. Selectable reports whether such a list accepts a further label; nil: none.
 	SelectorLabels func(consumer string) []string
 	Selectable     func(accepted []string, key string) bool
+	// Accepts returns what this cluster accepts of a consumer's objects; nil: offers do not say it.
+	Accepts func(consumer string) *sharingv1alpha1.Accepts
 	// UpdateThreshold is the change of an amount, in percent, above which an offer follows
 	// it.
 	UpdateThreshold int64
@@ -87,6 +89,8 @@ type Facts struct {
 	Nodes  []Node
 	Used   []Use
 	Others []Holding
+	// AllNodes are the nodes of this cluster, for their pressures.
+	AllNodes []*corev1.Node
 	// Classes are the classes of this cluster.
 	Classes Classes
 	// Offers are the consumer's existing offers.
@@ -282,11 +286,15 @@ func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selecto
 		Approved:      p.Mode == Automatic || have.Approved,
 		ResourceQuota: corev1.ResourceQuotaSpec{Hard: hard}, NodeSelector: selector,
 		Labels:              labelsFor(p, f.Request),
+		Pressures:           pressuresOf(f.AllNodes, selector),
 		StorageClasses:      classesFor(p.StorageClasses, f.Classes.Storage, f.Request.StorageClasses),
 		IngressClasses:      classesFor(p.IngressClasses, f.Classes.Ingress, f.Request.IngressClasses),
 		LoadBalancerClasses: classesFor(p.LoadBalancerClasses, nil, f.Request.LoadBalancerClasses),
 		Images:              have.Images, Prices: have.Prices,
 		ExpirationTime: expiration(have.ExpirationTime, p.Expiration, f.Now),
+	}
+	if p.Accepts != nil {
+		out.Accepts = p.Accepts(f.Consumer)
 	}
 	expired := out.ExpirationTime != nil && !out.ExpirationTime.After(f.Now)
 	// If the approval is revoked or the expiration passes, the consumer drains its virtual

@@ -1,27 +1,55 @@
 package offer
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
+// pressures are the conditions by which kubelets say that they run out of something, and the taints
+// that Kubernetes sets for them.
+var pressures = []struct {
+	condition corev1.NodeConditionType
+	taint     string
+}{
+	{corev1.NodeMemoryPressure, corev1.TaintNodeMemoryPressure}, {corev1.NodeDiskPressure, corev1.TaintNodeDiskPressure}, {corev1.NodePIDPressure, corev1.TaintNodePIDPressure},
+}
+
+// pressuresOf returns the pressures that each node has that a selector matches and that would run pods
+// of peers without them; none if there is no such node.
+func pressuresOf(nodes []*corev1.Node, selector map[string]string) (out []corev1.NodeConditionType) {
+	taints := make([]string, 0, len(pressures))
+	for _, p := range pressures {
+		taints = append(taints, p.taint)
+	}
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !matches(selector, n.Labels) || !takesPods(n, taints...) })
+	for _, p := range pressures {
+		without := func(n *corev1.Node) bool { return !nodeIs(n, p.condition) }
+		if len(nodes) > 0 && !slices.ContainsFunc(nodes, without) {
+			out = append(out, p.condition)
+		}
+	}
+	return out
+}
+
+// nodeIs reports whether a condition of a node is true.
+func nodeIs(node *corev1.Node, kind corev1.NodeConditionType) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+}
+
 // takesPods reports whether a node may run pods of peers: it is not a virtual node, it is
 // Ready, and it has no cordon, no deletion timestamp and no taint that keeps ordinary pods
-// away.
-func takesPods(node *corev1.Node) bool {
+// away, but those that are given.
+func takesPods(node *corev1.Node, but ...string) bool {
 	if offloadingv1beta1.IsVirtual(node) || node.Spec.Unschedulable || node.DeletionTimestamp != nil {
 		return false
 	}
 	for _, taint := range node.Spec.Taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !slices.Contains(but, taint.Key) {
 			return false
 		}
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return nodeIs(node, corev1.NodeReady)
 }

@@ -51,3 +51,53 @@ func TestTakesPods(t *testing.T) {
 		})
 	}
 }
+
+// TestPressures: a pressure counts if each node has it that would take pods without it, of those that
+// the offer is of.
+func TestPressures(t *testing.T) {
+	t.Parallel()
+	pressed := func(name string, more ...func(*corev1.Node)) *corev1.Node {
+		n := metalNode(name, append(more, func(n *corev1.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule})
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue})
+		})...)
+		return &n
+	}
+	full := func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
+	}
+	pool := func(n *corev1.Node) { n.Labels = map[string]string{"pool": "shared"} }
+	cordoned := metalNode("c", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	tainted := metalNode("t", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	ordinary := metalNode("o")
+	memory := []corev1.NodeConditionType{corev1.NodeMemoryPressure}
+	shared := map[string]string{"pool": "shared"}
+	for name, tc := range map[string]struct {
+		nodes    []*corev1.Node
+		selector map[string]string
+		want     []corev1.NodeConditionType
+	}{
+		"no node":                   {nil, nil, nil},
+		"an ordinary one":           {[]*corev1.Node{&ordinary}, nil, nil},
+		"one of two":                {[]*corev1.Node{pressed("a"), &ordinary}, nil, nil},
+		"both":                      {[]*corev1.Node{pressed("a"), pressed("b")}, nil, memory},
+		"both, one of disk, too":    {[]*corev1.Node{pressed("a", full), pressed("b")}, nil, memory},
+		"of memory and disk":        {[]*corev1.Node{pressed("a", full)}, nil, []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure}},
+		"others take no pods":       {[]*corev1.Node{pressed("a"), &cordoned, &tainted}, nil, memory},
+		"those of the offer":        {[]*corev1.Node{pressed("a", pool), &ordinary}, shared, memory},
+		"none that is of the offer": {[]*corev1.Node{pressed("a")}, shared, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, pressuresOf(tc.nodes, tc.selector))
+			f := factsOf(func(f *Facts) { f.AllNodes = tc.nodes })
+			require.Equal(t, tc.want, offerSpec(f, automatic(), "milan", nil, tc.selector).Pressures)
+		})
+	}
+	a := metalNode("a")
+	require.False(t, sameCapacity(pressed("a"), pressed("a", full)), "the offers follow")
+	require.False(t, sameCapacity(pressed("a"), &a))
+	require.True(t, sameCapacity(pressed("a"), pressed("a")))
+}

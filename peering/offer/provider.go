@@ -114,7 +114,7 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 // sameCapacity reports whether two states of a node are equal in the fields that offers
 // depend on.
 func sameCapacity(a, b *corev1.Node) bool {
-	return takesPods(a) == takesPods(b) && maps.Equal(a.Labels, b.Labels) &&
+	return takesPods(a) == takesPods(b) && slices.Equal(pressuresOf([]*corev1.Node{a}, nil), pressuresOf([]*corev1.Node{b}, nil)) && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
@@ -325,7 +325,8 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Deci
 		return d, false, err
 	}
 	f.Used, f.Others = used, holdings(consumer, w)
-	for _, n := range store.Listed(p.cfg.Nodes.Lister().List(labels.Everything())) {
+	f.AllNodes = store.Listed(p.cfg.Nodes.Lister().List(labels.Everything()))
+	for _, n := range f.AllNodes {
 		if takesPods(n) {
 			f.Nodes = append(f.Nodes, Node{Name: n.Name, Labels: n.Labels, Allocatable: n.Status.Allocatable})
 		}

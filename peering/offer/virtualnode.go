@@ -2,6 +2,7 @@ package offer
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,7 @@ func virtualNode(have *offloadingv1beta1.VirtualNode, o *sharingv1alpha1.Resourc
 	s.KubeconfigSecretRef = corev1.LocalObjectReference{Name: secret}
 	s.ResourceQuota.Hard = o.Spec.ResourceQuota.Hard.DeepCopy()
 	s.Labels, s.Images = maps.Clone(o.Spec.Labels), o.DeepCopy().Spec.Images
+	s.Pressures = slices.Clone(o.Spec.Pressures)
 	s.StorageClasses = offered(o.Spec.StorageClasses, func(c *offloadingv1beta1.ClassOffer) *string { return &c.StorageClassName })
 	s.IngressClasses = offered(o.Spec.IngressClasses, func(c *offloadingv1beta1.ClassOffer) *string { return &c.IngressClassName })
 	s.LoadBalancerClasses = offered(o.Spec.LoadBalancerClasses, func(c *offloadingv1beta1.ClassOffer) *string { return &c.LoadBalancerClassName })

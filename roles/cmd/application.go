@@ -18,7 +18,8 @@ const mostOfKind = 500
 // applicationsAtOnce limits the namespaces that are read at a time.
 const applicationsAtOnce = 4
 
-// readApplications reads the applications of the namespaces whose pods may run in providers.
+// readApplications reads the applications of the namespaces whose pods may run in providers, and the offers
+// if only one namespace is read.
 func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
 	s.Applications = map[string]*report.Application{}
 	var mu sync.Mutex
@@ -34,6 +35,12 @@ func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
 		})
 	}
 	_ = group.Wait() // the errors are in the applications
+	if s.Only != "" {
+		shared, err := to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, metav1.ListOptions{})
+		if s.Offers = shared.Items; err != nil {
+			s.Unread[report.ReadOffers] = err
+		}
+	}
 	if has := s.Applications[s.Only]; has != nil {
 		maps.Copy(s.Unread, has.Unread)
 		has.Unread = nil
@@ -53,7 +60,7 @@ func readApplication(ctx context.Context, to *clients, namespace string) *report
 		has.More = has.More || page.GetContinue() != ""
 	}
 	works := func(name string, pod corev1.PodTemplateSpec) {
-		has.Workloads = append(has.Workloads, report.Workload{Name: name, Pod: pod.Spec})
+		has.Workloads = append(has.Workloads, report.Workload{Name: name, Meta: pod.ObjectMeta, Pod: pod.Spec})
 	}
 	policies, err := to.kube.NetworkingV1().NetworkPolicies(namespace).List(ctx, limit)
 	noted(report.ReadPolicies, policies, err)
@@ -85,6 +92,9 @@ func readApplication(ctx context.Context, to *clients, namespace string) *report
 	for i := range crons.Items {
 		works("CronJob "+crons.Items[i].Name, crons.Items[i].Spec.JobTemplate.Spec.Template)
 	}
+	services, err := to.kube.CoreV1().Services(namespace).List(ctx, limit)
+	noted(report.ReadServices, services, err)
+	has.Services = services.Items
 	jobs, err := to.kube.BatchV1().Jobs(namespace).List(ctx, limit)
 	noted(report.ReadWorkloads, jobs, err)
 	for i := range jobs.Items {

@@ -16,7 +16,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 // TestDifferencesOfANamespace: offload and status -n look at what the namespace has, and name what
@@ -42,6 +44,13 @@ func TestDifferencesOfANamespace(t *testing.T) {
 			&batchv1.Job{ObjectMeta: of("over"), Spec: batchv1.JobSpec{Template: onHost}, Status: batchv1.JobStatus{CompletionTime: ptr.To(metav1.Now())}})
 		return c
 	}
+	offer := func(c *cluster) *cluster {
+		_, err := c.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "milan"},
+			Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", Accepts: &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict, ServiceTypes: []string{"ClusterIP"}}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		c.add(t, &corev1.Service{ObjectMeta: of("db"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}})
+		return c
+	}
 	lines := []string{
 		"\nDifferent in providers\n  NetworkPolicy deny-all: ", "\n  PodDisruptionBudget budget: ", "\n  DaemonSet agent: ",
 		"\n  hostNetwork of Deployment proxy, StatefulSet db, Job once: ", "\n  full name web.shop.svc of CronJob sync: ",
@@ -51,6 +60,10 @@ func TestDifferencesOfANamespace(t *testing.T) {
 	for _, line := range lines {
 		require.Contains(t, out, line)
 	}
+	out, err = offer(world()).run(t, "offload", "namespace", "shop", "--wait=false")
+	require.NoError(t, err)
+	require.Contains(t, out, "\n  in milan Service db: there without it: spec.type is ExternalName")
+	require.Contains(t, out, "\n  in milan: it trusts this cluster as another organisation")
 	out, err = world().run(t, "offload", "namespace", "shop", "--wait=false", "--pod-offloading-strategy=Local")
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(out, "\n"), out)
@@ -62,6 +75,8 @@ func TestDifferencesOfANamespace(t *testing.T) {
 	for _, line := range lines {
 		require.Contains(t, out, line)
 	}
+	out, _ = offer(world(offloaded())).run(t, "status", "-n", "shop")
+	require.Contains(t, out, "\n  in milan Service db: there without it: spec.type is ExternalName")
 	out, _ = world(offloaded()).run(t, "check")
 	require.Contains(t, out, "different in providers: NetworkPolicy deny-all; PodDisruptionBudget budget; DaemonSet agent; hostNetwork of Deployment proxy, StatefulSet db, Job once; full name web.shop.svc of CronJob sync (liqod status -n shop says how)\n")
 	require.Equal(t, 1, strings.Count(out, "deny-all"))

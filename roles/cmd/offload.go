@@ -40,7 +40,8 @@ refused, with the number of these pods by provider. With --end-pods it is done.
 What of the namespace is different in providers is listed: NetworkPolicies,
 PodDisruptionBudgets, DaemonSets, and in templates of pods hostNetwork, references to the
 namespace and the addresses of the pod, and full names of Services in variables, commands and
-arguments. Pods that run already stay where they are: the commands that restart them are printed.
+arguments; and by what the offers say, what of templates of pods and of Services which provider
+does not accept. Pods that run already stay where they are: the commands that restart them are printed.
 liqod status -n shop says both, too.`
 
 const offloadExamples = `  %[1]s offload namespace shop

@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -190,10 +191,14 @@ func TestPeerByToken(t *testing.T) {
 		Request: corev1beta1.CapacityRequest{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}, StorageClasses: []string{"fast"}},
 	}, fc.Spec)
 
+	require.NoError(t, rome.liqod.Tracker().Add(&sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", Accepts: &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict}}}))
 	before := len(rome.writes())
-	_, err = rome.run(t, "peer", "--token", given)
+	said, err = rome.run(t, "peer", "--token", given)
 	require.NoError(t, err)
 	require.Len(t, rome.writes(), before, "asked for again nothing is written")
+	require.Contains(t, lastLine(said), "cluster milan: it trusts this cluster as another organisation, and leaves out")
+	require.Contains(t, lastLine(said), "--trust=Organisation")
 
 	said, err = rome.run(t, "unpeer", "milan")
 	require.NoError(t, err, said)

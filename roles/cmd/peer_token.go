@@ -57,7 +57,14 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 	if err != nil {
 		return err
 	}
-	return explain(c.untilJoined(ctx, here, given, out))
+	if err := c.untilJoined(ctx, here, given, out); err != nil {
+		return explain(err)
+	}
+	theirs, err := store.OrNil(here.Liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{}))
+	if err != nil || theirs == nil || theirs.Spec.Accepts == nil || theirs.Spec.Accepts.Trust != corev1beta1.TrustStrict {
+		return nil // the peering is complete, also where people may not read offers
+	}
+	return say(out, "cluster %s: %s", provider, report.StrictProvider)
 }
 
 // offers returns an error if this cluster cannot send a token in return. The controller

@@ -155,7 +155,7 @@ func TestStatusOfANamespace(t *testing.T) {
 	require.NoError(t, err, out)
 	require.Contains(t, out, "Namespace shop of cluster (cluster id unknown): healthy\n")
 	require.Contains(t, out, "milan: 9 pods, turin: 3 pods\n")
-	require.Contains(t, out, "\nNo right to read Deployments of liqod, Leases, the configuration, VirtualNodes, Nodes.\n")
+	require.Contains(t, out, "\nNo right to read Deployments of liqod, Leases, the configuration, ResourceOffers, VirtualNodes, Nodes.\n")
 	require.NotContains(t, out, "batch")
 
 	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Now()}, Spec: corev1.PodSpec{NodeName: "milan"},

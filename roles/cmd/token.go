@@ -23,6 +23,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // authService is the chart's Service that leads to the authentication endpoint.
@@ -43,8 +44,9 @@ A Secret in liqod's namespace keeps a hash of the token. A token can replace the
 existing peer only if it was made for that cluster (--for).
 
 With --trust, the ForeignCluster of the cluster that uses the token gets this spec.trust, unless
-it has one. Organisation is for clusters of your own organisation: the command prints in three
-lines what it opens. Without the flag, the setting sharing.trust of this cluster counts.`
+it has one. Organisation is for clusters of your own organisation. Without the flag, the setting
+sharing.trust of this cluster counts. The command prints to the standard error what the trust
+opens, or what it leaves out.`
 
 const tokenCreateExamples = `  %[1]s token create
   %[1]s token create --for=rome --ttl=24h
@@ -56,6 +58,10 @@ const tokenCreateExamples = `  %[1]s token create
 const opened = `Trust Organisation opens these for the cluster that uses the token, where no setting of this cluster says otherwise:
   pods with every type of volume but hostPath, flexVolume and gitRepo, with nearly every toleration, on nodes by every label that names no single node
   namespaces of every name that is not reserved, Services with node ports and of type ExternalName, all labels and annotations, connections to every pod of this cluster`
+
+// closed says what a token without it leaves out; docs/security.md has the table.
+const closed = "Left out of what comes from the cluster that uses the token, where no setting of this cluster says otherwise: " + report.StrictLeavesOut +
+	"\nFor a cluster of your own organisation, --trust=Organisation opens these."
 
 // tokenWish has the flags of token create.
 type tokenWish struct {
@@ -113,10 +119,12 @@ func (c *commands) tokenCreate() *cobra.Command {
 		if err != nil {
 			return explain(err)
 		}
+		text := closed
 		if w.trust == string(corev1beta1.TrustOrganisation) {
-			if err := say(cmd.ErrOrStderr(), "%s", opened); err != nil {
-				return err
-			}
+			text = opened
+		}
+		if err := say(cmd.ErrOrStderr(), "%s", text); err != nil {
+			return err
 		}
 		if w.output != "" {
 			return printData(cmd.OutOrStdout(), w.output, view)

@@ -65,6 +65,7 @@ func (e *Effective) trust() {
 // source gives has the same value for all peers.
 func (e *Effective) Under(trust corev1beta1.Trust) Config {
 	out := e.Config
+	out.Sharing.Trust = trust
 	for _, s := range following() {
 		if origin := e.origin[s.key]; origin != "default" && origin != byTrust {
 			continue

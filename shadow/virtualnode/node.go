@@ -238,7 +238,7 @@ func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f NodeFa
 		s.NodeInfo.OSImage = fmt.Sprintf("cluster %s", vn.Spec.ClusterID)
 		s.DeclaredFeatures = declaredFeatures(v)
 	}
-	setConditions(s, f)
+	setConditions(s, vn.Spec.Pressures, f)
 	setCondition(s, networkUnavailable(s, vn, f), f.Now)
 	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
 }
@@ -302,7 +302,7 @@ func declaredFeatures(v version.Info) []string {
 	}
 }
 
-func setConditions(s *corev1.NodeStatus, f NodeFacts) {
+func setConditions(s *corev1.NodeStatus, pressures []corev1.NodeConditionType, f NodeFacts) {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Reason: f.Remote.Reason, Message: f.Remote.Message}
 	switch {
 	case f.Remote.Ready != nil && *f.Remote.Ready:
@@ -327,12 +327,16 @@ func setConditions(s *corev1.NodeStatus, f NodeFacts) {
 			setCondition(s, c, f.Now)
 		}
 	}
-	for t, reason := range map[corev1.NodeConditionType]string{
-		corev1.NodeMemoryPressure: reasons.RemoteClusterHasSufficientMemory,
-		corev1.NodeDiskPressure:   reasons.RemoteClusterHasNoDiskPressure,
-		corev1.NodePIDPressure:    reasons.RemoteClusterHasNoPIDPressure,
+	for t, reason := range map[corev1.NodeConditionType]struct{ none, some string }{
+		corev1.NodeMemoryPressure: {reasons.RemoteClusterHasSufficientMemory, reasons.RemoteClusterHasMemoryPressure},
+		corev1.NodeDiskPressure:   {reasons.RemoteClusterHasNoDiskPressure, reasons.RemoteClusterHasDiskPressure},
+		corev1.NodePIDPressure:    {reasons.RemoteClusterHasNoPIDPressure, reasons.RemoteClusterHasPIDPressure},
 	} {
-		setCondition(s, corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason}, f.Now)
+		c := corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason.none}
+		if slices.Contains(pressures, t) {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, reason.some, "each node of the provider that could take a pod has this condition"
+		}
+		setCondition(s, c, f.Now)
 	}
 }
 

@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -65,6 +66,28 @@ func TestWantNewNode(t *testing.T) {
 	require.Equal(t, int32(10250), n.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	require.Contains(t, n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.7"})
 	require.Equal(t, corev1.ConditionTrue, ready(n).Status)
+}
+
+// TestPressures: the node has the pressures of the provider, and no others. Without a change nothing is written.
+func TestPressures(t *testing.T) {
+	of := func(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+		require.GreaterOrEqual(t, i, 0)
+		return n.Status.Conditions[i]
+	}
+	pressed := plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.Pressures = []corev1.NodeConditionType{corev1.NodeDiskPressure}
+	})
+	n := WantNode(nil, pressed, facts())
+	require.Equal(t, corev1.ConditionTrue, of(n, corev1.NodeDiskPressure).Status)
+	require.Equal(t, "RemoteClusterHasDiskPressure", of(n, corev1.NodeDiskPressure).Reason)
+	require.Equal(t, corev1.ConditionFalse, of(n, corev1.NodeMemoryPressure).Status)
+	require.Equal(t, corev1.ConditionFalse, of(n, corev1.NodePIDPressure).Status)
+	require.Equal(t, corev1.ConditionTrue, ready(n).Status)
+	require.Equal(t, n, WantNode(n, pressed, facts()))
+	n = WantNode(n, plainVirtualNode(), facts())
+	require.Equal(t, corev1.ConditionFalse, of(n, corev1.NodeDiskPressure).Status)
+	require.Equal(t, "RemoteClusterHasNoDiskPressure", of(n, corev1.NodeDiskPressure).Reason)
 }
 
 func TestWantKeepsTheProviderID(t *testing.T) {

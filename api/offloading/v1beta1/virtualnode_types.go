@@ -57,6 +57,13 @@ type VirtualNodeSpec struct {
 	// Images are listed in the Node's status.
 	// +optional
 	Images []corev1.ContainerImage `json:"images,omitempty"`
+	// Pressures are the conditions MemoryPressure, DiskPressure and PIDPressure that are True in the
+	// Node's status.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:Enum=MemoryPressure;DiskPressure;PIDPressure
+	Pressures []corev1.NodeConditionType `json:"pressures,omitempty"`
 	// OffloadingPatch is applied to every pod that is offloaded through this node.
 	// +optional
 	OffloadingPatch *OffloadingPatch `json:"offloadingPatch,omitempty"`

@@ -879,6 +879,11 @@ func (in *VirtualNodeSpec) DeepCopyInto(out *VirtualNodeSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Pressures != nil {
+		in, out := &in.Pressures, &out.Pressures
+		*out = make([]corev1.NodeConditionType, len(*in))
+		copy(*out, *in)
+	}
 	if in.OffloadingPatch != nil {
 		in, out := &in.OffloadingPatch, &out.OffloadingPatch
 		*out = new(OffloadingPatch)

@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
 // ResourceOffer is the capacity that a provider gives a consumer as one virtual node. The
@@ -49,6 +51,10 @@ type ResourceOfferSpec struct {
 	// ResourceQuota is the capacity (`hard`).
 	// +optional
 	ResourceQuota corev1.ResourceQuotaSpec `json:"resourceQuota,omitempty"`
+	// Accepts is what the provider accepts of the consumer's objects. It is for people: the provider
+	// itself goes by its settings.
+	// +optional
+	Accepts *Accepts `json:"accepts,omitempty"`
 	// Labels of the virtual node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
@@ -72,6 +78,13 @@ type ResourceOfferSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=50
 	Images []corev1.ContainerImage `json:"images,omitempty"`
+	// Pressures are the conditions that each of these nodes has that would take a pod without
+	// them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:Enum=MemoryPressure;DiskPressure;PIDPressure
+	Pressures []corev1.NodeConditionType `json:"pressures,omitempty"`
 	// Prices per resource, in what the two clusters agree on. Nothing here reads them.
 	// +optional
 	Prices corev1.ResourceList `json:"prices,omitempty"`
@@ -82,6 +95,41 @@ type ResourceOfferSpec struct {
 	// cordons and drains the virtual node, and removes it.
 	// +optional
 	WithdrawalTimestamp *metav1.Time `json:"withdrawalTimestamp,omitempty"`
+}
+
+// MostAccepted is the number of entries that a list of Accepts shows.
+const MostAccepted = 512
+
+// Accepts has settings of a provider, as they are for one consumer.
+type Accepts struct {
+	// Trust is how far the provider trusts the consumer.
+	// +optional
+	Trust corev1beta1.Trust `json:"trust,omitempty"`
+	// Annotations is sharing.annotations.
+	// +optional
+	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:items:MaxLength=317
+	Annotations []string `json:"annotations,omitempty"`
+	// LabelsLeftOut is sharing.labelsLeftOut.
+	// +optional
+	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:items:MaxLength=317
+	LabelsLeftOut []string `json:"labelsLeftOut,omitempty"`
+	// ServiceTypes is sharing.serviceTypes.
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=32
+	ServiceTypes []string `json:"serviceTypes,omitempty"`
+	// ServiceFields is sharing.serviceFields.
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=32
+	ServiceFields []string `json:"serviceFields,omitempty"`
+	// VolumeTypes is controller.volumeTypes.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	VolumeTypes []string `json:"volumeTypes,omitempty"`
 }
 
 // OfferPhase is what has become of a ResourceOffer.

@@ -8,8 +8,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // mostDiffering limits the names in one line about what is different in providers.
@@ -100,6 +104,7 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 		}
 		add("fieldRef "+paths[0]+" of", names, field.means, field.where)
 	}
+	out = append(out, s.leftOut(has)...)
 	if has.More {
 		out = append(out, difference{"the namespace has more objects", "of each kind only some were looked at: docs/compatibility.md"})
 	}
@@ -107,6 +112,67 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 		out = append(out, difference{what + " cannot be read", has.Unread[what].Error()})
 	}
 	return out
+}
+
+// leftOut says what of an application each provider leaves out or refuses, by what its offer says that it accepts.
+func (s *Snapshot) leftOut(has *Application) (out []difference) {
+	for i := range s.Offers {
+		o, names := &s.Offers[i].Spec, map[string][]string{} // by what is different
+		if o.Accepts == nil || s.Offers[i].Name != o.ProviderClusterID || s.Offers[i].Namespace != corev1beta1.TenantNamespace(o.ProviderClusterID) {
+			continue // an offer of this cluster, or a further one of a provider
+		}
+		note := func(name, kind string, m *metav1.ObjectMeta, refused string) {
+			if _, keys := (rules.Metadata{Annotations: o.Accepts.Annotations, Labels: o.Accepts.LabelsLeftOut}).Keep(kind, rules.Marks{Labels: m.Labels, Annotations: m.Annotations}, rules.Marks{}); len(keys) > 0 {
+				what := fmt.Sprintf("without %s there: its settings %s and %s", rules.NamedKeys(keys), rules.AnnotationsSetting, rules.LabelsSetting)
+				names[what] = append(names[what], name)
+			}
+			if refused != "" {
+				names[refused] = append(names[refused], name)
+			}
+		}
+		for j := range has.Workloads {
+			note(has.Workloads[j].Name, "Pod", &has.Workloads[j].Meta, templateRefused(o, &has.Workloads[j].Pod))
+		}
+		for j := range has.Services {
+			note("Service "+has.Services[j].Name, "Service", &has.Services[j].ObjectMeta, partRefused(o.Accepts, &has.Services[j]))
+		}
+		for _, what := range slices.Sorted(maps.Keys(names)) {
+			out = append(out, difference{"in " + o.ProviderClusterID + " " + someOf(names[what]), what})
+		}
+		if len(names) > 0 && o.Accepts.Trust == corev1beta1.TrustStrict {
+			out = append(out, difference{"in " + o.ProviderClusterID, StrictProvider + ": docs/security.md#how-far-this-cluster-trusts-its-peers"})
+		}
+	}
+	return out
+}
+
+// StrictLeavesOut is what a cluster does not accept from a peer that it trusts as Strict, where no setting says otherwise.
+const StrictLeavesOut = "volumes such as nfs and csi, most tolerations, annotations of products, labels that command controllers, Services of type ExternalName and chosen node ports"
+
+// StrictProvider says what a provider that trusts this cluster as Strict leaves out, and what opens it.
+const StrictProvider = "it trusts this cluster as another organisation, and leaves out " + StrictLeavesOut +
+	"; a token that is made there with --trust=Organisation, or spec.trust of the ForeignCluster there, opens these"
+
+// templateRefused says why a provider refuses the pods of a template; empty: it does not.
+func templateRefused(o *sharingv1alpha1.ResourceOfferSpec, template *corev1.PodSpec) string {
+	pod := template.DeepCopy() // without what this cluster leaves out or replaces
+	pod.NodeSelector, pod.Affinity, pod.RuntimeClassName = nil, nil, nil
+	if err := rules.Harden(pod, rules.Allowed{Cluster: o.ProviderClusterID, VolumeTypes: o.Accepts.VolumeTypes, StorageClasses: []string{rules.AllKeys}, ProvisionedClass: func(string) bool { return true }}); err != nil {
+		return "refused there: " + err.Error()
+	}
+	return ""
+}
+
+// partRefused says why a provider has a Service only without a part of it; empty: it has all of it.
+func partRefused(a *sharingv1alpha1.Accepts, service *corev1.Service) string {
+	sent := &corev1.Service{Spec: corev1.ServiceSpec{Type: service.Spec.Type}}
+	if service.Annotations[offloadingv1beta1.ForceRemoteNodePortAnnotation] == "true" {
+		sent.Spec.Ports = service.Spec.Ports
+	}
+	if _, why := (rules.ServiceBounds{Types: a.ServiceTypes, Fields: a.ServiceFields}).Refuse(sent, nil); why != "" {
+		return "there without it: " + strings.ReplaceAll(why, "this cluster", "it")
+	}
+	return ""
 }
 
 // refers reports whether a template has one of the fields of its pod in a variable or a file.

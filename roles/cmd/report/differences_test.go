@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 // TestDifferences: what is different in providers is said of what a namespace has, and of nothing else.
@@ -82,6 +84,48 @@ func TestDifferences(t *testing.T) {
 	}}
 	require.Equal(t, []string{"batch", "shop"}, s.Leaving())
 	require.Empty(t, s.Differences("shop"), "not read")
+}
+
+// TestLeftOutOfProviders: what a provider does not accept of an application is said before its first pod, for each
+// provider by its own offer.
+func TestLeftOutOfProviders(t *testing.T) {
+	t.Parallel()
+	offer := func(provider string, a *sharingv1alpha1.Accepts) sharingv1alpha1.ResourceOffer {
+		return sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-" + provider, Name: provider}, Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: provider, Accepts: a}}
+	}
+	strict := &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustStrict, Annotations: []string{"kubectl.kubernetes.io/*"}, LabelsLeftOut: []string{"istio.io/*"},
+		ServiceTypes: []string{"ClusterIP", "NodePort"}, VolumeTypes: []string{"emptyDir"}}
+	open := &sharingv1alpha1.Accepts{Trust: corev1beta1.TrustOrganisation, Annotations: []string{"*"}, ServiceTypes: []string{"ClusterIP", "NodePort", "ExternalName"},
+		ServiceFields: []string{"nodePort"}, VolumeTypes: []string{"emptyDir", "nfs"}}
+	further := offer("milan", strict)
+	further.Name = "milan-2"
+	mine := offer("rome", strict) // this cluster's own, to milan
+	mine.Namespace = "liqo-tenant-milan"
+	spec := func(v corev1.VolumeSource) corev1.PodSpec {
+		return corev1.PodSpec{NodeSelector: map[string]string{"disk": "fast"}, Volumes: []corev1.Volume{{Name: "v", VolumeSource: v}}}
+	}
+	forced := corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "forced", Annotations: map[string]string{offloadingv1beta1.ForceRemoteNodePortAnnotation: "true"}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.7", Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}}}
+	usual := *forced.DeepCopy()
+	usual.Name, usual.Annotations = "usual", map[string]string{"note": "a"}
+	named := corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example.com"}}
+	has := &Application{
+		Workloads: []Workload{
+			{Name: "Deployment nfs", Pod: spec(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs"}})},
+			{Name: "Deployment web", Meta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "sidecar.istio.io/inject": "true"}, Annotations: map[string]string{"example.com/a": "1", "kubectl.kubernetes.io/restartedAt": "x"}}, Pod: spec(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})},
+		},
+		Services: []corev1.Service{named, forced, usual},
+	}
+	s := &Snapshot{Only: "shop", Applications: map[string]*Application{"shop": has}, Offers: []sharingv1alpha1.ResourceOffer{offer("milan", strict), further, offer("oslo", open), offer("paris", nil), mine}}
+	require.Equal(t, []string{
+		"in milan Deployment nfs: refused there: VolumeTypeRefused: spec.volumes \"v\" is a volume of type nfs: cluster milan accepts from peers: emptyDir; its administrators can allow more by the setting controller.volumeTypes",
+		"in milan Service forced: there without it: a node port is set to 30080: it allocates it; its setting sharing.serviceFields lets peers choose it (nodePort)",
+		"in milan Service db: there without it: spec.type is ExternalName: it accepts ClusterIP, NodePort from peers; its setting sharing.serviceTypes allows others",
+		"in milan Deployment web: without example.com/a, label sidecar.istio.io/inject there: its settings sharing.annotations and sharing.labelsLeftOut",
+		"in milan: " + StrictProvider + ": docs/security.md#how-far-this-cluster-trusts-its-peers",
+	}, s.Differences("shop"))
+	s.Applications["shop"] = &Application{Services: []corev1.Service{usual}}
+	require.Empty(t, s.Differences("shop"))
 }
 
 // TestDifferencesInCheck: check has one line for a namespace with differences, which is no warning, and

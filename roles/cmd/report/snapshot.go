@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -48,6 +49,7 @@ const (
 	ReadEvents          = "Events"
 	ReadClaims          = "PersistentVolumeClaims and StorageClasses"
 	ReadPolicies        = "NetworkPolicies"
+	ReadServices        = "Services"
 	ReadWorkloads       = "Deployments, StatefulSets, CronJobs and Jobs"
 )
 
@@ -186,6 +188,7 @@ type Application struct {
 	Policies, Budgets, DaemonSets []string
 	// Workloads are the objects with a template of pods, but for DaemonSets.
 	Workloads []Workload
+	Services  []corev1.Service
 	// More is true if a kind has more objects than were read.
 	More bool
 	// Unread says of what could not be read why. Of the namespace that alone was read, Snapshot.Unread says it.
@@ -195,6 +198,8 @@ type Application struct {
 // Workload is an object with a template of pods. Name has its kind, too.
 type Workload struct {
 	Name string
+	// Meta and Pod are those of the template.
+	Meta metav1.ObjectMeta
 	Pod  corev1.PodSpec
 }
 
