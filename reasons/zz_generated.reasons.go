@@ -7,7 +7,6 @@ const (
 	APIServerSupportInvalid          = "APIServerSupportInvalid"          // Pod
 	Accepted                         = "Accepted"                         // ResourceOffer
 	AccessModesInvalid               = "AccessModesInvalid"               // PersistentVolumeClaim
-	AddressTypeNotSupported          = "AddressTypeNotSupported"          // EndpointSlice
 	AlreadyReflected                 = "AlreadyReflected"                 // Pod
 	AnnotationsLeftOut               = "AnnotationsLeftOut"               // reflected objects
 	AntiAffinityInvalid              = "AntiAffinityInvalid"              // Pod

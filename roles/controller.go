@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -90,7 +91,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
-		c.addAPIServer,
+		c.addAPIServer, c.addEndpointAddresses,
 		c.addWebhookCertificates,
 		c.addAnnouncements,
 		c.addMetrics,
@@ -338,6 +339,9 @@ func (c *controller) addEndpoints() error {
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: remap,
 		Metadata: perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), metadataOf), Grace: c.env.Config.Health.UnknownGrace,
+		Names: perPeer(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister(), func(cfg config.Config) bool {
+			return slices.Contains(cfg.Sharing.ServiceTypes, string(corev1.ServiceTypeExternalName))
+		}),
 		SharesZones: c.env.Config.Reflection.SharesZones,
 		Recorder:    c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})

@@ -2,10 +2,15 @@ package roles
 
 import (
 	"context"
+	"errors"
+	"net/netip"
+	"slices"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/peering/link"
@@ -72,6 +77,41 @@ func (c *controller) findRanges() (*exchange.Ranges, error) {
 	}
 	c.actors = append(c.actors, Actor{Name: "ranges", Run: ranges.Run})
 	return ranges, nil
+}
+
+// addEndpointAddresses wires the IPs of endpoints that are no pods. Without them it deletes those of an earlier
+// configuration.
+func (c *controller) addEndpointAddresses() error {
+	cfg := exchange.EndpointsConfig{
+		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
+		IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
+		NoIPAM: !c.env.Config.Networking.Enabled, Log: c.env.Log, Observer: c.env.Observer,
+	}
+	if c.env.Config.Networking.Enabled && c.env.Config.Networking.ExternalEndpoints {
+		cfg.Slices = c.own.Discovery().V1().EndpointSlices()
+	}
+	addresses, err := exchange.NewEndpoints(cfg)
+	if err != nil {
+		return err
+	}
+	c.loop("endpoint-addresses", addresses)
+	return nil
+}
+
+// knownRanges returns the ranges of this cluster, and those under which it sees its peers.
+func (c *controller) knownRanges() ([]netip.Prefix, error) {
+	claims := c.liqo.IPAM().V1alpha1().Networks().Informer()
+	if !claims.HasSynced() {
+		return nil, errors.New("the Networks are not read yet")
+	}
+	own, err := c.ranges.Own()
+	known := slices.Concat(own.Pods, own.Services, own.External)
+	for _, n := range store.All[*ipamv1alpha1.Network](claims.GetStore()) {
+		if view, ok := n.Status.CIDR.Prefix(); ok {
+			known = append(known, view)
+		}
+	}
+	return known, err
 }
 
 // followGateways follows the announcements of this cluster's gateways.

@@ -165,7 +165,7 @@ func TestCommandsOfLiqoctl(t *testing.T) {
 // TestReflectedKinds: the kinds that the vkubelets of a provider share are these; what
 // docs/reflection.md and docs/compatibility.md do not list stays at home.
 func TestReflectedKinds(t *testing.T) {
-	have := engine.LoopNames(choices(config.Reflection{}))
+	have := engine.LoopNames(choices(config.Reflection{}, nil))
 	var want []string
 	for _, kind := range []string{"service", "endpointslice", "ingress", "configmap", "secret"} {
 		want = append(want, engine.LoopName(kind))

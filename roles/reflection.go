@@ -12,6 +12,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
@@ -58,7 +59,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 		Namespaces: offloaded, VirtualNodes: tenant.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Origin: settings.ClusterID, Destination: clusterID,
 		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
-		Kinds: choices(settings.Reflection), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		Kinds: choices(settings.Reflection, v.externalAddress()), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
 		Settled: settled,
 	}
@@ -70,17 +71,29 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	}}, nil
 }
 
+// externalAddress returns the lookup of the addresses of endpoints that are no pods. It is nil without the
+// network fabric.
+func (v *vkubelet) externalAddress() forge.External {
+	if v.remap == nil {
+		return nil
+	}
+	ips := v.tenant.IPAM().V1alpha1().IPs().Lister()
+	return func(namespace, address string) string {
+		return exchange.EndpointAddress(ips, v.namespace, namespace, address)
+	}
+}
+
 func clientsOf(c clients) engine.Clients { return engine.Clients{Kube: c.kube, Liqo: c.liqo} }
 
 // choices returns the shared kinds with their settings.
-func choices(r config.Reflection) []engine.Choice {
+func choices(r config.Reflection, external forge.External) []engine.Choice {
 	kind := func(k config.Kind) engine.Setting {
 		return engine.Setting{Policy: forge.Policy(k.Type), Workers: k.Workers}
 	}
 	services := kind(r.Service)
 	return []engine.Choice{
 		{Kind: kinds.Services(), Setting: services},
-		{Kind: kinds.EndpointSlices(services), Setting: engine.Setting{Workers: r.EndpointSlice.Workers}},
+		{Kind: kinds.EndpointSlices(services, external), Setting: engine.Setting{Workers: r.EndpointSlice.Workers}},
 		{Kind: kinds.Ingresses(), Setting: kind(r.Ingress)},
 		{Kind: kinds.ConfigMaps(), Setting: kind(r.ConfigMap)},
 		{Kind: kinds.Secrets(), Setting: kind(r.Secret)},

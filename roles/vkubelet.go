@@ -321,7 +321,10 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
-	v.onRemap(vn.Spec.ClusterID, pods.Resync)
+	v.onRemap(vn.Spec.ClusterID, func() {
+		pods.Resync()
+		shared.resync()
+	})
 	defer v.onRemap("", nil)
 	losses, namespaces, err := v.newLosses(local)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/forge"
@@ -110,9 +112,9 @@ func (v *vkubelet) tellRemapped(peer string) {
 	}
 }
 
-// addressChanged syncs the pods that wait for the address of the API server.
+// addressChanged syncs the objects that may have the address of the API server, or of an endpoint.
 func (v *vkubelet) addressChanged(obj any) {
-	if ip, ok := obj.(metav1.Object); ok && ip.GetName() == exchange.APIServerIP(v.name) {
+	if ip, ok := obj.(metav1.Object); ok && (ip.GetName() == exchange.APIServerIP(v.name) || ip.GetLabels()[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByEndpoints) {
 		v.tellRemapped("")
 	}
 }

@@ -97,7 +97,7 @@ func ownerKey(ip *ipamv1alpha1.IP) []loop.Key {
 func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	have := store.Cached[*ipamv1alpha1.IP](a.cfg.IPs.Informer().GetStore(), loop.Key{Namespace: key.Namespace, Name: APIServerIP(key.Name)})
 	if have != nil && have.DeletionTimestamp != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
-		return a.lift(ctx, have)
+		return lift(ctx, a.cfg.Liqo, a.cfg.NoIPAM, have)
 	}
 	vn := store.Cached[*offloadingv1beta1.VirtualNode](a.cfg.VirtualNodes.Informer().GetStore(), key)
 	if vn == nil || vn.DeletionTimestamp != nil {
@@ -177,11 +177,11 @@ func homePorts() []ipamv1alpha1.IPPort {
 }
 
 // lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.
-func (a *APIServer) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
-	if !a.cfg.NoIPAM {
+func lift(ctx context.Context, liqo versioned.Interface, noIPAM bool, ip *ipamv1alpha1.IP) error {
+	if !noIPAM {
 		return nil // its end is an event
 	}
-	_, err := store.SetFinalizer(ctx, a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
+	_, err := store.SetFinalizer(ctx, liqo.IPAMV1alpha1().IPs(ip.Namespace), ip, ipamv1alpha1.IPFinalizer, false, "")
 	return store.IgnoreNotFound(err)
 }
 

@@ -1,14 +1,11 @@
 package forge
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/reasons"
 )
 
 // selectedBy is the managed-by label of EndpointSlices that Kubernetes creates from the
@@ -28,18 +25,22 @@ const (
 	OfProvider
 )
 
+// External returns the address that the provider has for an address of an endpoint in a namespace, if it is
+// no pod's; "": none. Nil stands for none.
+type External func(namespace, address string) string
+
 // EndpointSlice returns the ShadowEndpointSlice from which the provider creates an
 // EndpointSlice. It contains the endpoints that the provider cannot find by itself; place
 // returns their location. An endpoint on the provider in a slice without selector keeps
 // the name of its virtual node, so that the provider may know its pod by the address. The result
 // is nil if no endpoint remains, if local was itself reflected from another cluster, and
-// for the Service of the API server. An error is always a *Refused.
-func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func(*discoveryv1.Endpoint) Place) (*offloadingv1beta1.ShadowEndpointSlice, error) {
+// for the Service of the API server.
+func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func(*discoveryv1.Endpoint) Place, external External) *offloadingv1beta1.ShadowEndpointSlice {
 	service := local.Labels[discoveryv1.LabelServiceName]
 	if ForeignEndpointSlice(local, o) ||
 		local.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice ||
 		local.Namespace == metav1.NamespaceDefault && service == apiServerService {
-		return nil, nil
+		return nil
 	}
 	template := offloadingv1beta1.EndpointSliceTemplate{AddressType: local.AddressType}
 	for i := range local.Endpoints {
@@ -51,15 +52,16 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func
 		e.DeprecatedTopology = nil
 		if at != OnProvider {
 			e.NodeName = nil // the provider may have an unrelated node of that name
+			for j, address := range e.Addresses {
+				if external != nil {
+					e.Addresses[j] = orElse(external(local.Namespace, address), address)
+				}
+			}
 		}
 		template.Endpoints = append(template.Endpoints, e)
 	}
 	if len(template.Endpoints) == 0 {
-		return nil, nil
-	}
-	if local.AddressType == discoveryv1.AddressTypeFQDN {
-		return nil, &Refused{reasons.AddressTypeNotSupported, fmt.Sprintf("EndpointSlice %s has addressType %s: accepted are %s and %s",
-			local.Name, local.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)}
+		return nil
 	}
 	template.Ports = local.DeepCopy().Ports
 	out := &offloadingv1beta1.ShadowEndpointSlice{
@@ -73,7 +75,7 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func
 	}
 	// This annotation also changes with endpoints that are not sent to the provider.
 	leave(&out.ObjectMeta, []string{discoveryv1.LabelManagedBy}, []string{corev1.EndpointsLastChangeTriggerTime})
-	return out, nil
+	return out
 }
 
 // ForeignEndpointSlice reports whether an EndpointSlice was reflected from another

@@ -15,7 +15,7 @@ import (
 var endpointSliceFields = map[string]rule{
 	"TypeMeta":    {apart, "nobody's"},
 	"ObjectMeta":  {apart, "see metaFields; without who manages it and when it last changed"},
-	"AddressType": {kept, "but FQDN is refused"},
+	"AddressType": {kept, ""},
 	"Endpoints":   {partly, "without those that the provider knows; see endpointFields"},
 	"Ports":       {kept, ""},
 }
@@ -64,11 +64,7 @@ func requireEndpointSliceRules(t *testing.T, rules map[string]rule, at func(*dis
 	t.Helper()
 	type L = discoveryv1.EndpointSlice
 	forge := func(s *L) (*L, error) {
-		shadow, err := EndpointSlice(s, objectOptions(), place)
-		if err != nil {
-			return nil, err
-		}
-		return fromTemplate(shadow), nil
+		return fromTemplate(EndpointSlice(s, objectOptions(), place, nil)), nil
 	}
 	merge := func(have, want *L) *L { return fromTemplate(MergeEndpointSlice(toTemplate(have), toTemplate(want))) }
 	requireRules(t, rules, kind[L, L]{
@@ -110,8 +106,7 @@ func TestEndpointSlice(t *testing.T) {
 	o := objectOptions()
 	o.SkipLabels = []string{"kubernetes.io/service-name"}
 
-	got, err := EndpointSlice(local, o, place)
-	require.NoError(t, err)
+	got := EndpointSlice(local, o, place, nil)
 	require.Equal(t, before, local, "the argument is not changed")
 	first := *local.Endpoints[0].DeepCopy()
 	first.NodeName, first.DeprecatedTopology = nil, nil
@@ -144,8 +139,7 @@ func TestEndpointsOfTheProvider(t *testing.T) {
 		"": all,
 	} {
 		local.Labels[discoveryv1.LabelManagedBy] = manager
-		got, err := EndpointSlice(local, objectOptions(), place)
-		require.NoError(t, err)
+		got := EndpointSlice(local, objectOptions(), place, nil)
 		require.Equal(t, want, got.Spec.Template.Endpoints, manager)
 	}
 }
@@ -181,19 +175,36 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 			t.Parallel()
 			local := slice(endpoint("10.1.0.1", "rome-1"))
 			tc.local(local)
-			got, err := EndpointSlice(local, objectOptions(), place)
-			require.NoError(t, err)
+			got := EndpointSlice(local, objectOptions(), place, nil)
 			require.Equal(t, tc.want, got != nil)
 		})
 	}
+}
+
+// TestExternalAddresses: an endpoint that is no pod has the address that the provider reaches. One in the
+// provider keeps its own.
+func TestExternalAddresses(t *testing.T) {
+	t.Parallel()
+	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("192.168.0.7", ""), endpoint("192.168.0.7", "milan-gpu"))
+	delete(local.Labels, discoveryv1.LabelManagedBy)
+	got := EndpointSlice(local, objectOptions(), place, func(_, address string) string {
+		return map[string]string{"192.168.0.7": "10.70.0.17"}[address]
+	})
+	var addresses []string
+	for _, e := range got.Spec.Template.Endpoints {
+		addresses = append(addresses, e.Addresses...)
+	}
+	require.Equal(t, []string{"10.1.0.1", "10.70.0.17", "192.168.0.7"}, addresses)
+	require.Equal(t, "192.168.0.7", local.Endpoints[1].Addresses[0], "the argument is not changed")
 }
 
 func TestEndpointSliceOfNames(t *testing.T) {
 	t.Parallel()
 	local := slice(endpoint("web.example.org", "rome-1"))
 	local.AddressType = discoveryv1.AddressTypeFQDN
-	_, err := EndpointSlice(local, objectOptions(), place)
-	require.EqualError(t, err, "AddressTypeNotSupported: EndpointSlice web-x7 has addressType FQDN: accepted are IPv4 and IPv6")
+	got := EndpointSlice(local, objectOptions(), place, nil)
+	require.Equal(t, discoveryv1.AddressTypeFQDN, got.Spec.Template.AddressType)
+	require.Equal(t, []string{"web.example.org"}, got.Spec.Template.Endpoints[0].Addresses)
 }
 
 func TestReplacesEndpointSlice(t *testing.T) {

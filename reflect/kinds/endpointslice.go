@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -23,7 +22,7 @@ import (
 // ShadowEndpointSlices with the endpoints that the provider cannot find by itself.
 // services is the setting of Services: an EndpointSlice without reflection annotations
 // follows its Service.
-func EndpointSlices(services engine.Setting) engine.Description {
+func EndpointSlices(services engine.Setting, external forge.External) engine.Description {
 	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
 		Resource: "endpointslice",
 		Local: func(f engine.Factories) cache.SharedIndexInformer {
@@ -46,7 +45,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 			return c.Liqo.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
 		},
 		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
-			return forge.EndpointSlice(local, s.ObjectOptions, placeOf(s))
+			return forge.EndpointSlice(local, s.ObjectOptions, placeOf(s), external), nil
 		},
 		Foreign: func(local *discoveryv1.EndpointSlice, s engine.Scope) bool {
 			return forge.ForeignEndpointSlice(local, s.ObjectOptions)
@@ -99,15 +98,11 @@ func placeOf(s engine.Scope) func(*discoveryv1.Endpoint) forge.Place {
 // excludedSlice reads the Service live. With a stale cache that lacks the Service, all
 // its endpoints would be removed.
 func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope, policy forge.Policy) (bool, error) {
-	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, placeOf(s))
-	var refused *forge.Refused
-	if errors.As(err, &refused) {
+	if forge.EndpointSlice(local, s.ObjectOptions, placeOf(s), nil) == nil {
 		return true, nil
 	}
-	if err != nil || shadow == nil {
-		return err == nil, err
-	}
 	var service *corev1.Service
+	var err error
 	if name := local.Labels[discoveryv1.LabelServiceName]; name != "" {
 		service, err = c.Kube.CoreV1().Services(local.Namespace).Get(ctx, name, metav1.GetOptions{})
 	}

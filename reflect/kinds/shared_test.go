@@ -41,6 +41,7 @@ type shared struct {
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	engine                 *engine.Engine
 	services               engine.Setting
+	external               forge.External
 }
 
 func newShared(objects ...runtime.Object) *shared {
@@ -79,7 +80,7 @@ func (s *shared) start(t *testing.T) (stop func()) {
 		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
 		Kinds: []engine.Choice{
 			{Kind: ConfigMaps(), Setting: deny}, {Kind: Secrets(), Setting: deny}, {Kind: Services(), Setting: s.services},
-			{Kind: Ingresses(), Setting: deny}, {Kind: EndpointSlices(s.services), Setting: engine.Setting{Workers: 2}},
+			{Kind: Ingresses(), Setting: deny}, {Kind: EndpointSlices(s.services, s.external), Setting: engine.Setting{Workers: 2}},
 		},
 		Gate: func() error { return nil }, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
@@ -359,4 +360,17 @@ func TestARefusedPartDoesNotRemoveTheWhole(t *testing.T) {
 			require.NotContains(t, s.written(), "delete services")
 		})
 	}
+}
+
+// TestExternalEndpoints: endpoints that are no pods have the address that the provider reaches.
+func TestExternalEndpoints(t *testing.T) {
+	s := newShared(webService(), webSlice())
+	s.external = func(namespace, address string) string {
+		return map[string]string{"shop 10.0.0.1": "10.70.0.17"}[namespace+" "+address]
+	}
+	s.start(t)
+	s.requireWritten(t, "create services", "create shadowendpointslices")
+	shadow, err := s.remoteLiqod.OffloadingV1beta1().ShadowEndpointSlices("shop-rome").Get(t.Context(), "web-x", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.70.0.17"}, shadow.Spec.Template.Endpoints[0].Addresses)
 }

@@ -11,7 +11,7 @@ import (
 // another role only. They would be wrong in a vkubelet.
 var notVKubelets = []string{
 	"controller", "webhook", "peering", "discovery", "authentication", "sharing", "ipam", "gateway", "route",
-	"networking.podCIDRs", "networking.serviceCIDRs", "networking.externalCIDRs", "networking.nodeCIDRs", "networking.reservedSubnets", "networking.reach",
+	"networking.podCIDRs", "networking.serviceCIDRs", "networking.externalCIDRs", "networking.nodeCIDRs", "networking.reservedSubnets", "networking.reach", "networking.externalEndpoints",
 	"health.heartbeat",        // is kept by role controller
 	"kubeconfig", "namespace", // a vkubelet runs elsewhere
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next

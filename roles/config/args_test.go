@@ -43,7 +43,7 @@ var others = map[string]string{
 	"authentication.identity": "token", "authentication.lifetime": "1h",
 	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5", "authentication.connections": "20", "authentication.connectionsPerAddress": "10", "authentication.maxPeers": "9", "authentication.acceptRanges": "10.0.0.0/8",
 	"networking.enabled": "true", "networking.podCIDRs": "10.1.0.0/16", "networking.serviceCIDRs": "10.2.0.0/16", "networking.nodeCIDRs": "10.3.0.0/16",
-	"networking.reservedSubnets": "10.4.0.0/16", "networking.reach": "All", "networking.externalCIDRs": "10.5.0.0/16",
+	"networking.reservedSubnets": "10.4.0.0/16", "networking.reach": "All", "networking.externalEndpoints": "true", "networking.externalCIDRs": "10.5.0.0/16",
 	"ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
 	"gateway.keySecret": "gw-key", "gateway.keyAge": "720h", "gateway.number": "2", "gateway.replicas": "2",
 	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.anyOverlaySender": "true", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",

@@ -244,7 +244,7 @@ type Authentication struct {
 	AcceptRanges          []string `mapstructure:"acceptRanges"`
 }
 
-// Networking configures the network fabric of this cluster. All but Enabled and Reach are ranges,
+// Networking configures the network fabric of this cluster. All but Enabled, Reach and ExternalEndpoints are ranges,
 // which Prefixes reads.
 type Networking struct {
 	Enabled         bool     `mapstructure:"enabled"`
@@ -254,6 +254,8 @@ type Networking struct {
 	NodeCIDRs       []string `mapstructure:"nodeCIDRs"`
 	ReservedSubnets []string `mapstructure:"reservedSubnets"`
 	Reach           string   `mapstructure:"reach"` // ReachShared or ReachAll
+	// ExternalEndpoints gives endpoints that are no pods addresses of ExternalCIDRs.
+	ExternalEndpoints bool `mapstructure:"externalEndpoints"`
 }
 
 // IPAM configures role ipam. All are ranges, which Prefixes reads.

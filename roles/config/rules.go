@@ -155,13 +155,14 @@ var rules = map[string]kind{
 
 	"authentication.connectionsPerAddress": integer(4, 100000),
 
-	"networking.enabled":         boolean(),
-	"networking.podCIDRs":        list(addressRange()),
-	"networking.serviceCIDRs":    list(addressRange()),
-	"networking.externalCIDRs":   list(addressRange()),
-	"networking.nodeCIDRs":       list(addressRange()),
-	"networking.reservedSubnets": list(addressRange()),
-	"networking.reach":           oneOf(ReachShared, ReachAll),
+	"networking.enabled":           boolean(),
+	"networking.podCIDRs":          list(addressRange()),
+	"networking.serviceCIDRs":      list(addressRange()),
+	"networking.externalCIDRs":     list(addressRange()),
+	"networking.nodeCIDRs":         list(addressRange()),
+	"networking.reservedSubnets":   list(addressRange()),
+	"networking.reach":             oneOf(ReachShared, ReachAll),
+	"networking.externalEndpoints": boolean(),
 
 	"ipam.keep":  list(addressRange()),
 	"ipam.pools": list(addressRange()),

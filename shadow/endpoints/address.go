@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -48,6 +49,8 @@ type addressRules struct {
 	home     string // the twin's namespace in the peer's cluster
 	remap    Remapper
 	metadata rules.Metadata
+	// names: endpoints may be names of hosts.
+	names bool
 	// problem, if not empty, is the reason for which no address of the peer is accepted.
 	problem string
 	// ranges are those of the peer's own addresses, and source is the field that has them.
@@ -70,6 +73,9 @@ type addressRules struct {
 // translate returns the local address of an endpoint in the peer's cluster, or the reason
 // for which it is refused.
 func (r addressRules) translate(text string, family discoveryv1.AddressType) (address, refused string) {
+	if family == discoveryv1.AddressTypeFQDN {
+		return r.name(text)
+	}
 	addr, refused := r.parse(text, family)
 	if refused != "" {
 		return "", refused
@@ -82,6 +88,14 @@ func (r addressRules) translate(text string, family discoveryv1.AddressType) (ad
 		return "", refused
 	}
 	return here.String(), ""
+}
+
+// name returns the name of a host as it is, or the reason for which it is refused.
+func (r addressRules) name(text string) (name, refused string) {
+	if r.problem == "" && len(validation.IsDNS1123Subdomain(text)) > 0 {
+		return "", fmt.Sprintf("%.64q is not the name of a host", text)
+	}
+	return text, r.problem
 }
 
 // nearest is Remapper.Remap, but without the way through the peer's cluster where there is a shorter one.
@@ -190,7 +204,7 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 // of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition) {
 	peer := peerOf(twin)
-	r := addressRules{peer: peer, home: twin.Annotations[offloadingv1beta1.OriginalNameAnnotation], remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), node: e.isNode, sharedZones: e.cfg.SharesZones(peer), zone: e.zoneOf}
+	r := addressRules{peer: peer, home: twin.Annotations[offloadingv1beta1.OriginalNameAnnotation], remap: e.cfg.Remap, metadata: e.cfg.Metadata(peer), names: e.cfg.Names(peer), node: e.isNode, sharedZones: e.cfg.SharesZones(peer), zone: e.zoneOf}
 	r.pod, r.podOf = e.podsOf(twin)
 	fc := e.clusters.Cached(loop.Key{Name: peer})
 	if fc == nil || fc.DeletionTimestamp != nil {

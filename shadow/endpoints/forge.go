@@ -69,8 +69,8 @@ func (a applied) String() string {
 // and the endpoints left out with the reasons. slice is nil if nothing is accepted.
 func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well bool) (slice *discoveryv1.EndpointSlice, refused string) {
 	template := &shadow.Spec.Template
-	if template.AddressType != discoveryv1.AddressTypeIPv4 && template.AddressType != discoveryv1.AddressTypeIPv6 {
-		return nil, fmt.Sprintf("spec.template.addressType is %s; IPv4 and IPv6 are accepted, because a host name can resolve to any address", template.AddressType)
+	if template.AddressType == discoveryv1.AddressTypeFQDN && !r.names {
+		return nil, "spec.template.addressType is FQDN; IPv4 and IPv6 are accepted, because a host name can resolve to any address; names are accepted where the setting sharing.serviceTypes has ExternalName"
 	}
 	slice = &discoveryv1.EndpointSlice{
 		ObjectMeta:  metadataOf(shadow, r, well),

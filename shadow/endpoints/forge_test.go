@@ -221,11 +221,29 @@ func TestForgeRefuses(t *testing.T) {
 			require.Equal(t, tc.refused, refused)
 		})
 	}
-	slice, refused := forge(newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) {
+}
+
+// TestNames: endpoints are names of hosts where the consumer may name hosts.
+func TestNames(t *testing.T) {
+	shadow := newShadow(endpointsOf(at("db.example.com"), at("10.0.0.1 evil")), func(s *offloadingv1beta1.ShadowEndpointSlice) {
 		s.Spec.Template.AddressType = discoveryv1.AddressTypeFQDN
-	}), testRules(), true)
+	})
+	r := testRules()
+	slice, refused := forge(shadow, r, true)
 	require.Nil(t, slice)
-	require.Equal(t, "spec.template.addressType is FQDN; IPv4 and IPv6 are accepted, because a host name can resolve to any address", refused)
+	require.Contains(t, refused, "a host name can resolve to any address; names are accepted where the setting sharing.serviceTypes has ExternalName")
+	r.names = true
+	slice, refused = forge(shadow, r, true)
+	require.Equal(t, discoveryv1.AddressTypeFQDN, slice.AddressType)
+	require.Len(t, slice.Endpoints, 1)
+	require.Equal(t, []string{"db.example.com"}, slice.Endpoints[0].Addresses)
+	require.True(t, isReady(slice.Endpoints[0]))
+	require.Equal(t, `1 of 2 endpoints are left out: "10.0.0.1 evil" is not the name of a host`, refused)
+	slice, _ = forge(shadow, r, false)
+	require.False(t, isReady(slice.Endpoints[0]), "while the consumer is down")
+	r.problem = "there is no ForeignCluster"
+	_, refused = forge(shadow, r, true)
+	require.Equal(t, "2 of 2 endpoints are left out: there is no ForeignCluster", refused)
 }
 
 func TestChanges(t *testing.T) {

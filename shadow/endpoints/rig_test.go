@@ -77,7 +77,7 @@ func (r *rig) restart() {
 	r.events = record.NewFakeRecorder(100)
 	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
 	e, err := New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace, Metadata: noMetadata, SharesZones: func(string) bool { return false },
+		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace, Metadata: noMetadata, Names: func(string) bool { return false }, SharesZones: func(string) bool { return false },
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Own:        informers.NewSharedInformerFactory(r.core, 0).Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),

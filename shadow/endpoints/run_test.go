@@ -51,7 +51,7 @@ func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.Shad
 	selected := informers.NewSharedInformerFactoryWithOptions(r.pods, 0, informers.WithTransform(TrimOwn))
 	var err error
 	r.e, err = New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: remap, Grace: testGrace, Metadata: noMetadata, SharesZones: func(string) bool { return false },
+		Kube: r.core, Liqo: r.liqod, Remap: remap, Grace: testGrace, Metadata: noMetadata, Names: func(string) bool { return false }, SharesZones: func(string) bool { return false },
 		Own:     selected.Discovery().V1().EndpointSlices().Informer(),
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),

@@ -54,6 +54,9 @@ type Config struct {
 	// Metadata returns the rule for labels and annotations that a consumer sets on
 	// EndpointSlices. A change of its ForeignCluster may change the result.
 	Metadata func(consumer string) rules.Metadata
+	// Names reports whether endpoints of a consumer may be names of hosts. A change of its
+	// ForeignCluster may change the result.
+	Names func(consumer string) bool
 	// SharesZones reports whether zones of a consumer are those of this cluster with the same
 	// names.
 	SharesZones func(consumer string) bool

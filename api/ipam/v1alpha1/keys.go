@@ -13,6 +13,11 @@ const (
 	// API server at spec.ip.
 	ManagedByAPIServer = "api-server"
 
+	// ManagedByEndpoints is the value of liqo.io/managed-by on the IPs that the controller makes for endpoints that
+	// are no pods. EndpointNamespaceLabel names the namespace of these endpoints.
+	ManagedByEndpoints     = "endpoints"
+	EndpointNamespaceLabel = "ipam.liqo.io/endpoint-namespace"
+
 	// NetworkFinalizer and IPFinalizer keep a claim that is deleted until what it has is free
 	// again.
 	NetworkFinalizer = "network.ipam.liqo.io/finalizer"

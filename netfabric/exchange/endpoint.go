@@ -1,0 +1,237 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	ipamlisters "github.com/liqod/liqod/api/generated/listers/ipam/v1alpha1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
+)
+
+// mostEndpoints limits the addresses of one namespace that get IPs, and mostEndpointPorts the ports of one:
+// the API accepts no more.
+const (
+	mostEndpoints     = 64
+	mostEndpointPorts = 16
+)
+
+// EndpointsConfig configures Endpoints. The informers are of this cluster and of all namespaces.
+type EndpointsConfig struct {
+	// Kube reads the EndpointSlices of a namespace before IPs are deleted. Liqo writes IPs.
+	Kube kubernetes.Interface
+	Liqo versioned.Interface
+	// Slices is the informer of EndpointSlices. It is nil if no endpoint gets an IP: those from a time when
+	// they did are deleted.
+	Slices      discoveryinformers.EndpointSliceInformer
+	Offloadings offloadinginformers.NamespaceOffloadingInformer
+	IPs         ipaminformers.IPInformer
+	// Known returns the ranges of this cluster and of its peers, in which are no such endpoints.
+	Known func() ([]netip.Prefix, error)
+	// NoIPAM: role ipam does not run in this cluster, so its finalizer is taken from the IPs
+	// that are being deleted.
+	NoIPAM bool
+	Log    *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Endpoints keeps an IP for each endpoint of an offloaded namespace that is no pod, such as a node or a host
+// outside of the cluster, and for each provider of the namespace: only that provider reaches it, and only at
+// the ports of the EndpointSlice. Keys are namespaces. One replica runs at a time; what it writes is harmless
+// if done twice.
+type Endpoints struct {
+	*loop.Loop
+	cfg EndpointsConfig
+}
+
+// NewEndpoints registers with the informers and starts nothing.
+func NewEndpoints(cfg EndpointsConfig) (*Endpoints, error) {
+	e := &Endpoints{cfg: cfg}
+	e.Loop = loop.New(loop.Config{Name: "endpoint-addresses", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	sources := []loop.Source{
+		loop.From(cfg.IPs.Informer(), ofEndpoint),
+		loop.From(cfg.Offloadings.Informer(), func(o *offloadingv1beta1.NamespaceOffloading) []loop.Key { return []loop.Key{{Name: o.Namespace}} }),
+	}
+	if cfg.Slices != nil {
+		sources = append(sources, loop.From(cfg.Slices.Informer(), e.ofSlice))
+	}
+	return e, e.WatchAll(sources...)
+}
+
+// EndpointIP returns the name of the IP for an address of an endpoint in a namespace.
+func EndpointIP(namespace, address string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + address))
+	return "endpoint-" + hex.EncodeToString(sum[:8])
+}
+
+// EndpointAddress returns the address that an address of an endpoint in a namespace has in this cluster's external
+// range, for the peer with a tenant namespace; "": none.
+func EndpointAddress(ips ipamlisters.IPLister, tenant, namespace, address string) string {
+	ip, err := ips.IPs(tenant).Get(EndpointIP(namespace, address))
+	if err != nil || string(ip.Spec.IP) != address || !meta.IsStatusConditionTrue(ip.Status.Conditions, ipamv1alpha1.ConditionReady) {
+		return "" // a lister returns no other error than NotFound
+	}
+	return string(ip.Status.IP)
+}
+
+// ofEndpoint returns the key of the namespace whose endpoint an IP is for.
+func ofEndpoint(ip *ipamv1alpha1.IP) []loop.Key {
+	if ip.Labels[offloadingv1beta1.ManagedByLabel] != ipamv1alpha1.ManagedByEndpoints {
+		return nil
+	}
+	return []loop.Key{{Name: ip.Labels[ipamv1alpha1.EndpointNamespaceLabel]}}
+}
+
+// ofSlice returns the key of the namespace of an EndpointSlice, if it is offloaded.
+func (e *Endpoints) ofSlice(s *discoveryv1.EndpointSlice) []loop.Key {
+	if len(e.providers(s.Namespace)) == 0 {
+		return nil
+	}
+	return []loop.Key{{Name: s.Namespace}}
+}
+
+// providers returns the providers that have a namespace.
+func (e *Endpoints) providers(namespace string) map[string][]metav1.Condition {
+	o := store.Known(e.cfg.Offloadings.Lister().NamespaceOffloadings(namespace).Get(offloadingv1beta1.NamespaceOffloadingName))
+	if o == nil {
+		return nil
+	}
+	return o.Status.RemoteNamespacesConditions
+}
+
+func (e *Endpoints) sync(ctx context.Context, key loop.Key) error {
+	var found []*discoveryv1.EndpointSlice
+	if e.cfg.Slices != nil {
+		found = store.Listed(e.cfg.Slices.Lister().EndpointSlices(key.Name).List(labels.Everything()))
+	}
+	want, err := e.wanted(key.Name, found)
+	if err != nil {
+		return err
+	}
+	have := slices.DeleteFunc(store.All[*ipamv1alpha1.IP](e.cfg.IPs.Informer().GetStore()), func(ip *ipamv1alpha1.IP) bool { return !slices.Contains(ofEndpoint(ip), key) })
+	if e.cfg.Slices != nil && slices.ContainsFunc(have, func(ip *ipamv1alpha1.IP) bool { return want[cache.MetaObjectToName(ip)] == nil }) {
+		list, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Name).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("confirming which endpoints are gone: %w", err)
+		}
+		if want, err = e.wanted(key.Name, store.Pointers(list.Items)); err != nil {
+			return err
+		}
+	}
+	for _, ip := range have {
+		name := cache.MetaObjectToName(ip)
+		if err := e.keep(ctx, ip, want[name]); err != nil {
+			return err
+		}
+		delete(want, name)
+	}
+	for name, ip := range want {
+		if _, err := e.cfg.Liqo.IPAMV1alpha1().IPs(name.Namespace).Create(ctx, ip, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating IP %s of an endpoint: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// keep makes an IP as wanted; nil: it is deleted.
+func (e *Endpoints) keep(ctx context.Context, have, want *ipamv1alpha1.IP) error {
+	client := e.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace)
+	switch {
+	case have.DeletionTimestamp != nil:
+		return lift(ctx, e.cfg.Liqo, e.cfg.NoIPAM, have)
+	case want == nil:
+		return store.Delete(ctx, "the IP of an endpoint", client, have)
+	case equality.Semantic.DeepEqual(have.Spec.Ports, want.Spec.Ports):
+		return nil
+	}
+	next := have.DeepCopy()
+	next.Spec.Ports = want.Spec.Ports
+	if _, err := client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("updating IP %s/%s of an endpoint: %w", have.Namespace, have.Name, err)
+	}
+	return nil
+}
+
+// wanted returns the IPs for the endpoints of a namespace.
+func (e *Endpoints) wanted(namespace string, found []*discoveryv1.EndpointSlice) (map[loop.Key]*ipamv1alpha1.IP, error) {
+	want, providers := map[loop.Key]*ipamv1alpha1.IP{}, e.providers(namespace)
+	if len(found) == 0 || len(providers) == 0 {
+		return want, nil
+	}
+	known, err := e.cfg.Known()
+	if err != nil {
+		return nil, fmt.Errorf("finding endpoints that are no pods: %w", err)
+	}
+	ports := map[netip.Addr][]ipamv1alpha1.IPPort{}
+	for _, s := range found {
+		addEndpoints(ports, known, s)
+	}
+	sorted := slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare)
+	for provider := range providers {
+		for _, addr := range sorted[:min(len(sorted), mostEndpoints)] {
+			key := loop.Key{Namespace: corev1beta1.TenantNamespace(provider), Name: EndpointIP(namespace, addr.String())}
+			want[key] = &ipamv1alpha1.IP{
+				ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{
+					offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByEndpoints, ipamv1alpha1.EndpointNamespaceLabel: namespace,
+				}},
+				Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(addr.String()), Ports: ports[addr]},
+			}
+		}
+	}
+	return want, nil
+}
+
+// addEndpoints adds to ports those of the addresses in an EndpointSlice that no known range has. An EndpointSlice
+// without ports has none that a peer could be bound to.
+func addEndpoints(ports map[netip.Addr][]ipamv1alpha1.IPPort, known []netip.Prefix, s *discoveryv1.EndpointSlice) {
+	skip, set := s.Annotations[offloadingv1beta1.SkipReflectionAnnotation]
+	if set && skip != "false" || s.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice {
+		return
+	}
+	var own []ipamv1alpha1.IPPort
+	for _, p := range s.Ports {
+		if protocol := ptr.Deref(p.Protocol, corev1.ProtocolTCP); p.Port != nil && protocol != corev1.ProtocolSCTP {
+			own = append(own, ipamv1alpha1.IPPort{Protocol: protocol, Port: *p.Port})
+		}
+	}
+	for i := range s.Endpoints {
+		for _, text := range s.Endpoints[i].Addresses {
+			addr, err := netip.ParseAddr(text)
+			if err != nil || len(own) == 0 || ipamv1alpha1.SpecialAddress(addr) != "" || slices.ContainsFunc(known, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+				continue
+			}
+			all := append(ports[addr], own...)
+			slices.SortFunc(all, func(a, b ipamv1alpha1.IPPort) int {
+				return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+			})
+			all = slices.Compact(all)
+			ports[addr] = all[:min(len(all), mostEndpointPorts)]
+		}
+	}
+}
