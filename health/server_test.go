@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func ok() error { return nil }
@@ -66,9 +68,7 @@ func TestRunServesAndStops(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	cfg := newConfig(t)
 	cfg.Log = zap.New(core)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- NewServer(cfg).Run(ctx) }()
+	stop := kubetest.Run(t, func(ctx context.Context) error { return NewServer(cfg).Run(ctx) })
 
 	var address string
 	require.Eventually(t, func() bool {
@@ -84,8 +84,7 @@ func TestRunServesAndStops(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, "ok\n", string(body))
 
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 	_, err = net.DialTimeout("tcp", address, time.Second)
 	require.Error(t, err)
 }

@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -29,6 +28,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/roles/config"
@@ -125,8 +125,7 @@ func TestActivate(t *testing.T) {
 	require.NoError(t, activate(pods, "b", 2)(t.Context()))
 	require.NoError(t, activate(pods, "b", 2)(t.Context()))
 	have := map[string]map[string]string{}
-	list, err := pods.List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, pods)
 	for _, p := range list.Items {
 		have[p.Name] = p.Labels
 	}
@@ -137,8 +136,7 @@ func TestActivate(t *testing.T) {
 
 	require.NoError(t, activate(pods, "c", 1)(t.Context()))
 	for name, want := range map[string]string{"c": "true", "d": ""} {
-		p, err := pods.Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
+		p := kubetest.Get(t, pods, name)
 		require.Equal(t, want, p.Labels[activeLabel], name)
 	}
 	require.ErrorContains(t, activate(pods, "gone", 1)(t.Context()), "label networking.liqo.io/active of pod gone")
@@ -209,15 +207,12 @@ func TestOwnServer(t *testing.T) {
 	env := hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.stateDir="+t.TempDir(), "--probe.interval=100ms", "--probe.timeout=1s")
 	server, probe := ownServer(env, kube)
 	require.Equal(t, health.Unknown, server())
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- probe(ctx) }()
+	stop := kubetest.Run(t, probe)
 	for _, want := range []health.Verdict{health.Up, health.Down, health.Up} {
 		broken.Store(want == health.Down)
 		require.Eventually(t, func() bool { return server() == want }, time.Minute, 5*time.Millisecond)
 	}
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 }
 
 func TestRoute(t *testing.T) {
@@ -285,8 +280,7 @@ func TestKeyInASecret(t *testing.T) {
 	again, err := keys.Read(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, again)
-	made, err := keys.secrets.Get(t.Context(), "key", metav1.GetOptions{})
-	require.NoError(t, err)
+	made := kubetest.Get(t, keys.secrets, "key")
 	require.True(t, *made.Immutable)
 	for _, a := range kube.Actions() {
 		require.Contains(t, []string{"get", "create"}, a.GetVerb(), "it is never watched or listed")
@@ -379,8 +373,7 @@ func TestKeysEndAnywhere(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Equal(t, both.Next, got.Key, "the API server is away at %d", dead)
-			list, err := keys.secrets.List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
+			list := kubetest.List(t, keys.secrets)
 			require.Len(t, list.Items, 1)
 		}
 	}

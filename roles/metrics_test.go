@@ -33,6 +33,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/shadow/pod"
@@ -192,9 +193,7 @@ func TestPeerMetrics(t *testing.T) {
 	m.describe()
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(m))
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.run(ctx) }()
+	stop := kubetest.Run(t, m.run)
 	_ = m.clusters.Informer()
 	require.Eventually(t, func() bool { // run makes the informers
 		liqo.Start(t.Context().Done())
@@ -222,8 +221,7 @@ func TestPeerMetrics(t *testing.T) {
 		"liqod_offers incoming milan ManualActionRequired": 1, "liqod_offers incoming milan Refused": 1,
 		"liqod_volumes_moving": 1, "liqod_volumes_kept milan": 1, "liqod_volumes_kept rome": 1, "liqod_volumes_kept (rest)": 1,
 	}, gather())
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 	require.Empty(t, gather())
 }
 

@@ -57,18 +57,13 @@ func newSide(t *testing.T, id, peer, user, key string) *side {
 	)}
 	s.liqo.PrependReactor("*", "*", kubetest.NewServer(s.liqo.Tracker(), clock.RealClock{}).React)
 	kubetest.WatchFromList(s.liqo)
-	ctx := t.Context()
-	_, err := s.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.TenantNamespace(peer)}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = s.liqo.CoreV1beta1().ForeignClusters().Create(ctx, &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer},
-		Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer, UserName: user}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, s.kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.TenantNamespace(peer)}})
+	kubetest.Create(t, s.liqo.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer},
+		Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer, UserName: user}})
 	offers := s.liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer))
-	offer, err := offers.Create(ctx, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: corev1beta1.TenantNamespace(peer)}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	offer := kubetest.Create(t, offers, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: corev1beta1.TenantNamespace(peer)}})
 	offer.Status.Phase = sharingv1alpha1.OfferAccepted
-	_, err = offers.UpdateStatus(ctx, offer, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, offers, offer)
 	s.wire(key)
 	return s
 }
@@ -204,8 +199,7 @@ func TestTwoClusters(t *testing.T) {
 	c := rome.connection()
 	c.Status.ObservedGeneration = c.Generation
 	store.SetCondition(&c.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Connected", Message: "milan answers"})
-	_, err := rome.liqo.NetworkingV1beta1().Connections(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, rome.liqo.NetworkingV1beta1().Connections(c.Namespace), c)
 	eventually("packets pass", func() bool { return rome.told().Status == metav1.ConditionTrue })
 
 	for _, s := range []*side{rome, milan} {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // diary records what happens, in order.
@@ -74,9 +76,7 @@ func TestLeasedActorsComeAndGoWithTheLease(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"stands by"}, d.take(), "before the first term")
 
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.run(ctx) }()
+		stop := kubetest.Run(t, s.run)
 		synctest.Wait()
 		require.Equal(t, []string{"serving runs"}, d.take())
 
@@ -94,8 +94,7 @@ func TestLeasedActorsComeAndGoWithTheLease(t *testing.T) {
 		leader <- t.Context()
 		synctest.Wait()
 		d.take()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.ElementsMatch(t, []string{"serving stopped", "loops stopped", "stands by"}, d.take(), "run waits for all")
 		require.True(t, s.isStopping())
 		require.Empty(t, s.running())

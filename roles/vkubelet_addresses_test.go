@@ -21,6 +21,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -142,10 +143,9 @@ func TestVKubeletWithoutFabric(t *testing.T) {
 	} {
 		check(addr, why)
 	}
-	_, err := liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{
+	kubetest.Create(t, liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{
 		ClusterID: "milan", AddressRanges: []string{"10.1.0.0/25", "192.168.0.0/16"},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	var calls atomic.Int64
 	v.onRemap("milan", func() { calls.Add(1) })
 	require.NoError(t, v.readRanges(t.Context()))

@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -44,13 +44,7 @@ func TestPodLookup(t *testing.T) {
 	}
 	require.NoError(t, v.credentials.Watch())
 	v.nodes = v.kube
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- v.runCaches(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	kubetest.Run(t, v.runCaches)
 	lookup := v.lookup()
 
 	_, _, _, err := lookup.Get("shop", "other")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/host"
 )
 
@@ -34,8 +35,7 @@ func TestGatewayReports(t *testing.T) {
 
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "liqod-gateway-1", Labels: map[string]string{host.GatewayKey: "true"}},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("gw"), LeaseDurationSeconds: new(int32(10))}}
-		_, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, leases, lease)
 		got := g.networks(t.Context())
 		require.Len(t, got, 2)
 		require.Equal(t, "True Connected", string(got["milan"].Status)+" "+got["milan"].Reason)
@@ -45,8 +45,7 @@ func TestGatewayReports(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.Empty(t, g.networks(t.Context()), "it renews its Lease no longer")
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-		_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, leases, lease)
 		require.Len(t, g.networks(t.Context()), 2)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -137,8 +138,7 @@ func (w storeWorld) requestsSucceed(t *testing.T) {
 func storeNewIP(t *testing.T, w storeWorld) {
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		ips := s.Liqod().IPAMV1alpha1().IPs(storeNamespace)
-		_, err := ips.Create(t.Context(), &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: late}, Spec: ipamv1alpha1.IPSpec{IP: "192.0.2.1"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, ips, &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: late}, Spec: ipamv1alpha1.IPSpec{IP: "192.0.2.1"}})
 		there(t, "IP "+late+" of "+s.Name+" has an address", getter(ips, late), func(ip *ipamv1alpha1.IP) bool { return ip.Status.IP != "" })
 		require.NoError(t, ips.Delete(t.Context(), late, metav1.DeleteOptions{}))
 	}
@@ -155,10 +155,8 @@ func storeNewPod(t *testing.T, w storeWorld) {
 		Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
 	}}
 	home := w.rome.Client().CoreV1()
-	_, err := home.Services(storeNamespace).Create(t.Context(), service, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.Pods(storeNamespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.Services(storeNamespace), service)
+	kubetest.Create(t, home.Pods(storeNamespace), pod)
 	within(t, longest, "the pod runs in milan", w.podReady(storeNamespace, late))
 	for from, url := range map[string]string{late: "http://catalog", w.pod(t, "catalog", "rome").Name: "http://" + late + "/readyz"} {
 		within(t, time.Minute, from+" reaches "+url, func(ctx context.Context) error {

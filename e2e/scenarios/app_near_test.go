@@ -16,6 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // storeNear: a Service that prefers near endpoints has one in rome, in zone a, and one in milan,
@@ -27,10 +28,8 @@ func storeNear(t *testing.T, w storeWorld) {
 		require.NoError(t, err)
 	}
 	inMilan := w.milan.Client().CoreV1().Pods(storeNamespace)
-	web, err := inMilan.Get(t.Context(), w.pod(t, "web", "milan").Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	nodes, err := w.milan.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "!" + offloadingv1beta1.TypeLabel})
-	require.NoError(t, err)
+	web := kubetest.Get(t, inMilan, w.pod(t, "web", "milan").Name)
+	nodes := kubetest.List(t, w.milan.Client().CoreV1().Nodes(), metav1.ListOptions{LabelSelector: "!" + offloadingv1beta1.TypeLabel})
 	i := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name != web.Spec.NodeName })
 	zone(w.milan, web.Spec.NodeName, "b")
 	zone(w.milan, nodes.Items[i].Name, "a")
@@ -38,15 +37,12 @@ func storeNear(t *testing.T, w storeWorld) {
 
 	client := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: testSpec(0, "serve")}
 	client.Spec.NodeName = nodes.Items[i].Name
-	_, err = inMilan.Create(t.Context(), client, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, inMilan, client)
 	services := w.rome.Client().CoreV1().Services(storeNamespace)
-	near, err := services.Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	_, err = services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: corev1.ServiceSpec{
+	near := kubetest.Get(t, services, "web")
+	kubetest.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: corev1.ServiceSpec{
 		Selector: near.Spec.Selector, Ports: near.Spec.Ports, TrafficDistribution: new(corev1.ServiceTrafficDistributionPreferSameZone),
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	for s, from := range map[*site.Site]string{w.rome: w.pod(t, "customers", "rome").Name, w.milan: client.Name} {
 		within(t, time.Minute, "requests of "+s.Name+" are answered there", func(ctx context.Context) error {
 			for range 20 {

@@ -25,6 +25,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // storeNamespace is what testdata/store is deployed to, in both clusters.
@@ -204,8 +205,7 @@ func endpointPods(ctx context.Context, s *lab.Cluster, service string) (out []st
 // storeJob: the Job ends, which put something into the cache through all the services.
 func storeJob(t *testing.T, w storeWorld) {
 	w.kubectl(t, "wait", "job/stock", "--for=condition=Complete", "--timeout=50s")
-	pods, err := w.rome.Client().CoreV1().Pods(storeNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "job-name=stock"})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(storeNamespace), metav1.ListOptions{LabelSelector: "job-name=stock"})
 	require.Len(t, pods.Items, 1, "it ran in one pod")
 	require.Equal(t, "milan", pods.Items[0].Spec.NodeName)
 }
@@ -302,14 +302,12 @@ func (w storeWorld) asksAll(t *testing.T, from string) {
 // serves Ingresses in each cluster lets customers in, to the web tier of both clusters.
 func storeIngress(t *testing.T, w storeWorld) {
 	remote := getter(w.milan.Client().NetworkingV1().Ingresses(storeNamespace), "web")
-	home, err := w.rome.Client().NetworkingV1().Ingresses(storeNamespace).Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
+	home := kubetest.Get(t, w.rome.Client().NetworkingV1().Ingresses(storeNamespace), "web")
 	have := there(t, "it is there, without class", remote, func(i *networkingv1.Ingress) bool { return i.Spec.IngressClassName == nil })
 	require.Equal(t, home.Spec.Rules, have.Spec.Rules)
-	_, err = w.milan.Client().NetworkingV1().IngressClasses().Create(t.Context(), &networkingv1.IngressClass{
+	kubetest.Create(t, w.milan.Client().NetworkingV1().IngressClasses(), &networkingv1.IngressClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "milans"}, Spec: networkingv1.IngressClassSpec{Controller: "example.com/milans"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	there(t, "it has the class that milan offers", remote, func(i *networkingv1.Ingress) bool {
 		return ptr.Deref(i.Spec.IngressClassName, "") == "milans"
 	})

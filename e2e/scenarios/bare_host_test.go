@@ -13,6 +13,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestBareHost: a gateway on a host outside of the cluster works beside the chart's gateway, and in its
@@ -101,9 +102,7 @@ func (w networkWorld) tunnels(ctx context.Context) (pods, outside []string, err 
 // hostRoute: the label of a node takes the pod of role route away, and a process there does its work.
 func hostRoute(t *testing.T, w networkWorld) {
 	const node = "rome-2"
-	_, err := w.rome.Client().CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType,
-		[]byte(`{"metadata":{"labels":{"networking.liqo.io/route":"host"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Client().CoreV1().Nodes(), node, types.StrategicMergePatchType, []byte(`{"metadata":{"labels":{"networking.liqo.io/route":"host"}}}`))
 	within(t, longest, "role route has no pod on the node", func(ctx context.Context) error {
 		pods, err := w.rome.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{
 			LabelSelector: "app.kubernetes.io/component=route", FieldSelector: "spec.nodeName=" + node})

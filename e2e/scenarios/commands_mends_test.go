@@ -15,6 +15,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testCommandNodes makes faults of a second virtual node, which no other namespace uses.
@@ -94,10 +95,9 @@ func (w *world) mendsQuotas(t *testing.T) {
 			s.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1Mi")}
 		}
 	}
-	_, err := quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{
+	kubetest.Create(t, quotas, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{
 		LimitsEnforcement: offloadingv1beta1.EnforcementSoft, Resources: defaultsOf("1", "1Gi", "100"),
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	w.mends(t,
 		faultCase{
 			name: "QuotaUndeclared", cause: []string{"pods of namespace undeclared: ", "requires declared CPU and memory"}, make: w.deploys("undeclared", nil),
@@ -114,15 +114,13 @@ func (w *world) mendsQuotas(t *testing.T) {
 				w.faulty(t, "full")
 				d := deployment("web", 2)
 				requests("600m")(&d.Spec.Template.Spec)
-				_, err := w.rome.Client().AppsV1().Deployments("full").Create(t.Context(), d, metav1.CreateOptions{})
-				require.NoError(t, err)
+				kubetest.Create(t, w.rome.Client().AppsV1().Deployments("full"), d)
 			},
 		})
 	w.mends(t, faultCase{
 		name: "QuotaCordoned", cause: []string{"pods of namespace closed: ", "QuotaCordoned"}, only: "edit quotas", editor: `s/cordoned: true/cordoned: false/`,
 		make: func(t *testing.T) {
-			_, err := quotas.Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"cordoned":true}}`), metav1.PatchOptions{})
-			require.NoError(t, err)
+			kubetest.Patch(t, quotas, "q", types.MergePatchType, []byte(`{"spec":{"cordoned":true}}`))
 			w.deploys("closed", requests("10m"))(t)
 		},
 	})
@@ -145,10 +143,9 @@ func (w *world) mendsOffer(t *testing.T) {
 		only: "apply", fill: map[string]string{"CPU": "4", "MEMORY": "1Gi", "PODS": "1"},
 		make: func(t *testing.T) {
 			w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-			_, err := w.milan.Client().CoreV1().LimitRanges(twin).Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Spec: corev1.LimitRangeSpec{
+			kubetest.Create(t, w.milan.Client().CoreV1().LimitRanges(twin), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Spec: corev1.LimitRangeSpec{
 				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9")}}},
-			}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			}})
 			within(t, longest, "pods there request more", func(ctx context.Context) error {
 				pod, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				if err == nil && pod.Spec.Containers[0].Resources.Requests.Cpu().Value() != 9 {
@@ -185,8 +182,7 @@ func (w *world) scaledToZero(role string, process **lab.Process) faultCase {
 	return faultCase{
 		name: role + "ScaledToZero", cause: []string{"role " + role + ": it is scaled to zero"},
 		make: func(t *testing.T) {
-			d, err := w.rome.Client().AppsV1().Deployments("liqod").Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
+			d := kubetest.Get(t, w.rome.Client().AppsV1().Deployments("liqod"), name)
 			before = *d.Spec.Replicas
 			w.scale(t, "liqod", name, 0)
 			(*process).Kill()

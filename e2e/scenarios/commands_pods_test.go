@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testCommandFaults makes faults that do not disturb each other, all at once: each in a namespace of its
@@ -135,18 +136,15 @@ func (w *world) claims(namespace string) func(*testing.T) {
 		w.faulty(t, namespace)
 		c, class, size := w.rome.Client(), "shelf", corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-		_, err := c.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		kubetest.Create(t, c.StorageV1().StorageClasses(), &storagev1.StorageClass{
 			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = c.CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shelf"}, Spec: corev1.PersistentVolumeSpec{
+		})
+		kubetest.Create(t, c.CoreV1().PersistentVolumes(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shelf"}, Spec: corev1.PersistentVolumeSpec{
 			AccessModes: modes, StorageClassName: class, Capacity: size, PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/shelf"}},
-		}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = c.CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+		}})
+		kubetest.Create(t, c.CoreV1().PersistentVolumeClaims(namespace), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: modes, StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: size},
-		}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		}})
 		w.creates(t, namespace, func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 		})
@@ -160,13 +158,11 @@ func (w *world) faultsOfObjects() []faultCase {
 			name: "NameTaken", cause: []string{"namespace renamed: ", "renamed-rome exists already"}, only: "offload", fill: map[string]string{"NAME": "other"},
 			runbook: "LiqodNamespaceNotMapped", command: "liqod unoffload namespace NAMESPACE",
 			make: func(t *testing.T) {
-				_, err := w.milan.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "renamed-rome"}}, metav1.CreateOptions{})
-				require.NoError(t, err)
+				kubetest.Create(t, w.milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "renamed-rome"}})
 				w.ask(t, "renamed", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: region("north")})
 			},
 			then: func(t *testing.T) {
-				_, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "other-rome", metav1.GetOptions{})
-				require.NoError(t, err)
+				kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "other-rome")
 				require.NoError(t, w.milan.Client().CoreV1().Namespaces().Delete(t.Context(), "renamed-rome", metav1.DeleteOptions{}))
 			},
 		},
@@ -179,17 +175,15 @@ func (w *world) faultsOfObjects() []faultCase {
 				labels := map[string]string{"app": "agent"}
 				spec := podSpec("sim/agent:1")
 				spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-				_, err := w.rome.Client().AppsV1().DaemonSets("default").Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: appsv1.DaemonSetSpec{
+				kubetest.Create(t, w.rome.Client().AppsV1().DaemonSets("default"), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: appsv1.DaemonSetSpec{
 					Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
-				}}, metav1.CreateOptions{})
-				require.NoError(t, err)
+				}})
 			},
 		},
 		{
 			name: "AddressRanges", at: w.milan, cause: []string{"addresses of the consumer: spec.addressRanges is empty"}, fill: map[string]string{"RANGE": w.rome.Options.PodCIDR},
 			make: func(t *testing.T) {
-				_, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), "rome", types.MergePatchType, []byte(`{"spec":{"addressRanges":null}}`), metav1.PatchOptions{})
-				require.NoError(t, err)
+				kubetest.Patch(t, w.milan.Liqod().CoreV1beta1().ForeignClusters(), "rome", types.MergePatchType, []byte(`{"spec":{"addressRanges":null}}`))
 			},
 		},
 	}
@@ -237,8 +231,7 @@ func (w *world) creates(t *testing.T, namespace string, change func(*corev1.PodS
 	if change != nil {
 		change(&d.Spec.Template.Spec)
 	}
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), d)
 }
 
 // kubelet writes the status of pod app in the twin of a namespace, after the simulated kubelet has.
@@ -252,6 +245,5 @@ func (w *world) kubelet(t *testing.T, namespace, status string) {
 		}
 		return err
 	})
-	_, err := pods.Patch(t.Context(), "app", types.StrategicMergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status")
-	require.NoError(t, err)
+	kubetest.Patch(t, pods, "app", types.StrategicMergePatchType, []byte(`{"status":`+status+`}`), "status")
 }

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testCommands runs the commands as an administrator does: as a process of its own, in a
@@ -101,8 +102,7 @@ func testCommandGather(t *testing.T, w *world) {
 	require.Contains(t, files["cluster/virtualnodes.yaml"], "name: milan")
 	require.Contains(t, files["cluster/flowschemas.yaml"], "name: liqod-peers")
 	require.Contains(t, files["namespaces/shop/events.yaml"], "items:")
-	secrets, err := w.rome.Client().CoreV1().Secrets("liqo-tenant-milan").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	secrets := kubetest.List(t, w.rome.Client().CoreV1().Secrets("liqo-tenant-milan"))
 	words := 0
 	for _, s := range secrets.Items {
 		for _, value := range s.Data {
@@ -131,12 +131,10 @@ func testCommandOffload(t *testing.T, w *world) {
 	within(t, soon, "check finds nothing wrong", w.says(w.rome, []string{"check"}, 0,
 		"✔ role controller", "✔ admission webhook", "✔ API server: the API server answers", "✔ virtual node milan: Ready", "Everything is well."))
 	require.NoError(t, w.says(w.rome, []string{"offload", "namespace", "shop"}, 1, "there is no namespace shop")(t.Context()))
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	offload := []string{"offload", "namespace", "shop", "--selector=region in (north)"}
 	require.NoError(t, w.says(w.rome, offload, 0, "milan: namespace shop-rome stands in cluster milan", "namespace shop: offloaded")(t.Context()))
-	_, err = w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "shop-rome", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "shop-rome")
 	require.NoError(t, w.says(w.rome, offload, 0, "asked for already")(t.Context()))
 	offload = append(offload, "--pod-offloading-strategy=Remote")
 	require.NoError(t, w.says(w.rome, offload, 0, "offloading is changed (Remote)", "namespace shop: offloaded")(t.Context()))

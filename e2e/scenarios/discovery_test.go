@@ -17,6 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // zone is a name server of a domain that names clusters.
@@ -87,14 +88,12 @@ func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 		}
 	}
 	within(t, soon, "they are found", names("milan", "turin"))
-	milan, err := clusters.Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	milan := kubetest.Get(t, clusters, "milan")
 	require.Equal(t, "https://milan.example:8443", milan.Spec.AuthURL)
 	require.Equal(t, corev1beta1.DiscoveredByDNS, milan.Labels[corev1beta1.DiscoveredLabel])
 	require.Equal(t, "milan._liqod._tcp.clusters.example", milan.Annotations[corev1beta1.DiscoveredFromAnnotation])
 
-	_, err = clusters.Patch(t.Context(), "turin", types.MergePatchType, []byte(`{"spec":{"clusterName":"Torino"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, clusters, "turin", types.MergePatchType, []byte(`{"spec":{"clusterName":"Torino"}}`))
 	z.set(nil)
 	within(t, time.Minute, "what nobody uses goes with its record", names("turin"))
 	audited, err := rome.Audited(func(r lab.AuditRecord) bool {

@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -74,15 +75,12 @@ func endpoint(addresses ...string) discoveryv1.Endpoint {
 
 func (w slicesWorld) create(t *testing.T, shadow *offloadingv1beta1.ShadowEndpointSlice) {
 	t.Helper()
-	_, err := w.peer.Create(t.Context(), shadow, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.peer, shadow)
 }
 
 func (w slicesWorld) slice(t *testing.T, name string) *discoveryv1.EndpointSlice {
 	t.Helper()
-	slice, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return slice
+	return kubetest.Get(t, w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome), name)
 }
 
 // has looks for the endpoints of an EndpointSlice: +address if ready, else -address.
@@ -179,8 +177,7 @@ func testEndpointsAppear(t *testing.T, w slicesWorld) {
 
 	begin = time.Now()
 	patch := []byte(`{"spec":{"template":{"endpoints":[{"addresses":["10.100.1.7"]}]}},"metadata":{"labels":{"tier":"x"}}}`)
-	_, err := w.peer.Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.peer, "web", types.MergePatchType, patch)
 	within(t, soon, "a change follows", w.has("web", "+10.100.1.7"))
 	require.Equal(t, "x", w.slice(t, "web").Labels["tier"])
 	holds(t, time.Now().Add(3*time.Second), "nothing more", w.has("web", "+10.100.1.7"))
@@ -226,8 +223,7 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Status: corev1.NodeStatus{
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.100.7.7"}},
 	}}
-	_, err := w.milan.Client().CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.milan.Client().CoreV1().Nodes(), node)
 	require.NoError(t, w.setRanges(t.Context(), "0.0.0.0/0"), "an administrator who trusts too much")
 	begin := time.Now()
 	w.create(t, shadowSlice("forged", endpoint("169.254.169.254"), endpoint("10.100.7.7"), endpoint("127.0.0.1"), endpoint("10.100.1.1"), endpoint("0.0.0.0"), endpoint("not.an.address")))
@@ -266,8 +262,7 @@ func testNeighbourEndpoint(t *testing.T, w slicesWorld) {
 		pods := w.milan.Client().CoreV1().Pods(namespace)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "neighbour"}, Spec: podSpec("sim/web:1")}
 		pod.Spec.NodeName = w.milan.SimulatedNodeName(1)
-		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, pods, pod)
 		ip := there(t, "it runs", getter(pods, "neighbour"), func(p *corev1.Pod) bool { return p.Status.PodIP != "" }).Status.PodIP
 		said := endpoint(ip)
 		said.NodeName = new("milan")
@@ -286,12 +281,10 @@ func testRefusedSlice(t *testing.T, w slicesWorld) {
 	good := []byte(`{"spec":{"template":{"ports":[{"name":"http","port":80}]}}}`)
 	w.create(t, shadowSlice("ports", endpoint("10.100.1.1")))
 	within(t, soon, "it is there", w.has("ports", "+10.100.1.1"))
-	_, err := w.peer.Patch(t.Context(), "ports", types.MergePatchType, bad, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.peer, "ports", types.MergePatchType, bad)
 	within(t, soon, "the API server's words", w.enforced("ports", offloadingv1beta1.ReasonEndpointSliceRefused, "ports[0].name"))
 	within(t, soon, "and nothing stays that is out of date", w.absent("ports"))
-	_, err = w.peer.Patch(t.Context(), "ports", types.MergePatchType, good, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.peer, "ports", types.MergePatchType, good)
 	within(t, soon, "mended", w.has("ports", "+10.100.1.1"))
 	within(t, soon, "and all is well", w.enforced("ports", ""))
 	require.NoError(t, w.peer.Delete(t.Context(), "ports", metav1.DeleteOptions{}))
@@ -309,8 +302,7 @@ func testRepairedSlice(t *testing.T, w slicesWorld) {
 		"record":     `{"metadata":{"annotations":{"offloading.liqo.io/applied":null}}}`,
 	} {
 		before := w.slice(t, "edited")
-		_, err := in.Patch(t.Context(), "edited", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, in, "edited", types.MergePatchType, []byte(patch))
 		within(t, soon, what+" are mended", func(context.Context) error {
 			s := w.slice(t, "edited")
 			if s.UID != before.UID {
@@ -323,8 +315,7 @@ func testRepairedSlice(t *testing.T, w slicesWorld) {
 			return w.has("edited", "+10.100.1.1")(t.Context())
 		})
 	}
-	_, err := in.Patch(t.Context(), "edited", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"x"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, in, "edited", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"x"}}}`))
 	before := w.slice(t, "edited")
 	require.NoError(t, in.Delete(t.Context(), "edited", metav1.DeleteOptions{}))
 	within(t, soon, "one that is deleted comes back", w.has("edited", "+10.100.1.1"))
@@ -336,8 +327,7 @@ func testRepairedSlice(t *testing.T, w slicesWorld) {
 func testSliceCollision(t *testing.T, w slicesWorld) {
 	in := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome)
 	theirs := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{}}
-	before, err := in.Create(t.Context(), theirs, metav1.CreateOptions{})
-	require.NoError(t, err)
+	before := kubetest.Create(t, in, theirs)
 	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
 	within(t, soon, "the collision is told", w.enforced("taken", offloadingv1beta1.ReasonEndpointSliceCollision, "shop-rome/taken"))
 	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
@@ -365,8 +355,7 @@ func testSlicesRestart(t *testing.T, w slicesWorld) {
 	w.milan.Controller.Kill()
 	<-w.milan.Controller.Exited()
 	begin := time.Now()
-	_, err := in.Patch(t.Context(), "edited-down", types.MergePatchType, []byte(`{"endpoints":[]}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, in, "edited-down", types.MergePatchType, []byte(`{"endpoints":[]}`))
 	require.NoError(t, in.Delete(t.Context(), "deleted-down", metav1.DeleteOptions{}))
 	require.NoError(t, w.peer.Delete(t.Context(), "left", metav1.DeleteOptions{}))
 	w.create(t, shadowSlice("fresh", endpoint("10.100.1.2")))
@@ -473,8 +462,7 @@ func testConsumerOutage(t *testing.T, w slicesWorld) {
 func testConsumerUnknown(t *testing.T, w slicesWorld) {
 	setUser := func(name string) {
 		patch := fmt.Appendf(nil, `{"spec":{"userName":%q}}`, name)
-		_, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), "milan", types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Liqod().CoreV1beta1().ForeignClusters(), "milan", types.MergePatchType, patch)
 	}
 	setUser("")
 	within(t, soon, "milan has no rights in rome", func(ctx context.Context) error {

@@ -33,6 +33,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -222,8 +223,7 @@ func (e enrolments) enrolled(t *testing.T, id string) (*applicant, trust.Token) 
 
 func (e enrolments) revoke(t *testing.T, id string) {
 	t.Helper()
-	_, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), id, types.MergePatchType, []byte(`{"spec":{"userName":""}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, e.milan.Liqod().CoreV1beta1().ForeignClusters(), id, types.MergePatchType, []byte(`{"spec":{"userName":""}}`))
 }
 
 // testEnrolment gets identities from milan by its endpoint, uses and abuses them.
@@ -240,8 +240,7 @@ func testEnrolment(t *testing.T, w *world) {
 	t.Run("killed", e.killed)
 	t.Run("by tokens", e.byTokens)
 	t.Run("controller", e.controller)
-	requests, err := e.milan.Client().CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=liqod"})
-	require.NoError(t, err)
+	requests := kubetest.List(t, e.milan.Client().CertificatesV1().CertificateSigningRequests(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=liqod"})
 	require.Empty(t, requests.Items, "nothing is left of what was signed")
 }
 
@@ -261,10 +260,9 @@ func (e enrolments) rights(t *testing.T) {
 	// It may ask for namespaces, and gets none.
 	_, liqod := clients(t, rome.config(t))
 	labels := map[string]string{"liqo.io/replicated": "true", "liqo.io/originID": "rome", "liqo.io/remote-cluster-id": "rome"}
-	_, err := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).Create(t.Context(), &offloadingv1beta1.NamespaceMap{
+	kubetest.Create(t, liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome), &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: labels},
-		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}}})
 	answered := func(phase offloadingv1beta1.MappingPhase, says string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			nm, err := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
@@ -278,11 +276,10 @@ func (e enrolments) rights(t *testing.T) {
 	require.NoError(t, absent(e.milan.Client().CoreV1().Namespaces().Get(t.Context(), "shop-rome", metav1.GetOptions{})))
 	enrolled()
 
-	_, err = liqod.SharingV1alpha1().ResourceRequests(tenantOfRome).Create(t.Context(), &sharingv1alpha1.ResourceRequest{
+	kubetest.Create(t, liqod.SharingV1alpha1().ResourceRequests(tenantOfRome), &sharingv1alpha1.ResourceRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: labels},
 		Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan",
-			CapacityRequest: corev1beta1.CapacityRequest{Resources: asking("1", "1Gi")}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			CapacityRequest: corev1beta1.CapacityRequest{Resources: asking("1", "1Gi")}}})
 	within(t, quickly, "offered capacity, it gets the namespace", answered(offloadingv1beta1.MappingAccepted, ""))
 	golden(t, "offered-rights.txt", "What a cluster (rome) may do in its provider (milan) that it was enrolled in, once it is offered capacity and has a namespace there.",
 		holder{in: e.milan, as: rome.config(t), scopes: append([]string{"shop-rome"}, scopes...)})
@@ -319,9 +316,8 @@ func (e enrolments) renewed(t *testing.T) {
 	}
 	require.Len(t, serials, 5)
 	_, liqod = clients(t, turin.config(t))
-	_, err = liqod.OffloadingV1beta1().NamespaceMaps(tenant).Create(t.Context(), &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{
-		Name: "milan", Labels: map[string]string{"liqo.io/replicated": "true", "liqo.io/originID": "turin", "liqo.io/remote-cluster-id": "turin"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, liqod.OffloadingV1beta1().NamespaceMaps(tenant), &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{
+		Name: "milan", Labels: map[string]string{"liqo.io/replicated": "true", "liqo.io/originID": "turin", "liqo.io/remote-cluster-id": "turin"}}})
 	select {
 	case event := <-watch.ResultChan():
 		require.NotNil(t, event.Object, "the watch of the first certificate goes on")
@@ -355,8 +351,7 @@ func (e enrolments) replaced(t *testing.T) {
 	require.NoError(t, pisa.works(t)(t.Context()))
 
 	trusted := func() corev1beta1.Trust {
-		fc, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), "pisa", metav1.GetOptions{})
-		require.NoError(t, err)
+		fc := kubetest.Get(t, e.milan.Liqod().CoreV1beta1().ForeignClusters(), "pisa")
 		return fc.Spec.Trust
 	}
 	require.Empty(t, trusted())
@@ -440,8 +435,7 @@ func (e enrolments) atOnce(t *testing.T, at ...trust.Token) {
 		require.Equal(t, trust.ReasonUnauthorized, reason)
 	}
 	require.Equal(t, 1, won)
-	list, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, e.milan.Liqod().CoreV1beta1().ForeignClusters())
 	for _, fc := range list.Items {
 		won -= strings.Count(fc.Name, crowd)
 	}
@@ -526,8 +520,7 @@ func (e enrolments) refused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, trust.ReasonUnauthorized, a.enroll(t, unknown))
 	require.Equal(t, trust.ReasonConflict, newApplicant(t, "milan").enroll(t, e.token(t)))
-	kubeSystem, err := e.milan.Client().CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubeSystem := kubetest.Get(t, e.milan.Client().CoreV1().Namespaces(), "kube-system")
 	same := newApplicant(t, "naples")
 	same.uid = string(kubeSystem.UID)
 	require.Equal(t, trust.ReasonConflict, same.enroll(t, e.token(t)))
@@ -653,8 +646,7 @@ func (e enrolments) controller(t *testing.T) {
 	ctx := t.Context()
 	c, _ := clients(t, holder{in: e.milan, namespace: "liqod", account: "liqod-controller"}.config(t))
 	account := func(namespace, name string) {
-		_, err := e.milan.Client().CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, e.milan.Client().CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	account(tenantOfRome, "vk-victim")
 	key, err := trust.NewKey()
@@ -685,8 +677,7 @@ func (e enrolments) controller(t *testing.T) {
 	}
 	theirs := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "liqod-peer-theirs"}, Spec: certificatesv1.CertificateSigningRequestSpec{
 		Request: []byte(csr(t, "rome", "", key)), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{"client auth"}, ExpirationSeconds: ptr.To[int32](600)}}
-	theirs, err = e.milan.Client().CertificatesV1().CertificateSigningRequests().Create(ctx, theirs, metav1.CreateOptions{})
-	require.NoError(t, err)
+	theirs = kubetest.Create(t, e.milan.Client().CertificatesV1().CertificateSigningRequests(), theirs)
 	theirs.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Approved", Status: "True", Reason: "a", Message: "b"}}
 	peering := e.token(t)
 	changed := func(key, value string) attempt {
@@ -701,8 +692,7 @@ func (e enrolments) controller(t *testing.T) {
 		}
 	}
 	victim := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}
-	_, err = e.milan.Client().CoreV1().Secrets("liqod").Create(ctx, victim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, e.milan.Client().CoreV1().Secrets("liqod"), victim)
 	allForbidden(t, map[string]attempt{
 		"a request of another name":   request("evil", certificatesv1.KubeAPIServerClientSignerName, "client auth"),
 		"a request to another signer": request("liqod-peer-evil", certificatesv1.KubeAPIServerClientKubeletSignerName, "client auth"),

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // withTwin is an object here with what stands for it in the provider.
@@ -92,10 +93,9 @@ func testEventKinds(t *testing.T, w *world) {
 		c.reportOf(t, "operator", o.remote)
 	}
 	within(t, 30*time.Second, "told of each", c.eventsAbout(all, "operator"))
-	list, err := w.rome.Client().CoreV1().Events(c.namespace).List(t.Context(), metav1.ListOptions{
+	list := kubetest.List(t, w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{
 		FieldSelector: "source=operator" + remoteSuffix + ",involvedObject.name=own",
 	})
-	require.NoError(t, err)
 	require.Empty(t, list.Items)
 }
 

@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const remoteSuffix = " (remote)"
@@ -90,17 +91,14 @@ func (c *fixture) remoteEvent(name string, pod *corev1.Pod) *corev1.Event {
 
 func (c *fixture) report(t *testing.T, e *corev1.Event) *corev1.Event {
 	t.Helper()
-	created, err := c.milan.Client().CoreV1().Events(c.twin).Create(t.Context(), e, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return created
+	return kubetest.Create(t, c.milan.Client().CoreV1().Events(c.twin), e)
 }
 
 // again has an event happen again.
 func (c *fixture) again(t *testing.T, name string, count int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"count":%d,"lastTimestamp":%q}`, count, time.Now().UTC().Format(time.RFC3339))
-	_, err := c.milan.Client().CoreV1().Events(c.twin).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, c.milan.Client().CoreV1().Events(c.twin), name, types.MergePatchType, patch)
 }
 
 // testUnschedulable: what the provider's scheduler says of a pod that fits nowhere.
@@ -117,8 +115,7 @@ func testUnschedulable(t *testing.T, w *world) {
 	require.True(t, strings.HasPrefix(e.Annotations[offloadingv1beta1.RemoteEventAnnotation], "milan/full-rome/huge."), e.Annotations)
 
 	// Nothing of it goes back, and nothing of home's own goes out.
-	list, err := w.milan.Client().CoreV1().Events(c.twin).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, w.milan.Client().CoreV1().Events(c.twin))
 	require.NotEmpty(t, list.Items)
 	for _, e := range list.Items {
 		require.NotContains(t, e.Source.Component, remoteSuffix)
@@ -151,29 +148,26 @@ func testEventSeries(t *testing.T, c *fixture, pod *corev1.Pod) {
 	remote := c.remote(t, "web")
 	now := metav1.NowMicro()
 	events := c.milan.Client().EventsV1().Events(c.twin)
-	have, err := events.Create(t.Context(), &eventsv1.Event{
+	have := kubetest.Create(t, events, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "series"}, EventTime: now, ReportingController: "example.com/prober", ReportingInstance: "p-1",
 		Action: "Probing", Reason: "Unhealthy", Note: "the probe failed", Type: corev1.EventTypeWarning,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: c.twin, Name: remote.Name, UID: remote.UID},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	component := "example.com/prober" + remoteSuffix
 	e := c.untilEvent(t, pod, component, "the event is told at home", func(corev1.Event) bool { return true })
 	require.Equal(t, "example.com/prober", e.ReportingController)
 	require.Equal(t, now.UnixMicro(), e.EventTime.UnixMicro())
 	have.Series = &eventsv1.EventSeries{Count: 7, LastObservedTime: metav1.NowMicro()}
-	_, err = events.Update(t.Context(), have, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, events, have)
 	c.untilEvent(t, pod, component, "its series is told", func(e corev1.Event) bool { return e.Series != nil && e.Series.Count == 7 })
 }
 
 // testEventNotOurs: events about the provider's own objects, and such as came there from
 // elsewhere, stay there.
 func testEventNotOurs(t *testing.T, c *fixture, pod *corev1.Pod) {
-	own, err := c.milan.Client().CoreV1().Pods(c.twin).Create(t.Context(), &corev1.Pod{
+	own := kubetest.Create(t, c.milan.Client().CoreV1().Pods(c.twin), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: podSpec("sim/own:1"),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	c.report(t, c.remoteEvent("own", own))
 	predecessor := c.remote(t, "web")
 	predecessor.UID = "of-a-predecessor"
@@ -311,8 +305,7 @@ func (c *fixture) running(name string, want int) func(context.Context) error {
 // requireNoEventsOfLiqod: in normal operation it has nothing to say of a pod.
 func requireNoEventsOfLiqod(t *testing.T, s *site.Site, namespace string) {
 	t.Helper()
-	list, err := s.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, s.Client().CoreV1().Events(namespace))
 	for _, e := range list.Items {
 		if e.InvolvedObject.Kind == "NamespaceOffloading" {
 			continue // of each change of its condition

@@ -17,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestFaultsProvider(t *testing.T) {
@@ -90,13 +91,11 @@ func testReplaced(t *testing.T, w *world) {
 	turin, kubeconfig := w.impostor(t)
 	before := lives(t, w.milan.Cluster, "shop-rome")
 	secrets := w.rome.Client().CoreV1().Secrets("liqo-tenant-milan")
-	secret, err := secrets.Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := kubetest.Get(t, secrets, "milan")
 	right := secret.Data[corev1beta1.KubeconfigSecretKey]
 	replace := func(data []byte) time.Time {
 		patch := fmt.Appendf(nil, `{"stringData":{%q:%q}}`, corev1beta1.KubeconfigSecretKey, data)
-		_, err := secrets.Patch(t.Context(), "milan", types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, secrets, "milan", types.MergePatchType, patch)
 		return time.Now()
 	}
 	begin := replace(kubeconfig)
@@ -104,8 +103,7 @@ func testReplaced(t *testing.T, w *world) {
 	by(t, begin, promptly, "ForeignCluster says so", w.foreignCluster(metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
 	replicas := int32(len(before) + 1)
 	w.scale(t, "shop", "web", replicas)
-	_, err = w.rome.Client().CoreV1().Pods("shop").Create(t.Context(), boundPod("lost"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("shop"), boundPod("lost"))
 	holds(t, begin.Add(15*time.Second), "node NotReady", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
 	require.Empty(t, writes(t, turin, peer, time.Time{}))
 

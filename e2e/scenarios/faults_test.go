@@ -17,6 +17,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -226,8 +227,7 @@ type life struct {
 // lives returns the lives of the pods of a namespace, by name.
 func lives(t *testing.T, c *lab.Cluster, namespace string) map[string]life {
 	t.Helper()
-	pods, err := c.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, c.Client().CoreV1().Pods(namespace))
 	out := map[string]life{}
 	for _, pod := range pods.Items {
 		l := life{UID: pod.UID}
@@ -253,16 +253,14 @@ func requireLiving(t *testing.T, before, after map[string]life) {
 func (w *world) scale(t *testing.T, namespace, name string, replicas int32) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Client().AppsV1().Deployments(namespace), name, types.MergePatchType, patch)
 }
 
 // deploy offloads a namespace and runs pods there.
 func (w *world) deploy(t *testing.T, namespace string, replicas int32) {
 	t.Helper()
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), deployment("web", replicas), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), deployment("web", replicas))
 	within(t, time.Minute, fmt.Sprintf("%d pods run in the provider", replicas), w.available("web", namespace, replicas))
 }
 

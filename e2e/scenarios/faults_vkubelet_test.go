@@ -14,6 +14,7 @@ import (
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // takeOver is the lab's lease of 4 s, which a new process waits out, and what is granted.
@@ -61,8 +62,7 @@ func podWrites(all []string) []string {
 // versions returns UID and resource version of the pods of a namespace.
 func (w *world) versions(t *testing.T, c *lab.Cluster, namespace string) map[string]string {
 	t.Helper()
-	pods, err := c.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, c.Client().CoreV1().Pods(namespace))
 	out := map[string]string{}
 	for _, pod := range pods.Items {
 		out[pod.Name] = fmt.Sprintf("%s %s", pod.UID, pod.ResourceVersion)
@@ -73,8 +73,7 @@ func (w *world) versions(t *testing.T, c *lab.Cluster, namespace string) map[str
 // statuses returns the pods' status at home, without the times of its transitions.
 func (w *world) statuses(t *testing.T, namespace string) map[string]corev1.PodStatus {
 	t.Helper()
-	pods, err := w.rome.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace))
 	out := map[string]corev1.PodStatus{}
 	for _, pod := range pods.Items {
 		for i := range pod.Status.Conditions {
@@ -175,8 +174,7 @@ func testStartedAlone(t *testing.T, w *world) {
 	go func() { added <- w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan-b"}) }()
 	by(t, begin, 15*time.Second, "node created, NotReady", w.node("milan-b", corev1.ConditionFalse))
 	holds(t, time.Now().Add(outage()), "node NotReady", w.node("milan-b", corev1.ConditionFalse))
-	n, err := w.rome.Client().CoreV1().Nodes().Get(t.Context(), "milan-b", metav1.GetOptions{})
-	require.NoError(t, err)
+	n := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan-b")
 	t.Logf("%s: %s", readyOf(n).Reason, readyOf(n).Message)
 
 	w.milan.Proxied().Pass()

@@ -19,13 +19,13 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func cordon(t *testing.T, s *site.Site, unschedulable bool, nodes ...string) {
 	t.Helper()
 	for _, node := range nodes {
-		_, err := s.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, s.Client().CoreV1().Nodes(), node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable))
 	}
 }
 
@@ -37,13 +37,12 @@ func evict(ctx context.Context, s *site.Site, namespace, name string) error {
 // allows a number of disruptions.
 func budget(t *testing.T, s *site.Site, namespace string, minAvailable int32, allowed int32) {
 	t.Helper()
-	_, err := s.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+	kubetest.Create(t, s.Client().PolicyV1().PodDisruptionBudgets(namespace), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: new(intstr.FromInt32(minAvailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	allows(t, s, namespace, allowed)
 }
 
@@ -73,12 +72,10 @@ func testHomeDrain(t *testing.T, w *world) {
 	d := deployment("web", 3)
 	d.Spec.Template.Spec.Containers[0].ReadinessProbe = probe()
 	d.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), d)
 	within(t, 30*time.Second, "3 pods run in the provider", w.available("web", namespace, 3))
 	budget(t, w.rome, namespace, 2, 1)
-	pods, err := w.rome.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace), metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
 	require.Len(t, pods.Items, 3)
 
 	cordon(t, w.rome, true, "milan")
@@ -115,12 +112,10 @@ func testHomeTaint(t *testing.T, w *world) {
 	kept := keepOne(t, w)
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	cordon(t, w.rome, true, "rome-sim-1", "rome-sim-2")
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), impatient(deployment("web", 1)), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), impatient(deployment("web", 1)))
 	within(t, 30*time.Second, "the pod runs in the provider", w.available("web", namespace, 1))
 	cordon(t, w.rome, false, "rome-sim-1", "rome-sim-2")
-	remote, err := w.milan.Client().CoreV1().Pods(twin).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	remote := kubetest.List(t, w.milan.Client().CoreV1().Pods(twin))
 	require.Len(t, remote.Items, 1)
 	name := remote.Items[0].Name
 
@@ -134,8 +129,7 @@ func testHomeTaint(t *testing.T, w *world) {
 		}
 		return err
 	})
-	there, err := w.milan.Client().CoreV1().Pods(twin).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(twin), name)
 	require.True(t, podRunning(there) && there.DeletionTimestamp == nil, "the provider's pod runs on")
 	require.NoError(t, w.sites.Restart(vk))
 	w.absent(t, w.milan, 20*time.Second, twin, name)
@@ -162,9 +156,7 @@ func keepOne(t *testing.T, w *world) (still func()) {
 	const namespace, twin = "keeping", "keeping-rome"
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
 	annotate := func(value string) {
-		_, err := w.rome.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, offloadingv1beta1.OnProviderLossAnnotation, value), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Client().CoreV1().Namespaces(), namespace, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, offloadingv1beta1.OnProviderLossAnnotation, value))
 	}
 	pod := impatient(deployment("web", 1)).Spec.Template
 	try := func(ctx context.Context) error {
@@ -172,8 +164,7 @@ func keepOne(t *testing.T, w *world) (still func()) {
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), impatient(deployment("web", 1)), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), impatient(deployment("web", 1)))
 	within(t, 30*time.Second, "the kept pod runs in the provider", w.available("web", namespace, 1))
 	annotate("Hold")
 	within(t, soon, "an unknown value is refused", func(ctx context.Context) error {
@@ -185,8 +176,7 @@ func keepOne(t *testing.T, w *world) (still func()) {
 	annotate("Keep")
 	within(t, soon, "Keep is accepted", try)
 	only := func(s *site.Site, namespace string) corev1.Pod {
-		list, err := s.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, s.Client().CoreV1().Pods(namespace))
 		require.Len(t, list.Items, 1)
 		return list.Items[0]
 	}
@@ -223,8 +213,7 @@ func keepOne(t *testing.T, w *world) (still func()) {
 // the reason; its owner makes another.
 func testNodePressure(t *testing.T, w *world) {
 	c := w.fixture(t, "pressure")
-	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), deployment("web", 1), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(c.namespace), deployment("web", 1))
 	first := c.onlyPod(t, "")
 	// The node speaks as a kubelet that evicts.
 	w.patchPod(t, w.milan, c.twin, first.Name, `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory.",
@@ -275,12 +264,10 @@ func requireReady(t *testing.T, h *history, n int) {
 func testProviderDrain(t *testing.T, w *world) {
 	c := w.fixture(t, "draining")
 	d := deployment("web", 3)
-	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(c.namespace), d)
 	within(t, 30*time.Second, "3 pods run in the provider", w.available("web", c.namespace, 3))
 	budget(t, w.rome, c.namespace, 3, 0)
-	pods, err := w.milan.Client().CoreV1().Pods(c.twin).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods(c.twin))
 	require.Len(t, pods.Items, 3)
 
 	require.True(t, apierrors.IsTooManyRequests(evict(t.Context(), w.rome, c.namespace, pods.Items[0].Name)), "at home the budget holds")
@@ -306,11 +293,10 @@ func testProviderDrain(t *testing.T, w *world) {
 func requireNoShare(t *testing.T, s *site.Site, namespace string) {
 	t.Helper()
 	budgets := s.Client().PolicyV1().PodDisruptionBudgets(namespace)
-	_, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+	kubetest.Create(t, budgets, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "share"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	within(t, 20*time.Second, "the budget is not counted", func(ctx context.Context) error {
 		b, err := budgets.Get(ctx, "share", metav1.GetOptions{})
 		if err != nil {

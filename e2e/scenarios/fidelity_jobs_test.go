@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // indexed is a Job of three indexes whose containers run until the test ends them.
@@ -28,8 +29,7 @@ func indexed(name string) *batchv1.Job {
 // startJob creates a Job and returns its pods, by index, when all run.
 func (c *fixture) startJob(t *testing.T, j *batchv1.Job) map[string]*corev1.Pod {
 	t.Helper()
-	_, err := c.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), j, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.rome.Client().BatchV1().Jobs(c.namespace), j)
 	pods := map[string]*corev1.Pod{}
 	for _, index := range []string{"0", "1", "2"} {
 		pods[index] = c.ofIndex(t, j.Name, index, "")
@@ -115,8 +115,7 @@ func testJobPolicies(t *testing.T, w *world) {
 
 	whole := job("whole", map[string]string{lab.SimExitCode: "42"})
 	whole.Spec.BackoffLimit, whole.Spec.PodFailurePolicy = ptr.To[int32](6), onExit(batchv1.PodFailurePolicyActionFailJob, 42)
-	_, err := w.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), whole, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().BatchV1().Jobs(c.namespace), whole)
 	failed, why := c.untilJob(t, "whole", batchv1.JobFailed)
 	require.Equal(t, batchv1.JobReasonPodFailurePolicy, why.Reason)
 	require.EqualValues(t, 1, failed.Status.Failed, "the first failure ends it")
@@ -172,18 +171,14 @@ func testCronJobs(t *testing.T, w *world) {
 			JobTemplate: batchv1.JobTemplateSpec{Spec: job("", map[string]string{lab.SimStopAfter: "1000"}).Spec},
 		}}
 		cron.Spec.JobTemplate.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
-		_, err := crons.Create(t.Context(), cron, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, crons, cron)
 		// A last run before the first time makes that one due.
-		_, err = crons.Patch(t.Context(), cron.Name, types.MergePatchType,
-			fmt.Appendf(nil, `{"status":{"lastScheduleTime":%q}}`, now.Add(-3*time.Hour).Format(time.RFC3339)), metav1.PatchOptions{}, "status")
-		require.NoError(t, err)
+		kubetest.Patch(t, crons, cron.Name, types.MergePatchType, fmt.Appendf(nil, `{"status":{"lastScheduleTime":%q}}`, now.Add(-3*time.Hour).Format(time.RFC3339)), "status")
 	}
 	before := map[batchv1.ConcurrencyPolicy]*corev1.Pod{}
 	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
 		before[policy] = c.ofCron(t, policy, "")
-		_, err := crons.Patch(t.Context(), cronName(policy), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"schedule":%q}}`, yearly(second)), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, crons, cronName(policy), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"schedule":%q}}`, yearly(second)))
 		c.wakeCron(t, policy)
 	}
 	replaced := c.ofCron(t, batchv1.ReplaceConcurrent, before[batchv1.ReplaceConcurrent].UID)
@@ -217,9 +212,7 @@ func yearly(at time.Time) string {
 // wakeCron has the controller look at a CronJob again.
 func (c *fixture) wakeCron(t *testing.T, policy batchv1.ConcurrencyPolicy) {
 	t.Helper()
-	_, err := c.rome.Client().BatchV1().CronJobs(c.namespace).Patch(t.Context(), cronName(policy), types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"example.org/again":"yes"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, c.rome.Client().BatchV1().CronJobs(c.namespace), cronName(policy), types.MergePatchType, []byte(`{"metadata":{"annotations":{"example.org/again":"yes"}}}`))
 }
 
 // ofCron waits for a running pod of a CronJob other than before.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testReadinessGates: a gate is judged here: its condition is written here, and the
@@ -59,8 +60,7 @@ func testSchedulingGates(t *testing.T, w *world) {
 	c.untilLocal(t, 10*time.Second, "web", "is gated", func(p *corev1.Pod) bool {
 		return podCondition(p, corev1.PodScheduled).Reason == corev1.PodReasonSchedulingGated
 	})
-	shadows, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(c.twin).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	shadows := kubetest.List(t, w.milan.Liqod().OffloadingV1beta1().ShadowPods(c.twin))
 	require.Empty(t, shadows.Items)
 	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"schedulingGates":null}}`)
 	c.untilLocal(t, 20*time.Second, "web", "runs", podRunning)
@@ -76,14 +76,12 @@ func testTopologySpread(t *testing.T, w *world) {
 	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
 	}}
-	_, err := w.rome.Client().AppsV1().Deployments("spread").Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("spread"), d)
 	within(t, 30*time.Second, "6 pods run", w.available("web", "spread", 6))
 	on, err := w.nodesOf(t.Context(), "spread")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"rome-sim-1": 2, "rome-sim-2": 2, "milan": 2}, on)
-	remote, err := w.milan.Client().CoreV1().Pods("spread-rome").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	remote := kubetest.List(t, w.milan.Client().CoreV1().Pods("spread-rome"))
 	require.Len(t, remote.Items, 2)
 	require.Empty(t, remote.Items[0].Spec.TopologySpreadConstraints)
 	w.removeDeployment(t, "spread", "web")
@@ -118,8 +116,7 @@ func testTopologySpreadPlain(t *testing.T, w *world) {
 		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector, NodeTaintsPolicy: &policy,
 		}}
-		_, err := w.rome.Client().AppsV1().Deployments("plain").Create(t.Context(), d, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().AppsV1().Deployments("plain"), d)
 	}
 	within(t, 30*time.Second, "all pods of the one that honours taints run", w.available("honor", "plain", 4))
 	within(t, 30*time.Second, "half the pods of the other wait", func(ctx context.Context) error {
@@ -139,17 +136,12 @@ func testTopologySpreadPlain(t *testing.T, w *world) {
 func testPreemption(t *testing.T, w *world) {
 	const slot = corev1.ResourceName("example.org/slot")
 	c := w.fixture(t, "preempt")
-	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(t.Context(), "milan", types.MergePatchType,
-		[]byte(`{"spec":{"resourceQuota":{"hard":{"example.org/slot":"1"}}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(`{"spec":{"resourceQuota":{"hard":{"example.org/slot":"1"}}}}`))
 	for _, node := range []string{"milan-sim-1", "milan-sim-2"} {
-		_, err := w.milan.Client().CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType,
-			[]byte(`{"status":{"capacity":{"example.org/slot":"4"},"allocatable":{"example.org/slot":"4"}}}`), metav1.PatchOptions{}, "status")
-		require.NoError(t, err)
+		kubetest.Patch(t, w.milan.Client().CoreV1().Nodes(), node, types.StrategicMergePatchType, []byte(`{"status":{"capacity":{"example.org/slot":"4"},"allocatable":{"example.org/slot":"4"}}}`), "status")
 	}
 	for name, value := range map[string]int32{"low": 10, "high": 1000} {
-		_, err := w.rome.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().SchedulingV1().PriorityClasses(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value})
 	}
 	create := func(name string) *corev1.Pod {
 		pod := bare(name, corev1.RestartPolicyAlways)
@@ -178,16 +170,14 @@ func testPreemption(t *testing.T, w *world) {
 func preemptedThere(t *testing.T, c *fixture, slot corev1.ResourceName) {
 	t.Helper()
 	before := c.remote(t, "high")
-	_, err := c.milan.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Value: 1}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.milan.Client().SchedulingV1().PriorityClasses(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Value: 1})
 	own := c.milan.Client().CoreV1().Pods("default")
 	names := []string{"own-1", "own-2"}
 	for _, name := range names {
 		pod := bare(name, corev1.RestartPolicyAlways)
 		pod.Spec.PriorityClassName = "own"
 		pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{slot: resource.MustParse("4")}
-		_, err := own.Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, own, pod)
 	}
 	c.untilLocal(t, 20*time.Second, "high", "waits for room in the provider", func(p *corev1.Pod) bool {
 		return podCondition(p, corev1.PodReady).Reason == corev1.PodReasonUnschedulable

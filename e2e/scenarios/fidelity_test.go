@@ -19,6 +19,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // sandboxed is a runtime class that milan lets peers ask for.
@@ -193,10 +194,9 @@ func carriedVolumes() []corev1.Volume {
 // effect here, and is not in the provider.
 func testStaysHome(t *testing.T, w *world) {
 	c := w.fixture(t, "stays")
-	_, err := w.rome.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{
+	kubetest.Create(t, w.rome.Client().SchedulingV1().PriorityClasses(), &schedulingv1.PriorityClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "stays"}, Value: 5000, PreemptionPolicy: ptr.To(corev1.PreemptNever),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	pod := bare("web", corev1.RestartPolicyAlways, "note", "kept", "karpenter.sh/do-not-disrupt", "true", "cloud.google.com/neg", "x")
 	pod.Labels = map[string]string{"app": "web", "statefulset.kubernetes.io/pod-name": "web"}
 	pod.Finalizers = []string{"example.org/hold"}
@@ -286,8 +286,7 @@ func testRefusedFeatures(t *testing.T, w *world) {
 		"class": {func(s *corev1.PodSpec) { s.RuntimeClassName = ptr.To("only-here") }, offloadingv1beta1.ReasonPodRefused,
 			`spec.runtimeClassName "only-here": cluster milan accepts from peers: ` + sandboxed},
 	}
-	_, err := w.rome.Client().NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "only-here"}, Handler: "x"}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "only-here"}, Handler: "x"})
 	for name, tc := range cases {
 		pod := bare(name, corev1.RestartPolicyAlways)
 		// The scheduler would wait for the claims: it is passed by.
@@ -323,11 +322,10 @@ func testRefusedFeatures(t *testing.T, w *world) {
 func testRuntimeClass(t *testing.T, w *world) {
 	c := w.fixture(t, "classes")
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		_, err := s.Client().NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
+		kubetest.Create(t, s.Client().NodeV1().RuntimeClasses(), &nodev1.RuntimeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: sandboxed}, Handler: "x",
 			Overhead: &nodev1.Overhead{PodFixed: amounts(map[string]string{"rome": "7m", "milan": "9m"}[s.Name], "1Mi")},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 	}
 	for name, class := range map[string]string{"liqo": "liqo", "annotated": "liqo", "own": sandboxed} {
 		pod := bare(name, corev1.RestartPolicyAlways)
@@ -351,7 +349,5 @@ func testRuntimeClass(t *testing.T, w *world) {
 // patchPod patches a pod of a cluster, strategically.
 func (w *world) patchPod(t *testing.T, s *site.Site, namespace, name, patch string, subresources ...string) *corev1.Pod {
 	t.Helper()
-	pod, err := s.Client().CoreV1().Pods(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	require.NoError(t, err)
-	return pod
+	return kubetest.Patch(t, s.Client().CoreV1().Pods(namespace), name, types.StrategicMergePatchType, []byte(patch), subresources...)
 }

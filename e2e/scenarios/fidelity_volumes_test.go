@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testClaims: generic ephemeral volumes and claims are carried by name: each cluster has
@@ -25,23 +26,20 @@ func testClaims(t *testing.T, w *world) {
 	}
 	device := *template.DeepCopy()
 	device.VolumeMode = &block
-	_, err := w.milan.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Provisioner: "x.example.org"}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.milan.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Provisioner: "x.example.org"})
 	// As an administrator would, without reflection of claims and without a provisioner.
 	for s, namespace := range map[*site.Site]string{w.rome: c.namespace, w.milan: c.twin} {
 		for name, mode := range map[string]*corev1.PersistentVolumeMode{"scratch": nil, "device": &block} {
-			_, err := s.Client().CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+			kubetest.Create(t, s.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: corev1.PersistentVolumeSpec{
 					AccessModes: template.AccessModes, StorageClassName: "by-hand", VolumeMode: mode, Capacity: template.Resources.Requests,
 					PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "x.example.org", VolumeHandle: name}},
 				},
-			}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			})
 		}
-		_, err := s.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "device"}, Spec: device}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, s.Client().CoreV1().PersistentVolumeClaims(namespace), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "device"}, Spec: device})
 	}
 	pod := bare("web", corev1.RestartPolicyAlways)
 	pod.Spec.Volumes = []corev1.Volume{
@@ -56,8 +54,7 @@ func testClaims(t *testing.T, w *world) {
 	require.Equal(t, local.Spec.Volumes[:2], remote.Spec.Volumes[:2])
 	require.Equal(t, local.Spec.Containers[0].VolumeDevices, remote.Spec.Containers[0].VolumeDevices)
 	for s, owner := range map[*site.Site]*corev1.Pod{w.rome: local, w.milan: remote} {
-		claim, err := s.Client().CoreV1().PersistentVolumeClaims(owner.Namespace).Get(t.Context(), "web-scratch", metav1.GetOptions{})
-		require.NoError(t, err)
+		claim := kubetest.Get(t, s.Client().CoreV1().PersistentVolumeClaims(owner.Namespace), "web-scratch")
 		require.Equal(t, corev1.ClaimBound, claim.Status.Phase)
 		require.Equal(t, owner.UID, metav1.GetControllerOf(claim).UID, "in %s it goes with the pod of %s", s.Name, s.Name)
 	}

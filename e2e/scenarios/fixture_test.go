@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func endedPod(pod *corev1.Pod) bool {
@@ -62,23 +62,17 @@ func (w *world) fixture(t *testing.T, namespace string) *fixture {
 // create creates a pod in the consumer.
 func (c *fixture) create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	created, err := c.rome.Client().CoreV1().Pods(c.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return created
+	return kubetest.Create(t, c.rome.Client().CoreV1().Pods(c.namespace), pod)
 }
 
 func (c *fixture) local(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := c.rome.Client().CoreV1().Pods(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return pod
+	return kubetest.Get(t, c.rome.Client().CoreV1().Pods(c.namespace), name)
 }
 
 func (c *fixture) remote(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := c.milan.Client().CoreV1().Pods(c.twin).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return pod
+	return kubetest.Get(t, c.milan.Client().CoreV1().Pods(c.twin), name)
 }
 
 // untilLocal waits for a state of a pod in the consumer.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // fullApart: by the presets of anti-affinity, the scheduler of milan spreads pods over its two
@@ -42,8 +43,7 @@ func fullApart(t *testing.T, w *fullWorld) {
 				pod.Labels["instance"] = pod.Name // by all of its labels it is alone
 			}
 			pod.Spec.Affinity = tc.affinity
-			_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, pods, pod)
 		}
 	}
 	for set, tc := range sets {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -29,17 +30,14 @@ func fullFeatures(t *testing.T, w *fullWorld) {
 	ctx := t.Context()
 	w.offload(t, features, offloadingv1beta1.NamespaceOffloadingSpec{})
 	// As an administrator of milan would; reflection brings such objects from home.
-	_, err := w.milan.Client().CoreV1().ConfigMaps(featuresTwin).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"colour": "blue"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.milan.Client().CoreV1().Secrets(featuresTwin).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key"}, StringData: map[string]string{"word": "hush"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.milan.Client().CoreV1().ConfigMaps(featuresTwin), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"colour": "blue"}})
+	kubetest.Create(t, w.milan.Client().CoreV1().Secrets(featuresTwin), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key"}, StringData: map[string]string{"word": "hush"}})
 	for name, spec := range featurePods() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tier": "gold"}, Annotations: map[string]string{"note": "mine", jobIndex: "3"}}, Spec: spec}
 		_, err := w.rome.Client().CoreV1().Pods(features).Create(ctx, pod, metav1.CreateOptions{})
 		require.NoError(t, err, name)
 	}
-	_, err = w.rome.Client().BatchV1().Jobs(features).Create(ctx, indexJob(), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().BatchV1().Jobs(features), indexJob())
 	within(t, time.Minute, "the pods are Ready", func(ctx context.Context) error {
 		for _, name := range []string{"facts", "files", "resize"} {
 			if err := w.ready(features, name)(ctx); err != nil {
@@ -197,9 +195,7 @@ func (w *fullWorld) until(t *testing.T, patience time.Duration, name, what strin
 // there is a pod of fullFeatures in the provider.
 func (w *fullWorld) there(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := w.milan.Client().CoreV1().Pods(featuresTwin).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return pod
+	return kubetest.Get(t, w.milan.Client().CoreV1().Pods(featuresTwin), name)
 }
 
 // jobIndex is an annotation that the provider leaves out. Controllers of applications set it, and
@@ -211,8 +207,7 @@ const jobIndex = "jobset.sigs.k8s.io/job-index"
 func fullDownwardAPI(t *testing.T, w *fullWorld) {
 	remote := w.there(t, "facts")
 	require.NotContains(t, remote.Annotations, jobIndex)
-	local, err := w.rome.Client().CoreV1().Pods(features).Get(t.Context(), "facts", metav1.GetOptions{})
-	require.NoError(t, err)
+	local := kubetest.Get(t, w.rome.Client().CoreV1().Pods(features), "facts")
 	have := map[string]string{}
 	for line := range strings.Lines(w.inside(t, "facts", "env")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -326,8 +321,7 @@ func fullIndexes(t *testing.T, w *fullWorld) {
 		}
 		return err
 	})
-	pods, err := w.rome.Client().CoreV1().Pods(features).List(t.Context(), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=index"})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(features), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=index"})
 	require.Len(t, pods.Items, 2)
 	for _, pod := range pods.Items {
 		out, err := w.rome.Logs(t.Context(), features, pod.Name)

@@ -24,6 +24,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const toolsNamespace = "tools"
@@ -249,7 +250,6 @@ func kubectlDebugRefused(t *testing.T, w *fullWorld) {
 		}
 		return fmt.Errorf("%+v", pod.Status.EphemeralContainerStatuses)
 	})
-	pod, err := w.milan.Client().CoreV1().Pods(toolsNamespace+"-rome").Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods(toolsNamespace+"-rome"), "web")
 	require.Empty(t, pod.Spec.EphemeralContainers)
 }

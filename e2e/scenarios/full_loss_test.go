@@ -15,6 +15,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // containers are the UIDs and containers of a namespace's pods, by name: what changes
@@ -38,19 +39,16 @@ func containers(ctx context.Context, s *site.Site, namespace string) (map[string
 func fullVKubeletDeleted(t *testing.T, w *fullWorld) {
 	ctx := t.Context()
 	w.offload(t, "vk", offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err := w.rome.Client().AppsV1().Deployments("vk").Create(ctx, webDeployment("web", 3), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("vk"), webDeployment("web", 3))
 	within(t, time.Minute, "3 pods run", w.available("web", "vk", 3))
 	here, err := containers(ctx, w.rome, "vk")
 	require.NoError(t, err)
 	there, err := containers(ctx, w.milan, "vk-rome")
 	require.NoError(t, err)
-	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 
 	vkubelets := w.rome.Client().CoreV1().Pods("liqo-tenant-milan")
-	list, err := vkubelets.List(ctx, metav1.ListOptions{LabelSelector: "liqo.io/virtual-node=milan"})
-	require.NoError(t, err)
+	list := kubetest.List(t, vkubelets, metav1.ListOptions{LabelSelector: "liqo.io/virtual-node=milan"})
 	require.Len(t, list.Items, 1)
 	require.NoError(t, vkubelets.Delete(ctx, list.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 	within(t, 30*time.Second, "another vkubelet keeps the node", func(ctx context.Context) error {
@@ -71,8 +69,7 @@ func fullVKubeletDeleted(t *testing.T, w *fullWorld) {
 		}
 		return nil
 	})
-	again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	again := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	require.Equal(t, node.UID, again.UID, "the Node stays")
 	w.same(t, w.rome, "vk", here)
 	w.same(t, w.milan, "vk-rome", there)
@@ -208,9 +205,7 @@ func (w *fullWorld) enableNodeFailure(t *testing.T) {
 // controller.
 func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 	t.Helper()
-	ctx := t.Context()
-	pods, err := w.milan.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods(site.Namespace))
 	keep := ""
 	for _, p := range pods.Items {
 		if p.Labels["app.kubernetes.io/component"] == "controller" {
@@ -226,8 +221,7 @@ func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](15),
 		})
 	}
-	_, err = w.rome.Client().AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), d)
 	within(t, longest, "2 pods run", w.available("web", namespace, 2))
 	w.cordon(t, keep, false)
 	if keep == "milan-1" {

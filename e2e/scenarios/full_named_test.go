@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // fullNamed: pods that are bound to the virtual node before their namespace is offloaded, with 300
@@ -21,16 +22,13 @@ func fullNamed(t *testing.T, w *fullWorld) {
 	ctx, core := t.Context(), w.rome.Client().CoreV1()
 	w.plainNamespace(t, namespace)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shop"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
-	_, err := core.Services(namespace).Create(ctx, service, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.Services(namespace), service)
 	for i := range 300 {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("many-%d", i)}, Data: map[string]string{"text": strings.Repeat("x", 20_000)}}
-		_, err := core.ConfigMaps(namespace).Create(ctx, cm, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, core.ConfigMaps(namespace), cm)
 	}
 	wanted := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "wanted"}, Data: map[string]string{"COLOUR": "blue"}}
-	_, err = core.ConfigMaps(namespace).Create(ctx, wanted, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.ConfigMaps(namespace), wanted)
 	spec := testSpec(1, "pause")
 	spec.NodeName, spec.Tolerations = w.milan.Name, anyTaint()
 	spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{

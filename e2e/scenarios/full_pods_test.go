@@ -21,14 +21,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // run makes a pod at home.
 func (w *fullWorld) run(t *testing.T, namespace, name string, spec corev1.PodSpec) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	_, err := w.rome.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), pod)
 }
 
 // ready says whether a pod is Ready at home.
@@ -63,8 +63,7 @@ func fullDeployment(t *testing.T, w *fullWorld) {
 	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
 	}}
-	_, err := w.rome.Client().AppsV1().Deployments("across").Create(ctx, d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("across"), d)
 	within(t, time.Minute, "4 pods run across both clusters", w.available("web", "across", 4))
 	pods, err := w.pods(ctx, "across")
 	require.NoError(t, err)
@@ -178,11 +177,9 @@ func fullJobs(t *testing.T, w *fullWorld) {
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec:       batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), Template: corev1.PodTemplateSpec{Spec: test.spec}},
 			}
-			_, err := w.rome.Client().BatchV1().Jobs("jobs").Create(t.Context(), job, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, w.rome.Client().BatchV1().Jobs("jobs"), job)
 			within(t, time.Minute, "Job is "+string(test.want), func(ctx context.Context) error { return jobIs(ctx, w, name, test.want) })
-			pods, err := w.rome.Client().CoreV1().Pods("jobs").List(t.Context(), metav1.ListOptions{LabelSelector: "job-name=" + name})
-			require.NoError(t, err)
+			pods := kubetest.List(t, w.rome.Client().CoreV1().Pods("jobs"), metav1.ListOptions{LabelSelector: "job-name=" + name})
 			require.Len(t, pods.Items, 1, "it ran once")
 			require.Equal(t, test.code, pods.Items[0].Status.ContainerStatuses[0].State.Terminated.ExitCode)
 		})

@@ -14,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // fullRenewal lets milan use rome, too, by a token: a log that is followed and a session
@@ -21,8 +22,7 @@ import (
 func fullRenewal(t *testing.T, w *fullWorld) {
 	back := &fullWorld{world: world{sites: w.sites, rome: w.milan, milan: w.rome}, full: w.full}
 	home := w.milan.Client().CoreV1()
-	_, err := home.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "archive"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "archive"}})
 	for _, args := range [][]string{
 		{"peer", "--timeout=2m", "--token", tokenOf(t, w.sites, w.rome), "--cpu=200m", "--memory=256Mi"},
 		{"offload", "namespace", "archive", "--pod-offloading-strategy=Remote"},

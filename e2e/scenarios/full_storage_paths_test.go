@@ -20,6 +20,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const pathsNamespace = "paths"
@@ -71,11 +72,10 @@ func those(all []volumePath, is func(volumePath) bool) []volumePath {
 // under the policy Delete, and then they are gone. What is kept goes by the commands of storage list.
 func fullVolumePaths(t *testing.T, w *fullWorld) {
 	w.offload(t, pathsNamespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
-	_, err := w.rome.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+	kubetest.Create(t, w.rome.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "liqo-retain"}, Provisioner: "liqo.io/storage",
 		ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimRetain), VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	all := volumePaths()
 	bound := those(all, func(p volumePath) bool { return p.bound })
 	w.createClaims(t, those(all, func(p volumePath) bool { return p.bound || !p.away }))
@@ -115,8 +115,7 @@ func (w *fullWorld) createClaims(t *testing.T, paths []volumePath) {
 		if p.alone {
 			claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 		}
-		_, err := w.rome.Client().CoreV1().PersistentVolumeClaims(pathsNamespace).Create(t.Context(), &claim, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().PersistentVolumeClaims(pathsNamespace), &claim)
 	}
 }
 
@@ -131,8 +130,7 @@ func (w *fullWorld) createPods(t *testing.T, paths []volumePath) {
 		spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.name()}}}}
 		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		_, err := w.rome.Client().CoreV1().Pods(pathsNamespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.name()}, Spec: spec}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().Pods(pathsNamespace), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.name()}, Spec: spec})
 	}
 }
 

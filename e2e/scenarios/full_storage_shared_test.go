@@ -13,25 +13,24 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // fullSharedVolume: with a class of the provider whose volumes all of its nodes share, pods on two of them
 // read what the other one has written, through one claim.
 func fullSharedVolume(t *testing.T, w *fullWorld) {
 	const namespace = "both-nodes"
-	_, err := w.milan.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+	kubetest.Create(t, w.milan.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: lab.SharedStorageClass}, Provisioner: lab.StorageProvisioner,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	w.offersStorage(t, "milan", `[{"storageClassName":"`+lab.StorageClass+`"},{"storageClassName":"`+lab.SharedStorageClass+`"}]`)
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	claim.Annotations = map[string]string{offloadingv1beta1.RemoteStorageClassAnnotation: lab.SharedStorageClass}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	claims := w.rome.Client().CoreV1().PersistentVolumeClaims(namespace)
-	_, err = claims.Create(t.Context(), &claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, claims, &claim)
 
 	names := []string{"milan-1", "milan-2"}
 	for i, node := range names {
@@ -40,11 +39,9 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 		spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
 		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		_, err := w.rome.Client().CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: spec}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: spec})
 		within(t, longest, "a pod runs on "+node, w.ready(namespace, node))
-		there, err := w.milan.Client().CoreV1().Pods(namespace+"-rome").Get(t.Context(), node, metav1.GetOptions{})
-		require.NoError(t, err)
+		there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(namespace+"-rome"), node)
 		require.Equal(t, node, there.Spec.NodeName)
 		w.cordon(t, names[1-i], false)
 	}
@@ -55,8 +52,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprintf("of %s\n", node), read, "on %s", names[1-i])
 	}
-	there, err := w.milan.Client().CoreV1().PersistentVolumeClaims(namespace+"-rome").Get(t.Context(), claim.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	there := kubetest.Get(t, w.milan.Client().CoreV1().PersistentVolumeClaims(namespace+"-rome"), claim.Name)
 	require.Equal(t, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, there.Status.AccessModes)
 
 	for _, node := range names {

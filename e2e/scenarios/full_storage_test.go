@@ -16,6 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // bytesFile is what pods write into their volume.
@@ -61,8 +62,7 @@ func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadi
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: set.Spec.Selector,
 		}}
 	}
-	_, err := w.rome.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets(namespace), set)
 	pods := map[string][]string{}
 	for i := range replicas {
 		pod := fmt.Sprintf("db-%d", i)
@@ -136,8 +136,7 @@ func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
 	t.Helper()
 	c := w.rome.Client().CoreV1()
 	cordon := func(cordoned bool) {
-		_, err := c.Nodes().Patch(t.Context(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, cordoned), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, c.Nodes(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, cordoned))
 	}
 	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the cordon")
 	require.NoError(t, err)
@@ -159,8 +158,7 @@ func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
 	t.Helper()
 	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "before the power failure")
 	require.NoError(t, err)
-	there, err := w.milan.Client().CoreV1().Pods(namespace+"-rome").Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(namespace+"-rome"), name)
 	node := w.full.Node(w.milan.Cluster, there.Spec.NodeName)
 	require.NoError(t, node.Kill(t.Context()))
 	require.NoError(t, node.Start(t.Context()))
@@ -178,9 +176,7 @@ func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
 
 func (w *fullWorld) podOf(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return pod
+	return kubetest.Get(t, w.rome.Client().CoreV1().Pods(namespace), name)
 }
 
 // volumeFolders returns how many volumes are on the nodes of each cluster that has some.

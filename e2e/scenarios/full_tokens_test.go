@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // fullTokens shows that a client in an offloaded pod reaches its own API server, as any
@@ -21,21 +22,17 @@ func fullTokens(t *testing.T, w *fullWorld) {
 	ctx := t.Context()
 	w.offload(t, "office", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home := w.rome.Client()
-	_, err := home.CoreV1().ServiceAccounts("office").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "clerk"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.RbacV1().Roles("office").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "clerk"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.RbacV1().RoleBindings("office").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "clerk"},
+	kubetest.Create(t, home.CoreV1().ServiceAccounts("office"), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "clerk"}})
+	kubetest.Create(t, home.RbacV1().Roles("office"), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "clerk"},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}})
+	kubetest.Create(t, home.RbacV1().RoleBindings("office"), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "clerk"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "clerk"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "clerk", Namespace: "office"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "clerk", Namespace: "office"}}})
 	spec := testSpec(1, "pause")
 	spec.ServiceAccountName = "clerk"
 	w.run(t, "office", "worker", spec)
 	within(t, time.Minute, "the pod is Ready", w.ready("office", "worker"))
-	pod, err := home.CoreV1().Pods("office").Get(ctx, "worker", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, home.CoreV1().Pods("office"), "worker")
 	within(t, 20*time.Second, "it reads itself at home", func(ctx context.Context) error {
 		out, err := w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/pods/worker")
 		if err != nil {
@@ -50,6 +47,6 @@ func fullTokens(t *testing.T, w *fullWorld) {
 		}
 		return nil
 	})
-	_, err = w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/secrets")
+	_, err := w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/secrets")
 	require.Error(t, err, "its account may not read Secrets")
 }

@@ -25,6 +25,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // vkubeletMetric reads one of the metrics of milan's vkubelet.
@@ -169,12 +170,11 @@ func fullTop(t *testing.T, w *fullWorld) {
 	spec := testSpec(1, "burn", "0.3")
 	spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
 	labels := map[string]string{"app": "burner"}
-	_, err := w.rome.Client().AppsV1().Deployments("top").Create(ctx, &appsv1.Deployment{
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("top"), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "burner"},
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	within(t, time.Minute, "it runs", w.available("burner", "top", 1))
 
 	node := func(ctx context.Context) error { return w.topNode(ctx, t) }
@@ -203,7 +203,7 @@ func fullTop(t *testing.T, w *fullWorld) {
 		}
 		return nil
 	})
-	_, err = w.rome.Client().AutoscalingV2().HorizontalPodAutoscalers("top").Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+	kubetest.Create(t, w.rome.Client().AutoscalingV2().HorizontalPodAutoscalers("top"), &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "burner"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "burner"},
@@ -211,8 +211,7 @@ func fullTop(t *testing.T, w *fullWorld) {
 			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
 				Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](50)}}}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	within(t, 2*time.Minute, "it is scaled by what it uses in the provider", w.available("burner", "top", 3))
 }
 

@@ -16,6 +16,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const zones = "zones"
@@ -36,8 +37,7 @@ func fullZones(t *testing.T, w *fullWorld) {
 		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 			TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
 		}}}}
-		_, err := w.rome.Client().CoreV1().Pods(zones).Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().Pods(zones), pod)
 	}
 	within(t, longest, "of two pods that must be in different zones one waits in milan's only zone", w.inMilan("apart", 1, 1))
 	within(t, time.Minute, "milan refuses a label that it does not list", func(ctx context.Context) error {
@@ -53,8 +53,7 @@ func fullZones(t *testing.T, w *fullWorld) {
 	w.patchNode(t, `{"spec":{"offloadingPatch":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
 		{"matchExpressions":[{"key":"topology.kubernetes.io/zone","operator":"In","values":["south"]}]}]}}}}}}`)
 	for n := range 3 {
-		_, err := w.rome.Client().CoreV1().Pods(zones).Create(t.Context(), zonePod(fmt.Sprintf("south-%d", n)), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().Pods(zones), zonePod(fmt.Sprintf("south-%d", n)))
 	}
 	within(t, time.Minute, "pods run in the zone of the virtual node's patch", w.inMilan("south", 3, 1))
 	w.patchNode(t, `{"spec":{"offloadingPatch":null}}`)
@@ -83,8 +82,7 @@ func zonesAtHome(t *testing.T, w *fullWorld) {
 		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
 		}}
-		_, err := w.rome.Client().AppsV1().Deployments(zones).Create(t.Context(), d, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().AppsV1().Deployments(zones), d)
 		within(t, time.Minute, "four pods run", w.available(tc.set, zones, 4))
 		have, err := w.nodesOf(t.Context(), zones)
 		require.NoError(t, err)
@@ -109,16 +107,13 @@ func (w *fullWorld) zone(t *testing.T, s *site.Site, node, zone string) {
 	if zone != "" {
 		value = fmt.Sprintf("%q", zone)
 	}
-	_, err := s.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{"topology.kubernetes.io/zone":%s}}}`, value), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, s.Client().CoreV1().Nodes(), node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"topology.kubernetes.io/zone":%s}}}`, value))
 }
 
 // patchNode patches the VirtualNode of milan.
 func (w *fullWorld) patchNode(t *testing.T, patch string) {
 	t.Helper()
-	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), "milan", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, []byte(patch))
 }
 
 // inMilan says whether as many pods of a set run in milan, in so many of its zones.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testHostileConsumer attacks the provider with the credentials of its consumer, where the
@@ -27,14 +28,12 @@ func testHostileConsumer(t *testing.T, w *world) {
 	own := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "elsewhere"}}
 	}
-	_, err := p.core.CoreV1().Services(twinOfRome).Create(t.Context(), &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, p.core.CoreV1().Services(twinOfRome), &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec})
 	tries := serviceAttempts(p, own)
 	maps.Copy(tries, hostAttempts(t, p, own))
 	maps.Copy(tries, objectAttempts(p.core))
 	guests := w.milan.Client().CoreV1().Pods(twinOfRome)
-	_, err = guests.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "guest"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, guests, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "guest"}, Spec: podSpec("sim/web:1")})
 	t.Run("sessions", func(t *testing.T) {
 		allRefused(t, sessionAttempts(p.core, "guest"))
 		requireSessions(t, p.core, slices.Sorted(maps.Keys(before))[0])

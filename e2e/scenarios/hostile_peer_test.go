@@ -26,6 +26,7 @@ import (
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -105,21 +106,18 @@ func answered(problem string) bool {
 // victims runs in milan what rome was given nothing of, and returns the node port of the Service.
 func victims(t *testing.T, w *fullWorld) int32 {
 	t.Helper()
-	core, ctx := w.milan.Client(), t.Context()
+	core := w.milan.Client()
 	labels := map[string]string{"app": bastion}
 	hosts := testSpec(1, "serve", strconv.Itoa(bastionPort))
 	hosts.HostNetwork = true
-	_, err := core.AppsV1().DaemonSets("default").Create(ctx, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: bastion}, Spec: appsv1.DaemonSetSpec{
+	kubetest.Create(t, core.AppsV1().DaemonSets("default"), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: bastion}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: hosts},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: hidden, Labels: map[string]string{"app": hidden}}, Spec: testSpec(1, "serve")}
-	_, err = core.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	service, err := core.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: hidden}, Spec: corev1.ServiceSpec{
+	kubetest.Create(t, core.CoreV1().Pods("default"), pod)
+	service := kubetest.Create(t, core.CoreV1().Services("default"), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: hidden}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeNodePort, Selector: pod.Labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(hiddenPort)}},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	t.Cleanup(func() {
 		now := metav1.DeleteOptions{}
 		require.NoError(t, errors.Join(core.AppsV1().DaemonSets("default").Delete(context.Background(), bastion, now),
@@ -147,8 +145,7 @@ func victims(t *testing.T, w *fullWorld) int32 {
 // targetsOf returns what rome tries, and how rome sees an address of milan.
 func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim, view func(own string) string) {
 	t.Helper()
-	conn, err := w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan).Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	conn := kubetest.Get(t, w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan), "milan")
 	view = func(own string) string {
 		for _, m := range conn.Spec.Remote {
 			if moved, ok := moved(netip.MustParseAddr(own), netip.MustParsePrefix(string(m.Own)), netip.MustParsePrefix(string(m.View))); ok {
@@ -164,8 +161,7 @@ func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim, view f
 	_, api, _ := strings.Cut(strings.TrimPrefix(w.milan.APIServer, "https://"), ":")
 	apiPort, err := strconv.Atoi(api)
 	require.NoError(t, err)
-	nodes, err := w.milan.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	nodes := kubetest.List(t, w.milan.Client().CoreV1().Nodes())
 	for _, n := range nodes.Items {
 		first := netip.MustParsePrefix(n.Spec.PodCIDR).Addr()
 		for _, own := range []netip.Addr{first, first.Next()} {
@@ -177,8 +173,7 @@ func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim, view f
 	for _, port := range []int32{22, 8080, routePort} {
 		at("the gateway", "10.70.0.1", port, false)
 	}
-	pod, err := w.milan.Client().CoreV1().Pods("default").Get(t.Context(), hidden, metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods("default"), hidden)
 	at("a pod that is milan's own", pod.Status.PodIP, hiddenPort, w.reachesAll(t))
 	return out, view
 }
@@ -186,8 +181,7 @@ func targetsOf(t *testing.T, w *fullWorld, nodePort int32) (out []victim, view f
 // reachesAll reports whether peers of milan reach its own pods, by its settings.
 func (w *fullWorld) reachesAll(t *testing.T) bool {
 	t.Helper()
-	cm, err := w.milan.Client().CoreV1().ConfigMaps(site.Namespace).Get(t.Context(), "liqod", metav1.GetOptions{})
-	require.NoError(t, err)
+	cm := kubetest.Get(t, w.milan.Client().CoreV1().ConfigMaps(site.Namespace), "liqod")
 	var settings struct { // its keys match in any case
 		Networking struct{ Reach string }
 		Sharing    struct{ Trust string }
@@ -245,10 +239,8 @@ func (w *fullWorld) reachFrom(ctx context.Context, s *site.Site, pod string, add
 // controls are the problems of a pod of milan with its own node, which answers it.
 func (w *fullWorld) controls(t *testing.T) map[string]string {
 	t.Helper()
-	pod, err := w.milan.Client().CoreV1().Pods("default").Get(t.Context(), hidden, metav1.GetOptions{})
-	require.NoError(t, err)
-	node, err := w.milan.Client().CoreV1().Nodes().Get(t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods("default"), hidden)
+	node := kubetest.Get(t, w.milan.Client().CoreV1().Nodes(), pod.Spec.NodeName)
 	address := netip.MustParsePrefix(node.Spec.PodCIDR).Addr().Next().String()
 	out, err := w.reachFrom(t.Context(), w.milan, "default/"+hidden, []string{fmt.Sprintf("%s:%d", address, bastionPort)})
 	require.NoError(t, err)

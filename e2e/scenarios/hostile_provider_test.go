@@ -19,6 +19,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // hostileMemory is the most memory that a role may use, in MB, and hostileGrowth how many
@@ -44,8 +45,7 @@ func testHostileProvider(t *testing.T, w *world) {
 		t.Log("left to make test-all: TestPeerRights/HostileProvider: the growth of etcd")
 	}
 	w.offload(t, "flooded", offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err := w.rome.Client().AppsV1().Deployments("flooded").Create(t.Context(), deployment("web", int32(load.pods)), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("flooded"), deployment("web", int32(load.pods)))
 	within(t, longest, "its pods run", w.available("web", "flooded", int32(load.pods)))
 
 	before := w.stored(t, w.rome)
@@ -55,8 +55,7 @@ func testHostileProvider(t *testing.T, w *world) {
 	pass(t, load.burst)
 	before = w.stored(t, w.rome)
 	wrote := w.requests(t, w.rome)
-	_, err = w.rome.Client().CoreV1().Pods("flooded").Create(t.Context(), bare("quiet", corev1.RestartPolicyAlways), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("flooded"), bare("quiet", corev1.RestartPolicyAlways))
 	begin := time.Now()
 	within(t, longest, "a new pod runs", w.podReady("flooded", "quiet"))
 	pass(t, load.after-time.Since(begin))
@@ -111,8 +110,7 @@ func (w *world) flood(t *testing.T, count int) (stop func() map[string]int) {
 			}
 		})
 	}
-	pods, err := w.milan.Client().CoreV1().Pods("flooded-rome").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods("flooded-rome"))
 	require.Len(t, pods.Items, count)
 	for range 4 {
 		loop("statuses", func(int) error { return w.floodStatus(ctx, pods.Items[rand.IntN(count)].Name) })

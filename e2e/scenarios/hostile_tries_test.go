@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // triesVariable is the environment variable with the tries of a process of this program, which
@@ -82,13 +82,10 @@ func inject(device string, packets [][]byte) error {
 // VXLAN to a node, an error about the packets of a tunnel, and one to a node.
 func injected(t *testing.T, w *fullWorld, view func(string) string) [][]byte {
 	t.Helper()
-	pod, err := w.milan.Client().CoreV1().Pods("default").Get(t.Context(), hidden, metav1.GetOptions{})
-	require.NoError(t, err)
-	node, err := w.milan.Client().CoreV1().Nodes().Get(t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods("default"), hidden)
+	node := kubetest.Get(t, w.milan.Client().CoreV1().Nodes(), pod.Spec.NodeName)
 	cni := view(netip.MustParsePrefix(node.Spec.PodCIDR).Addr().Next().String())
-	conn, err := w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan).Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	conn := kubetest.Get(t, w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan), "milan")
 	mine := netip.MustParsePrefix(string(conn.Spec.Local[0].View)).Addr().Next().Next().String()
 	tunnel := ipPacket("192.0.2.1", "192.0.2.2", unix.IPPROTO_UDP, udpTo(51840))
 	fault := append([]byte{3, 4, 0, 0, 0, 0, 2, 88}, tunnel...) // too large: 600 bytes

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // right is one to a subresource of nodes.
@@ -78,8 +79,7 @@ func only(r right) []rbacv1.PolicyRule {
 // when it returns, and returns its token.
 func (w *world) holder(t *testing.T, name string, rules []rbacv1.PolicyRule) (token string) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().ServiceAccounts("default"), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if len(rules) > 0 {
 		w.entitle(t, name, rules)
 	}
@@ -91,12 +91,10 @@ func (w *world) holder(t *testing.T, name string, rules []rbacv1.PolicyRule) (to
 func (w *world) entitle(t *testing.T, name string, rules []rbacv1.PolicyRule) {
 	t.Helper()
 	ctx, c := t.Context(), w.rome.Client()
-	_, err := c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+	kubetest.Create(t, c.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules})
+	kubetest.Create(t, c.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}}})
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:default:" + name,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rules[0].Verbs[0], Version: "v1", Resource: "nodes",
 			Subresource: strings.TrimPrefix(rules[0].Resources[0], "nodes/"), Name: "milan"}}}
@@ -173,8 +171,7 @@ func testKubeletRoutes(t *testing.T, w *world) {
 	ctx := t.Context()
 	k := kubelet{roots: x509.NewCertPool()}
 	require.True(t, k.roots.AppendCertsFromPEM(w.rome.CA))
-	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	k.base = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
 	pods, err := w.podsAt(ctx, "milan", "web")
 	require.NoError(t, err)

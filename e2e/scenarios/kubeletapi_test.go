@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const vkMilan = "system:serviceaccount:liqo-tenant-milan:vk-milan"
@@ -70,8 +71,7 @@ func serving(t *testing.T, name, common string, organizations, hosts []string) *
 func testCertificates(t *testing.T, w *world) {
 	ctx := t.Context()
 	requests := w.rome.Client().CertificatesV1().CertificateSigningRequests()
-	all, err := requests.List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	all := kubetest.List(t, requests)
 	issued := 0
 	for _, r := range all.Items {
 		if r.Spec.Username == vkMilan && len(r.Status.Certificate) > 0 {
@@ -88,19 +88,16 @@ func testCertificates(t *testing.T, w *world) {
 		"an address elsewhere": serving(t, "forged-address", "system:node:milan", nodes, []string{"milan", "10.9.8.7"}),
 	}
 	for name, r := range forged {
-		_, err := vk.CertificatesV1().CertificateSigningRequests().Create(ctx, r, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, vk.CertificatesV1().CertificateSigningRequests(), r)
 		within(t, soon, name+" is refused with an event", w.eventSays(tenant, "CertificateSigningRequest "+r.Name+" is not approved"))
 	}
-	nobody, err := w.rome.Client().CoreV1().ServiceAccounts(tenant).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	nobody := kubetest.Create(t, w.rome.Client().CoreV1().ServiceAccounts(tenant), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}})
 	foreign := serving(t, "forged-by-another", "system:node:milan", nodes, []string{"milan"})
 	other, _ := w.as(t, tenant, nobody.Name)
-	_, err = other.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{})
+	_, err := other.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "forbidden")
 	right := serving(t, "right", "system:node:milan", nodes, []string{"milan", "127.0.0.1"})
-	_, err = vk.CertificatesV1().CertificateSigningRequests().Create(ctx, right, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, vk.CertificatesV1().CertificateSigningRequests(), right)
 	within(t, soon, "its own is approved", func(ctx context.Context) error {
 		r, err := requests.Get(ctx, right.Name, metav1.GetOptions{})
 		if err == nil && len(r.Status.Certificate) == 0 {
@@ -109,8 +106,7 @@ func testCertificates(t *testing.T, w *world) {
 		return err
 	})
 	for name, r := range forged {
-		r, err := requests.Get(ctx, r.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		r := kubetest.Get(t, requests, r.Name)
 		require.Empty(t, r.Status.Conditions, name)
 		require.Empty(t, r.Status.Certificate, name)
 	}
@@ -134,8 +130,7 @@ func (w *world) eventSays(namespace, text string) func(context.Context) error {
 
 // testKubeletAPI asks the vkubelet of milan itself, past the API server.
 func testKubeletAPI(t *testing.T, w *world) {
-	node, err := w.rome.Client().CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(w.rome.CA))
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // afterVerdict is how long after Kubernetes has given a node up each role works again.
@@ -61,8 +62,7 @@ func (w nodesWorld) gather(t *testing.T, node string) {
 	t.Helper()
 	other := map[string]string{"rome-1": "rome-2", "rome-2": "rome-1"}[node]
 	unschedulable := func(is bool) {
-		_, err := w.rome.Client().CoreV1().Nodes().Patch(t.Context(), other, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, is), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Client().CoreV1().Nodes(), other, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, is))
 	}
 	unschedulable(true)
 	pods, err := w.rolePods(t.Context())

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,6 +17,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -41,15 +41,13 @@ func (p shop) open(t *testing.T) {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": name}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}},
 		}}
-		_, err := home.CoreV1().Services(lossNamespace).Create(t.Context(), service, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.CoreV1().Services(lossNamespace), service)
 	}
 	for _, d := range []*appsv1.Deployment{
 		p.deployment("here", 1, "serve"), p.deployment("there", 2, "serve"),
 		p.deployment("buyer-here", 1, "load", "http://there/readyz", customerPace), p.deployment("buyer-there", 1, "load", "http://here/readyz", customerPace),
 	} {
-		_, err := home.AppsV1().Deployments(lossNamespace).Create(t.Context(), d, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.AppsV1().Deployments(lossNamespace), d)
 		within(t, longest, d.Name+" is available", p.available(d.Name, lossNamespace, *d.Spec.Replicas))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // mesh are clusters of which each uses all others.
@@ -70,8 +71,7 @@ func (m mesh) connect(t *testing.T) {
 	require.NoError(t, err)
 	for _, s := range m.list {
 		for _, o := range m.others(s) {
-			_, err := s.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), o.Name, types.MergePatchType, body, metav1.PatchOptions{})
-			require.NoError(t, err)
+			kubetest.Patch(t, s.Liqod().CoreV1beta1().ForeignClusters(), o.Name, types.MergePatchType, body)
 		}
 	}
 }
@@ -90,10 +90,8 @@ func (m mesh) offload(t *testing.T, s *site.Site, namespace string, mapping offl
 func (m mesh) populate(t *testing.T, s *site.Site) {
 	t.Helper()
 	core := s.Client().CoreV1()
-	_, err := core.ConfigMaps("mesh").Create(t.Context(), configMapOf("app", "from", s.Name), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.Services("mesh").Create(t.Context(), service("web"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.ConfigMaps("mesh"), configMapOf("app", "from", s.Name))
+	kubetest.Create(t, core.Services("mesh"), service("web"))
 	for _, node := range m.list {
 		runsOn(t, s, "mesh", "on-"+node.Name, node)
 	}
@@ -109,8 +107,7 @@ func runsOn(t *testing.T, s *site.Site, namespace, name string, in *site.Site) {
 		pod.Spec.NodeName = s.SimulatedNodeName(1)
 	}
 	pod.Spec.Containers[0].Image = "sim/web:1"
-	_, err := s.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, s.Client().CoreV1().Pods(namespace), pod)
 }
 
 // twinIn is the name of the namespace, in a cluster, of what is offloaded from origin.
@@ -187,8 +184,7 @@ func testMeshIdle(t *testing.T, m mesh) {
 		return nil
 	})
 	for _, s := range m.list {
-		namespaces, err := s.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		namespaces := kubetest.List(t, s.Client().CoreV1().Namespaces())
 		var found []string
 		for _, ns := range namespaces.Items {
 			if strings.HasPrefix(ns.Name, "mesh") {
@@ -207,8 +203,7 @@ func testMeshIdle(t *testing.T, m mesh) {
 // onlyOf requires that a namespace, in a cluster, has what is its origin's and no more.
 func (m mesh) onlyOf(t *testing.T, s, origin *site.Site) {
 	t.Helper()
-	cms, err := s.Client().CoreV1().ConfigMaps(twinIn(s, origin)).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	cms := kubetest.List(t, s.Client().CoreV1().ConfigMaps(twinIn(s, origin)))
 	var names []string
 	for _, cm := range cms.Items {
 		names = append(names, cm.Name)
@@ -221,8 +216,7 @@ func (m mesh) onlyOf(t *testing.T, s, origin *site.Site) {
 		want = append(want, "kube-root-ca.crt."+origin.Name)
 	}
 	require.ElementsMatch(t, want, names)
-	services, err := s.Client().CoreV1().Services(twinIn(s, origin)).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	services := kubetest.List(t, s.Client().CoreV1().Services(twinIn(s, origin)))
 	require.Len(t, services.Items, 1)
 }
 
@@ -259,8 +253,7 @@ func (m mesh) atRest(t *testing.T, list []*site.Site, counts func(line string) b
 func testMeshChange(t *testing.T, m mesh) {
 	rome := m.list[0]
 	begin := time.Now()
-	_, err := rome.Client().CoreV1().ConfigMaps("mesh").Patch(t.Context(), "app", types.MergePatchType, []byte(`{"data":{"n":"2"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, rome.Client().CoreV1().ConfigMaps("mesh"), "app", types.MergePatchType, []byte(`{"data":{"n":"2"}}`))
 	for _, s := range m.others(rome) {
 		there(t, "changed in "+s.Name, getter(s.Client().CoreV1().ConfigMaps("mesh-rome"), "app"), func(cm *corev1.ConfigMap) bool { return cm.Data["n"] == "2" })
 		require.Equal(t, []string{"update configmaps mesh-rome/app: 200"}, m.writes(t, s, begin))

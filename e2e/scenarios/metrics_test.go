@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // metrics returns the metrics of a process.
@@ -47,8 +47,7 @@ func measures(p *lab.Process, lines ...string) func(context.Context) error {
 // nothing of their libraries appears among the loops.
 func testMetrics(t *testing.T, w *world) {
 	w.fixture(t, "measured")
-	_, err := w.rome.Client().AppsV1().Deployments("measured").Create(t.Context(), deployment("web", 2), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("measured"), deployment("web", 2))
 	within(t, 3*time.Minute, "2 pods run in the provider", w.available("web", "measured", 2))
 	const some = "[1-9][0-9.e+]*"
 	vkubelet := *w.rome.VKubelet("milan")

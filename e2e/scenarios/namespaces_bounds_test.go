@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // ingressesPerTwin is the count of sharing.twinLimits in the world of TestNamespaces.
@@ -43,9 +44,8 @@ func testBounds(t *testing.T, w *world) {
 	var last *networkingv1.Ingress
 	for i := range ingressesPerTwin + 2 {
 		name := fmt.Sprintf("many-%d", i)
-		last, err = w.rome.Client().NetworkingV1().Ingresses("bounded").Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: name + ".bounded.example"}}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		last = kubetest.Create(t, w.rome.Client().NetworkingV1().Ingresses("bounded"), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: name + ".bounded.example"}}}})
 		within(t, patience, name+" is reflected or refused", func(ctx context.Context) error {
 			list, err := client.NetworkingV1().Ingresses(twin).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -58,12 +58,10 @@ func testBounds(t *testing.T, w *world) {
 		})
 	}
 	w.eventAbout(t, last, "FailedReflection", "sharing.twinLimits")
-	list, err := client.NetworkingV1().Ingresses(twin).List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, client.NetworkingV1().Ingresses(twin))
 	require.Len(t, list.Items, ingressesPerTwin)
 
-	quota, err := quotas.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
-	require.NoError(t, err)
+	quota := kubetest.Get(t, quotas, offloadingv1beta1.TwinBounds)
 	quota.Spec.Hard["count/ingresses.networking.k8s.io"] = resource.MustParse("100")
 	if _, err = quotas.Update(ctx, quota, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testMessages makes every mistake that the schema catches: the answer names the field
@@ -85,8 +86,7 @@ func testReserved(t *testing.T, w *world) {
 	} {
 		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 		within(t, soon, namespace+" is refused", w.offloadingIs(namespace, offloadingv1beta1.PhaseAllFailed, namespace, says))
-		ns, err := w.rome.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		require.NoError(t, err)
+		ns := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), namespace)
 		require.NotContains(t, ns.Labels, offloadingv1beta1.SchedulingEnabledLabel)
 		require.NoError(t, w.noTwin(namespace+"-rome")(t.Context()))
 		require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
@@ -109,10 +109,8 @@ func kept(t *testing.T, w *world, names ...string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, name := range names {
-		ns, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		bindings, err := w.milan.Client().RbacV1().RoleBindings(name).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		ns := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), name)
+		bindings := kubetest.List(t, w.milan.Client().RbacV1().RoleBindings(name))
 		out[name] = fmt.Sprint(ns.UID, ns.ResourceVersion, ns.DeletionTimestamp)
 		for _, b := range bindings.Items {
 			out[name] += fmt.Sprint(b.Name, b.ResourceVersion)
@@ -128,8 +126,7 @@ func testHostileMap(t *testing.T, w *world) {
 	peer := w.peerClient(t, "rome")
 	paris := w.parisAsks(t, "secret")
 	w.offload(t, "honest", offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err := w.milan.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "precious"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "precious"}})
 
 	w.rome.Controller.Kill()
 	restarted := false
@@ -143,9 +140,8 @@ func testHostileMap(t *testing.T, w *world) {
 	names := []string{"default", "kube-system", "liqod", "liqo-tenant-paris", "secret", "precious", "honest-rome"}
 	before := kept(t, w, names...)
 	maps := peer.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome")
-	_, err = maps.Patch(ctx, "milan", types.MergePatchType, []byte(`{"spec":{"desiredMapping":{"a":"kube-system","b":"default","c":"secret","d":"liqod",
-		"e":"liqo-tenant-paris","f":"precious","g":"No_Name","h":"honest-rome","i":"../x","j":"kube-mine"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, maps, "milan", types.MergePatchType, []byte(`{"spec":{"desiredMapping":{"a":"kube-system","b":"default","c":"secret","d":"liqod",
+		"e":"liqo-tenant-paris","f":"precious","g":"No_Name","h":"honest-rome","i":"../x","j":"kube-mine"}}}`))
 	within(t, soon, "every hostile entry is refused, the honest one stands", func(ctx context.Context) error {
 		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
 		if err != nil {
@@ -164,8 +160,7 @@ func testHostileMap(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	m := kubetest.Get(t, maps, "milan")
 	for original, answer := range m.Status.CurrentMapping {
 		t.Logf("%s: %s %s", original, answer.Phase, answer.Message)
 	}
@@ -208,8 +203,7 @@ func (w *world) hostileObjects(t *testing.T, peer versioned.Interface) {
 	}
 	origin := func(id string) {
 		t.Helper()
-		_, err := maps.Patch(t.Context(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"liqo.io/originID":%q}}}`, id), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, maps, "milan", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"liqo.io/originID":%q}}}`, id))
 	}
 	origin("paris")
 	within(t, soon, "a map that speaks for paris is refused", func(ctx context.Context) error {

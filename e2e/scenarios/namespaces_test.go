@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // soon is for what should take a second or two, on a machine that is busy.
@@ -73,8 +74,7 @@ func (w *world) ask(t *testing.T, namespace string, spec offloadingv1beta1.Names
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
 	}
-	_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Create(t.Context(), offloading("offloading", spec), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace), offloading("offloading", spec))
 }
 
 func offloading(name string, spec offloadingv1beta1.NamespaceOffloadingSpec) *offloadingv1beta1.NamespaceOffloading {
@@ -123,6 +123,11 @@ func absent[T metav1.Object](obj T, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s is still there, deletion %v, finalizers %v", obj.GetName(), obj.GetDeletionTimestamp(), obj.GetFinalizers())
+}
+
+// isGone returns a condition: an object does not exist.
+func isGone[T metav1.Object](c kubetest.Getter[T], name string) func(context.Context) error {
+	return func(ctx context.Context) error { return absent(c.Get(ctx, name, metav1.GetOptions{})) }
 }
 
 // Where a pod is to end up.
@@ -211,8 +216,7 @@ func (w *world) bare(t *testing.T, namespace, name string, change func(*corev1.P
 	if change != nil {
 		change(&pod.Spec)
 	}
-	pod, err := w.rome.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	pod = kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), pod)
 	return pod
 }
 
@@ -279,8 +283,7 @@ func testSelectors(t *testing.T, w *world) {
 	ctx := t.Context()
 	w.ask(t, "selected", offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("east")})
 	within(t, soon, "nothing is selected", w.offloadingIs("selected", offloadingv1beta1.PhaseNoClusterSelected, "spec.clusterSelector"))
-	o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
-	require.NoError(t, err)
+	o := kubetest.Get(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected"), "offloading")
 	required := meta.FindStatusCondition(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceOffloadingRequired)
 	require.NotNil(t, required)
 	require.Equal(t, offloadingv1beta1.ReasonClusterNotSelected, required.Reason)
@@ -300,13 +303,11 @@ func testSelectors(t *testing.T, w *world) {
 	}
 	label := func(value string) {
 		patch := fmt.Appendf(nil, `{"spec":{"labels":{"region":%q}}}`, value)
-		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(ctx, "milan", types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, patch)
 	}
 	choose(region("north"), "")
 	within(t, soon, "the new selector selects milan", w.offloadingIs("selected", offloadingv1beta1.PhaseReady, "milan"))
-	o, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
-	require.NoError(t, err)
+	o = kubetest.Get(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected"), "offloading")
 	require.True(t, meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceOffloadingRequired))
 	require.True(t, meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions["milan"], offloadingv1beta1.RemoteNamespaceReady))
 
@@ -318,7 +319,7 @@ func testSelectors(t *testing.T, w *world) {
 	label("north")
 	within(t, soon, "and its end", w.offloadingIs("selected", offloadingv1beta1.PhaseNoClusterSelected))
 	within(t, soon, "the twin went", w.noTwin("selected-rome"))
-	_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Patch(ctx, "offloading", types.MergePatchType,
+	_, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Patch(ctx, "offloading", types.MergePatchType,
 		[]byte(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"Near"}]}]}}}`), metav1.PatchOptions{})
 	require.ErrorContains(t, err, `spec.clusterSelector: nodeSelectorTerms[0].matchExpressions[0].operator: Unsupported value: "Near"`, "a selector that is none is refused")
 }
@@ -333,21 +334,17 @@ func testMapping(t *testing.T, w *world) {
 		"mapped-selected": {offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "elsewhere"}, "elsewhere"},
 	} {
 		w.offload(t, namespace, c.spec)
-		o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Get(t.Context(), "offloading", metav1.GetOptions{})
-		require.NoError(t, err)
+		o := kubetest.Get(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace), "offloading")
 		require.Equal(t, c.want, o.Status.RemoteNamespaceName)
-		home, err := w.rome.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		require.NoError(t, err)
+		home := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), namespace)
 		require.Equal(t, "true", home.Labels[offloadingv1beta1.SchedulingEnabledLabel])
-		twin, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), c.want, metav1.GetOptions{})
-		require.NoError(t, err)
+		twin := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), c.want)
 		require.Equal(t, "rome", twin.Labels["liqo.io/remote-cluster-id"])
 		require.Equal(t, "baseline", twin.Labels["pod-security.kubernetes.io/enforce"])
 		require.Equal(t, "liqo-tenant-rome/milan", twin.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation])
 		require.Equal(t, namespace, twin.Annotations[offloadingv1beta1.OriginalNameAnnotation])
 		w.bare(t, namespace, "pod", nil)
 		within(t, soon, namespace+"/pod runs in "+c.want, w.placed(namespace, "pod", "milan"))
-		_, err = w.milan.Client().CoreV1().Pods(c.want).Get(t.Context(), "pod", metav1.GetOptions{})
-		require.NoError(t, err)
+		kubetest.Get(t, w.milan.Client().CoreV1().Pods(c.want), "pod")
 	}
 }

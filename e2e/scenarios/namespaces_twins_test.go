@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testConflict asks for a twin whose name a namespace of milan's own has.
 func testConflict(t *testing.T, w *world) {
 	ctx := t.Context()
 	namespaces := w.milan.Client().CoreV1().Namespaces()
-	_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "taken-rome", Labels: map[string]string{"mine": "yes"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "taken-rome", Labels: map[string]string{"mine": "yes"}}})
 	before := kept(t, w, "taken-rome")
 	w.ask(t, "taken", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
 	within(t, soon, "the conflict shows", w.offloadingIs("taken", offloadingv1beta1.PhaseAllFailed, "milan", "taken-rome exists already"))
@@ -56,13 +56,11 @@ func testSameTwin(t *testing.T, w *world) {
 	w.offload(t, "first", spec)
 	w.ask(t, "second", spec)
 	within(t, soon, "the second is told", w.offloadingIs("second", offloadingv1beta1.PhaseAllFailed, "namespace first is already offloaded", "one-for-two"))
-	twin, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "one-for-two", metav1.GetOptions{})
-	require.NoError(t, err)
+	twin := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "one-for-two")
 	require.Equal(t, "first", twin.Annotations[offloadingv1beta1.OriginalNameAnnotation])
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("first").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
 	within(t, soon, "the second gets it when the first goes", w.offloadingIs("second", offloadingv1beta1.PhaseReady))
-	again, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "one-for-two", metav1.GetOptions{})
-	require.NoError(t, err)
+	again := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "one-for-two")
 	require.NotEqual(t, twin.UID, again.UID, "nothing of the first is left in it")
 }
 
@@ -75,14 +73,12 @@ func testTwinDeleted(t *testing.T, w *world) {
 	for name, policy := range policies {
 		uids[name] = string(w.bare(t, "lost", name, func(s *corev1.PodSpec) { s.RestartPolicy = policy }).UID)
 	}
-	_, err := w.rome.Client().AppsV1().Deployments("lost").Create(ctx, deployment("web", 3), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("lost"), deployment("web", 3))
 	within(t, soon, "the Deployment runs", w.available("web", "lost", 3))
 	for name := range policies {
 		within(t, soon, name+" runs", w.placed("lost", name, "milan"))
 	}
-	twin, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "lost-rome", metav1.GetOptions{})
-	require.NoError(t, err)
+	twin := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "lost-rome")
 	require.NoError(t, w.milan.Client().CoreV1().Namespaces().Delete(ctx, "lost-rome", metav1.DeleteOptions{}))
 	within(t, soon, "what was lost is not Ready", func(ctx context.Context) error {
 		return w.unready(ctx, "lost")
@@ -106,8 +102,7 @@ func testTwinDeleted(t *testing.T, w *world) {
 		}
 		return err
 	})
-	never, err := w.milan.Client().CoreV1().Pods("lost-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/local-pod-uid=" + uids["never"]})
-	require.NoError(t, err)
+	never := kubetest.List(t, w.milan.Client().CoreV1().Pods("lost-rome"), metav1.ListOptions{LabelSelector: "offloading.liqo.io/local-pod-uid=" + uids["never"]})
 	require.Empty(t, never.Items, "it did not run again")
 }
 
@@ -151,12 +146,10 @@ func (w *world) runsThere(namespace, name, twin, uid string) func(context.Contex
 // testUnoffload takes a namespace back while pods run.
 func testUnoffload(t *testing.T, w *world) {
 	ctx := t.Context()
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "back", Labels: map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "false", "mine": "yes"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "back", Labels: map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "false", "mine": "yes"}}})
 	w.offload(t, "back", offloadingv1beta1.NamespaceOffloadingSpec{})
-	_, err = w.rome.Client().AppsV1().Deployments("back").Create(ctx, deployment("web", 2), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("back"), deployment("web", 2))
 	w.bare(t, "back", "alone", nil)
 	within(t, soon, "the Deployment runs in milan", w.available("web", "back", 2))
 	within(t, soon, "the pod runs in milan", w.placed("back", "alone", "milan"))
@@ -166,8 +159,7 @@ func testUnoffload(t *testing.T, w *world) {
 	within(t, soon, "the offloading is gone", func(ctx context.Context) error {
 		return absent(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Get(ctx, "offloading", metav1.GetOptions{}))
 	})
-	ns, err := w.rome.Client().CoreV1().Namespaces().Get(ctx, "back", metav1.GetOptions{})
-	require.NoError(t, err)
+	ns := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), "back")
 	require.Equal(t, "false", ns.Labels[offloadingv1beta1.SchedulingEnabledLabel], "the user's label is back")
 	within(t, soon, "the twin is gone", w.noTwin("back-rome"))
 	within(t, soon, "the vkubelet's binding is gone", func(context.Context) error {
@@ -192,16 +184,14 @@ func testUnoffload(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	alone, err := w.rome.Client().CoreV1().Pods("back").Get(ctx, "alone", metav1.GetOptions{})
-	require.NoError(t, err)
+	alone := kubetest.Get(t, w.rome.Client().CoreV1().Pods("back"), "alone")
 	require.Equal(t, corev1.PodFailed, alone.Status.Phase)
 	require.Equal(t, "OffloadingAborted", alone.Status.Reason)
 }
 
 func (w *world) vkubeletBindings(t *testing.T, namespace string) []string {
 	t.Helper()
-	list, err := w.rome.Client().RbacV1().RoleBindings(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
-	require.NoError(t, err)
+	list := kubetest.List(t, w.rome.Client().RbacV1().RoleBindings(namespace), metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
 	var out []string
 	for _, b := range list.Items {
 		out = append(out, b.Name)
@@ -223,8 +213,7 @@ func testDeletedWhileAway(t *testing.T, w *world) {
 			ctx := t.Context()
 			namespace, twin := "away-"+name, "away-"+name+"-rome"
 			w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-			_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(ctx, deployment("web", 3), metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, w.rome.Client().AppsV1().Deployments(namespace), deployment("web", 3))
 			within(t, soon, "the Deployment runs", w.available("web", namespace, 3))
 			require.NoError(t, fault.away(ctx))
 			t.Cleanup(func() {
@@ -255,8 +244,7 @@ func testRecreatedWhileAway(t *testing.T, w *world) {
 	ctx := t.Context()
 	w.offload(t, "again", offloadingv1beta1.NamespaceOffloadingSpec{})
 	deployments := w.rome.Client().AppsV1().Deployments("again")
-	_, err := deployments.Create(ctx, deployment("web", 3), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, deployments, deployment("web", 3))
 	w.bare(t, "again", "same", nil)
 	within(t, soon, "the first runs", w.available("web", "again", 3))
 	within(t, soon, "its pod runs", w.placed("again", "same", "milan"))
@@ -277,8 +265,7 @@ func testRecreatedWhileAway(t *testing.T, w *world) {
 	require.Len(t, w.remotes(t, "again-rome"), len(before), "milan knows nothing of it")
 	w.milan.Proxied().Pass()
 	within(t, soon, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
-	_, err = deployments.Create(ctx, deployment("web", 2), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, deployments, deployment("web", 2))
 	uid := string(w.bare(t, "again", "same", nil).UID)
 	within(t, soon, "the second runs", w.available("web", "again", 2))
 	within(t, soon, "its pod runs", w.runsThere("again", "same", "again-rome", uid))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testOfferedClasses: an offer follows the storage classes of the provider, and the default one comes
@@ -25,8 +26,7 @@ func testOfferedClasses(t *testing.T, w *world) {
 		if name != "tape" {
 			class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 		}
-		_, err := w.milan.Client().StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.milan.Client().StorageV1().StorageClasses(), class)
 	}
 	within(t, 30*time.Second, "the offer has the classes, and the scheduler sees that there is storage", w.offersClasses("quick", "tape"))
 	w.offload(t, "classes", offloadingv1beta1.NamespaceOffloadingSpec{})
@@ -39,18 +39,14 @@ func testOfferedClasses(t *testing.T, w *world) {
 	} {
 		claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 		claim.Name, claim.Annotations = name, notes
-		var err error
-		made[name], err = claims.Create(t.Context(), &claim, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = claims.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"milan"}}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		made[name] = kubetest.Create(t, claims, &claim)
+		kubetest.Patch(t, claims, name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"milan"}}}`))
 	}
 	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	template.Annotations = map[string]string{"liqo.io/remote-storage-class": "tape"}
-	_, err := w.rome.Client().CoreV1().Pods("classes").Create(t.Context(), onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("classes"), onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: template.Annotations}, Spec: template.Spec},
-	}}), metav1.CreateOptions{})
-	require.NoError(t, err)
+	}}))
 
 	w.eventAbout(t, made["refused"], "ProvisioningFailed", "sharing.storageClasses")
 	type modes = []corev1.PersistentVolumeAccessMode

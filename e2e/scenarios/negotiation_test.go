@@ -22,6 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -58,8 +59,7 @@ func wants(t *testing.T, s *site.Site, peer string, enabled corev1beta1.PeeringE
 		{"op": "add", "path": "/spec/outgoingPeeringEnabled", "value": enabled}, {"op": "add", "path": "/spec/request", "value": request},
 	})
 	require.NoError(t, err)
-	_, err = s.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), peer, types.JSONPatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, s.Liqod().CoreV1beta1().ForeignClusters(), peer, types.JSONPatchType, body)
 }
 
 // lets changes whether a site lets a peer use it.
@@ -67,8 +67,7 @@ func lets(t *testing.T, s *site.Site, peer string, enabled corev1beta1.PeeringEn
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"incomingPeeringEnabled": enabled}})
 	require.NoError(t, err)
-	_, err = s.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), peer, types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, s.Liqod().CoreV1beta1().ForeignClusters(), peer, types.MergePatchType, body)
 }
 
 // gives returns a condition: the Node of a virtual node has an amount of CPU, and so has the
@@ -152,8 +151,7 @@ func testOffer(t *testing.T, w *world) {
 	within(t, quickly, "the provider knows", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
 		return o.Status.Phase == sharingv1alpha1.OfferAccepted && o.Status.VirtualNode == "milan" && o.Status.ObservedGeneration == o.Generation
 	}))
-	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	require.Equal(t, "north", node.Labels["region"])
 	within(t, quickly, "the consumer's record", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Accepted"))
 	within(t, quickly, "the provider's record", peerSays(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionTrue, "Accepted"))
@@ -165,8 +163,7 @@ func testOffer(t *testing.T, w *world) {
 // nothing of single nodes by asking for them.
 func testNotOffered(t *testing.T, w *world) {
 	ctx := t.Context()
-	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	require.NotContains(t, node.Status.Capacity, corev1.ResourceName("nvidia.com/gpu"))
 	shadow := shadowPod("greedy")
 	shadow.Spec.Pod.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
@@ -188,7 +185,7 @@ func testNotOffered(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	_, err = w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
+	_, err := w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
 	require.NoError(t, store.IgnoreNotFound(shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{})))
 
@@ -227,10 +224,8 @@ func (w *world) runningThere(namespace string, want int) func(context.Context) e
 // shared is 90 % of the CPU that the nodes of milan have for others than its own pods.
 func (w *world) shared(t *testing.T) string {
 	t.Helper()
-	nodes, err := w.milan.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	pods, err := w.milan.Client().CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	nodes := kubetest.List(t, w.milan.Client().CoreV1().Nodes())
+	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods(""))
 	milli := int64(0)
 	for _, n := range nodes.Items {
 		if n.Spec.Unschedulable || n.Labels[offloadingv1beta1.TypeLabel] != "" {
@@ -271,8 +266,7 @@ func (w *world) cordon(t *testing.T, n int, unschedulable bool) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"unschedulable": unschedulable}})
 	require.NoError(t, err)
-	_, err = w.milan.Client().CoreV1().Nodes().Patch(t.Context(), w.milan.SimulatedNodeName(n), types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.milan.Client().CoreV1().Nodes(), w.milan.SimulatedNodeName(n), types.MergePatchType, body)
 }
 
 func testCapacityChanges(t *testing.T, w *world) {
@@ -285,13 +279,11 @@ func testCapacityChanges(t *testing.T, w *world) {
 
 	// Pods of milan's own, first few, then many.
 	ctx := t.Context()
-	_, err := w.milan.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}})
 	own := func(name, cpu string) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec("sim/web:1")}
 		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
-		_, err := w.milan.Client().CoreV1().Pods("own").Create(ctx, pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.milan.Client().CoreV1().Pods("own"), pod)
 	}
 	own("few", "4")
 	holds(t, time.Now().Add(4*time.Second), "a little changes nothing", gives(w.rome, w.milan, "milan", all))
@@ -353,8 +345,7 @@ func testProviderAwayFromNegotiation(t *testing.T, w *world) {
 func testDeletedByHand(t *testing.T, w *world) {
 	ctx := t.Context()
 	before := lives(t, w.milan.Cluster, "shop-rome")
-	vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	vn := kubetest.Get(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan")
 	for what, s := range map[string]*site.Site{"consumer": w.rome, "provider": w.milan} {
 		namespace := map[*site.Site]string{w.rome: tenantOfMilan, w.milan: tenantOfRome}[s]
 		require.NoError(t, s.Liqod().SharingV1alpha1().ResourceOffers(namespace).Delete(ctx, "milan", metav1.DeleteOptions{}))
@@ -379,25 +370,20 @@ func testDeletedByHand(t *testing.T, w *world) {
 func (w *world) negotiated(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	ctx := t.Context()
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		requests, err := s.Liqod().SharingV1alpha1().ResourceRequests("").List(ctx, metav1.ListOptions{})
-		require.NoError(t, err)
+		requests := kubetest.List(t, s.Liqod().SharingV1alpha1().ResourceRequests(""))
 		for _, r := range requests.Items {
 			out[s.Name+" request "+r.Namespace+"/"+r.Name] = r.ResourceVersion
 		}
-		offers, err := s.Liqod().SharingV1alpha1().ResourceOffers("").List(ctx, metav1.ListOptions{})
-		require.NoError(t, err)
+		offers := kubetest.List(t, s.Liqod().SharingV1alpha1().ResourceOffers(""))
 		for _, o := range offers.Items {
 			out[s.Name+" offer "+o.Namespace+"/"+o.Name] = o.ResourceVersion
 		}
-		quotas, err := s.Liqod().OffloadingV1beta1().Quotas("").List(ctx, metav1.ListOptions{})
-		require.NoError(t, err)
+		quotas := kubetest.List(t, s.Liqod().OffloadingV1beta1().Quotas(""))
 		for _, q := range quotas.Items {
 			out[s.Name+" quota "+q.Namespace+"/"+q.Name] = q.ResourceVersion
 		}
-		nodes, err := s.Liqod().OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
-		require.NoError(t, err)
+		nodes := kubetest.List(t, s.Liqod().OffloadingV1beta1().VirtualNodes(""))
 		for _, n := range nodes.Items {
 			out[s.Name+" node "+n.Namespace+"/"+n.Name] = fmt.Sprint(n.Generation)
 		}
@@ -483,7 +469,6 @@ func testBothNegotiate(t *testing.T, w *world) {
 // testNotWanted ends the use by the consumer's own wish. A virtual node that was made by
 // hand stays, and keeps its name from an offer.
 func testNotWanted(t *testing.T, w *world) {
-	ctx := t.Context()
 	wants(t, w.rome, "milan", corev1beta1.PeeringNo, corev1beta1.CapacityRequest{})
 	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
 	within(t, quickly, "all but a quota of nothing is gone", func(ctx context.Context) error {
@@ -496,14 +481,12 @@ func testNotWanted(t *testing.T, w *world) {
 
 	hand := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{
 		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}, ResourceQuota: corev1.ResourceQuotaSpec{Hard: asking("3", "3Gi")}}}
-	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Create(ctx, hand, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), hand)
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi")})
 	within(t, quickly, "the provider is told that the name is taken", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
 		return o.Status.Phase == sharingv1alpha1.OfferManualActionRequired && o.Status.Reason == "NameTaken"
 	}))
-	have, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	have := kubetest.Get(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan")
 	require.Equal(t, "3", have.Spec.ResourceQuota.Hard.Cpu().String())
 }
 

@@ -19,6 +19,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // statusTurns is how soon the condition NetworkStatus follows from packets that are lost.
@@ -216,14 +217,12 @@ func wrongKey() networkFault {
 		inject: func(t *testing.T, w networkWorld) {
 			scale(t, w.rome, site.Namespace, "liqod-controller", 0)
 			connections := w.rome.Liqod().NetworkingV1beta1().Connections(tenantOfMilan)
-			c, err := connections.Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			c := kubetest.Get(t, connections, "milan")
 			gateways := c.Spec.Gateways
 			gateways[0].PublicKey = "AAAA" + gateways[0].PublicKey[4:]
 			body, err := json.Marshal(map[string]any{"spec": map[string]any{"gateways": gateways}})
 			require.NoError(t, err)
-			_, err = connections.Patch(t.Context(), "milan", types.MergePatchType, body, metav1.PatchOptions{})
-			require.NoError(t, err)
+			kubetest.Patch(t, connections, "milan", types.MergePatchType, body)
 			begin := time.Now()
 			within(t, longest, "the Connection is not Ready", func(ctx context.Context) error {
 				c, err := connections.Get(ctx, "milan", metav1.GetOptions{})
@@ -279,8 +278,7 @@ func noNames(name, says string, of func(networkWorld) *site.Site) networkFault {
 func scale(t *testing.T, s *site.Site, namespace, name string, replicas int32) {
 	t.Helper()
 	deployments := s.Client().AppsV1().Deployments(namespace)
-	_, err := deployments.Patch(t.Context(), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, deployments, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 	within(t, longest, fmt.Sprintf("%s has %d pods", name, replicas), func(ctx context.Context) error {
 		d, err := deployments.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && (d.Status.ObservedGeneration < d.Generation || d.Status.Replicas != replicas || d.Status.AvailableReplicas != replicas) {

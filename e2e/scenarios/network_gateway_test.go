@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // gatewayGrace is how long the provider counts as reached that no gateway tells of.
@@ -79,8 +81,7 @@ func (w networkWorld) networkUnavailable(want corev1.ConditionStatus, keep *core
 // podsAtHome returns the pods of home by name.
 func (w networkWorld) podsAtHome(t *testing.T) map[string]corev1.Pod {
 	t.Helper()
-	list, err := w.rome.Client().CoreV1().Pods(netNamespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, w.rome.Client().CoreV1().Pods(netNamespace))
 	out := map[string]corev1.Pod{}
 	for _, pod := range list.Items {
 		out[pod.Name] = pod

@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestNetworkKept: of two clusters of one organisation with ranges that do not overlap, pods keep
@@ -30,8 +30,7 @@ func TestNetworkKept(t *testing.T) {
 		require.Equal(t, p.seen["rome"], p.seen["milan"], p.name)
 	}
 	for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
-		c, err := s.Liqod().NetworkingV1beta1().Connections("liqo-tenant-"+peer).Get(t.Context(), peer, metav1.GetOptions{})
-		require.NoError(t, err)
+		c := kubetest.Get(t, s.Liqod().NetworkingV1beta1().Connections("liqo-tenant-"+peer), peer)
 		for _, m := range c.Spec.Remote {
 			if m.Use == networkingv1beta1.RangePod {
 				require.Equal(t, networkingv1beta1.CIDR(pods[peer]), m.Own)

@@ -16,6 +16,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -80,8 +81,7 @@ func networkMoves(t *testing.T, w networkWorld) {
 func (w networkWorld) exposed(t *testing.T, s *site.Site, change string) {
 	t.Helper()
 	services := s.Client().CoreV1().Services(site.Namespace)
-	have, err := services.Get(t.Context(), gatewayService, metav1.GetOptions{})
-	require.NoError(t, err)
+	have := kubetest.Get(t, services, gatewayService)
 	back, err := json.Marshal(map[string]any{"spec": map[string]any{
 		"type": have.Spec.Type, "externalTrafficPolicy": have.Spec.ExternalTrafficPolicy, "ports": have.Spec.Ports,
 	}})
@@ -98,11 +98,9 @@ func (w networkWorld) exposed(t *testing.T, s *site.Site, change string) {
 func (w networkWorld) balanced(t *testing.T, address netip.Addr) {
 	t.Helper()
 	services := w.rome.Client().CoreV1().Services(site.Namespace)
-	have, err := services.Get(t.Context(), gatewayService, metav1.GetOptions{})
-	require.NoError(t, err)
+	have := kubetest.Get(t, services, gatewayService)
 	have.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address.String()}}
-	_, err = services.UpdateStatus(t.Context(), have, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, services, have)
 }
 
 // dials returns a condition: milan has a tunnel to rome at an address, not to the former gateway.

@@ -20,6 +20,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // Addresses of servers that are in neither cluster, and of the DNS cache of a node.
@@ -108,8 +109,7 @@ func (w networkWorld) policyPods(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: ownNamespace}},
 		{ObjectMeta: metav1.ObjectMeta{Name: turinNamespace, Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: "turin"}}},
 	} {
-		_, err := core.Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, core.Namespaces(), ns)
 		t.Cleanup(func() { // before the inventory of the peering's end
 			require.NoError(t, core.Namespaces().Delete(context.WithoutCancel(ctx), ns.Name, metav1.DeleteOptions{}))
 		})
@@ -129,12 +129,11 @@ func (w networkWorld) policyPods(t *testing.T) {
 		host.Spec.NodeName, host.Spec.HostNetwork, host.Spec.Containers = node.Name, true, append(host.Spec.Containers, dns)
 		w.policyPod(t, w.milan, ownNamespace, host)
 	}
-	_, err := core.Services(ownNamespace).Create(ctx, &corev1.Service{
+	kubetest.Create(t, core.Services(ownNamespace), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "web"},
 			Ports: []corev1.ServicePort{{Port: 8080, TargetPort: intstr.FromInt32(8080)}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 
 	w.offload(t, secondNamespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	t.Cleanup(func() {
@@ -215,8 +214,7 @@ func (w networkWorld) policyTargets(t *testing.T) policyTargets {
 			out.open["pod "+p.name+" of rome in "+p.in+", "+scheme] = fmt.Sprintf(scheme, p.seen["milan"])
 		}
 	}
-	second, err := w.milan.Client().CoreV1().Pods(secondNamespace+"-rome").Get(t.Context(), secondNamespace, metav1.GetOptions{})
-	require.NoError(t, err)
+	second := kubetest.Get(t, w.milan.Client().CoreV1().Pods(secondNamespace+"-rome"), secondNamespace)
 	out.open["pod of another twin of rome"] = "tcp://" + second.Status.PodIP + ":8080"
 	return out
 }
@@ -225,10 +223,8 @@ func (w networkWorld) policyTargets(t *testing.T) policyTargets {
 func (w networkWorld) policyServers(t *testing.T, out policyTargets) {
 	t.Helper()
 	core := w.milan.Client().CoreV1()
-	web, err := core.Services(ownNamespace).Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	kubernetes, err := core.Services(metav1.NamespaceDefault).Get(t.Context(), "kubernetes", metav1.GetOptions{})
-	require.NoError(t, err)
+	web := kubetest.Get(t, core.Services(ownNamespace), "web")
+	kubernetes := kubetest.Get(t, core.Services(metav1.NamespaceDefault), "kubernetes")
 	out.closed["a Service"] = "tcp://" + web.Spec.ClusterIP + ":8080"
 	out.closed["the Service of the API server"] = "connect://" + kubernetes.Spec.ClusterIP + ":443"
 	for _, s := range []*site.Site{w.milan, w.rome} {
@@ -236,8 +232,7 @@ func (w networkWorld) policyServers(t *testing.T, out policyTargets) {
 			out.closed["kubelet of "+node.Name] = "connect://" + node.Machine.Address + ":10250"
 		}
 	}
-	nodes, err := core.Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
-	require.NoError(t, err)
+	nodes := kubetest.List(t, core.Nodes(), metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
 	for _, node := range nodes.Items {
 		address := node.Status.Addresses[0].Address
 		inside := netip.MustParsePrefix(node.Spec.PodCIDR).Addr().Next().String()
@@ -256,8 +251,7 @@ func (w networkWorld) policyServers(t *testing.T, out policyTargets) {
 		{site.Namespace, "app.kubernetes.io/component=controller", []string{"connect://%s:8080", "connect://%s:8443"}}, // metrics, authentication
 		{site.Namespace, "app.kubernetes.io/component=webhook", []string{"connect://%s:8080", "connect://%s:9443"}},
 	} {
-		pods, err := core.Pods(server.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: server.selector})
-		require.NoError(t, err)
+		pods := kubetest.List(t, core.Pods(server.namespace), metav1.ListOptions{LabelSelector: server.selector})
 		require.NotEmpty(t, pods.Items, server.selector)
 		for _, p := range pods.Items {
 			for _, scheme := range server.schemes {

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const netApart = "net-apart"
@@ -32,10 +34,8 @@ func networkShared(t *testing.T, w networkWorld) {
 		}
 	}
 	home := w.rome.Client()
-	_, err = home.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: netApart}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.CoreV1().Pods(netApart).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "apart"}, Spec: testSpec(1, "serve")}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: netApart}})
+	kubetest.Create(t, home.CoreV1().Pods(netApart), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "apart"}, Spec: testSpec(1, "serve")})
 	var own string
 	within(t, longest, "the pod runs", func(ctx context.Context) error {
 		p, err := home.CoreV1().Pods(netApart).Get(ctx, "apart", metav1.GetOptions{})
@@ -59,13 +59,12 @@ func networkShared(t *testing.T, w networkWorld) {
 
 	port := int32(8080)
 	endpointSlices := home.DiscoveryV1().EndpointSlices(netNamespace)
-	_, err = endpointSlices.Create(t.Context(), &discoveryv1.EndpointSlice{
+	kubetest.Create(t, endpointSlices, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "apart"},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{own}}},
 		Ports:       []discoveryv1.EndpointPort{{Port: &port}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	within(t, longest, "a shared pod is reached", asks)
 	require.NoError(t, endpointSlices.Delete(t.Context(), "apart", metav1.DeleteOptions{}))
 	within(t, longest, "a pod that is no longer shared is closed", func(ctx context.Context) error {

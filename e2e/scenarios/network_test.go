@@ -27,6 +27,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -115,14 +116,11 @@ func (w networkWorld) deploy(t *testing.T) {
 	w.offload(t, netNamespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	home := w.rome.Client()
 	for _, service := range []*corev1.Service{netService("all", ""), netService("each", corev1.ClusterIPNone)} {
-		_, err := home.CoreV1().Services(netNamespace).Create(t.Context(), service, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.CoreV1().Services(netNamespace), service)
 	}
-	node, err := home.CoreV1().Nodes().Get(t.Context(), "rome-2", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, home.CoreV1().Nodes(), "rome-2")
 	for _, d := range []*appsv1.Deployment{netDeployment("here", node), netDeployment("there", node)} {
-		_, err := home.AppsV1().Deployments(netNamespace).Create(t.Context(), d, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.AppsV1().Deployments(netNamespace), d)
 	}
 	for _, name := range []string{"here", "there"} {
 		within(t, longest, name+" is available", w.available(name, netNamespace, 2))

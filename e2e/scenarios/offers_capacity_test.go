@@ -23,6 +23,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -47,8 +48,7 @@ func TestOfferCapacity(t *testing.T) {
 		"sharing": map[string]any{"percentage": offerShare, "updateThreshold": 0},
 	})
 	milan := all.list[0]
-	_, err := milan.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}})
 	o := newOfferWatch(t, milan)
 	pair := newReplicaPair(t, all.sites, milan)
 	fill(t, milan, "base", "milan-sim-1", 90)
@@ -87,29 +87,24 @@ func TestOfferCapacity(t *testing.T) {
 func demand(t *testing.T, milan *site.Site, consumer string, amounts corev1.ResourceList) {
 	t.Helper()
 	tenant := corev1beta1.TenantNamespace(consumer)
-	_, err := milan.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant,
-		Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: consumer, corev1beta1.TenantNamespaceLabel: "true"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = milan.Liqod().CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: consumer},
-		Spec: corev1beta1.ForeignClusterSpec{ClusterID: consumer, IncomingPeeringEnabled: corev1beta1.PeeringYes}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = milan.Liqod().SharingV1alpha1().ResourceRequests(tenant).Create(t.Context(), &sharingv1alpha1.ResourceRequest{
+	kubetest.Create(t, milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant,
+		Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: consumer, corev1beta1.TenantNamespaceLabel: "true"}}})
+	kubetest.Create(t, milan.Liqod().CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: consumer},
+		Spec: corev1beta1.ForeignClusterSpec{ClusterID: consumer, IncomingPeeringEnabled: corev1beta1.PeeringYes}})
+	kubetest.Create(t, milan.Liqod().SharingV1alpha1().ResourceRequests(tenant), &sharingv1alpha1.ResourceRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
 			offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: consumer, corev1beta1.RemoteClusterIDLabel: consumer}},
 		Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: "milan",
-			CapacityRequest: corev1beta1.CapacityRequest{Resources: amounts}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			CapacityRequest: corev1beta1.CapacityRequest{Resources: amounts}}})
 }
 
 // fill makes a pod of the cluster's own that requests so many percent of a node.
 func fill(t *testing.T, s *site.Site, name, node string, percent int64) {
 	t.Helper()
-	n, err := s.Client().CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-	require.NoError(t, err)
+	n := kubetest.Get(t, s.Client().CoreV1().Nodes(), node)
 	pod := coreful(name, fmt.Sprintf("%dm", n.Status.Allocatable.Cpu().MilliValue()*percent/100), corev1.RestartPolicyAlways)
 	pod.Spec.NodeName = node
-	_, err = s.Client().CoreV1().Pods("own").Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, s.Client().CoreV1().Pods("own"), pod)
 }
 
 func remove(t *testing.T, s *site.Site, name string) {

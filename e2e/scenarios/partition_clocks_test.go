@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // clockOff is by how much the clocks of the providers differ from home's: milan's is ahead,
@@ -62,9 +63,7 @@ func TestClocks(t *testing.T) {
 // clockIsOff requires that what the API server of the provider makes is dated by its clock.
 func (w *world) clockIsOff(t *testing.T) {
 	t.Helper()
-	made, err := w.milan.Client().CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "now"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	made := kubetest.Create(t, w.milan.Client().CoreV1().ConfigMaps(metav1.NamespaceDefault), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "now"}})
 	require.WithinDuration(t, time.Now().Add(w.milan.Options.ClockAhead), made.CreationTimestamp.Time, time.Minute)
 }
 

@@ -22,6 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // tunnelPackets are those of the tunnel: gateways send them to the port of the other one.
@@ -79,11 +80,9 @@ func (w partitionWorld) serve(t *testing.T) {
 	t.Helper()
 	w.offload(t, netNamespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	home := w.rome.Client()
-	_, err := home.CoreV1().Services(netNamespace).Create(t.Context(), netService("all", ""), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.CoreV1().Services(netNamespace), netService("all", ""))
 	for name, replicas := range map[string]int32{"here": 1, "there": 2} {
-		_, err := home.AppsV1().Deployments(netNamespace).Create(t.Context(), partitionDeployment(name, replicas), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.AppsV1().Deployments(netNamespace), partitionDeployment(name, replicas))
 	}
 	for name, replicas := range map[string]int32{"here": 1, "there": 2} {
 		within(t, longest, name+" is available", w.available(name, netNamespace, replicas))

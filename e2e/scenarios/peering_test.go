@@ -14,14 +14,14 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testPeering makes and ends peerings by the commands, and compares what is in the
 // clusters before and after.
 func testPeering(t *testing.T, w *world) {
 	ctx := t.Context()
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "market"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "market"}})
 	before := w.rest(t)
 
 	w.peer(t, w.rome, w.milan)
@@ -30,8 +30,7 @@ func testPeering(t *testing.T, w *world) {
 	out, code, err := w.command(ctx, w.rome, "offload", "namespace", "market", "--pod-offloading-strategy=Remote")
 	require.NoError(t, err)
 	require.Zero(t, code, out)
-	_, err = w.rome.Client().CoreV1().Pods("market").Create(ctx, bare("away", corev1.RestartPolicyAlways), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("market"), bare("away", corev1.RestartPolicyAlways))
 	within(t, quickly, "the pod runs in milan", func(ctx context.Context) error {
 		pod, err := w.rome.Client().CoreV1().Pods("market").Get(ctx, "away", metav1.GetOptions{})
 		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != "milan") {

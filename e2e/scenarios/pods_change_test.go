@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testChanges: what may change in a pod changes in the provider's pod too, in place.
@@ -27,8 +28,7 @@ func testChanges(t *testing.T, w *world) {
 	remote := c.remote(t, "web")
 	patch := func(data string, subresource ...string) {
 		t.Helper()
-		_, err := w.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(data), metav1.PatchOptions{}, subresource...)
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Client().CoreV1().Pods(c.namespace), "web", types.StrategicMergePatchType, []byte(data), subresource...)
 	}
 
 	patch(`{"metadata":{"labels":{"tier":"gold","old":null},"annotations":{"note":"second","more":"yes"}}}`)
@@ -51,10 +51,9 @@ func testChanges(t *testing.T, w *world) {
 		have := p.Status.ContainerStatuses[0].Resources
 		return have != nil && have.Requests.Cpu().String() == "250m" && p.Status.ObservedGeneration == p.Generation
 	})
-	_, err := w.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(`[
+	kubetest.Patch(t, w.rome.Client().CoreV1().Pods(c.namespace), "web", types.JSONPatchType, []byte(`[
 		{"op":"add","path":"/spec/activeDeadlineSeconds","value":3000},
-		{"op":"add","path":"/spec/tolerations/-","value":{"key":"example.com/slow","operator":"Exists"}}]`), metav1.PatchOptions{})
-	require.NoError(t, err)
+		{"op":"add","path":"/spec/tolerations/-","value":{"key":"example.com/slow","operator":"Exists"}}]`))
 	c.untilRemote(t, 5*time.Second, "web", "has deadline and toleration", func(p *corev1.Pod) bool {
 		for _, have := range p.Spec.Tolerations {
 			if have.Key == "example.com/slow" {
@@ -73,11 +72,10 @@ func testChanges(t *testing.T, w *world) {
 func (c *fixture) refusedChange(t *testing.T) {
 	t.Helper()
 	quotas := c.milan.Client().CoreV1().ResourceQuotas(c.twin)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	kubetest.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "tight"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("500m")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	within(t, 10*time.Second, "the quota counts", func(ctx context.Context) error {
 		q, err := quotas.Get(ctx, "tight", metav1.GetOptions{})
 		if err == nil && len(q.Status.Used) == 0 {
@@ -85,9 +83,7 @@ func (c *fixture) refusedChange(t *testing.T) {
 		}
 		return err
 	})
-	_, err = c.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
-		[]byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"700m"}}}]}}`), metav1.PatchOptions{}, "resize")
-	require.NoError(t, err)
+	kubetest.Patch(t, c.rome.Client().CoreV1().Pods(c.namespace), "web", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"700m"}}}]}}`), "resize")
 	c.hasEvent(t, c.local(t, "web"), "UpdateRefused")
 	require.True(t, podRunning(c.local(t, "web")), "it runs as it is")
 	require.NoError(t, quotas.Delete(t.Context(), "tight", metav1.DeleteOptions{}))
@@ -120,8 +116,7 @@ func testNotOffloaded(t *testing.T, w *world) {
 
 func (w *world) plainNamespace(t *testing.T, name string) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	within(t, 10*time.Second, "the namespace has its service account", func(ctx context.Context) error {
 		_, err := w.rome.Client().CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -139,11 +134,10 @@ func testDaemonSet(t *testing.T, w *world) {
 	w.plainNamespace(t, c.namespace)
 	template := deployment("agent", 1).Spec
 	template.Template.Spec.Tolerations = anyTaint()
-	_, err := w.rome.Client().AppsV1().DaemonSets(c.namespace).Create(t.Context(), &appsv1.DaemonSet{
+	kubetest.Create(t, w.rome.Client().AppsV1().DaemonSets(c.namespace), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent"},
 		Spec:       appsv1.DaemonSetSpec{Selector: template.Selector, Template: template.Template},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	var waiting corev1.Pod
 	within(t, 30*time.Second, "the pod on the virtual node waits", func(ctx context.Context) error {
 		pods, err := w.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
@@ -168,8 +162,7 @@ func testDaemonSet(t *testing.T, w *world) {
 		return nil
 	})
 	require.Equal(t, waiting.UID, c.local(t, waiting.Name).UID, "the pod that waited is the one that runs")
-	events, err := w.rome.Client().CoreV1().Events(c.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + offloadingv1beta1.ReasonOffloadingBackOff})
-	require.NoError(t, err)
+	events := kubetest.List(t, w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{FieldSelector: "reason=" + offloadingv1beta1.ReasonOffloadingBackOff})
 	require.Empty(t, events.Items, "every node gets such a pod: no event")
 	require.NoError(t, w.rome.Client().AppsV1().DaemonSets(c.namespace).Delete(t.Context(), "agent", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "everything is gone", w.gone(c.namespace, c.twin))

@@ -15,6 +15,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 var policies = []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
@@ -205,9 +206,7 @@ func testNeverRun(t *testing.T, w *world) {
 		require.Equal(t, corev1.PodPending, c.local(t, name).Status.Phase)
 	}
 	for _, name := range []string{"missing", "never-missing"} {
-		_, err := w.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), name, types.StrategicMergePatchType,
-			[]byte(`{"spec":{"containers":[{"name":"c","image":"sim/web:1"}]}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Client().CoreV1().Pods(c.namespace), name, types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","image":"sim/web:1"}]}}`))
 		c.untilLocal(t, 10*time.Second, name, "runs with an image that is there", podRunning)
 	}
 	c.deleteAll(t)
@@ -233,11 +232,10 @@ func testRefused(t *testing.T, w *world) {
 
 	// What a quota refuses runs when there is room.
 	quotas := w.milan.Client().CoreV1().ResourceQuotas(c.twin)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	kubetest.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "full"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	c.create(t, bare("second", corev1.RestartPolicyAlways))
 	pod = c.untilLocal(t, 10*time.Second, "second", "shows that there is no room", func(p *corev1.Pod) bool {
 		return p.Status.Reason == offloadingv1beta1.ReasonPodRefused

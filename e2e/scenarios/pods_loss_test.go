@@ -19,6 +19,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // replaced waits for another pod in the provider than before, and until it runs at home.
@@ -92,13 +93,11 @@ func testRemoteDeleted(t *testing.T, w *world) {
 // testEvicted: pods are evicted in the provider through the Eviction API.
 func testEvicted(t *testing.T, w *world) {
 	c := w.fixture(t, "evicted")
-	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), deployment("web", 2), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(c.namespace), deployment("web", 2))
 	c.create(t, bare("never", corev1.RestartPolicyNever))
 	within(t, 30*time.Second, "2 pods run in the provider", w.available("web", c.namespace, 2))
 	c.untilLocal(t, 30*time.Second, "never", "runs", podRunning)
-	pods, err := w.milan.Client().CoreV1().Pods(c.twin).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods(c.twin))
 	require.Len(t, pods.Items, 3)
 	for _, pod := range pods.Items {
 		require.NoError(t, w.milan.Client().PolicyV1().Evictions(c.twin).Evict(t.Context(),
@@ -118,8 +117,7 @@ func testEvicted(t *testing.T, w *world) {
 func (c *fixture) end(t *testing.T, name, code string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, lab.SimExitCode, code)
-	_, err := c.milan.Client().CoreV1().Pods(c.twin).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, c.milan.Client().CoreV1().Pods(c.twin), name, types.MergePatchType, patch)
 }
 
 // testVKubeletDown: what happens on both sides while the vkubelet is down is caught up
@@ -149,8 +147,7 @@ func testVKubeletDown(t *testing.T, w *world) {
 	}
 	require.NoError(t, home.Delete(t.Context(), "deleted", metav1.DeleteOptions{}))
 	require.NoError(t, home.Delete(t.Context(), "forced", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-	_, err := home.Patch(t.Context(), "relabelled", types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"gold"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "relabelled", types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"gold"}}}`))
 	require.NoError(t, w.sites.Restart(vk))
 
 	local := c.untilLocal(t, 20*time.Second, "ended", "has its end recorded", inPhase(corev1.PodFailed))
@@ -180,8 +177,7 @@ func testMany(t *testing.T, w *world) {
 	c := w.fixture(t, "many")
 	begin := time.Now()
 	deployments := w.rome.Client().AppsV1().Deployments(c.namespace)
-	_, err := deployments.Create(t.Context(), deployment("web", n), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, deployments, deployment("web", n))
 	within(t, 2*time.Minute, fmt.Sprintf("%d pods run", n), w.available("web", c.namespace, n))
 	requireWrites(t, map[string]int{"create shadowpods": n, "create pods": n}, w.writes(t, w.milan.Audited, c.twin, begin), "one ShadowPod and one Pod each")
 	w.requireStatusWrites(t, c, begin, n, map[string]int{})

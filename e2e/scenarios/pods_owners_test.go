@@ -18,14 +18,14 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func testDeployment(t *testing.T, w *world) {
 	ctx := t.Context()
 	c := w.fixture(t, "rollout")
 	deployments := w.rome.Client().AppsV1().Deployments("rollout")
-	d, err := deployments.Create(ctx, deployment("web", 10), metav1.CreateOptions{})
-	require.NoError(t, err)
+	d := kubetest.Create(t, deployments, deployment("web", 10))
 	within(t, time.Minute, "10 pods run in the provider", w.available("web", "rollout", 10))
 	c.requireImages(t, "sim/web:1", 10)
 	first := d.Spec.Template
@@ -44,8 +44,7 @@ func testDeployment(t *testing.T, w *world) {
 		within(t, time.Minute, step.what, w.available("web", "rollout", 10))
 		within(t, 30*time.Second, step.what+" in the provider", c.images(step.image, 10))
 	}
-	sets, err := w.rome.Client().AppsV1().ReplicaSets("rollout").List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	sets := kubetest.List(t, w.rome.Client().AppsV1().ReplicaSets("rollout"))
 	require.Len(t, sets.Items, 2, "the rollback uses the first ReplicaSet again")
 
 	require.NoError(t, deployments.Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
@@ -83,11 +82,10 @@ func testStatefulSet(t *testing.T, w *world) {
 	template := deployment("db", 3).Spec
 	template.Template.Annotations = map[string]string{lab.SimStopAfter: "1500"}
 	template.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
-	_, err := w.rome.Client().AppsV1().StatefulSets("db").Create(ctx, &appsv1.StatefulSet{
+	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets("db"), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: template.Selector, Template: template.Template, ServiceName: "db"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	ready := func(ctx context.Context) error {
 		s, err := w.rome.Client().AppsV1().StatefulSets("db").Get(ctx, "db", metav1.GetOptions{})
 		if err != nil {
@@ -142,8 +140,7 @@ func job(name string, annotations map[string]string) *batchv1.Job {
 func (c *fixture) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobConditionType) *batchv1.Job {
 	t.Helper()
 	jobs := c.rome.Client().BatchV1().Jobs(c.namespace)
-	_, err := jobs.Create(t.Context(), j, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, jobs, j)
 	var seen *batchv1.Job
 	within(t, time.Minute, fmt.Sprintf("job %s is %s", j.Name, want), func(ctx context.Context) (err error) {
 		if seen, err = jobs.Get(ctx, j.Name, metav1.GetOptions{}); err != nil {
@@ -197,8 +194,7 @@ func testJobFails(t *testing.T, w *world) {
 	j.Spec.BackoffLimit = ptr.To[int32](1)
 	done := c.runJob(t, j, batchv1.JobFailed)
 	require.EqualValues(t, 2, done.Status.Failed, "the first try and one more")
-	pods, err := w.rome.Client().CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(c.namespace))
 	require.Len(t, pods.Items, 2)
 	for i := range pods.Items {
 		require.EqualValues(t, 3, exitCode(&pods.Items[i]))
@@ -213,8 +209,7 @@ func testJobReplacement(t *testing.T, w *world) {
 	j := job("long", map[string]string{lab.SimStopAfter: "2000", lab.SimStopCode: "143"})
 	j.Spec.PodReplacementPolicy, j.Spec.BackoffLimit = ptr.To(batchv1.Failed), ptr.To[int32](3)
 	j.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
-	_, err := w.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), j, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().BatchV1().Jobs(c.namespace), j)
 	first := c.onlyPod(t, "")
 	require.NoError(t, w.rome.Client().CoreV1().Pods(c.namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
 	second := c.onlyPod(t, first.Name)
@@ -235,8 +230,7 @@ func testJobEvicted(t *testing.T, w *world) {
 		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
 	}}}
 	jobs := w.rome.Client().BatchV1().Jobs(c.namespace)
-	_, err := jobs.Create(t.Context(), j, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, jobs, j)
 	first := c.onlyPod(t, "")
 	require.NoError(t, w.milan.Client().PolicyV1().Evictions(c.twin).Evict(t.Context(),
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: c.twin, Name: first.Name}}))

@@ -16,6 +16,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // inProvider is the database that milan runs.
@@ -50,8 +51,7 @@ func (w *postgresWorld) createLate(t *testing.T, name string) {
 	t.Helper()
 	set := servingSet(name, 1)
 	set.Spec.Template.Spec.NodeSelector = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
-	_, err := w.rome.Client().AppsV1().StatefulSets(databases).Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets(databases), set)
 }
 
 // writesLate writes into the volume of the pod of a StatefulSet, once it runs.
@@ -101,8 +101,7 @@ func (w *postgresWorld) restore(t *testing.T, s *site.Site, backup string) {
 func (w *postgresWorld) follows(t *testing.T, name string) {
 	t.Helper()
 	reflected := w.milan.Client().CoreV1().ConfigMaps(databases + "-rome")
-	_, err := w.rome.Client().CoreV1().ConfigMaps(databases).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().ConfigMaps(databases), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	for _, event := range []string{"created at home", "deleted in milan"} {
 		within(t, longest, "a ConfigMap is reflected after it was "+event, func(ctx context.Context) error {
 			_, err := reflected.Get(ctx, name, metav1.GetOptions{})
@@ -168,13 +167,10 @@ func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	w.hasRows(t)
 	w.createLate(t, name)
 	w.writesLate(t, name, bytes)
-	local, err := w.rome.Client().CoreV1().PersistentVolumeClaims(databases).Get(t.Context(), "data-later-0", metav1.GetOptions{})
-	require.NoError(t, err)
+	local := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims(databases), "data-later-0")
 	core := w.milan.Client().CoreV1()
-	claim, err := core.PersistentVolumeClaims(twin).Get(t.Context(), "data-later-0", metav1.GetOptions{})
-	require.NoError(t, err)
-	volume, err := core.PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, core.PersistentVolumeClaims(twin), "data-later-0")
+	volume := kubetest.Get(t, core.PersistentVolumes(), claim.Spec.VolumeName)
 	w.restore(t, w.milan, backup)
 	w.hasRows(t)
 	within(t, longest, "the claim says that its data is not found", func(ctx context.Context) error {
@@ -205,6 +201,5 @@ func (w *postgresWorld) makesAgain(t *testing.T, volume *corev1.PersistentVolume
 		require.NoError(t, err)
 	}
 	claim.ObjectMeta = metav1.ObjectMeta{Name: claim.Name, Namespace: claim.Namespace, Labels: claim.Labels}
-	_, err = core.PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.PersistentVolumeClaims(claim.Namespace), claim)
 }

@@ -21,6 +21,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -110,13 +111,10 @@ func (w *postgresWorld) deployDatabases(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: corev1.ServiceSpec{
 		ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": "db"}, Ports: []corev1.ServicePort{{Port: 5432}},
 	}}
-	_, err := c.CoreV1().Services(databases).Create(t.Context(), service, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.AppsV1().StatefulSets(databases).Create(t.Context(), postgresSet(), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.CoreV1().Services(databases), service)
+	kubetest.Create(t, c.AppsV1().StatefulSets(databases), postgresSet())
 	for _, db := range []string{"db-0", "db-1"} {
-		_, err := c.CoreV1().Pods(databases).Create(t.Context(), rowWriter(db), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, c.CoreV1().Pods(databases), rowWriter(db))
 	}
 	w.hasRows(t)
 	w.cordon(t, "milan-1", false)
@@ -173,8 +171,7 @@ func (w *postgresWorld) place(t *testing.T, db string) string {
 	if node != "milan" {
 		return node
 	}
-	pod, err := w.milan.Client().CoreV1().Pods(databases+"-rome").Get(t.Context(), db, metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods(databases+"-rome"), db)
 	return pod.Spec.NodeName
 }
 

@@ -22,6 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -51,10 +52,9 @@ func testQuotaBurst(t *testing.T, consumers []*site.Site, milan *site.Site, pair
 	for _, s := range consumers {
 		w := &world{sites: pair.sites, rome: s, milan: milan}
 		w.offload(t, "burst", offloadingv1beta1.NamespaceOffloadingSpec{})
-		_, err := milan.Liqod().OffloadingV1beta1().Quotas("liqo-tenant-"+s.Name).Create(t.Context(), &offloadingv1beta1.Quota{
+		kubetest.Create(t, milan.Liqod().OffloadingV1beta1().Quotas("liqo-tenant-"+s.Name), &offloadingv1beta1.Quota{
 			ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{Resources: ceiling(s.Name)},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 	}
 	var writes atomic.Uint64
 	milan.Proxied().Intercept(func(r lab.Request) lab.Fate {

@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // quotaPatience is how long younger pods may pass a pod that waits. It is long enough for
@@ -63,8 +64,7 @@ func (w *world) quotaFixture(t *testing.T, namespace string, spec offloadingv1be
 	c.home, c.provider = watchPods(t, w.rome, c.namespace), watchPods(t, w.milan, c.twin)
 	a := &quotaFixture{fixture: c, tenant: "liqo-tenant-" + w.rome.Name}
 	quotas := w.milan.Liqod().OffloadingV1beta1().Quotas(a.tenant)
-	_, err := quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, quotas, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: spec})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 		defer cancel()
@@ -76,8 +76,7 @@ func (w *world) quotaFixture(t *testing.T, namespace string, spec offloadingv1be
 // change patches the Quota's spec.
 func (a *quotaFixture) change(t *testing.T, spec string) {
 	t.Helper()
-	_, err := a.milan.Liqod().OffloadingV1beta1().Quotas(a.tenant).Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, a.milan.Liqod().OffloadingV1beta1().Quotas(a.tenant), "q", types.MergePatchType, []byte(`{"spec":`+spec+`}`))
 }
 
 // coreful makes a pod that requests cpu; the simulator's annotations follow.
@@ -284,13 +283,12 @@ func testQuotaShrunk(t *testing.T, w *world) {
 // testQuotaLimitRange: what the provider adds to pods counts, and costs no request more.
 func testQuotaLimitRange(t *testing.T, w *world) {
 	a := w.quotaFixture(t, "ranged", cores("1"))
-	_, err := w.milan.Client().CoreV1().LimitRanges(a.twin).Create(t.Context(), &corev1.LimitRange{
+	kubetest.Create(t, w.milan.Client().CoreV1().LimitRanges(a.twin), &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Name: "defaults"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 			Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m")},
 		}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	for _, name := range []string{"a", "b"} {
 		a.create(t, bare(name, corev1.RestartPolicyAlways))
 	}
@@ -311,12 +309,10 @@ func testQuotaLimitRange(t *testing.T, w *world) {
 // testQuotaNodes: the provider says on which of its nodes pods run, whatever is asked for.
 func testQuotaNodes(t *testing.T, w *world) {
 	patch := func(text string) {
-		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), "milan", types.MergePatchType, []byte(text), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, []byte(text))
 	}
 	label := func(node, value string) {
-		_, err := w.milan.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"labels":{"pool":`+value+`}}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.milan.Client().CoreV1().Nodes(), node, types.MergePatchType, []byte(`{"metadata":{"labels":{"pool":`+value+`}}}`))
 	}
 	label("milan-sim-1", `"own"`)
 	label("milan-sim-2", `"shared"`)

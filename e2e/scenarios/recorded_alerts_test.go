@@ -24,6 +24,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -231,8 +232,7 @@ func (w *alertWorld) namespaceTaken() alarm {
 		name: "namespace-taken", alert: "LiqodNamespaceNotMapped", at: w.rome, process: w.controllerOf(w.rome),
 		line: `liqod_namespaces{direction="outgoing",peer="milan",phase="CreationLoopBackOff"} 1`,
 		make: func(t *testing.T) {
-			_, err := w.milan.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "renamed-rome"}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, w.milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "renamed-rome"}})
 			w.ask(t, "renamed", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
 		},
 		follow: []followed{
@@ -249,14 +249,12 @@ func (w *alertWorld) nodeFull() alarm {
 		name: "node-full", alert: "LiqodVirtualNodeFull", at: w.rome, process: w.vkubelet,
 		line: fmt.Sprintf(`liqod_offloaded_pods{peer="milan",phase="Running",ready="true",virtual_node="milan",workload_namespace="full"} %d`, pods),
 		make: func(t *testing.T) {
-			node, err := w.rome.Client().CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 			each := resource.NewMilliQuantity(node.Status.Allocatable.Cpu().MilliValue()*97/100/pods, resource.DecimalSI)
 			w.offload(t, "full", offloadingv1beta1.NamespaceOffloadingSpec{})
 			d := deployment("web", pods)
 			d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *each}
-			_, err = w.rome.Client().AppsV1().Deployments("full").Create(t.Context(), d, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, w.rome.Client().AppsV1().Deployments("full"), d)
 		},
 		follow: []followed{{
 			command: "kubectl -n NAMESPACE edit deployment NAME", fill: map[string]string{"NAMESPACE": "full", "NAME": "web"},
@@ -271,8 +269,7 @@ func (w *alertWorld) quotaFull() alarm {
 	return alarm{
 		name: "quota-full", alert: "LiqodQuotaWaiting", at: w.milan, process: w.controllerOf(w.milan), line: `liqod_quota_waiting{consumer="rome"} 1`,
 		make: func(t *testing.T) {
-			quota, err := w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			quota := kubetest.Get(t, w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome), "milan")
 			milli := quota.Spec.Resources.Cpu().MilliValue()
 			more["CPU"] = resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 			w.anotherNode(t, "promise", corev1.ResourceList{"cpu": resource.MustParse("1k"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("100")})
@@ -280,8 +277,7 @@ func (w *alertWorld) quotaFull() alarm {
 			w.offload(t, "waits", offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("south")})
 			d := deployment("web", 5) // of which four have room
 			d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli*24/100, resource.DecimalSI)}
-			_, err = w.rome.Client().AppsV1().Deployments("waits").Create(t.Context(), d, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, w.rome.Client().AppsV1().Deployments("waits"), d)
 		},
 		follow: []followed{{command: "kubectl get quotas.offloading.liqo.io -A"}, {fill: more, command: `kubectl -n TENANT apply -f - <<END
 {apiVersion: offloading.liqo.io/v1beta1, kind: Quota, metadata: {name: more}, spec: {resources: {cpu: CPU}}}
@@ -312,12 +308,10 @@ func (w *alertWorld) idContested() alarm {
 func (w *alertWorld) misbehaves() alarm {
 	writes := func(t *testing.T, ip string) {
 		pods := w.milan.Client().CoreV1().Pods("liar-rome")
-		list, err := pods.List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, pods)
 		require.Len(t, list.Items, 1)
 		body := fmt.Appendf(nil, `{"status":{"podIP":%[1]q,"podIPs":[{"ip":%[1]q}]}}`, ip)
-		_, err = pods.Patch(t.Context(), list.Items[0].Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
-		require.NoError(t, err)
+		kubetest.Patch(t, pods, list.Items[0].Name, types.MergePatchType, body, "status")
 	}
 	return alarm{
 		name: "peer-misbehaves", alert: "LiqodPeerMisbehaves", at: w.rome, process: w.vkubelet, line: `liqod_peer_refused_total{peer="milan",reason="address"} [1-9].*`,
@@ -467,17 +461,14 @@ func (w *alertWorld) rightsTaken(restore func(*testing.T)) alarm {
 func takeRights(t *testing.T, s *site.Site, role, about string) (restore func(*testing.T)) {
 	t.Helper()
 	roles := s.Client().RbacV1().ClusterRoles()
-	before, err := roles.Get(t.Context(), role, metav1.GetOptions{})
-	require.NoError(t, err)
+	before := kubetest.Get(t, roles, role)
 	less := before.DeepCopy()
 	less.Rules = slices.DeleteFunc(less.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, about) })
-	_, err = roles.Update(t.Context(), less, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, roles, less)
 	return func(t *testing.T) {
 		t.Helper()
 		before.ResourceVersion = "" // whatever was written since
-		_, err := roles.Update(t.Context(), before, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, roles, before)
 	}
 }
 
@@ -485,13 +476,11 @@ func takeRights(t *testing.T, s *site.Site, role, about string) (restore func(*t
 func (w *alertWorld) anotherNode(t *testing.T, name string, hard corev1.ResourceList) {
 	t.Helper()
 	nodes := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan)
-	first, err := nodes.Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	first := kubetest.Get(t, nodes, "milan")
 	another := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: offloadingv1beta1.VirtualNodeSpec{
 		ClusterID: "milan", KubeconfigSecretRef: first.Spec.KubeconfigSecretRef, Labels: map[string]string{"region": "south"},
 		ResourceQuota: corev1.ResourceQuotaSpec{Hard: hard}}}
-	_, err = nodes.Create(t.Context(), another, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, nodes, another)
 }
 
 // identityLeft is how much of the life of rome's identity in milan is left, as a fraction.

@@ -24,6 +24,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -158,9 +159,7 @@ func (w partitionWorld) contested(t *testing.T) (stop func()) {
 func (w partitionWorld) controllers(t *testing.T, n int) {
 	t.Helper()
 	home := w.rome.Client()
-	_, err := home.AppsV1().Deployments(site.Namespace).Patch(t.Context(), "liqod-controller", types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home.AppsV1().Deployments(site.Namespace), "liqod-controller", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))
 	within(t, longest, fmt.Sprintf("%d controllers run", n), func(ctx context.Context) error {
 		pods, err := home.CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
 		if err == nil && len(pods.Items) != n {

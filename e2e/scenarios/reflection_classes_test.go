@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // classed are an Ingress and a load balancer of one name.
@@ -35,8 +36,7 @@ func (w *world) offers(t *testing.T, names ...string) {
 	}
 	body, err := json.Marshal(map[string]any{"spec": map[string]any{"ingressClasses": ingress, "loadBalancerClasses": balancer}})
 	require.NoError(t, err)
-	_, err = w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), "milan", types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, body)
 }
 
 func ingressOf(name, class string) *networkingv1.Ingress {
@@ -51,14 +51,12 @@ func ingressOf(name, class string) *networkingv1.Ingress {
 // classed makes an Ingress and a load balancer that are of a class at home; empty: of none.
 func (w *world) classed(t *testing.T, name, class string) {
 	t.Helper()
-	_, err := w.rome.Client().NetworkingV1().Ingresses("classes").Create(t.Context(), ingressOf(name, class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().NetworkingV1().Ingresses("classes"), ingressOf(name, class))
 	balancer := service(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
 	if class != "" {
 		balancer.Spec.LoadBalancerClass = &class
 	}
-	_, err = w.rome.Client().CoreV1().Services("classes").Create(t.Context(), balancer, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Services("classes"), balancer)
 }
 
 // untilClassed waits until both are of a class in the provider.
@@ -96,8 +94,7 @@ func testClasses(t *testing.T, w *world) {
 		`{"spec":{"ingressClassName":null},"metadata":{"annotations":{"kubernetes.io/ingress.class":"bronze"}}}`: "bronze",
 		`{"spec":{"ingressClassName":"lead"}}`: "gold",
 	} {
-		_, err := w.rome.Client().NetworkingV1().Ingresses("classes").Patch(t.Context(), "of-x", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.rome.Client().NetworkingV1().Ingresses("classes"), "of-x", types.MergePatchType, []byte(body))
 		there(t, body, getter(remote, "of-x"), func(i *networkingv1.Ingress) bool { return ptr.Deref(i.Spec.IngressClassName, "") == want })
 	}
 	testNoClasses(t, w)
@@ -107,8 +104,7 @@ func testClasses(t *testing.T, w *world) {
 func testNoClasses(t *testing.T, w *world) {
 	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: "milans"}, Spec: networkingv1.IngressClassSpec{Controller: "example.com/milans"}}
 	class.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
-	_, err := w.milan.Client().NetworkingV1().IngressClasses().Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.milan.Client().NetworkingV1().IngressClasses(), class)
 	defer func() {
 		require.NoError(t, w.milan.Client().NetworkingV1().IngressClasses().Delete(t.Context(), class.Name, metav1.DeleteOptions{}))
 	}()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // secondServiceCIDR is the range of IPv6 Services of a cluster whose IPv4 ones are of that
@@ -89,12 +90,11 @@ func testSlicesOfSix(t *testing.T, s servicePair) {
 
 	s.create(t, familiesOf("slices", corev1.IPFamilyPolicyRequireDualStack))
 	slices := s.rome.Client().DiscoveryV1().EndpointSlices("service-rows")
-	_, err := slices.Create(t.Context(), &discoveryv1.EndpointSlice{
+	kubetest.Create(t, slices, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "slices-byhand", Labels: map[string]string{discoveryv1.LabelServiceName: "slices"}},
 		AddressType: discoveryv1.AddressTypeIPv6, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:100::7"}}, {Addresses: []string{"2001:db8:200::7"}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	get := getter(s.milan.Client().DiscoveryV1().EndpointSlices("service-rows-rome"), "slices-byhand")
 	only := func(address string) func(*discoveryv1.EndpointSlice) bool {
 		return func(s *discoveryv1.EndpointSlice) bool {
@@ -103,8 +103,7 @@ func testSlicesOfSix(t *testing.T, s servicePair) {
 		}
 	}
 	there(t, "the endpoint whose address is accepted", get, only("2001:db8:100::7"))
-	_, err = slices.Patch(t.Context(), "slices-byhand", types.MergePatchType, []byte(`{"endpoints":[{"addresses":["2001:db8:100::8"]}]}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, slices, "slices-byhand", types.MergePatchType, []byte(`{"endpoints":[{"addresses":["2001:db8:100::8"]}]}`))
 	there(t, "another endpoint", get, only("2001:db8:100::8"))
 	require.NoError(t, slices.Delete(t.Context(), "slices-byhand", metav1.DeleteOptions{}))
 	away(t, "deleted", get)

@@ -18,6 +18,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // idle is how long nothing must be written.
@@ -27,29 +28,23 @@ const idle = 10 * time.Second
 // last of them is in the provider.
 func (w *world) populate(t *testing.T, namespace string, many int) {
 	t.Helper()
-	ctx := t.Context()
 	core := w.rome.Client().CoreV1()
 	for _, s := range services() {
 		s.Annotations = nil // node ports are given once
 		for i := range s.Spec.Ports {
 			s.Spec.Ports[i].NodePort = 0
 		}
-		_, err := core.Services(namespace).Create(ctx, s, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, core.Services(namespace), s)
 	}
-	_, err := w.rome.Client().NetworkingV1().Ingresses(namespace).Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: namespace + "." + w.rome.Name + ".example.com"}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.rome.Client().DiscoveryV1().EndpointSlices(namespace).Create(ctx, &discoveryv1.EndpointSlice{
+	kubetest.Create(t, w.rome.Client().NetworkingV1().Ingresses(namespace), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: namespace + "." + w.rome.Name + ".example.com"}}}})
+	kubetest.Create(t, w.rome.Client().DiscoveryV1().EndpointSlices(namespace), &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain-byhand", Labels: map[string]string{discoveryv1.LabelServiceName: "plain"}}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.100.7.7"}}}, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	for i := range many {
-		_, err := core.ConfigMaps(namespace).Create(ctx, configMapOf(fmt.Sprintf("cm-%d", i), "i", fmt.Sprint(i)), metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = core.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", i)}, StringData: map[string]string{"i": fmt.Sprint(i)}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, core.ConfigMaps(namespace), configMapOf(fmt.Sprintf("cm-%d", i), "i", fmt.Sprint(i)))
+		kubetest.Create(t, core.Secrets(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", i)}, StringData: map[string]string{"i": fmt.Sprint(i)}})
 	}
 	twin := namespace + "-rome"
 	within(t, quickly, "everything is reflected", func(ctx context.Context) error {
@@ -116,8 +111,7 @@ func testReflectionRestart(t *testing.T, w *world) {
 // seen everything.
 func (w *world) caughtUp(t *testing.T, namespace, name string, patience time.Duration) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().ConfigMaps(namespace).Create(t.Context(), configMapOf(name), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().ConfigMaps(namespace), configMapOf(name))
 	within(t, patience, name+" is reflected", func(ctx context.Context) error {
 		_, err := w.milan.Client().CoreV1().ConfigMaps(namespace+"-rome").Get(ctx, name, metav1.GetOptions{})
 		return err
@@ -137,12 +131,10 @@ func testReflectionAway(t *testing.T, w *world) {
 // testSkipLists: the keys that stay at home can be changed without a restart of the
 // vkubelet.
 func testSkipLists(t *testing.T, w *world) {
-	ctx := t.Context()
 	home, remote := w.rome.Client().CoreV1().ConfigMaps("still"), w.milan.Client().CoreV1().ConfigMaps("still-rome")
 	cm := configMapOf("keyed")
 	cm.Labels = map[string]string{"example.com/configured": "1", "example.com/patched": "2", "example.com/carried": "3"}
-	_, err := home.Create(ctx, cm, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, cm)
 	has := func(keys ...string) func(*corev1.ConfigMap) bool {
 		return func(cm *corev1.ConfigMap) bool {
 			n := 0
@@ -168,12 +160,9 @@ func testSkipLists(t *testing.T, w *world) {
 		}
 		return err
 	})
-	d, err := w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	d := kubetest.Get(t, w.rome.Client().AppsV1().Deployments(tenantOfMilan), "vk-milan")
 	require.NotContains(t, fmt.Sprint(d.Spec.Template.Spec.Containers[0].Args), "skipLabels", "no reason to roll the Deployment")
-	_, err = w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(ctx, "milan", types.MergePatchType,
-		[]byte(`{"spec":{"offloadingPatch":{"labelsNotReflected":["example.com/patched"]}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, []byte(`{"spec":{"offloadingPatch":{"labelsNotReflected":["example.com/patched"]}}}`))
 	there(t, "the VirtualNode's list acts", getter(remote, "keyed"), has("carried"))
 	require.Equal(t, before, (*w.rome.VKubelet("milan")).Options)
 }
@@ -185,8 +174,7 @@ func testHandOver(t *testing.T, w *world) {
 	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan-b"}))
 	leases := w.rome.Client().CoordinationV1().Leases(tenantOfMilan)
 	holder := func() string {
-		l, err := leases.Get(ctx, "reflection", metav1.GetOptions{})
-		require.NoError(t, err)
+		l := kubetest.Get(t, leases, "reflection")
 		return *l.Spec.HolderIdentity
 	}
 	first := holder()
@@ -215,8 +203,7 @@ func (w *world) namedOnEach(t *testing.T, namespace, configMap string, nodes ...
 		pod.Spec.AutomountServiceAccountToken = new(false) // a token would be deleted later
 		pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: configMap}, Optional: new(true)}}}
-		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, pods, pod)
 		untilPod(t, w.rome, quickly, namespace, pod.Name, "runs", podRunning)
 		require.NoError(t, pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
 	}
@@ -235,10 +222,8 @@ func testTwoWays(t *testing.T, w *world) {
 		twin             string
 	}{{w.rome, w.milan, "mesh-rome"}, {w.milan, w.rome, "mesh-milan"}}
 	for _, p := range pairs {
-		_, err := p.origin.Client().CoreV1().ConfigMaps("mesh").Create(ctx, configMapOf("app", "from", p.origin.Name), metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = p.origin.Client().CoreV1().Services("mesh").Create(ctx, service("web"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, p.origin.Client().CoreV1().ConfigMaps("mesh"), configMapOf("app", "from", p.origin.Name))
+		kubetest.Create(t, p.origin.Client().CoreV1().Services("mesh"), service("web"))
 	}
 	for _, p := range pairs {
 		there(t, p.twin, getter(p.provider.Client().CoreV1().ConfigMaps(p.twin), "app"), func(cm *corev1.ConfigMap) bool { return cm.Data["from"] == p.origin.Name })
@@ -255,8 +240,7 @@ func testTwoWays(t *testing.T, w *world) {
 		return nil
 	})
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		cm, err := s.Client().CoreV1().ConfigMaps("mesh").Get(ctx, "app", metav1.GetOptions{})
-		require.NoError(t, err)
+		cm := kubetest.Get(t, s.Client().CoreV1().ConfigMaps("mesh"), "app")
 		require.Equal(t, s.Name, cm.Data["from"])
 	}
 }

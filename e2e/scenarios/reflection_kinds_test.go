@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func service(name string, change ...func(*corev1.ServiceSpec)) *corev1.Service {
@@ -58,8 +59,7 @@ func testService(t *testing.T, w *world) {
 	w.offload(t, "services", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().CoreV1().Services("services"), w.milan.Client().CoreV1().Services("services-rome")
 	for _, want := range services() {
-		local, err := home.Create(ctx, want, metav1.CreateOptions{})
-		require.NoError(t, err)
+		local := kubetest.Create(t, home, want)
 		have := there(t, want.Name, getter(remote, want.Name), anyState[*corev1.Service])
 		require.Equal(t, local.Spec.Type, have.Spec.Type)
 		require.Equal(t, local.Spec.Selector, have.Spec.Selector)
@@ -82,28 +82,23 @@ func testService(t *testing.T, w *world) {
 		}
 	}
 	ip := there(t, "plain", getter(remote, "plain"), anyState[*corev1.Service]).Spec.ClusterIP
-	_, err := home.Patch(ctx, "plain", types.StrategicMergePatchType, []byte(`{"spec":{"ports":[{"port":81,"name":"more"}],"internalTrafficPolicy":"Local"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "plain", types.StrategicMergePatchType, []byte(`{"spec":{"ports":[{"port":81,"name":"more"}],"internalTrafficPolicy":"Local"}}`))
 	there(t, "changed in place", getter(remote, "plain"), func(s *corev1.Service) bool {
 		return len(s.Spec.Ports) == 2 && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && s.Spec.ClusterIP == ip
 	})
-	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.8"],"sessionAffinity":"ClientIP"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "plain", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.8"],"sessionAffinity":"ClientIP"}}`))
 	there(t, "changed with external IPs at home", getter(remote, "plain"), func(s *corev1.Service) bool {
 		return s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP && len(s.Spec.ExternalIPs) == 0
 	})
-	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "plain", types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`))
 	there(t, "of another type", getter(remote, "plain"), func(s *corev1.Service) bool {
 		return s.Spec.Type == corev1.ServiceTypeNodePort && s.Spec.Ports[0].NodePort != 0 && s.Spec.ClusterIP == ip
 	})
-	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"type":"ExternalName","externalName":"example.com"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "plain", types.MergePatchType, []byte(`{"spec":{"type":"ExternalName","externalName":"example.com"}}`))
 	there(t, "of no address", getter(remote, "plain"), func(s *corev1.Service) bool { return s.Spec.ExternalName == "example.com" })
 	require.NoError(t, home.Delete(ctx, "plain", metav1.DeleteOptions{}))
 	away(t, "deleted", getter(remote, "plain"))
-	_, err = home.Create(ctx, service("plain", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, service("plain", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }))
 	there(t, "headless", getter(remote, "plain"), func(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone })
 }
 
@@ -114,17 +109,15 @@ func testIngress(t *testing.T, w *world) {
 	w.offload(t, "ingresses", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().NetworkingV1().Ingresses("ingresses"), w.milan.Client().NetworkingV1().Ingresses("ingresses-rome")
 	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
-	_, err := home.Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: networkingv1.IngressSpec{
+	kubetest.Create(t, home, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: networkingv1.IngressSpec{
 		IngressClassName: ptr.To("romes"), DefaultBackend: &backend, TLS: []networkingv1.IngressTLS{{Hosts: []string{"a.example.com"}, SecretName: "tls"}},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	have := there(t, "created", getter(remote, "web"), anyState[*networkingv1.Ingress])
 	require.Nil(t, have.Spec.IngressClassName)
 	require.Equal(t, "tls", have.Spec.TLS[0].SecretName)
 	require.Equal(t, backend, *have.Spec.DefaultBackend)
 	vns := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan)
-	_, err = vns.Patch(ctx, "milan", types.MergePatchType, []byte(`{"spec":{"ingressClasses":[{"ingressClassName":"milans","default":true}]}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, vns, "milan", types.MergePatchType, []byte(`{"spec":{"ingressClasses":[{"ingressClassName":"milans","default":true}]}}`))
 	there(t, "of the class that is offered", getter(remote, "web"), func(i *networkingv1.Ingress) bool {
 		return i.Spec.IngressClassName != nil && *i.Spec.IngressClassName == "milans"
 	})
@@ -165,12 +158,10 @@ func testReflectedEndpoints(t *testing.T, w *world) {
 	var ips []string
 	for _, pod := range []*corev1.Pod{atHome, boundPod("away")} {
 		pod.Labels = map[string]string{"app": "web"}
-		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, pods, pod)
 	}
 	home, remote := w.rome.Client().CoreV1().Services("eps"), w.milan.Client().CoreV1().Services("eps-rome")
-	_, err := home.Create(ctx, service("web"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, service("web"))
 	within(t, quickly*2, "the pods run", func(ctx context.Context) error {
 		ips = nil
 		for _, name := range []string{"home", "away"} {
@@ -196,23 +187,18 @@ func testReflectedEndpoints(t *testing.T, w *world) {
 		}
 	}
 	within(t, quickly, "milan knows each endpoint once", knows(ips...))
-	there, err := w.milan.Client().CoreV1().Pods("eps-rome").Get(ctx, "away", metav1.GetOptions{})
-	require.NoError(t, err)
+	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods("eps-rome"), "away")
 
 	annotate := func(body string) {
 		t.Helper()
-		_, err := home.Patch(ctx, "web", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, home, "web", types.MergePatchType, []byte(body))
 	}
 	annotate(`{"metadata":{"annotations":{"liqo.io/skip-reflection":"true"}}}`)
 	away(t, "the Service is not reflected", getter(remote, "web"))
 	within(t, quickly, "and neither are its endpoints", knows())
-	list, err := w.rome.Client().DiscoveryV1().EndpointSlices("eps").List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, w.rome.Client().DiscoveryV1().EndpointSlices("eps"))
 	require.Len(t, list.Items, 1)
-	_, err = w.rome.Client().DiscoveryV1().EndpointSlices("eps").Patch(ctx, list.Items[0].Name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"liqo.io/allow-reflection":"true"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Client().DiscoveryV1().EndpointSlices("eps"), list.Items[0].Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"liqo.io/allow-reflection":"true"}}}`))
 	homeOnly := slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return ip == there.Status.PodIP })
 	within(t, quickly, "a slice that is allowed itself", knows(homeOnly...))
 	annotate(`{"metadata":{"annotations":{"liqo.io/skip-reflection":null}}}`)
@@ -229,19 +215,16 @@ func testLeader(t *testing.T, w *world) {
 	pods := w.rome.Client().CoreV1().Pods("leader")
 	db := boundPod("db")
 	db.Spec.AutomountServiceAccountToken = ptr.To(false) // a token would be withdrawn while later tests count writes
-	_, err := pods.Create(ctx, db, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, pods, db)
 	pod := there(t, "the pod runs", getter(pods, "db"), func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue && p.Status.PodIP != "" })
-	_, err = w.rome.Client().CoreV1().Services("leader").Create(ctx, service("db", func(s *corev1.ServiceSpec) { s.Selector = nil }), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Services("leader"), service("db", func(s *corev1.ServiceSpec) { s.Selector = nil }))
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "db", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{pod.Status.PodIP}, NodeName: ptr.To(pod.Spec.NodeName)}},
 		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}},
 	}
 	home, remote := w.rome.Client().DiscoveryV1().EndpointSlices("leader"), w.milan.Client().DiscoveryV1().EndpointSlices("leader-rome")
-	_, err = home.Create(ctx, slice, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, slice)
 	has := func(want ...string) func(*discoveryv1.EndpointSlice) bool {
 		return func(s *discoveryv1.EndpointSlice) bool {
 			var have []string
@@ -254,24 +237,19 @@ func testLeader(t *testing.T, w *world) {
 		}
 	}
 	have := there(t, "milan knows the pod that it runs", getter(remote, "db"), has(pod.Status.PodIP))
-	atMilan, err := w.milan.Client().CoreV1().Pods("leader-rome").Get(ctx, "db", metav1.GetOptions{})
-	require.NoError(t, err)
+	atMilan := kubetest.Get(t, w.milan.Client().CoreV1().Pods("leader-rome"), "db")
 	require.Equal(t, atMilan.Spec.NodeName, *have.Endpoints[0].NodeName)
 
-	_, err = home.Patch(ctx, "db", types.MergePatchType, []byte(`{"endpoints":[{"addresses":["10.100.3.3"]}]}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "db", types.MergePatchType, []byte(`{"endpoints":[{"addresses":["10.100.3.3"]}]}`))
 	there(t, "another leads, at home", getter(remote, "db"), has("10.100.3.3"))
 	for name, endpoint := range map[string]string{
 		"as operators write it": fmt.Sprintf(`{"addresses":[%q]}`, pod.Status.PodIP),
 		"by its UID":            fmt.Sprintf(`{"addresses":["10.100.3.4"],"targetRef":{"kind":"Pod","namespace":"leader","name":"db","uid":%q}}`, pod.UID),
 	} {
-		_, err = home.Patch(ctx, "db", types.MergePatchType, fmt.Appendf(nil, `{"endpoints":[%s]}`, endpoint), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, home, "db", types.MergePatchType, fmt.Appendf(nil, `{"endpoints":[%s]}`, endpoint))
 		there(t, name, getter(remote, "db"), has(pod.Status.PodIP))
 	}
-	_, err = home.Patch(ctx, "db", types.MergePatchType,
-		fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.100.3.3"]},{"addresses":[%q],"nodeName":%q}]}`, pod.Status.PodIP, pod.Spec.NodeName), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, home, "db", types.MergePatchType, fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.100.3.3"]},{"addresses":[%q],"nodeName":%q}]}`, pod.Status.PodIP, pod.Spec.NodeName))
 	there(t, "both", getter(remote, "db"), has("10.100.3.3", pod.Status.PodIP))
 	require.NoError(t, pods.Delete(ctx, "db", metav1.DeleteOptions{}))
 	there(t, "the address is not the pod's any more, whoever still says so", getter(remote, "db"), has("10.100.3.3"))

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // pullSecret has the credentials of a registry.
@@ -37,13 +39,11 @@ func testPullSecrets(t *testing.T, w *world) {
 	c := w.fixture(t, "pulls")
 	home := w.rome.Client().CoreV1().Secrets(c.namespace)
 	for _, name := range []string{"first", "second"} {
-		_, err := home.Create(t.Context(), pullSecret(name, "1"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home, pullSecret(name, "1"))
 	}
-	_, err := w.rome.Client().CoreV1().ServiceAccounts(c.namespace).Create(t.Context(), &corev1.ServiceAccount{
+	kubetest.Create(t, w.rome.Client().CoreV1().ServiceAccounts(c.namespace), &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: "builder"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "first"}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	before := c.pullsWith(t, builderPod("before"), "first")
 	own := c.pullsWith(t, builderPod("own", "second", "missing"), "second", "missing")
 
@@ -52,8 +52,7 @@ func testPullSecrets(t *testing.T, w *world) {
 	require.Equal(t, before.UID, c.remote(t, "before").UID, "it runs on with what it was made with")
 	require.Equal(t, own.UID, c.remote(t, "own").UID)
 
-	_, err = home.Update(t.Context(), pullSecret("first", "2"), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, home, pullSecret("first", "2"))
 	c.pullSecretThere(t, "first")
 	require.NoError(t, home.Delete(t.Context(), "second", metav1.DeleteOptions{}))
 	away(t, "credentials that are withdrawn", getter(w.milan.Client().CoreV1().Secrets(c.twin), "second"))
@@ -75,8 +74,7 @@ func (c *fixture) pullsWith(t *testing.T, pod *corev1.Pod, want ...string) *core
 // pullSecretThere waits until a Secret is in the provider as it is here.
 func (c *fixture) pullSecretThere(t *testing.T, name string) {
 	t.Helper()
-	want, err := c.rome.Client().CoreV1().Secrets(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	want := kubetest.Get(t, c.rome.Client().CoreV1().Secrets(c.namespace), name)
 	there(t, "the credentials "+name, getter(c.milan.Client().CoreV1().Secrets(c.twin), name), func(s *corev1.Secret) bool {
 		return s.Type == corev1.SecretTypeDockerConfigJson && equality.Semantic.DeepEqual(s.Data, want.Data)
 	})
@@ -86,9 +84,7 @@ func (c *fixture) pullSecretThere(t *testing.T, name string) {
 // server, which reads accounts from a cache, does so.
 func (c *fixture) givesPullSecret(t *testing.T, name string) {
 	t.Helper()
-	_, err := c.rome.Client().CoreV1().ServiceAccounts(c.namespace).Patch(t.Context(), "builder", types.MergePatchType,
-		fmt.Appendf(nil, `{"imagePullSecrets":[{"name":%q}]}`, name), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, c.rome.Client().CoreV1().ServiceAccounts(c.namespace), "builder", types.MergePatchType, fmt.Appendf(nil, `{"imagePullSecrets":[{"name":%q}]}`, name))
 	within(t, quickly, "new pods are given "+name, func(ctx context.Context) error {
 		probe, err := c.rome.Client().CoreV1().Pods(c.namespace).Create(ctx, builderPod("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && probe.Spec.ImagePullSecrets[0].Name != name {

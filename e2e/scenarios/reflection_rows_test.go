@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // row is a kind that is reflected object by object.
@@ -130,8 +131,7 @@ func patch(t *testing.T, in dynamic.ResourceInterface, name string, content map[
 	delete(content, "addressType") // immutable
 	body, err := json.Marshal(content)
 	require.NoError(t, err)
-	_, err = in.Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, in, name, types.MergePatchType, body)
 }
 
 func (s kindsFixture) delete(t *testing.T, name string) {

@@ -12,6 +12,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // servicePair is where Services of an offloaded namespace are, here and in the provider.
@@ -28,15 +29,12 @@ func (w *world) servicePair(t *testing.T, namespace string) servicePair {
 
 func (s servicePair) create(t *testing.T, service *corev1.Service) *corev1.Service {
 	t.Helper()
-	made, err := s.home.Create(t.Context(), service, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	return kubetest.Create(t, s.home, service)
 }
 
 func (s servicePair) patch(t *testing.T, name, body string) {
 	t.Helper()
-	_, err := s.home.Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, s.home, name, types.MergePatchType, []byte(body))
 }
 
 // until waits for a state of a Service in the provider.
@@ -101,8 +99,7 @@ func testNodePortTaken(t *testing.T, s servicePair) {
 	theirs := s.milan.Client().CoreV1().Services(metav1.NamespaceDefault)
 	ports := map[string]int32{"fresh": 30031, "standing": 30032}
 	for name, port := range ports {
-		_, err := theirs.Create(t.Context(), nodePort("theirs-"+name, port), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, theirs, nodePort("theirs-"+name, port))
 	}
 	standing := s.create(t, nodePort("standing", ports["standing"]))
 	before := s.until(t, "standing", "of a port that milan has chosen", anyState[*corev1.Service])
@@ -127,8 +124,7 @@ func testNodePortTaken(t *testing.T, s servicePair) {
 // selector at once, and the port when it is free.
 func testRefusedChange(t *testing.T, s servicePair) {
 	theirs := s.milan.Client().CoreV1().Services(metav1.NamespaceDefault)
-	_, err := theirs.Create(t.Context(), nodePort("theirs-changed", 30033), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, theirs, nodePort("theirs-changed", 30033))
 	s.create(t, nodePort("changed", 30033))
 	s.until(t, "changed", "of a port that milan has chosen", anyState[*corev1.Service])
 	s.patch(t, "changed", fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}},"spec":{"selector":{"app":"other"}}}`, offloadingv1beta1.ForceRemoteNodePortAnnotation))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // quickly is granted for a reflected change; on a quiet machine it takes milliseconds.
@@ -99,8 +100,7 @@ func testConfigMap(t *testing.T, w *world) {
 	get := getter(remote, "app")
 	local := configMapOf("app", "a", "1", "b", "2")
 	local.Labels, local.Annotations = map[string]string{"tier": "front"}, map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}"}
-	_, err := home.Create(ctx, local, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, local)
 	have := there(t, "created", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "1" && cm.Data["b"] == "2" })
 	require.Equal(t, "front", have.Labels["tier"])
 	require.Equal(t, "rome", have.Labels[offloadingv1beta1.OriginLabel])
@@ -109,14 +109,12 @@ func testConfigMap(t *testing.T, w *world) {
 	require.NotContains(t, have.Annotations, corev1.LastAppliedConfigAnnotation)
 	away(t, "and nothing under the name of the provider's own", getter(remote, "kube-root-ca.crt.rom"))
 	rootCA := there(t, "the home's root CA", getter(remote, "kube-root-ca.crt.rome"), anyState[*corev1.ConfigMap])
-	own, err := w.rome.Client().CoreV1().ConfigMaps("cm").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-	require.NoError(t, err)
+	own := kubetest.Get(t, w.rome.Client().CoreV1().ConfigMaps("cm"), "kube-root-ca.crt")
 	require.Equal(t, own.Data, rootCA.Data)
 
 	patch := func(body string) {
 		t.Helper()
-		_, err := home.Patch(ctx, "app", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, home, "app", types.MergePatchType, []byte(body))
 	}
 	patch(`{"data":{"a":"3","b":null},"metadata":{"labels":{"tier":null,"new":"yes"}}}`)
 	have = there(t, "changed", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "3" && cm.Labels["new"] == "yes" })
@@ -130,8 +128,7 @@ func testConfigMap(t *testing.T, w *world) {
 	patch(`{"immutable":true,"data":{"a":"4"}}`)
 	there(t, "immutable", get, func(cm *corev1.ConfigMap) bool { return cm.Immutable != nil && *cm.Immutable && cm.UID == have.UID })
 	require.NoError(t, home.Delete(ctx, "app", metav1.DeleteOptions{}))
-	_, err = home.Create(ctx, configMapOf("app", "a", "5"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, configMapOf("app", "a", "5"))
 	there(t, "made anew", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "5" && cm.UID != have.UID })
 	require.NoError(t, home.Delete(ctx, "app", metav1.DeleteOptions{}))
 	away(t, "deleted", get)
@@ -151,26 +148,21 @@ func testSecret(t *testing.T, w *world) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "basic"}, Type: corev1.SecretTypeBasicAuth, StringData: map[string]string{"username": "u", "password": "p"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Type: "example.com/own", StringData: map[string]string{"x": "y"}},
 	} {
-		_, err := home.Create(ctx, s, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home, s)
 		have := there(t, s.Name, getter(remote, s.Name), anyState[*corev1.Secret])
-		want, err := home.Get(ctx, s.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		want := kubetest.Get(t, home, s.Name)
 		require.Equal(t, want.Data, have.Data)
 		require.Equal(t, want.Type, have.Type)
 	}
-	token, err := home.Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
-		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	token := kubetest.Create(t, home, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
+		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}})
 	w.eventAbout(t, token, "ReflectionDisabled", "tokens of service accounts stay")
-	_, err = remote.Get(ctx, "token", metav1.GetOptions{})
+	_, err := remote.Get(ctx, "token", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
 
-	before, err := remote.Get(ctx, "own", metav1.GetOptions{})
-	require.NoError(t, err)
+	before := kubetest.Get(t, remote, "own")
 	require.NoError(t, home.Delete(ctx, "own", metav1.DeleteOptions{}))
-	_, err = home.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Type: "example.com/other"}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Type: "example.com/other"})
 	there(t, "another type", getter(remote, "own"), func(s *corev1.Secret) bool { return s.Type == "example.com/other" && s.UID != before.UID })
 }
 
@@ -198,13 +190,10 @@ func testCollision(t *testing.T, w *world) {
 	ctx := t.Context()
 	w.offload(t, "collide", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().CoreV1().ConfigMaps("collide"), w.milan.Client().CoreV1().ConfigMaps("collide-rome")
-	theirs, err := remote.Create(ctx, configMapOf("app", "whose", "milan's"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	local, err := home.Create(ctx, configMapOf("app", "whose", "rome's"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	theirs := kubetest.Create(t, remote, configMapOf("app", "whose", "milan's"))
+	local := kubetest.Create(t, home, configMapOf("app", "whose", "rome's"))
 	w.eventAbout(t, local, "FailedReflection", "collide-rome/app")
-	now, err := remote.Get(ctx, "app", metav1.GetOptions{})
-	require.NoError(t, err)
+	now := kubetest.Get(t, remote, "app")
 	require.Equal(t, theirs.ResourceVersion, now.ResourceVersion)
 	require.NoError(t, remote.Delete(ctx, "app", metav1.DeleteOptions{}))
 	within(t, 20*time.Second, "reflected when the name is free", func(ctx context.Context) error {
@@ -215,10 +204,8 @@ func testCollision(t *testing.T, w *world) {
 		return err
 	})
 	// An object of the provider outlives a local one of its name.
-	_, err = remote.Create(ctx, configMapOf("other", "whose", "milan's"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	other, err := home.Create(ctx, configMapOf("other"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, remote, configMapOf("other", "whose", "milan's"))
+	other := kubetest.Create(t, home, configMapOf("other"))
 	w.eventAbout(t, other, "FailedReflection", "collide-rome/other")
 	require.NoError(t, home.Delete(ctx, "other", metav1.DeleteOptions{}))
 	holds(t, time.Now().Add(3*time.Second), "the provider's own stays", func(ctx context.Context) error {
@@ -230,25 +217,20 @@ func testCollision(t *testing.T, w *world) {
 // testForeignKeys: what somebody adds in the provider stays, and what we no longer set
 // goes; what somebody changes there is put right.
 func testForeignKeys(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "keys", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().CoreV1().ConfigMaps("keys"), w.milan.Client().CoreV1().ConfigMaps("keys-rome")
 	local := configMapOf("app", "a", "1")
 	local.Labels = map[string]string{"ours": "1"}
-	_, err := home.Create(ctx, local, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home, local)
 	get := getter(remote, "app")
 	there(t, "created", get, anyState[*corev1.ConfigMap])
-	_, err = remote.Patch(ctx, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"2"},"annotations":{"theirs":"3"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = home.Patch(ctx, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"ours":null}},"data":{"a":"2"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, remote, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"2"},"annotations":{"theirs":"3"}}}`))
+	kubetest.Patch(t, home, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"ours":null}},"data":{"a":"2"}}`))
 	have := there(t, "changed", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "2" })
 	require.NotContains(t, have.Labels, "ours")
 	require.Equal(t, "2", have.Labels["theirs"])
 	require.Equal(t, "3", have.Annotations["theirs"])
-	_, err = remote.Patch(ctx, "app", types.MergePatchType, []byte(`{"data":{"a":"wrong","b":"more"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, remote, "app", types.MergePatchType, []byte(`{"data":{"a":"wrong","b":"more"}}`))
 	have = there(t, "put right", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "2" })
 	require.NotContains(t, have.Data, "b")
 	require.Equal(t, "2", have.Labels["theirs"])

@@ -16,6 +16,7 @@ import (
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -31,13 +32,11 @@ func replicasFlooded(t *testing.T, w replicasWorld) {
 	before, err := w.rolePods(t.Context())
 	require.NoError(t, err)
 	home := w.rome.Client().CoreV1()
-	_, err = home.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: floodNamespace}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: floodNamespace}})
 	listeners := listenersOf(before)
 	for i, address := range slices.Sorted(maps.Keys(listeners)) {
 		t.Logf("%d connections to %s at %s", floodConnections, listeners[address], address)
-		_, err := home.Pods(floodNamespace).Create(t.Context(), floodPod(i, address), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.Pods(floodNamespace), floodPod(i, address))
 	}
 	floods := func(ctx context.Context) error { return w.floods(ctx, len(listeners)) }
 	within(t, longest, "all connections are open", floods)
@@ -106,8 +105,7 @@ func (w replicasWorld) floods(ctx context.Context, want int) error {
 func (w replicasWorld) allocated(t *testing.T) {
 	t.Helper()
 	ips := w.rome.Liqod().IPAMV1alpha1().IPs(floodNamespace)
-	_, err := ips.Create(t.Context(), &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: ipamv1alpha1.IPSpec{IP: "198.51.100.7"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, ips, &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: ipamv1alpha1.IPSpec{IP: "198.51.100.7"}})
 	within(t, longest, "an IP has an address", func(ctx context.Context) error {
 		ip, err := ips.Get(ctx, "host", metav1.GetOptions{})
 		if err == nil && ip.Status.IP == "" {

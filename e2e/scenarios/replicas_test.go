@@ -25,6 +25,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // replicasNamespace is offloaded from rome to milan.
@@ -77,10 +78,8 @@ func (w replicasWorld) deployReplicas(t *testing.T) {
 	home := w.rome.Client()
 	service := netService("there", "")
 	service.Spec.Selector = map[string]string{"app": "there"}
-	_, err := home.CoreV1().Services(replicasNamespace).Create(t.Context(), service, metav1.CreateOptions{})
-	require.NoError(t, err)
-	node, err := home.CoreV1().Nodes().Get(t.Context(), "rome-2", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.CoreV1().Services(replicasNamespace), service)
+	node := kubetest.Get(t, home.CoreV1().Nodes(), "rome-2")
 	for _, name := range []string{"here", "there"} {
 		d := netDeployment(name, node)
 		d.Spec.Template.Labels["app"] = name
@@ -88,8 +87,7 @@ func (w replicasWorld) deployReplicas(t *testing.T) {
 		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: d.Spec.Selector,
 		}}
-		_, err := home.AppsV1().Deployments(replicasNamespace).Create(t.Context(), d, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, home.AppsV1().Deployments(replicasNamespace), d)
 	}
 	for _, name := range []string{"here", "there"} {
 		within(t, longest, name+" is available", w.available(name, replicasNamespace, 2))
@@ -250,8 +248,7 @@ func (w replicasWorld) spread(t *testing.T) {
 		require.Len(t, on, 2, "replicas of %s are on %v", role, slices.Sorted(maps.Keys(on)))
 	}
 	for _, namespace := range []string{site.Namespace, tenantOfMilan} {
-		list, err := w.rome.Client().PolicyV1().PodDisruptionBudgets(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, w.rome.Client().PolicyV1().PodDisruptionBudgets(namespace))
 		require.Len(t, list.Items, map[string]int{site.Namespace: 4, tenantOfMilan: 1}[namespace])
 	}
 }
@@ -483,11 +480,9 @@ func replicasRolled(t *testing.T, w replicasWorld) {
 	go func() { failed <- w.admitted(ctx, &asked) }()
 	began := time.Now()
 	apps := w.rome.Client().AppsV1().Deployments(site.Namespace)
-	list, err := apps.List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, apps)
 	for _, d := range list.Items {
-		_, err := apps.Patch(t.Context(), d.Name, types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"once"}}}}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, apps, d.Name, types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"once"}}}}}`))
 	}
 	within(t, longest, "all pods are others", func(ctx context.Context) error {
 		pods, err := w.rolePods(ctx)

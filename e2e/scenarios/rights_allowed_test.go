@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // Writes of the tests below change nothing.
@@ -116,8 +117,7 @@ func allowed(t *testing.T, w *world) {
 // policiesOf are the names of liqod's admission policies in a cluster.
 func policiesOf(t *testing.T, s *site.Site) []string {
 	t.Helper()
-	list, err := s.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, s.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies())
 	var names []string
 	for _, p := range list.Items {
 		if strings.HasPrefix(p.Name, "liqod-") {
@@ -130,9 +130,7 @@ func policiesOf(t *testing.T, s *site.Site) []string {
 // secretOfToken makes a Secret as the vkubelet makes them for the tokens of its pods.
 func secretOfToken(t *testing.T, vk kubernetes.Interface) *corev1.Secret {
 	t.Helper()
-	s, err := vk.CoreV1().Secrets("shop").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "allowed", Labels: tokenLabels("milan")}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return s
+	return kubetest.Create(t, vk.CoreV1().Secrets("shop"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "allowed", Labels: tokenLabels("milan")}})
 }
 
 // podAndClaim make pod allowed on virtual node milan, and in the provider, and a claim that liqod
@@ -142,12 +140,10 @@ func podAndClaim(t *testing.T, w *world) {
 	home := w.rome.Client().CoreV1()
 	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	claim.Name, claim.Annotations = "allowed", map[string]string{"volume.kubernetes.io/storage-provisioner": "liqo.io/storage"}
-	_, err := home.PersistentVolumeClaims("shop").Create(t.Context(), &claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.PersistentVolumeClaims("shop"), &claim)
 	spec := podSpec("sim/web:1")
 	spec.NodeName = "milan"
-	_, err = home.Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "allowed"}, Spec: spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "allowed"}, Spec: spec})
 	within(t, longest, "the pod is in the provider", func(ctx context.Context) error {
 		return second(w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, "allowed", metav1.GetOptions{}))
 	})

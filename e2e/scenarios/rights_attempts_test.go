@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // attempt tries something that must be forbidden.
@@ -51,12 +52,9 @@ func allRefused(t *testing.T, attempts map[string]attempt) {
 
 // forbidden shows what the peer cannot write although it has the right.
 func forbidden(t *testing.T, p attacker) {
-	ctx := t.Context()
 	guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "guest", Namespace: twinOfRome}, Spec: podSpec("sim/web:1")}
-	_, err := p.milan.Client().CoreV1().Pods(twinOfRome).Create(ctx, guest, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(ctx, shadowPod("target"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, p.milan.Client().CoreV1().Pods(twinOfRome), guest)
+	kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadowPod("target"))
 	within(t, 30*time.Second, "a pod to attack is there", func(ctx context.Context) error {
 		_, err := p.core.CoreV1().Pods(twinOfRome).Get(ctx, "target", metav1.GetOptions{})
 		return err
@@ -76,11 +74,9 @@ func forbidden(t *testing.T, p attacker) {
 // collision asks for a pod of a name that the provider's own pod has.
 func collision(t *testing.T, p attacker) {
 	t.Helper()
-	before, err := p.milan.Client().CoreV1().Pods(twinOfRome).Get(t.Context(), "guest", metav1.GetOptions{})
-	require.NoError(t, err)
+	before := kubetest.Get(t, p.milan.Client().CoreV1().Pods(twinOfRome), "guest")
 	shadows := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome)
-	_, err = shadows.Create(t.Context(), shadowPod("guest"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, shadows, shadowPod("guest"))
 	within(t, 10*time.Second, "the collision shows", func(ctx context.Context) error {
 		s, err := shadows.Get(ctx, "guest", metav1.GetOptions{})
 		if err != nil {
@@ -92,8 +88,7 @@ func collision(t *testing.T, p attacker) {
 		return nil
 	})
 	require.NoError(t, shadows.Delete(t.Context(), "guest", metav1.DeleteOptions{}))
-	after, err := p.milan.Client().CoreV1().Pods(twinOfRome).Get(t.Context(), "guest", metav1.GetOptions{})
-	require.NoError(t, err)
+	after := kubetest.Get(t, p.milan.Client().CoreV1().Pods(twinOfRome), "guest")
 	require.Equal(t, before.UID, after.UID)
 	require.Equal(t, before.ObjectMeta.Labels, after.ObjectMeta.Labels)
 	require.Nil(t, after.DeletionTimestamp)
@@ -193,8 +188,7 @@ func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
 	api := p.liqod.OffloadingV1beta1()
 	target := shadowSlice("target", endpoint("10.100.1.1"))
 	delete(target.Labels, offloadingv1beta1.DestinationLabel) // or rome's vkubelet removes what it has no EndpointSlice for
-	_, err := api.ShadowEndpointSlices(twinOfRome).Create(t.Context(), target, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, api.ShadowEndpointSlices(twinOfRome), target)
 	create := func(change func(*metav1.ObjectMeta)) attempt {
 		return func(ctx context.Context) error {
 			s := shadowSlice("evil", endpoint("169.254.169.254"))

@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // controllerRights shows that the controller's identity, the most powerful of ours, does
 // not reach beyond what liqod made.
 func controllerRights(t *testing.T, w *world) {
-	ctx := t.Context()
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "victim"}})
 	none := metav1.CreateOptions{}
 	ref := func(name string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
@@ -84,16 +84,14 @@ func controllerRights(t *testing.T, w *world) {
 func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]attempt {
 	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	claim.Name, claim.Spec.StorageClassName = "data", ptr.To("disk")
-	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("victim").Create(t.Context(), &claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().PersistentVolumeClaims("victim"), &claim)
 	volume := func(name string) *corev1.PersistentVolume {
 		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 			Capacity: claim.Spec.Resources.Requests, AccessModes: claim.Spec.AccessModes,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}},
 		}}
 	}
-	_, err = w.rome.Client().CoreV1().PersistentVolumes().Create(t.Context(), volume("others"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().PersistentVolumes(), volume("others"))
 	merge := func(patch string, sub ...string) attempt {
 		return func(ctx context.Context) error {
 			_, err := c.CoreV1().PersistentVolumeClaims("victim").Patch(ctx, "data", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, sub...)
@@ -103,10 +101,8 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example", VolumeHandle: "of-another-claim"}}
 	theirs := volume("theirs")
 	theirs.Spec.PersistentVolumeSource = csi
-	_, err = w.rome.Client().CoreV1().PersistentVolumes().Create(t.Context(), theirs, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.rome.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: "disks.example"}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().PersistentVolumes(), theirs)
+	kubetest.Create(t, w.rome.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: "disks.example"})
 	// likeOurs is a volume as liqod makes them for a claim, but for its class and source.
 	const uid = "0b3c0d5e-5f5e-4d0c-9a57-2f4f4b4d6a11"
 	likeOurs := func(class string, source corev1.PersistentVolumeSource) attempt {
@@ -217,11 +213,10 @@ func eventsOfRoles(t *testing.T, w *world) {
 	} {
 		require.NoError(t, ok(t.Context()), role)
 	}
-	theirs, err := w.rome.Client().CoreV1().Events("victim").Create(t.Context(), &corev1.Event{
+	theirs := kubetest.Create(t, w.rome.Client().CoreV1().Events("victim"), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Source: corev1.EventSource{Component: "kubelet"}, Reason: "Killing",
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "victim", Name: "x"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	allRefused(t, map[string]attempt{
 		"the kubelet's, by route":          write("route", "kube-system", "kubelet", "Pod", "v1"),
 		"about a pod, by route":            write("route", "kube-system", "liqod-route", "Pod", "v1"),

@@ -12,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // deployments are attempts to run something else than vkubelets. Each changes the Deployment of
 // a vkubelet, which passes as it is.
 func deployments(t *testing.T, w *world, c kubernetes.Interface) map[string]attempt {
 	t.Helper()
-	good, err := w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	good := kubetest.Get(t, w.rome.Client().AppsV1().Deployments(tenantOfMilan), "vk-milan")
 	const another = "vk-another"
 	create := func(change func(*appsv1.Deployment)) attempt {
 		d := good.DeepCopy()
@@ -93,12 +94,11 @@ func deployments(t *testing.T, w *world, c kubernetes.Interface) map[string]atte
 func ofPeople(t *testing.T, w *world) {
 	t.Helper()
 	labels := map[string]string{"app": "of-people"}
-	_, err := w.rome.Client().AppsV1().Deployments(tenantOfMilan).Create(t.Context(), &appsv1.Deployment{
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments(tenantOfMilan), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "of-people"},
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec("sim/web:1")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 // offloadedOnly are attempts to give a vkubelet rights in a namespace that nobody has offloaded.

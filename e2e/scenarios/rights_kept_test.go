@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // asParis returns an attacker with the credentials that paris holds in milan.
@@ -54,8 +55,7 @@ func (p attacker) ask(t *testing.T, original, twin string) {
 func (w *world) annotateTwin(t *testing.T, name, key, value string) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, value)
-	_, err := w.milan.Client().CoreV1().Namespaces().Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.milan.Client().CoreV1().Namespaces(), name, types.MergePatchType, body)
 }
 
 func claimOf(name string) *corev1.PersistentVolumeClaim {
@@ -74,12 +74,11 @@ func orphan(t *testing.T, w *world) {
 	shadow := shadowPod("freed")
 	shadow.Namespace, shadow.Labels[offloadingv1beta1.OriginLabel] = twin, "paris"
 	shadows := p.liqod.OffloadingV1beta1().ShadowPods(twin)
-	_, err := shadows.Create(ctx, shadow, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, shadows, shadow)
 	pods := p.milan.Client().CoreV1().Pods(twin)
 	within(t, longest, "the pod is there", func(ctx context.Context) error { return second(pods.Get(ctx, "freed", metav1.GetOptions{})) })
 	free := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}
-	err = shadows.Delete(ctx, "freed", free)
+	err := shadows.Delete(ctx, "freed", free)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	require.ErrorContains(t, err, "propagationPolicy Orphan")
 	err = p.core.CoreV1().Pods(twin).Delete(ctx, "freed", metav1.DeleteOptions{OrphanDependents: ptr.To(true)})
@@ -100,8 +99,7 @@ func keptTwins(t *testing.T, w *world) {
 	p.mapped(t, "data", offloadingv1beta1.MappingAccepted, "")
 	claim := claimOf("ledger")
 	claim.Spec.VolumeName = "ledger" // as if bound
-	_, err := core.PersistentVolumeClaims(twin).Create(ctx, claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.PersistentVolumeClaims(twin), claim)
 	records := w.milan.Liqod().CoreV1beta1().ForeignClusters()
 	require.NoError(t, records.Delete(ctx, "paris", metav1.DeleteOptions{}))
 	require.NoError(t, core.Namespaces().Delete(ctx, tenantOfParis, metav1.DeleteOptions{})) // as unpeer does
@@ -130,12 +128,10 @@ func keptTwins(t *testing.T, w *world) {
 	} {
 		require.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
 	}
-	fc, err := records.Get(ctx, "paris", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, records, "paris")
 	w.annotateTwin(t, twin, offloadingv1beta1.ConsumerUIDAnnotation, fmt.Sprintf("%q", "paris/peering-"+string(fc.UID)))
 	other.mapped(t, "data", offloadingv1beta1.MappingAccepted, "")
-	have, err := other.core.CoreV1().PersistentVolumeClaims(twin).Get(ctx, "ledger", metav1.GetOptions{})
-	require.NoError(t, err)
+	have := kubetest.Get(t, other.core.CoreV1().PersistentVolumeClaims(twin), "ledger")
 	require.Nil(t, have.DeletionTimestamp)
 }
 
@@ -152,8 +148,7 @@ func testMadeUpClass(t *testing.T, w *world) {
 		PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/bank"}},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = core.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "by-people"}, Provisioner: "kubernetes.io/no-provisioner"}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.StorageV1().StorageClasses(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "by-people"}, Provisioner: "kubernetes.io/no-provisioner"})
 	peer, liqod := clients(t, holder{in: w.milan, namespace: tenantOfRome, account: "peer-1"}.config(t))
 	for _, class := range []string{"manual", "by-people"} {
 		claim := claimOf("evil")
@@ -168,8 +163,7 @@ func testMadeUpClass(t *testing.T, w *world) {
 		shadow.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim.Spec}}}}}
 		shadows := liqod.OffloadingV1beta1().ShadowPods(twin)
-		_, err = shadows.Create(ctx, shadow, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, shadows, shadow)
 		within(t, longest, "the refusal shows", func(ctx context.Context) error {
 			have, err := shadows.Get(ctx, shadow.Name, metav1.GetOptions{})
 			if err == nil && !strings.Contains(fmt.Sprint(have.Status.Conditions), "sharing.storageClasses") {

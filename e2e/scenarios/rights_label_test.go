@@ -5,26 +5,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // withoutLabel shows that the rules for a peer hold in a namespace where it has the rights
 // of a twin, but whose label somebody has taken off.
 func withoutLabel(t *testing.T, p attacker) {
 	const ns = "unlabelled"
-	ctx, admin := t.Context(), p.milan.Client()
-	_, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = admin.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{
+	admin := p.milan.Client()
+	kubetest.Create(t, admin.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	kubetest.Create(t, admin.RbacV1().RoleBindings(ns), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "twin"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-peer-twin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfRome, Name: "peer-1"}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	meta := func(name, origin string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"offloading.liqo.io/origin": origin}}
 	}
@@ -43,8 +42,7 @@ func withoutLabel(t *testing.T, p attacker) {
 			return err
 		}
 	}
-	theirs, err := admin.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	theirs := kubetest.Create(t, admin.CoreV1().Secrets(ns), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}})
 	allRefused(t, map[string]attempt{
 		"a finalizer": configMap(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
 		"an owner": configMap(func(m *metav1.ObjectMeta) {

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // markedObjects are what a peer reflects with labels and annotations by which controllers copy
@@ -59,15 +61,11 @@ func goingAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta)
 	t.Helper()
 	ctx := t.Context()
 	services, configs := p.core.CoreV1().Services(twinOfRome), p.core.CoreV1().ConfigMaps(twinOfRome)
-	_, err := services.Create(ctx, &corev1.Service{ObjectMeta: own("going"), Spec: service("going").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("going")}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("going"), Spec: service("going").Spec})
+	kubetest.Create(t, configs, &corev1.ConfigMap{ObjectMeta: own("going")})
 	held := []byte(`{"metadata":{"finalizers":["example.com/held"]}}`)
-	_, err = p.milan.Client().CoreV1().Services(twinOfRome).Patch(ctx, "going", types.MergePatchType, held, metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = p.milan.Client().CoreV1().ConfigMaps(twinOfRome).Patch(ctx, "going", types.MergePatchType, held, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, p.milan.Client().CoreV1().Services(twinOfRome), "going", types.MergePatchType, held)
+	kubetest.Patch(t, p.milan.Client().CoreV1().ConfigMaps(twinOfRome), "going", types.MergePatchType, held)
 	require.NoError(t, services.Delete(ctx, "going", metav1.DeleteOptions{}))
 	require.NoError(t, configs.Delete(ctx, "going", metav1.DeleteOptions{}))
 	service := func(body string) attempt {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // negotiationAttempts are attempts to be given more than is offered.
@@ -30,8 +30,7 @@ func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 	// Rome offers milan something, too: this is milan's copy.
 	copied := offer("rome")
 	copied.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
-	copied, err := p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome).Create(t.Context(), copied, metav1.CreateOptions{})
-	require.NoError(t, err)
+	copied = kubetest.Create(t, p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome), copied)
 	return map[string]attempt{
 		"a request of another name":    asks("rome", "rome", "milan"),
 		"a request in another's name":  asks("milan", "paris", "milan"),

@@ -9,6 +9,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // networkAttempts are attempts to have a say in the network of another cluster. What a peer
@@ -23,20 +24,16 @@ func networkAttempts(t *testing.T, p attacker) map[string]attempt {
 		return c
 	}
 	// Its own, and this cluster's own for it, which it answers.
-	said, err := configurations.Create(t.Context(), says("milan"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	said := kubetest.Create(t, configurations, says("milan"))
 	t.Cleanup(func() {
 		here := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome)
 		require.NoError(t, here.DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	})
 	said.Spec.MTU = 1400
-	said, err = configurations.Update(t.Context(), said, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	asked, err := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome).Create(t.Context(), says("rome"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	said = kubetest.Update(t, configurations, said)
+	asked := kubetest.Create(t, p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome), says("rome"))
 	asked.Status.ObservedGeneration = asked.Generation
-	_, err = configurations.UpdateStatus(t.Context(), asked, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, configurations, asked)
 	networkSchemas(t, p)
 	return map[string]attempt{
 		"the answer to its own Configuration": func(ctx context.Context) error {

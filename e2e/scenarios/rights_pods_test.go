@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // vault is a node of milan that its administrator keeps for something else.
@@ -174,15 +175,12 @@ func privileged() map[string]wished {
 func forced(t *testing.T, p attacker) {
 	ctx := t.Context()
 	require.NoError(t, p.milan.AddSimulatedNodes(ctx, 1))
-	_, err := p.milan.Client().CoreV1().Pods("kube-system").Create(ctx, &corev1.Pod{
+	kubetest.Create(t, p.milan.Client().CoreV1().Pods("kube-system"), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "secret-keeper", Labels: map[string]string{"app": "secret-keeper"}},
 		Spec:       corev1.PodSpec{NodeName: vault, Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = p.milan.Client().CoreV1().Nodes().Patch(ctx, vault, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = p.milan.Client().CoreV1().ServiceAccounts(twinOfRome).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "admin"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
+	kubetest.Patch(t, p.milan.Client().CoreV1().Nodes(), vault, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+	kubetest.Create(t, p.milan.Client().CoreV1().ServiceAccounts(twinOfRome), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "admin"}})
 	within(t, 10*time.Second, "the vault is cordoned", func(ctx context.Context) error {
 		n, err := p.milan.Client().CoreV1().Nodes().Get(ctx, vault, metav1.GetOptions{})
 		if err == nil && len(n.Spec.Taints) == 0 {
@@ -221,21 +219,18 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 
 	// The same wish as a change of a plain one's, once the pod runs.
 	later := shadowPod(name + "-later")
-	_, err = p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(ctx, later, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), later)
 	within(t, 30*time.Second, "the plain pod is there", func(ctx context.Context) error {
 		_, err := p.core.CoreV1().Pods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{})
 		return err
 	})
-	changed, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	changed := kubetest.Get(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), later.Name)
 	tc.change(changed)
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
 	changed.Annotations["seen"] = "yes"
-	_, err = p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Update(ctx, changed, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), changed)
 	within(t, 30*time.Second, "the change has arrived, without what it may not have", func(ctx context.Context) error {
 		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{}); err != nil {
 			return err
@@ -246,8 +241,7 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 		return nil
 	})
 	tc.check(t, pod)
-	first, err := p.core.CoreV1().Pods(twinOfRome).Get(ctx, name, metav1.GetOptions{})
-	require.NoError(t, err)
+	first := kubetest.Get(t, p.core.CoreV1().Pods(twinOfRome), name)
 	require.Equal(t, uid, first.UID)
 }
 
@@ -270,8 +264,7 @@ func refused(t *testing.T, p attacker, specs map[string]refusedSpec) {
 			t.Parallel()
 			shadow := shadowPod("refused-" + name)
 			tc.change(shadow)
-			_, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(t.Context(), shadow, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadow)
 			within(t, 30*time.Second, "the refusal shows", func(ctx context.Context) error {
 				s, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
 				if err != nil {
@@ -283,7 +276,7 @@ func refused(t *testing.T, p attacker, specs map[string]refusedSpec) {
 				}
 				return nil
 			})
-			_, err = p.core.CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
+			_, err := p.core.CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
 			require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
 		})
 	}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // controllerPolicies shows what the controller's rights would allow, and the chart's
@@ -18,8 +20,7 @@ import (
 func controllerPolicies(t *testing.T, w *world) {
 	ctx := t.Context()
 	const plain = "plain"
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: plain, Labels: map[string]string{"team": "x"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: plain, Labels: map[string]string{"team": "x"}}})
 	other := w.rome.SimulatedNodeName(1)
 	for name, tolerations := range map[string][]corev1.Toleration{
 		"other": nil, "elsewhere": {{Key: "example.com/other", Operator: corev1.TolerationOpExists}}, "unbound": {{Operator: corev1.TolerationOpExists}},
@@ -29,13 +30,10 @@ func controllerPolicies(t *testing.T, w *world) {
 		if name == "unbound" {
 			spec.NodeName, spec.SchedulerName = "", "nobody"
 		}
-		_, err := w.rome.Client().CoreV1().Pods(plain).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().Pods(plain), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
 	}
-	_, err = w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: noTenant}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.rome.Client().CoreV1().Secrets(tenantOfMilan).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-people"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: noTenant}})
+	kubetest.Create(t, w.rome.Client().CoreV1().Secrets(tenantOfMilan), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-people"}})
 	ofPeople(t, w)
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
 	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), deployments(t, w, c), offloadedOnly(t, c, plain), {

@@ -18,6 +18,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // reflectedAttempts are attempts with the kinds that a peer reflects, on objects that are
@@ -30,36 +31,25 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 		return metav1.ObjectMeta{Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "elsewhere"}}
 	}
 	admin := p.milan.Client()
-	_, err := admin.CoreV1().ConfigMaps(twinOfRome).Create(ctx, &corev1.ConfigMap{ObjectMeta: theirs}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = admin.CoreV1().Secrets(twinOfRome).Create(ctx, &corev1.Secret{ObjectMeta: theirs}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, admin.CoreV1().ConfigMaps(twinOfRome), &corev1.ConfigMap{ObjectMeta: theirs})
+	kubetest.Create(t, admin.CoreV1().Secrets(twinOfRome), &corev1.Secret{ObjectMeta: theirs})
 	claimSpec := corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disk"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
-	_, err = admin.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: theirs, Spec: claimSpec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, admin.CoreV1().PersistentVolumeClaims(twinOfRome), &corev1.PersistentVolumeClaim{ObjectMeta: theirs, Spec: claimSpec})
 	// Its own it may write: what is forbidden below is not so for want of rights.
 	configs, secrets, services := p.core.CoreV1().ConfigMaps(twinOfRome), p.core.CoreV1().Secrets(twinOfRome), p.core.CoreV1().Services(twinOfRome)
 	claims := p.core.CoreV1().PersistentVolumeClaims(twinOfRome)
-	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("own")}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = services.Create(ctx, &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = configs.Patch(ctx, "own", types.MergePatchType, []byte(`{"data":{"a":"1"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("gone")}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, configs, &corev1.ConfigMap{ObjectMeta: own("own")})
+	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec})
+	kubetest.Patch(t, configs, "own", types.MergePatchType, []byte(`{"data":{"a":"1"}}`))
+	kubetest.Create(t, configs, &corev1.ConfigMap{ObjectMeta: own("gone")})
 	require.NoError(t, configs.Delete(ctx, "gone", metav1.DeleteOptions{}))
-	_, err = claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("gone"), Spec: claimSpec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, claims, &corev1.PersistentVolumeClaim{ObjectMeta: own("gone"), Spec: claimSpec})
 	require.NoError(t, claims.Delete(ctx, "gone", metav1.DeleteOptions{}))
 	// An address that the provider's own people gave it is no wish of the peer.
-	_, err = services.Create(ctx, &corev1.Service{ObjectMeta: own("exposed"), Spec: service("exposed").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = admin.CoreV1().Services(twinOfRome).Patch(ctx, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9"]}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = services.Patch(ctx, "exposed", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("exposed"), Spec: service("exposed").Spec})
+	kubetest.Patch(t, admin.CoreV1().Services(twinOfRome), "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9"]}}`))
+	kubetest.Patch(t, services, "exposed", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`))
 
 	classedObjects(t, p, own)
 	annotatedObjects(t, p, own)
@@ -157,23 +147,16 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 // the provider's own people gave what is there.
 func classedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) {
 	t.Helper()
-	ctx := t.Context()
 	services, ingresses := p.core.CoreV1().Services(twinOfRome), p.core.NetworkingV1().Ingresses(twinOfRome)
 	balancer := func(class string) corev1.ServiceSpec {
 		return service("x", func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class }).Spec
 	}
-	_, err := services.Create(ctx, &corev1.Service{ObjectMeta: own("shared"), Spec: balancer("milans")}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = ingresses.Create(ctx, &networkingv1.Ingress{ObjectMeta: own("shared"), Spec: ingressOf("shared", "milans").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = p.milan.Client().CoreV1().Services(twinOfRome).Create(ctx, &corev1.Service{ObjectMeta: own("given"), Spec: balancer("inner")}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = p.milan.Client().NetworkingV1().Ingresses(twinOfRome).Create(ctx, &networkingv1.Ingress{ObjectMeta: own("given"), Spec: ingressOf("given", "inner").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = services.Patch(ctx, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = ingresses.Patch(ctx, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("shared"), Spec: balancer("milans")})
+	kubetest.Create(t, ingresses, &networkingv1.Ingress{ObjectMeta: own("shared"), Spec: ingressOf("shared", "milans").Spec})
+	kubetest.Create(t, p.milan.Client().CoreV1().Services(twinOfRome), &corev1.Service{ObjectMeta: own("given"), Spec: balancer("inner")})
+	kubetest.Create(t, p.milan.Client().NetworkingV1().Ingresses(twinOfRome), &networkingv1.Ingress{ObjectMeta: own("given"), Spec: ingressOf("given", "inner").Spec})
+	kubetest.Patch(t, services, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`))
+	kubetest.Patch(t, ingresses, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`))
 }
 
 // annotatedObjects are what a peer writes with annotations that command the provider's
@@ -181,7 +164,6 @@ func classedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta
 // applications, and those of the provider's own people, stay.
 func annotatedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) {
 	t.Helper()
-	ctx := t.Context()
 	services, ingresses := p.core.CoreV1().Services(twinOfRome), p.core.NetworkingV1().Ingresses(twinOfRome)
 	usual := map[string]string{
 		"note": "a", "checksum/config": "b", "meta.helm.sh/release-name": "shop", "service.kubernetes.io/topology-mode": "Auto",
@@ -203,19 +185,14 @@ func annotatedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMe
 	require.NoError(t, err)
 	byAdmin := []byte(`{"metadata":{"annotations":{"cert-manager.io/cluster-issuer":"milans"}}}`)
 
-	s, err := services.Create(ctx, &corev1.Service{ObjectMeta: annotated("annotated"), Spec: service("annotated").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	s := kubetest.Create(t, services, &corev1.Service{ObjectMeta: annotated("annotated"), Spec: service("annotated").Spec})
 	require.Equal(t, usual, s.Annotations)
-	s, err = services.Patch(ctx, "annotated", types.MergePatchType, later, metav1.PatchOptions{})
-	require.NoError(t, err)
+	s = kubetest.Patch(t, services, "annotated", types.MergePatchType, later)
 	require.Equal(t, usual, s.Annotations)
-	i, err := ingresses.Create(ctx, &networkingv1.Ingress{ObjectMeta: annotated("annotated"), Spec: ingressOf("annotated", "milans").Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	i := kubetest.Create(t, ingresses, &networkingv1.Ingress{ObjectMeta: annotated("annotated"), Spec: ingressOf("annotated", "milans").Spec})
 	require.Equal(t, usual, i.Annotations)
-	_, err = p.milan.Client().NetworkingV1().Ingresses(twinOfRome).Patch(ctx, "annotated", types.MergePatchType, byAdmin, metav1.PatchOptions{})
-	require.NoError(t, err)
-	i, err = ingresses.Patch(ctx, "annotated", types.MergePatchType, later, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, p.milan.Client().NetworkingV1().Ingresses(twinOfRome), "annotated", types.MergePatchType, byAdmin)
+	i = kubetest.Patch(t, ingresses, "annotated", types.MergePatchType, later)
 	want := maps.Clone(usual)
 	want["cert-manager.io/cluster-issuer"] = "milans"
 	require.Equal(t, want, i.Annotations)
@@ -307,11 +284,9 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 		}
 		return ing
 	}
-	_, err := p.milan.Client().NetworkingV1().Ingresses("default").Create(t.Context(), at(metav1.ObjectMeta{Name: "bank"}, "bank.example.com"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, p.milan.Client().NetworkingV1().Ingresses("default"), at(metav1.ObjectMeta{Name: "bank"}, "bank.example.com"))
 	ingresses := p.core.NetworkingV1().Ingresses(twinOfRome)
-	_, err = ingresses.Create(t.Context(), at(own("store"), "store.example.com"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, ingresses, at(own("store"), "store.example.com"))
 	within(t, soon, "the webhook knows of the bank", func(ctx context.Context) error {
 		_, err := ingresses.Create(ctx, at(own("evil"), "bank.example.com"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsForbidden(err) {
@@ -349,8 +324,7 @@ func laterHost(t *testing.T, w *world) {
 	create := func(s *site.Site, namespace string) *networkingv1.Ingress {
 		ing := ingressOf("later", "")
 		ing.Spec.DefaultBackend, ing.Spec.Rules = nil, []networkingv1.IngressRule{{Host: "later.example.com"}}
-		ing, err := s.Client().NetworkingV1().Ingresses(namespace).Create(t.Context(), ing, metav1.CreateOptions{})
-		require.NoError(t, err)
+		ing = kubetest.Create(t, s.Client().NetworkingV1().Ingresses(namespace), ing)
 		return ing
 	}
 	create(w.milan, "default")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -183,8 +184,7 @@ func otherTwins(t *testing.T, w *world) {
 	ask := func(desired map[string]string) {
 		body, err := json.Marshal(map[string]any{"spec": map[string]any{"desiredMapping": desired}})
 		require.NoError(t, err)
-		_, err = liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(ctx, "milan", types.MergePatchType, body, metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", types.MergePatchType, body)
 	}
 	ask(names)
 	within(t, 30*time.Second, "every name is refused", func(ctx context.Context) error {
@@ -218,16 +218,14 @@ func otherTwins(t *testing.T, w *world) {
 // untouched checks that a namespace is as it was, and gives paris no rights but where
 // its own are.
 func untouched(t *testing.T, w *world, name string, uid types.UID) {
-	ns, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	ns := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), name)
 	require.Equal(t, uid, ns.UID)
 	require.Nil(t, ns.DeletionTimestamp, "namespace %s", name)
 	if name == tenantOfParis {
 		return
 	}
 	require.NotEqual(t, "paris", ns.Labels["liqo.io/remote-cluster-id"], "namespace %s", name)
-	bindings, err := w.milan.Client().RbacV1().RoleBindings(name).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	bindings := kubetest.List(t, w.milan.Client().RbacV1().RoleBindings(name))
 	for _, b := range bindings.Items {
 		for _, s := range b.Subjects {
 			require.NotContains(t, s.Name, "paris", "%s/%s", name, b.Name)
@@ -271,8 +269,7 @@ func revoked(t *testing.T, p attacker) {
 	require.NoError(t, setUser(""))
 	within(t, 5*time.Second, "an emptied user name takes every right", gone(p.core, p.liqod))
 
-	_, err := p.milan.Client().CoreV1().ServiceAccounts(tenantOfRome).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-2"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, p.milan.Client().CoreV1().ServiceAccounts(tenantOfRome), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-2"}})
 	_, second := clients(t, holder{in: p.milan, namespace: tenantOfRome, account: "peer-2"}.config(t))
 	require.NoError(t, setUser("system:serviceaccount:liqo-tenant-rome:peer-2"))
 	within(t, 5*time.Second, "a new user name has the rights", try(second))

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // chartTrust: admission policies and conditions of webhooks are the same with each value of
@@ -37,8 +38,7 @@ func trustedApart(t *testing.T, rome attacker) {
 	w, paris := rome.world, asParis(t, rome.world)
 	trust := func(peer, trust string) {
 		t.Helper()
-		_, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), peer, types.MergePatchType, []byte(`{"spec":{"trust":`+trust+`}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		kubetest.Patch(t, w.milan.Liqod().CoreV1beta1().ForeignClusters(), peer, types.MergePatchType, []byte(`{"spec":{"trust":`+trust+`}}`))
 	}
 	trust("paris", `"Organisation"`)
 	for _, peer := range []struct {
@@ -54,8 +54,7 @@ func trustedApart(t *testing.T, rome attacker) {
 		shadow := shadowPod("mounts")
 		shadow.Namespace, shadow.Labels[offloadingv1beta1.OriginLabel] = peer.twin, peer.id
 		shadow.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}}}
-		_, err := peer.liqod.OffloadingV1beta1().ShadowPods(peer.twin).Create(t.Context(), shadow, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, peer.liqod.OffloadingV1beta1().ShadowPods(peer.twin), shadow)
 		if !peer.trusted {
 			_, err := peer.core.CoreV1().Services(peer.twin).Create(t.Context(), named, metav1.CreateOptions{})
 			require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -78,18 +77,14 @@ func trustedApart(t *testing.T, rome attacker) {
 	paris.ask(t, "ledger", "ledger")
 	paris.mapped(t, "ledger", offloadingv1beta1.MappingAccepted, "")
 
-	before, err := w.milan.Client().CoreV1().Pods(twinOfParis).Get(t.Context(), "mounts", metav1.GetOptions{})
-	require.NoError(t, err)
+	before := kubetest.Get(t, w.milan.Client().CoreV1().Pods(twinOfParis), "mounts")
 	trust("paris", "null")
 	paris.shadowSays(t, twinOfParis, "UpdateRefused")
-	after, err := w.milan.Client().CoreV1().Pods(twinOfParis).Get(t.Context(), "mounts", metav1.GetOptions{})
-	require.NoError(t, err)
+	after := kubetest.Get(t, w.milan.Client().CoreV1().Pods(twinOfParis), "mounts")
 	require.Equal(t, before.UID, after.UID, "the pod runs on")
 	paris.mapped(t, "ledger", offloadingv1beta1.MappingAccepted, "")
 
-	_, err = paris.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(t.Context(), "milan", types.MergePatchType,
-		[]byte(`{"spec":{"desiredMapping":{"ledger":null}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, paris.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", types.MergePatchType, []byte(`{"spec":{"desiredMapping":{"ledger":null}}}`))
 	for _, peer := range []struct {
 		attacker
 		twin string

@@ -20,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // vkubeletRights shows that a vkubelet's identity is bound to its own node.
@@ -27,12 +29,10 @@ func vkubeletRights(t *testing.T, w *world) {
 	ctx := t.Context()
 	vk, _ := clients(t, holder{in: w.rome, namespace: tenantOfMilan, account: "vk-milan"}.config(t))
 	other := w.rome.SimulatedNodeName(1)
-	_, err := w.rome.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "local"},
-		Spec: corev1.PodSpec{NodeName: other, Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.rome.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: corev1.PodSpec{
-		NodeName: "milan", Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("default"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "local"},
+		Spec: corev1.PodSpec{NodeName: other, Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}}})
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("default"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: corev1.PodSpec{
+		NodeName: "milan", Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}})
 	requests := certificateRequests(t, vk, other)
 
 	none := metav1.PatchOptions{}
@@ -117,8 +117,7 @@ func vkubeletRights(t *testing.T, w *world) {
 	maps.Copy(tries, tokenAttempts(t, w, vk))
 	maps.Copy(tries, eventAttempts(t, vk))
 	allRefused(t, tries)
-	local, err := w.rome.Client().CoreV1().Pods("default").Get(ctx, "local", metav1.GetOptions{})
-	require.NoError(t, err)
+	local := kubetest.Get(t, w.rome.Client().CoreV1().Pods("default"), "local")
 	require.Nil(t, local.DeletionTimestamp)
 	t.Cleanup(func() {
 		for _, name := range requests {
@@ -154,8 +153,7 @@ func eventAttempts(t *testing.T, vk kubernetes.Interface) map[string]attempt {
 func tokenAttempts(t *testing.T, w *world, vk kubernetes.Interface) map[string]attempt {
 	t.Helper()
 	users := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "users"}}
-	_, err := w.rome.Client().CoreV1().Secrets("shop").Create(t.Context(), users, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Secrets("shop"), users)
 	token := func(namespace string, bound *authenticationv1.BoundObjectReference) attempt {
 		return func(ctx context.Context) error {
 			_, err := vk.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default",
@@ -214,12 +212,11 @@ func certificateRequests(t *testing.T, vk kubernetes.Interface, other string) []
 		require.NoError(t, err)
 		der, err := x509.CreateCertificateRequest(rand.Reader, &tc.request, key)
 		require.NoError(t, err)
-		_, err = vk.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		kubetest.Create(t, vk.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: "evil-" + name},
 			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: tc.signer, Usages: tc.usages,
 				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 		names = append(names, "evil-"+name)
 	}
 	return names

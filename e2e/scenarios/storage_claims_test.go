@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // selectedNode is the annotation by which the scheduler gives a claim the node of its first pod.
@@ -22,12 +24,8 @@ func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeC
 	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	claim.Name = name
 	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
-	_, err := claims.Create(t.Context(), &claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	chosen, err := claims.Patch(t.Context(), name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"milan"}}}`, selectedNode), metav1.PatchOptions{})
-	require.NoError(t, err)
-	return chosen
+	kubetest.Create(t, claims, &claim)
+	return kubetest.Patch(t, claims, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"milan"}}}`, selectedNode))
 }
 
 // claimBound looks for a claim here that is bound.
@@ -44,9 +42,7 @@ func (w *world) claimBound(name string) func(context.Context) error {
 // grow asks for a larger volume.
 func (w *world) grow(t *testing.T, name, size string) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Patch(t.Context(), name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 }
 
 // asksFor looks for a size in the provider's claim.
@@ -67,12 +63,10 @@ func testStorageNameTaken(t *testing.T, w *world) {
 	in := w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome")
 	theirs := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	theirs.Name, theirs.Spec.StorageClassName = "taken", nil
-	before, err := in.Create(t.Context(), &theirs, metav1.CreateOptions{})
-	require.NoError(t, err)
+	before := kubetest.Create(t, in, &theirs)
 	local := w.chosenClaim(t, "taken")
 	w.eventAbout(t, local, "RemoteVolumeTaken", "disks-rome/taken of cluster milan was not made by liqod")
-	now, err := in.Get(t.Context(), "taken", metav1.GetOptions{})
-	require.NoError(t, err)
+	now := kubetest.Get(t, in, "taken")
 	require.Equal(t, before.Spec, now.Spec)
 	require.Equal(t, before.ObjectMeta.Labels, now.ObjectMeta.Labels)
 	require.Error(t, w.claimBound("taken")(t.Context()), "it waits")
@@ -87,8 +81,7 @@ func testStorageVKubeletDown(t *testing.T, w *world) {
 	w.chosenClaim(t, "deleted-down")
 	within(t, 30*time.Second, "a claim is bound", w.claimBound("deleted-down"))
 	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
-	deleted, err := claims.Get(t.Context(), "deleted-down", metav1.GetOptions{})
-	require.NoError(t, err)
+	deleted := kubetest.Get(t, claims, "deleted-down")
 	kept := w.claimUID(t, "disks-rome", "data-db-1")
 	vk := w.rome.VKubelet("milan")
 	(*vk).Kill()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testSecondPod: the volume leads another pod, which would run anywhere, to the provider.
@@ -21,11 +22,9 @@ func testSecondPod(t *testing.T, w *world) {
 	spec := podSpec("sim/web:1")
 	spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
-	_, err := w.rome.Client().CoreV1().Pods("disks").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Spec: spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods("disks"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Spec: spec})
 	within(t, 30*time.Second, "a second pod of the claim runs", w.storageReady("disks", "reader"))
-	pod, err := w.rome.Client().CoreV1().Pods("disks").Get(t.Context(), "reader", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.rome.Client().CoreV1().Pods("disks"), "reader")
 	require.Equal(t, "milan", pod.Spec.NodeName)
 	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").Delete(t.Context(), "reader", metav1.DeleteOptions{}))
 }
@@ -66,8 +65,7 @@ func testStorageProviderAway(t *testing.T, w *world) {
 // claim again afterwards.
 func testDataAway(t *testing.T, w *world) {
 	pods, kept := w.rome.Client().CoreV1().Pods("disks"), w.claimUID(t, "disks-rome", "data-db-0")
-	before, err := pods.Get(t.Context(), "db-0", metav1.GetOptions{})
-	require.NoError(t, err)
+	before := kubetest.Get(t, pods, "db-0")
 	w.milan.Proxied().Drop()
 	within(t, time.Minute, "the virtual node is NotReady", func(ctx context.Context) error {
 		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
@@ -91,8 +89,7 @@ func testDataAway(t *testing.T, w *world) {
 func (w *world) claimGone(t *testing.T, namespace, twin, name string) {
 	t.Helper()
 	claims := w.rome.Client().CoreV1().PersistentVolumeClaims(namespace)
-	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, claims, name)
 	require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "its data goes with a claim", w.dataGone(twin, claim))
 }
@@ -169,8 +166,7 @@ func (w *world) namespaceDeleted(t *testing.T, name string) {
 
 func testNamespaceKeeps(t *testing.T, w *world) {
 	uid := w.claimUID(t, "disks-rome", "data-db-0")
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(t.Context(), "data-db-0", metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "data-db-0")
 	w.namespaceDeleted(t, "disks")
 	w.twinKept(t, "disks-rome", "data-db-0", uid)
 	within(t, 30*time.Second, "the volume says that the data is kept", func(ctx context.Context) error {

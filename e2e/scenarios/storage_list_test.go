@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // listed is a volume of storage list -o json.
@@ -98,11 +99,10 @@ func (w *world) pastes(t *testing.T, at *site.Site, text, only string) {
 // the commands of storage list a new claim gets it, and by those of the next list it is deleted.
 func testRetain(t *testing.T, w *world) {
 	c := w.rome.Client()
-	_, err := c.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+	kubetest.Create(t, c.StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "liqo-retain"}, Provisioner: "liqo.io/storage",
 		ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimRetain), VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	set := statefulSet("kept", 1)
 	set.Spec.VolumeClaimTemplates[0].Spec.StorageClassName = ptr.To("liqo-retain")
 	w.runsSet(t, set)
@@ -134,8 +134,7 @@ func testRetain(t *testing.T, w *world) {
 
 func (w *world) runsSet(t *testing.T, set *appsv1.StatefulSet) {
 	t.Helper()
-	_, err := w.rome.Client().AppsV1().StatefulSets("disks").Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets("disks"), set)
 }
 
 // deletesSet deletes a StatefulSet of one pod, and the claim of the pod.

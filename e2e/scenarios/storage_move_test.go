@@ -25,6 +25,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -122,8 +123,7 @@ func (w *moveWorld) user(name string, selector map[string]string) *corev1.Pod {
 // start creates a pod and waits until it is ready.
 func (w *moveWorld) start(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().Pods(moveNamespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods(moveNamespace), pod)
 	within(t, longest, pod.Name+" runs with its volume", w.fullWorld.ready(moveNamespace, pod.Name))
 }
 
@@ -143,14 +143,13 @@ func (w *moveWorld) end(t *testing.T, name string) {
 // fill creates the claim with its first pod in milan, and writes files of many kinds there.
 func (w *moveWorld) fill(t *testing.T) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
+	kubetest.Create(t, w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: moveClaim},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: ptr.To("liqo"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	w.start(t, w.user("first", map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}))
 	folder := w.folder(t, w.milan)
 	require.NotEmpty(t, folder)
@@ -221,8 +220,7 @@ func checksum(t *testing.T, folder string) string {
 // the cluster. Between two PersistentVolumes it is the one that the claim is to get.
 func (w *moveWorld) whole(t *testing.T) *site.Site {
 	t.Helper()
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace).Get(t.Context(), moveClaim, metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace), moveClaim)
 	at := w.rome
 	volume, err := w.rome.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
 	switch {
@@ -261,8 +259,7 @@ func (w *moveWorld) move(t *testing.T, to string) {
 		}
 		return nil
 	})
-	secrets, err := w.rome.Client().CoreV1().Secrets(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/move"})
-	require.NoError(t, err)
+	secrets := kubetest.List(t, w.rome.Client().CoreV1().Secrets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: "offloading.liqo.io/move"})
 	require.Empty(t, secrets.Items)
 }
 
@@ -315,8 +312,7 @@ func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended b
 func (w *moveWorld) killed(t *testing.T, to string, after time.Duration, victim int) {
 	ended := w.begin(t, to, after)
 	at := w.whole(t)
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace).Get(t.Context(), moveClaim, metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims(moveNamespace), moveClaim)
 	t.Logf("killed after %s (it had ended: %t): the data is whole in %s", after.Round(time.Millisecond), ended, at.Name)
 	for i, pod := range []struct{ namespace, suffix string }{{moveNamespace, "-there"}, {moveNamespace, "-here"}, {"liqo-storage", "-here"}, {moveNamespace, "-target"}} {
 		if victim%4 == 3 || victim%4 == min(i, 1) {

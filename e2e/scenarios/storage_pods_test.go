@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // onVirtualNodes is a pod of the offloaded namespace with a volume.
@@ -27,18 +29,15 @@ func onVirtualNodes(name string, source corev1.VolumeSource) *corev1.Pod {
 func testEphemeralVolume(t *testing.T, w *world) {
 	pods := w.rome.Client().CoreV1().Pods("disks")
 	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
-	_, err := pods.Create(t.Context(), onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+	kubetest.Create(t, pods, onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: template.Spec},
-	}}), metav1.CreateOptions{})
-	require.NoError(t, err)
+	}}))
 	within(t, 30*time.Second, "it runs with its volume", w.storageReady("disks", "scratch"))
 	w.requireVolume(t, "disks", "disks-rome", "scratch-data")
-	there, err := w.milan.Client().CoreV1().Pods("disks-rome").Get(t.Context(), "scratch", metav1.GetOptions{})
-	require.NoError(t, err)
+	there := kubetest.Get(t, w.milan.Client().CoreV1().Pods("disks-rome"), "scratch")
 	require.Equal(t, "scratch-data", there.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
 
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(t.Context(), "scratch-data", metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "scratch-data")
 	require.NoError(t, pods.Delete(t.Context(), "scratch", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "its data goes with the pod", w.dataGone("disks-rome", claim))
 }
@@ -49,15 +48,12 @@ func testDataOfAnother(t *testing.T, w *world) {
 	pods, volumes, claims := w.rome.Client().CoreV1().Pods("disks"), w.rome.Client().CoreV1().PersistentVolumes(), w.rome.Client().CoreV1().PersistentVolumeClaims("disks")
 	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "reused"}}
 	w.chosenClaim(t, "reused")
-	_, err := pods.Create(t.Context(), onVirtualNodes("user", source), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, pods, onVirtualNodes("user", source))
 	within(t, 30*time.Second, "a pod writes its data", w.storageReady("disks", "user"))
 	require.NoError(t, pods.Delete(t.Context(), "user", metav1.DeleteOptions{}))
 	earlier := w.claimUID(t, "disks-rome", "reused")
-	claim, err := claims.Get(t.Context(), "reused", metav1.GetOptions{})
-	require.NoError(t, err)
-	_, err = volumes.Patch(t.Context(), claim.Spec.VolumeName, types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, claims, "reused")
+	kubetest.Patch(t, volumes, claim.Spec.VolumeName, types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`))
 	require.NoError(t, claims.Delete(t.Context(), "reused", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "the claim is gone here", func(ctx context.Context) error {
 		return absent(claims.Get(ctx, "reused", metav1.GetOptions{}))
@@ -65,20 +61,17 @@ func testDataOfAnother(t *testing.T, w *world) {
 
 	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	class := "by-hand"
-	_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{
+	kubetest.Create(t, volumes, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand-reused"},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes, StorageClassName: class,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/by-hand"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	template.Name, template.Spec.StorageClassName = "reused", &class
-	_, err = claims.Create(t.Context(), &template, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = pods.Create(t.Context(), onVirtualNodes("reuser", source), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, claims, &template)
+	kubetest.Create(t, pods, onVirtualNodes("reuser", source))
 	within(t, 30*time.Second, "it says what it waits for", func(ctx context.Context) error {
 		have, err := pods.Get(ctx, "reuser", metav1.GetOptions{})
 		if err == nil && !strings.Contains(have.Status.String(), "RemoteVolumeTaken") {

@@ -19,6 +19,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const diskProvisioner = "example.com/disk"
@@ -32,8 +33,7 @@ func disks(t *testing.T, w *world) {
 		ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: diskProvisioner,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), AllowVolumeExpansion: ptr.To(true),
 	}
-	_, err := c.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.StorageV1().StorageClasses(), class)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -79,8 +79,7 @@ func provisionDisks(ctx context.Context, w *world) {
 func (w *world) offersStorage(t *testing.T, node, classes string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"storageClasses":%s}}`, classes)
-	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), node, types.MergePatchType, patch)
 }
 
 func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
@@ -139,8 +138,7 @@ func testStorage(t *testing.T, w *world) {
 	testStorageComes(t, w)
 	w.offload(t, "disks", offloadingv1beta1.NamespaceOffloadingSpec{})
 	sets := w.rome.Client().AppsV1().StatefulSets("disks")
-	_, err := sets.Create(t.Context(), statefulSet("db", 2), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, sets, statefulSet("db", 2))
 	for _, pod := range []string{"db-0", "db-1"} {
 		within(t, 30*time.Second, pod+" runs with its volume", w.storageReady("disks", pod))
 	}
@@ -169,14 +167,11 @@ func testStorage(t *testing.T, w *world) {
 // requireVolume requires a claim that is bound in both clusters, and its volume here.
 func (w *world) requireVolume(t *testing.T, namespace, twin, name string) {
 	t.Helper()
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 	require.Equal(t, corev1.ClaimBound, claim.Status.Phase)
-	volume, err := w.rome.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
-	require.NoError(t, err)
+	volume := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName)
 	require.Equal(t, []string{"milan"}, volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
-	there, err := w.milan.Client().CoreV1().PersistentVolumeClaims(twin).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	there := kubetest.Get(t, w.milan.Client().CoreV1().PersistentVolumeClaims(twin), name)
 	require.Equal(t, corev1.ClaimBound, there.Status.Phase)
 	require.Equal(t, "disk", *there.Spec.StorageClassName)
 	require.Equal(t, string(claim.UID), there.Labels[offloadingv1beta1.LocalClaimUIDLabel])
@@ -188,8 +183,7 @@ func testNoStorage(t *testing.T, w *world) {
 	c := w.rome.Client()
 	w.offload(t, "dry", offloadingv1beta1.NamespaceOffloadingSpec{})
 	set := statefulSet("db", 1)
-	_, err := c.AppsV1().StatefulSets("dry").Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.AppsV1().StatefulSets("dry"), set)
 	refused := func(name string) {
 		within(t, 30*time.Second, name+" is refused a node", func(ctx context.Context) error {
 			pod, err := c.CoreV1().Pods("dry").Get(ctx, name, metav1.GetOptions{})
@@ -205,11 +199,9 @@ func testNoStorage(t *testing.T, w *world) {
 	refused("db-0")
 	early := bare("early", corev1.RestartPolicyAlways)
 	early.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "early"}}}}
-	_, err = c.CoreV1().Pods("dry").Create(t.Context(), early, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.CoreV1().PersistentVolumeClaims("dry").Create(t.Context(), &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: set.Spec.VolumeClaimTemplates[0].Spec}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.CoreV1().Pods("dry"), early)
+	kubetest.Create(t, c.CoreV1().PersistentVolumeClaims("dry"), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: set.Spec.VolumeClaimTemplates[0].Spec})
 	refused("early")
 	require.Empty(t, w.claimUID(t, "dry-rome", "data-db-0"))
 	require.Empty(t, w.claimUID(t, "dry-rome", "early"))
@@ -236,14 +228,12 @@ func testStorageComes(t *testing.T, w *world) {
 func testOwnClass(t *testing.T, w *world) {
 	c, namespace := w.rome.Client(), "own-disks"
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
-	_, err := c.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+	kubetest.Create(t, c.StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "own"}, Provisioner: diskProvisioner, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	set := statefulSet("own", 3)
 	set.Spec.VolumeClaimTemplates[0].Spec.StorageClassName = ptr.To("own")
-	_, err = c.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.AppsV1().StatefulSets(namespace), set)
 	for i := range 3 {
 		var node string
 		within(t, 30*time.Second, "the scheduler has chosen a node", func(ctx context.Context) error {
@@ -268,8 +258,7 @@ func testStorageRestart(t *testing.T, w *world) {
 	within(t, 20*time.Second, "the vkubelet leads again", func(ctx context.Context) error {
 		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue)
 	})
-	_, err := w.rome.Client().AppsV1().StatefulSets("disks").Create(t.Context(), statefulSet("late", 1), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().StatefulSets("disks"), statefulSet("late", 1))
 	within(t, 30*time.Second, "another volume is provisioned", w.storageReady("disks", "late-0"))
 	for name, version := range w.storageVersions(t) {
 		if before, had := versions[name]; had {
@@ -283,14 +272,12 @@ func (w *world) storageVersions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for namespace, c := range map[string]*lab.Cluster{"disks": w.rome.Cluster, "disks-rome": w.milan.Cluster} {
-		claims, err := c.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		claims := kubetest.List(t, c.Client().CoreV1().PersistentVolumeClaims(namespace))
 		for _, claim := range claims.Items {
 			out[namespace+"/"+claim.Name] = claim.ResourceVersion
 		}
 	}
-	volumes, err := w.rome.Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	volumes := kubetest.List(t, w.rome.Client().CoreV1().PersistentVolumes())
 	for _, v := range volumes.Items {
 		out["volume "+v.Name] = v.ResourceVersion
 	}

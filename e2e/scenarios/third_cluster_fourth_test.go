@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // fourth: another cluster becomes one of them, and leaves again, while milan asks turin through rome:
@@ -19,8 +21,7 @@ func (w hubWorld) fourth(t *testing.T) {
 	asking.Spec = testSpec(1)
 	asking.Spec.Containers[0].Args = []string{"load", "http://" + pods["turin"].seen["milan"] + ":8080/", "20ms"}
 	asking.Spec.NodeName, asking.Spec.Tolerations = "milan", tolerations
-	_, err := w.rome.Client().CoreV1().Pods(netNamespace).Create(t.Context(), asking, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods(netNamespace), asking)
 	asked := func(ctx context.Context) (tally, error) {
 		return tallyOf(ctx, w.list[1], w.twin(w.list[1], netNamespace), "asks")
 	}

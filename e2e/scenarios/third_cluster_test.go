@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // hubWorld is rome, and the clusters that have rome as their only peer. All ranges are equal.
@@ -76,10 +77,8 @@ func (w hubWorld) share(t *testing.T) {
 	}
 	w.offload(t, netNamespace, "milan", "turin")
 	w.offload(t, netApart, "turin")
-	_, err := w.rome.Client().CoreV1().Services(netNamespace).Create(t.Context(), netService("all", ""), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = w.rome.Client().CoreV1().Services(netNamespace).Create(t.Context(), netService("each", corev1.ClusterIPNone), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Services(netNamespace), netService("all", ""))
+	kubetest.Create(t, w.rome.Client().CoreV1().Services(netNamespace), netService("each", corev1.ClusterIPNone))
 	for _, s := range w.list {
 		w.run(t, netNamespace, s.Name)
 	}
@@ -140,8 +139,7 @@ func (w hubWorld) run(t *testing.T, namespace, in string) {
 	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(8080)},
 	}}
-	_, err := w.rome.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), pod)
 }
 
 // twin returns the name of a namespace of rome in a cluster.
@@ -256,8 +254,7 @@ func (w hubWorld) shared(t *testing.T) {
 		}
 		return err
 	})
-	here, err := w.rome.Client().CoreV1().Pods(netApart).Get(t.Context(), "turin", metav1.GetOptions{})
-	require.NoError(t, err)
+	here := kubetest.Get(t, w.rome.Client().CoreV1().Pods(netApart), "turin")
 	require.Len(t, here.Status.PodIPs, len(own))
 	for i, seen := range pods["turin"].addresses("milan") {
 		view := beside(seen, own[i].IP)
@@ -271,11 +268,9 @@ func (w hubWorld) shared(t *testing.T) {
 func (w hubWorld) only(t *testing.T, providers ...string) {
 	t.Helper()
 	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(netNamespace)
-	o, err := offloadings.Get(t.Context(), offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-	require.NoError(t, err)
+	o := kubetest.Get(t, offloadings, offloadingv1beta1.NamespaceOffloadingName)
 	o.Spec.ClusterSelector.NodeSelectorTerms = offloadedTo(providers...)
-	_, err = offloadings.Update(t.Context(), o, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, offloadings, o)
 }
 
 // ends deletes the pod that runs in a provider, and offloads the namespace to others only.

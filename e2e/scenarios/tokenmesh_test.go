@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -25,8 +26,7 @@ import (
 // people do who have access to one of them only; lets pods of each run in all; and parts.
 func testTokenMesh(t *testing.T, m mesh) {
 	for _, s := range m.list {
-		_, err := s.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, s.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh"}})
 	}
 	before := atRest(t, m.list...)
 	rome, milan, turin := m.list[0], m.list[1], m.list[2]
@@ -80,19 +80,16 @@ func testTokenPair(t *testing.T, m mesh, rome, milan *site.Site) {
 			other = rome
 		}
 		within(t, soon, s.Name+" says so", peerSays(s, other.Name, corev1beta1.ConditionReady, metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed))
-		fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), other.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		fc := kubetest.Get(t, s.Liqod().CoreV1beta1().ForeignClusters(), other.Name)
 		require.Equal(t, corev1beta1.RoleConsumerAndProvider, fc.Status.Role)
 	}
-	sent, err := rome.Client().CoreV1().Secrets("liqod").Get(t.Context(), trust.SecretName(trust.BackID("milan")), metav1.GetOptions{})
-	require.NoError(t, err)
+	sent := kubetest.Get(t, rome.Client().CoreV1().Secrets("liqod"), trust.SecretName(trust.BackID("milan")))
 	record, err := trust.ReadSecret(sent)
 	require.NoError(t, err)
 	require.True(t, record.UsedUp(), "good once")
 	require.Equal(t, "milan", record.ClusterID)
 	require.Less(t, time.Until(record.Expiration), 15*time.Minute)
-	received, err := milan.Client().CoreV1().Secrets("liqod").Get(t.Context(), trust.ReceivedName("rome"), metav1.GetOptions{})
-	require.NoError(t, err)
+	received := kubetest.Get(t, milan.Client().CoreV1().Secrets("liqod"), trust.ReceivedName("rome"))
 	token, err := trust.ParseToken(string(received.Data[corev1beta1.TokenSecretKey]))
 	require.NoError(t, err)
 	require.True(t, trust.Matches(record.Hash, token.Secret))
@@ -115,8 +112,7 @@ func testTokenMeshPods(t *testing.T, m mesh) {
 			return err
 		})
 		for _, in := range m.others(s) {
-			pod, err := in.Client().CoreV1().Pods(twinIn(in, s)).Get(t.Context(), "on-"+in.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			pod := kubetest.Get(t, in.Client().CoreV1().Pods(twinIn(in, s)), "on-"+in.Name)
 			require.Contains(t, []string{in.SimulatedNodeName(1), in.SimulatedNodeName(2)}, pod.Spec.NodeName)
 		}
 	}
@@ -233,8 +229,7 @@ func testProviderLost(t *testing.T, w *world, all []*site.Site) {
 	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
 	}}
-	_, err := w.rome.Client().AppsV1().Deployments("many").Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("many"), d)
 	within(t, longest, "a pod in each", w.available("web", "many", replicas))
 	on, err := w.nodesOf(t.Context(), "many")
 	require.NoError(t, err)

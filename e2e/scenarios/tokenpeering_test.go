@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -30,8 +31,7 @@ func TestTokenPeering(t *testing.T) {
 		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 100000, "requestsPerMinute": 100000},
 		"controller":     map[string]any{"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()},
 	})
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	before := w.rest(t)
 	t.Run("Unpeer", func(t *testing.T) { testTokenUnpeer(t, w, before) })
 	t.Run("Tenant", func(t *testing.T) { testTokenTenant(t, w, before) })
@@ -178,8 +178,7 @@ func (w *world) unoffloaded(t *testing.T) {
 	out, code, err := w.command(t.Context(), w.rome, "unoffload", "namespace", "shop", "--timeout=1m")
 	require.NoError(t, err)
 	require.Zero(t, code, out)
-	pods, err := w.rome.Client().CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods("shop"))
 	for i := range pods.Items {
 		_ = w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), pods.Items[i].Name, metav1.DeleteOptions{})
 	}
@@ -195,11 +194,9 @@ func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	w.runs(t, "away")
 
 	// Milan needs no way to rome, and has none.
-	secrets, err := w.milan.Client().CoreV1().Secrets("liqo-tenant-rome").List(t.Context(), metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel})
-	require.NoError(t, err)
+	secrets := kubetest.List(t, w.milan.Client().CoreV1().Secrets("liqo-tenant-rome"), metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel})
 	require.Empty(t, secrets.Items)
-	fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, w.milan.Liqod().CoreV1beta1().ForeignClusters(), "rome")
 	require.Equal(t, []string{w.rome.Options.PodCIDR}, fc.Spec.AddressRanges, "not milan's own")
 	require.Equal(t, corev1beta1.RoleConsumer, fc.Status.Role)
 
@@ -261,8 +258,7 @@ func testTokenTenant(t *testing.T, w *world, before map[*site.Site][]string) {
 		peer string
 	}{{w.milan, "rome"}, {w.rome, "milan"}} {
 		namespaces, name, begin := tc.s.Client().CoreV1().Namespaces(), corev1beta1.TenantNamespace(tc.peer), time.Now()
-		was, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-		require.NoError(t, err)
+		was := kubetest.Get(t, namespaces, name)
 		require.NoError(t, namespaces.Delete(ctx, name, metav1.DeleteOptions{}))
 		within(t, bounded, "the namespace is made again in "+tc.s.Name, func(ctx context.Context) error {
 			is, err := namespaces.Get(ctx, name, metav1.GetOptions{})
@@ -386,11 +382,10 @@ func (w *world) applied(t *testing.T) string {
 func (w *world) describe(t *testing.T) (api, auth *wire) {
 	t.Helper()
 	api, auth = newWire(t, strings.TrimPrefix(w.milan.APIServer, "https://")), newWire(t, strings.TrimPrefix(w.milan.AuthURL, "https://"))
-	_, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+	kubetest.Create(t, w.rome.Liqod().CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan"},
 		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", AuthURL: auth.url(), APIServer: corev1beta1.APIServerOverride{URL: api.url()}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	return api, auth
 }
 

@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -137,8 +138,7 @@ func cashierPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 func (w *world) createRunning(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
-		_, err := w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.rome.Client().CoreV1().Pods(cashiers), pod)
 	}
 	within(t, 30*time.Second, "the pods run", func(ctx context.Context) error {
 		for _, pod := range pods {
@@ -160,9 +160,7 @@ func (w *world) deletePods(t *testing.T, names ...string) {
 
 func (w *world) makeCashier(t *testing.T) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().ServiceAccounts(cashiers).Create(t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "cashier"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().ServiceAccounts(cashiers), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "cashier"}})
 }
 
 // TestTokens shows that offloaded pods find tokens that the home API server accepts, for
@@ -207,12 +205,10 @@ func tokenShared(t *testing.T, w *tokenWorld) {
 	within(t, 10*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
 	require.Equal(t, corev1.SecretTypeOpaque, secret.Type)
 	require.Equal(t, cashiers, string(secret.Data["namespace"]))
-	ca, err := w.rome.Client().CoreV1().ConfigMaps(cashiers).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
-	require.NoError(t, err)
+	ca := kubetest.Get(t, w.rome.Client().CoreV1().ConfigMaps(cashiers), "kube-root-ca.crt")
 	require.Equal(t, ca.Data["ca.crt"], string(secret.Data["ca.crt"]))
 	for _, name := range []string{"a", "b"} {
-		pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
+		pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods(cashiersTwin), name)
 		require.True(t, mountsSecret(&pod.Spec, secret.Name))
 		require.Equal(t, "default", pod.Spec.ServiceAccountName)
 		require.Len(t, pod.Spec.Volumes, 1)
@@ -287,8 +283,7 @@ func tokenSpoilt(t *testing.T, w *tokenWorld) {
 	within(t, 15*time.Second, "the Secret is made again", w.goodToken(&after, string(before.Data["token"])))
 	spoilt := after.DeepCopy()
 	spoilt.Data["token"] = []byte("x")
-	_, err := in.Update(t.Context(), spoilt, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, in, spoilt)
 	within(t, 15*time.Second, "the content is repaired", w.goodToken(&before, string(after.Data["token"])))
 }
 
@@ -319,13 +314,10 @@ func tokenNameTaken(t *testing.T, w *tokenWorld) {
 	within(t, 30*time.Second, "and gone with its pod", w.noTokens)
 	w.mustBeRejected(&secret)
 	in := w.milan.Client().CoreV1().Secrets(cashiersTwin)
-	theirs, err := in.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}, StringData: map[string]string{"token": "milan's"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	local, err := w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), cashierPod("b"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	theirs := kubetest.Create(t, in, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}, StringData: map[string]string{"token": "milan's"}})
+	local := kubetest.Create(t, w.rome.Client().CoreV1().Pods(cashiers), cashierPod("b"))
 	w.eventAbout(t, local, "FailedSATokensReflection", secret.Name)
-	now, err := in.Get(t.Context(), secret.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := kubetest.Get(t, in, secret.Name)
 	require.Equal(t, theirs, now)
 	require.NoError(t, in.Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "there when the name is free", w.goodToken(&secret, ""))
@@ -350,12 +342,10 @@ func tokenAnnotation(t *testing.T, w *tokenWorld) {
 		return func(p *corev1.Pod) { p.Annotations = map[string]string{"liqo.io/api-server-support": value} }
 	}
 	w.createRunning(t, cashierPod("apart", support("disabled")))
-	pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), "apart", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods(cashiersTwin), "apart")
 	require.Empty(t, pod.Spec.Volumes)
 	require.NoError(t, w.noTokens(t.Context()))
-	_, err = w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), cashierPod("elsewhere", support("remote")), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Pods(cashiers), cashierPod("elsewhere", support("remote")))
 	within(t, 10*time.Second, "a value that is not known is refused", func(ctx context.Context) error {
 		have, err := w.rome.Client().CoreV1().Pods(cashiers).Get(ctx, "elsewhere", metav1.GetOptions{})
 		if err == nil && have.Status.Reason != "APIServerSupportInvalid" {
@@ -424,8 +414,7 @@ func tokenSwitchedOff(t *testing.T, w *tokenWorld, flag string) {
 	within(t, 30*time.Second, "the tokens are gone", w.noTokens)
 	w.mustBeRejected(&secret)
 	w.createRunning(t, cashierPod("b"))
-	pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), "b", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, w.milan.Client().CoreV1().Pods(cashiersTwin), "b")
 	require.Empty(t, pod.Spec.Volumes)
 	restore()
 	within(t, 30*time.Second, "switched on again, the pod that was made with a token has one", w.goodToken(&secret, ""))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestUpgradeGateways brings the pods of two clusters from the last release, whose gateways have one
@@ -140,13 +141,11 @@ func (w replicasWorld) linked(t *testing.T) map[string]types.UID {
 	t.Helper()
 	out := map[string]types.UID{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		connections, err := s.Liqod().NetworkingV1beta1().Connections(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		connections := kubetest.List(t, s.Liqod().NetworkingV1beta1().Connections(metav1.NamespaceAll))
 		for _, c := range connections.Items {
 			out[s.Name+"/"+c.Name] = c.UID
 		}
-		key, err := s.Client().CoreV1().Secrets(site.Namespace).Get(t.Context(), "liqod-gateway-key", metav1.GetOptions{})
-		require.NoError(t, err)
+		key := kubetest.Get(t, s.Client().CoreV1().Secrets(site.Namespace), "liqod-gateway-key")
 		out[s.Name+"/key"] = key.UID
 	}
 	require.Len(t, out, 4)

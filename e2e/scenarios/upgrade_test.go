@@ -22,6 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // lastRelease is the commit that clusters are upgraded from: the last release, or until there
@@ -211,15 +212,12 @@ func (w *upgraded) identities(ctx context.Context) (map[string]string, error) {
 func (w *upgraded) application(t *testing.T, namespace, name string) {
 	t.Helper()
 	c := w.rome.Client()
-	_, err := c.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"step": "none"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"key": "value"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.CoreV1().ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"step": "none"}})
+	kubetest.Create(t, c.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"key": "value"}})
 	web := service(name, func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"app": name} })
 	web.Annotations = map[string]string{"example.com/odd": "yes"} // one that providers leave out
-	_, err = c.CoreV1().Services(namespace).Create(t.Context(), web, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.NetworkingV1().Ingresses(namespace).Create(t.Context(), &networkingv1.Ingress{
+	kubetest.Create(t, c.CoreV1().Services(namespace), web)
+	kubetest.Create(t, c.NetworkingV1().Ingresses(namespace), &networkingv1.Ingress{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: maps.Clone(web.Annotations)},
 		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: name + ".example.com", IngressRuleValue: networkingv1.IngressRuleValue{
 			HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
@@ -227,16 +225,14 @@ func (w *upgraded) application(t *testing.T, namespace, name string) {
 				Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Number: 80}}},
 			}}},
 		}}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	d := deployment(name, 2)
 	d.Spec.Template.Annotations = maps.Clone(web.Annotations)
 	d.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
 		{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}},
 		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}},
 	}
-	_, err = c.AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.AppsV1().Deployments(namespace), d)
 }
 
 // serves returns a condition: the Deployment is available in milan, everything that belongs
@@ -321,6 +317,5 @@ func (w *upgraded) withdraw(t *testing.T, namespace, name string) {
 
 func (w *upgraded) patchConfigMap(t *testing.T, name, step string) {
 	t.Helper()
-	_, err := w.rome.Client().CoreV1().ConfigMaps("shop").Patch(t.Context(), name, types.MergePatchType, []byte(fmt.Sprintf(`{"data":{"step":%q}}`, step)), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, w.rome.Client().CoreV1().ConfigMaps("shop"), name, types.MergePatchType, []byte(fmt.Sprintf(`{"data":{"step":%q}}`, step)))
 }

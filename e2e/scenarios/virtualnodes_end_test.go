@@ -11,6 +11,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testLastNodeDeleted deletes the only virtual node that a provider has left: what was
@@ -37,8 +38,7 @@ func testPeeringTakenDown(t *testing.T, w *world) {
 	takeDown(t, w.rome, "milan")
 	w.milan.Proxied().Pass() // milan's own roles come this way, too; rome no longer knows it
 	takeDown(t, w.milan, "rome")
-	ns, err := w.rome.Client().CoreV1().Namespaces().Get(ctx, "nodes", metav1.GetOptions{})
-	require.NoError(t, err)
+	ns := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), "nodes")
 	require.NotContains(t, ns.Labels, offloadingv1beta1.SchedulingEnabledLabel)
 }
 

@@ -21,6 +21,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // How long a virtual node that goes away asks its pods to leave, and how long it then
@@ -107,8 +108,7 @@ func (w *world) virtualNode(namespace, name, reason string, says ...string) func
 // remotes returns UID and resource version of the pods of a twin, by name.
 func (w *world) remotes(t *testing.T, twin string) map[string]string {
 	t.Helper()
-	pods, err := w.milan.Client().CoreV1().Pods(twin).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.milan.Client().CoreV1().Pods(twin))
 	out := map[string]string{}
 	for _, p := range pods.Items {
 		out[p.Name] = string(p.UID) + "@" + p.ResourceVersion
@@ -118,15 +118,12 @@ func (w *world) remotes(t *testing.T, twin string) map[string]string {
 
 func testNodeDeleted(t *testing.T, w *world) {
 	ctx := t.Context()
-	_, err := w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, deployment("web", 5), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("nodes"), deployment("web", 5))
 	within(t, soon, "5 pods run", w.available("web", "nodes", 5))
 	before, locals := w.remotes(t, "nodes-rome"), w.localUIDs(t, "nodes")
-	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	for range 3 {
-		gone, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		gone := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 		require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "milan", metav1.DeleteOptions{}))
 		took := within(t, soon, "the Node is back", func(ctx context.Context) error {
 			again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
@@ -138,8 +135,7 @@ func testNodeDeleted(t *testing.T, w *world) {
 		requireFaster(t, took, time.Second, "a deleted Node is back")
 	}
 	within(t, soon, "the Node is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
-	again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	again := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	for k, v := range node.Labels {
 		if !strings.HasPrefix(k, "beta.kubernetes.io/") { // the controller manager's, in its own time
 			require.Equal(t, v, again.Labels[k], k)
@@ -155,8 +151,7 @@ func testNodeDeleted(t *testing.T, w *world) {
 
 func (w *world) localUIDs(t *testing.T, namespace string) map[string]types.UID {
 	t.Helper()
-	pods, err := w.rome.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(namespace))
 	out := map[string]types.UID{}
 	for _, p := range pods.Items {
 		out[p.Name] = p.UID
@@ -177,11 +172,9 @@ func (w *world) leaseOf(node string, uid types.UID) func(context.Context) error 
 // testNodeEdited takes off the Node what makes it a virtual one, and puts on what others
 // may put on.
 func testNodeEdited(t *testing.T, w *world) {
-	ctx := t.Context()
 	nodes := w.rome.Client().CoreV1().Nodes()
-	_, err := nodes.Patch(ctx, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"region":"moon","liqo.io/type":null,
-		"liqo.io/remote-cluster-id":"paris","theirs":"kept"}},"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, nodes, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"region":"moon","liqo.io/type":null,
+		"liqo.io/remote-cluster-id":"paris","theirs":"kept"}},"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`))
 	within(t, soon, "labels and taint are back", func(ctx context.Context) error {
 		n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
 		if err != nil {
@@ -196,11 +189,9 @@ func testNodeEdited(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	n := kubetest.Get(t, nodes, "milan")
 	require.Equal(t, "kept", n.Labels["theirs"], "what others set stays")
-	_, err = nodes.Patch(ctx, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":null}},"spec":{"taints":null}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, nodes, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":null}},"spec":{"taints":null}}`))
 	within(t, soon, "the taint is back", func(ctx context.Context) error {
 		n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
 		if err == nil && len(n.Spec.Taints) != 1 {
@@ -215,21 +206,18 @@ func (w *world) addNode(t *testing.T, namespace, name string) {
 	t.Helper()
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: offloadingv1beta1.VirtualNodeSpec{
 		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}}}
-	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace).Create(t.Context(), vn, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace), vn)
 }
 
 // testForeignNode asks for a virtual node of the name of a Node of rome's own.
 func testForeignNode(t *testing.T, w *world) {
 	ctx := t.Context()
 	unruled(t, w.rome)
-	_, err := w.rome.Client().CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "metal", Labels: map[string]string{"mine": "yes"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().CoreV1().Nodes(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "metal", Labels: map[string]string{"mine": "yes"}}})
 	w.addNode(t, tenant, "metal")
 	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken", "Node metal exists"))
-	n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "metal", metav1.GetOptions{})
-	require.NoError(t, err)
+	n := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "metal")
 	require.Empty(t, n.Spec.ProviderID)
 	require.NotContains(t, n.Labels, offloadingv1beta1.TypeLabel)
 	require.NoError(t, absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-metal", metav1.GetOptions{})))
@@ -295,13 +283,11 @@ func testDrained(t *testing.T, w *world) {
 	w.secondNode(t, "second", "free", 4)
 	d := deployment("held", 2)
 	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "second"}
-	_, err := w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, d, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("nodes"), d)
 	within(t, soon, "2 pods run on second", w.available("held", "nodes", 2))
-	_, err = w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes").Create(ctx, &policyv1.PodDisruptionBudget{
+	kubetest.Create(t, w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes"), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: &intstr.IntOrString{IntVal: 2}, Selector: d.Spec.Selector}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			MinAvailable: &intstr.IntOrString{IntVal: 2}, Selector: d.Spec.Selector}})
 	within(t, soon, "the budget is known", func(ctx context.Context) error {
 		b, err := w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes").Get(ctx, "held", metav1.GetOptions{})
 		if err == nil && b.Status.CurrentHealthy != 2 {
@@ -388,17 +374,13 @@ func (w *world) nothingLeft(t *testing.T, node string) {
 	require.NoError(t, absent(client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})))
 	require.NoError(t, absent(client.CoreV1().ServiceAccounts(tenant).Get(ctx, "vk-"+node, metav1.GetOptions{})))
 	require.NoError(t, absent(client.CoordinationV1().Leases(tenant).Get(ctx, "vk-"+node, metav1.GetOptions{})))
-	bindings, err := client.RbacV1().RoleBindings("").List(ctx, mine)
-	require.NoError(t, err)
+	bindings := kubetest.List(t, client.RbacV1().RoleBindings(""), mine)
 	require.Empty(t, bindings.Items)
-	cluster, err := client.RbacV1().ClusterRoleBindings().List(ctx, mine)
-	require.NoError(t, err)
+	cluster := kubetest.List(t, client.RbacV1().ClusterRoleBindings(), mine)
 	require.Empty(t, cluster.Items)
-	kubelets, err := client.CoreV1().Pods(tenant).List(ctx, mine)
-	require.NoError(t, err)
+	kubelets := kubetest.List(t, client.CoreV1().Pods(tenant), mine)
 	require.Empty(t, kubelets.Items)
-	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	require.NoError(t, err)
+	pods := kubetest.List(t, client.CoreV1().Pods(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	require.Empty(t, pods.Items)
 	within(t, soon, "the Lease of the Node is collected", func(ctx context.Context) error {
 		return absent(client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{}))

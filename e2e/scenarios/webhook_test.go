@@ -26,6 +26,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // warned collects the warnings that an API server gives with its answers.
@@ -195,8 +196,7 @@ func TestWebhookRules(t *testing.T) {
 		return err
 	})
 	t.Run("New", func(t *testing.T) { a.judged(t, a.newObjects()) })
-	_, err := a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), roomyNode("milan"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), roomyNode("milan"))
 	within(t, time.Minute, "the webhook knows the virtual node", func(ctx context.Context) error {
 		if err := a.offload("web", offloadingv1beta1.NamespaceOffloadingSpec{})(ctx); err != nil {
 			return err
@@ -207,8 +207,7 @@ func TestWebhookRules(t *testing.T) {
 		return nil
 	})
 	for _, ns := range []string{"web", "local"} {
-		_, err = a.liqod.OffloadingV1beta1().NamespaceOffloadings(ns).Create(t.Context(), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, a.liqod.OffloadingV1beta1().NamespaceOffloadings(ns), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}))
 	}
 	require.Empty(t, a.heard.take(), "there is a virtual node")
 	t.Run("Edits", func(t *testing.T) { a.judged(t, a.edits()) })
@@ -235,8 +234,7 @@ func TestWebhookRules(t *testing.T) {
 func (a author) webPod(t *testing.T) string {
 	t.Helper()
 	within(t, soon, "pods are offloaded", a.offloads)
-	pod, err := a.Client().CoreV1().Pods("web").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Create(t, a.Client().CoreV1().Pods("web"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: podSpec("sim/web:1")})
 	return pod.Name
 }
 
@@ -395,15 +393,12 @@ func (a author) away(t *testing.T, kept string) {
 	a.Webhook.Kill()
 	<-a.Webhook.Exited()
 	clusters, nodes := a.liqod.CoreV1beta1().ForeignClusters(), a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
-	_, err := clusters.Create(ctx, peerRecord("rome", "rome"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = clusters.Create(ctx, peerRecord("again", "milan"), metav1.CreateOptions{})
+	kubetest.Create(t, clusters, peerRecord("rome", "rome"))
+	_, err := clusters.Create(ctx, peerRecord("again", "milan"), metav1.CreateOptions{})
 	require.True(t, apierrors.IsInvalid(err), "the schema refuses a second record of one peer: %v", err)
 	taken := a.SimulatedNodeName(1)
-	_, err = nodes.Create(ctx, roomyNode(taken), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = a.liqod.OffloadingV1beta1().NamespaceOffloadings("kube-system").Create(ctx, offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, nodes, roomyNode(taken))
+	kubetest.Create(t, a.liqod.OffloadingV1beta1().NamespaceOffloadings("kube-system"), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}))
 
 	within(t, soon, "rome is not a peer of itself", a.clusterReady("rome", metav1.ConditionFalse, corev1beta1.ReasonSelfPeering))
 	w := &world{rome: a.Site}
@@ -427,8 +422,7 @@ func (a author) away(t *testing.T, kept string) {
 	require.True(t, apierrors.IsInvalid(err), "Kubernetes refuses this by itself: %v", err)
 	_, err = a.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
 	require.NoError(t, err, "what is not ours is not held up")
-	_, err = a.Client().CoreV1().ConfigMaps("web").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, a.Client().CoreV1().ConfigMaps("web"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 
 	// All of it can be mended.
 	require.NoError(t, clusters.Delete(ctx, "rome", metav1.DeleteOptions{}))

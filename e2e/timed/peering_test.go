@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -36,8 +37,7 @@ func TestPeerings(t *testing.T) {
 	w := newClusters(t, map[string]any{"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000}})
 	p, err := newPeeringWorld(w)
 	require.NoError(t, err)
-	_, err = w.Rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.Rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}})
 	require.NoError(t, p.recordInventory(t.Context()))
 	for _, s := range peeringScenarios() {
 		t.Run(s.name, func(t *testing.T) { testPeering(t, p, s) })

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // patience is the deadline of each step of a run: several roles may be killed meanwhile.
@@ -155,8 +156,7 @@ func restarted(atLeast int32) func(*corev1.Pod) bool {
 
 func (r *podRun) patch(pod *corev1.Pod, data string, subresource ...string) {
 	r.t.Helper()
-	_, err := r.Rome.Client().CoreV1().Pods(r.namespace).Patch(r.t.Context(), pod.Name, types.StrategicMergePatchType, []byte(data), metav1.PatchOptions{}, subresource...)
-	require.NoError(r.t, err)
+	kubetest.Patch(r.t, r.Rome.Client().CoreV1().Pods(r.namespace), pod.Name, types.StrategicMergePatchType, []byte(data), subresource...)
 }
 
 // delete deletes a pod at home, as its user, and waits until nothing of it is left in both clusters.
@@ -191,11 +191,10 @@ func (r *podRun) deleteRemote(pod *corev1.Pod) {
 func (r *podRun) deploy(name string, replicas int32) {
 	r.t.Helper()
 	labels := map[string]string{"app": name}
-	_, err := r.Rome.Client().AppsV1().Deployments(r.namespace).Create(r.t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
+	kubetest.Create(r.t, r.Rome.Client().AppsV1().Deployments(r.namespace), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
 		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: bare("", corev1.RestartPolicyAlways).Spec},
-	}}, metav1.CreateOptions{})
-	require.NoError(r.t, err)
+	}})
 }
 
 func (r *podRun) available(name string, want int32) {

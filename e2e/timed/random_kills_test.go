@@ -14,6 +14,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -107,8 +108,7 @@ func (r *podRun) rollOut(name string, replicas int32, over <-chan struct{}) stri
 func (r *podRun) set(name string, replicas int32, image string) {
 	r.t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d,"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, replicas, image)
-	_, err := r.Rome.Client().AppsV1().Deployments(r.namespace).Patch(r.t.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(r.t, err)
+	kubetest.Patch(r.t, r.Rome.Client().AppsV1().Deployments(r.namespace), name, types.StrategicMergePatchType, patch)
 }
 
 // equal requires one pod in the provider for each at home, with the image, and no other pod.

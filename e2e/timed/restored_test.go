@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -53,8 +54,7 @@ func testRestoredConsumer(t *testing.T, w *world) {
 	lost.requireUnchanged(lostBefore, time.Second)
 	shadows, unknown := w.Milan.Liqod().OffloadingV1beta1().ShadowPods(r.twin()), []string{"new-1", "new-2", "new-3", "twice"}
 	for _, name := range unknown {
-		shadow, err := shadows.Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
+		shadow := kubetest.Get(t, shadows, name)
 		require.NotEmpty(t, shadow.Annotations[offloadingv1beta1.KeptAnnotation], name)
 	}
 	// A pod that exists again at home is created again in the provider, unless its name is taken there.
@@ -99,8 +99,7 @@ type providerPod struct {
 // remotePods are the pods of the provider by name.
 func (r *podRun) remotePods() map[string]providerPod {
 	r.t.Helper()
-	pods, err := r.Milan.Client().CoreV1().Pods(r.twin()).List(r.t.Context(), metav1.ListOptions{})
-	require.NoError(r.t, err)
+	pods := kubetest.List(r.t, r.Milan.Client().CoreV1().Pods(r.twin()))
 	out := map[string]providerPod{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]

@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // scenario creates pods in a namespace, changes them, and deletes all that it has created.
@@ -120,8 +121,7 @@ func ending(policy corev1.RestartPolicy, codes string, phase corev1.PodPhase, co
 func replaced(policy corev1.RestartPolicy) func(*podRun) {
 	return func(r *podRun) {
 		pod := r.start(bare(r.name("evicted"), policy, lab.SimStopCode, "143"), expected{replaced: 1})
-		before, err := r.Milan.Client().CoreV1().Pods(r.twin()).Get(r.t.Context(), pod.Name, metav1.GetOptions{})
-		require.NoError(r.t, err)
+		before := kubetest.Get(r.t, r.Milan.Client().CoreV1().Pods(r.twin()), pod.Name)
 		r.deleteRemote(pod)
 		var after *corev1.Pod
 		r.untilRemote(pod, "runs again", func(p *corev1.Pod) bool {
@@ -178,8 +178,7 @@ func runDeployment(r *podRun) {
 	r.deploy(name, 2)
 	r.available(name, 2)
 	for _, patch := range []string{`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"sim/web:2"}]}}}}`, `{"spec":{"replicas":1}}`} {
-		_, err := r.Rome.Client().AppsV1().Deployments(r.namespace).Patch(r.t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-		require.NoError(r.t, err)
+		kubetest.Patch(r.t, r.Rome.Client().AppsV1().Deployments(r.namespace), name, types.StrategicMergePatchType, []byte(patch))
 	}
 	r.available(name, 1)
 	r.deleteDeployment(name)
@@ -189,11 +188,10 @@ func runJob(r *podRun) {
 	r.others = expected{phase: corev1.PodSucceeded, deleted: true}
 	template := bare("", corev1.RestartPolicyNever, lab.SimExitCode, "0", lab.SimRunFor, "300")
 	jobs := r.Rome.Client().BatchV1().Jobs(r.namespace)
-	_, err := jobs.Create(r.t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: r.name("job")}, Spec: batchv1.JobSpec{
+	kubetest.Create(r.t, jobs, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: r.name("job")}, Spec: batchv1.JobSpec{
 		Completions: ptr.To[int32](2), Parallelism: ptr.To[int32](2),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: template.Annotations}, Spec: template.Spec},
-	}}, metav1.CreateOptions{})
-	require.NoError(r.t, err)
+	}})
 	r.eventually("the job is complete", func(ctx context.Context) error {
 		job, err := jobs.Get(ctx, r.name("job"), metav1.GetOptions{})
 		if err == nil && (job.Status.Succeeded != 2 || job.Status.Failed != 0 || job.Status.CompletionTime == nil) {
@@ -233,8 +231,7 @@ func runStart(r *podRun) {
 func runCertificate(r *podRun) {
 	const name = "liqod-webhook-certs"
 	secrets := r.Rome.Client().CoreV1().Secrets(site.Namespace)
-	before, err := secrets.Get(r.t.Context(), name, metav1.GetOptions{})
-	require.NoError(r.t, err)
+	before := kubetest.Get(r.t, secrets, name)
 	require.NoError(r.t, secrets.Delete(r.t.Context(), name, metav1.DeleteOptions{}))
 	r.eventually("there is another certificate, and the API server trusts it", func(ctx context.Context) error {
 		secret, err := secrets.Get(ctx, name, metav1.GetOptions{})

@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 var (
@@ -71,10 +72,9 @@ func (w *soakWorld) offerStorage(t *testing.T) {
 	class := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: diskClass}, Provisioner: "example.com/disk", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer),
 	}
-	_, err := w.Milan.Client().StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.Milan.Client().StorageV1().StorageClasses(), class)
 	body := fmt.Appendf(nil, `{"spec":{"storageClasses":[{"storageClassName":%q}]}}`, diskClass)
-	_, err = w.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Patch(t.Context(), provider, types.MergePatchType, body, metav1.PatchOptions{FieldManager: user})
+	_, err := w.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Patch(t.Context(), provider, types.MergePatchType, body, metav1.PatchOptions{FieldManager: user})
 	require.NoError(t, err)
 }
 

@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/transport/spdy"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // most is the growth of the heap that a test allows: decoding holds a body several times.
@@ -466,11 +468,9 @@ func TestAnHonestServerIsNotDisturbed(t *testing.T) {
 	_, err := h.kube.CoreV1().Pods("twin").Get(t.Context(), "none", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	for range 20 { // each first page begins a new list
-		list, err := h.kube.CoreV1().Pods("twin").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, h.kube.CoreV1().Pods("twin"))
 		require.Len(t, list.Items, 1)
-		_, err = h.kube.CoreV1().Pods("twin").List(t.Context(), metav1.ListOptions{Continue: list.Continue})
-		require.NoError(t, err)
+		kubetest.List(t, h.kube.CoreV1().Pods("twin"), metav1.ListOptions{Continue: list.Continue})
 	}
 	logs, err := h.kube.CoreV1().Pods("twin").GetLogs("it", &corev1.PodLogOptions{}).Stream(t.Context())
 	require.NoError(t, err)

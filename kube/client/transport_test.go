@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // roundTrip is a server in the form of a function. It needs no network, so that tests can
@@ -347,13 +349,11 @@ func TestHardenedClient(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "p", (<-w.ResultChan()).Object.(*corev1.Pod).Name)
 	w.Stop()
-	_, err = pods.Get(t.Context(), "p", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, pods, "p")
 	_, err = pods.Create(t.Context(), &corev1.Pod{}, metav1.CreateOptions{})
 	require.ErrorIs(t, err, g.err)
 	g.err = nil
-	_, err = pods.Create(t.Context(), &corev1.Pod{}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, pods, &corev1.Pod{})
 	require.Equal(t, map[string]int{"watch 503": 1, "watch 200": 1, "get 200": 1, "create 200": 1}, c.seen)
 	require.Equal(t, "prog/v1 worker application/vnd.kubernetes.protobuf,application/json", <-agents)
 }

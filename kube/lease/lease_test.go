@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -93,13 +95,11 @@ func (s *server) holder(t *testing.T) string {
 
 func (s *server) setHolder(t *testing.T, identity string) {
 	t.Helper()
-	got, err := s.CoordinationV1().Leases("ns").Get(t.Context(), "work", metav1.GetOptions{})
-	require.NoError(t, err)
+	got := kubetest.Get(t, s.CoordinationV1().Leases("ns"), "work")
 	got = got.DeepCopy()
 	now := metav1.NewMicroTime(time.Now())
 	got.Spec.HolderIdentity, got.Spec.RenewTime = &identity, &now
-	_, err = s.CoordinationV1().Leases("ns").Update(t.Context(), got, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, s.CoordinationV1().Leases("ns"), got)
 }
 
 // diary records events in order.
@@ -187,9 +187,7 @@ func TestServerAwayCostsTheLeaseButNotTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := newServer(), &diary{}
 		r := newRunner(t, s, "a", d)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx, worker(d, "a", 30*time.Second)) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, worker(d, "a", 30*time.Second)) })
 		time.Sleep(time.Second)
 		synctest.Wait()
 		d.take()
@@ -207,8 +205,7 @@ func TestServerAwayCostsTheLeaseButNotTheProcess(t *testing.T) {
 		require.Equal(t, []string{"a stopped", "a leading=false", "a leading=true", "a works"}, d.take())
 		require.NoError(t, r.Fence().Allow())
 
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 
@@ -244,13 +241,10 @@ func TestCandidateStopsAtOnce(t *testing.T) {
 		s, d := newServer(), &diary{}
 		s.away.Store(true)
 		r := newRunner(t, s, "a", d)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx, worker(d, "a", 0)) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, worker(d, "a", 0)) })
 		time.Sleep(time.Hour)
 		start := time.Now()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.Less(t, time.Since(start), time.Second)
 		require.Empty(t, d.take())
 	})
@@ -273,14 +267,11 @@ func TestReleaseGivesUpInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := newServer(), &diary{}
 		r := newRunner(t, s, "a", d)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx, worker(d, "a", 0)) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, worker(d, "a", 0)) })
 		time.Sleep(time.Second)
 		s.away.Store(true)
 		start := time.Now()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.LessOrEqual(t, time.Since(start), releaseTimeout)
 		require.Equal(t, "a", s.holder(t))
 	})

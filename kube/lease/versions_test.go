@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestWitnessTellsOfAnswers(t *testing.T) {
@@ -22,16 +24,13 @@ func TestWitnessTellsOfAnswers(t *testing.T) {
 	})
 	var saw []string
 	leases := versionReporter{client.CoordinationV1(), func(v string) { saw = append(saw, v) }}.Leases("ns")
-	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	lease := kubetest.Create(t, leases, &coordinationv1.Lease{})
 	version = "8"
-	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, leases, lease)
 	version = "9"
-	_, err = leases.Get(t.Context(), "l", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, leases, "l")
 	version = ""
-	_, err = leases.Get(t.Context(), "l", metav1.GetOptions{})
+	_, err := leases.Get(t.Context(), "l", metav1.GetOptions{})
 	require.Error(t, err)
 	require.Equal(t, []string{"7", "8", "9"}, saw)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func byNamespace(key Key) string { return key.Namespace }
@@ -25,11 +27,9 @@ func keysIn(namespace string, n int) []Key {
 
 // runs starts l in a bubble. The returned function ends it.
 func runs(t *testing.T, l *Loop, workers int) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx, workers) }()
+	stop = kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, workers) })
 	synctest.Wait()
-	return func() { cancel(); require.NoError(t, <-done) }
+	return stop
 }
 
 // TestAFloodOfOneClassHoldsNoOther: each key of the flood takes a minute. A key of another

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 type script struct {
@@ -148,9 +150,7 @@ func TestUpdateWakesOnce(t *testing.T) {
 			time.Sleep(time.Millisecond) // what comes meanwhile is looked at again
 			return nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx, 2) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 2) })
 		synctest.Wait()
 		labelled := func(name string) *corev1.ConfigMap {
 			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"for": name}}}
@@ -166,8 +166,7 @@ func TestUpdateWakesOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, 2, s.count(Key{Name: "a"}), "who it was for must know")
 		require.Equal(t, 1, s.count(Key{Name: "b"}))
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 
@@ -179,12 +178,9 @@ func TestRunLooksAtWhatIsBeside(t *testing.T) {
 		return nil
 	}})
 	l.Wake(key) // not remembered: nothing runs yet
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx, 1) }()
+	stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
 	require.Equal(t, key, <-seen)
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 	require.Zero(t, l.Len())
 }
 
@@ -216,9 +212,7 @@ func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := &gate{opened: make(chan struct{})}
 				l := New(Config{Name: "test", Log: zap.NewNop(), Observer: g, Sync: func(context.Context, Key) error { return nil }})
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- l.Run(ctx, 1) }()
+				stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
 				synctest.Wait()
 				go add(l, Key{Name: "a"})
 				synctest.Wait()
@@ -226,8 +220,7 @@ func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
 				close(g.opened)
 				synctest.Wait()
 				require.Equal(t, []string{"queued", "synced"}, g.seen)
-				cancel()
-				require.NoError(t, <-done)
+				stop()
 			})
 		})
 	}
@@ -241,13 +234,10 @@ func TestKeysOfALoopThatDoesNotRun(t *testing.T) {
 		s, l := newScript(func(context.Context, Key, int) error { return nil })
 		early, late, between := Key{Name: "early"}, Key{Name: "late"}, Key{Name: "between"}
 		run := func() {
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- l.Run(ctx, 1) }()
+			stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
 			synctest.Wait()
 			require.Zero(t, l.Len())
-			cancel()
-			require.NoError(t, <-done)
+			stop()
 		}
 		l.Add(early)
 		l.Add(early)
@@ -328,17 +318,14 @@ func (counting) Observe(float64) {}
 // TestOnlyLoopsAreMeasured: the queue of a loop has metrics, the queue of a library has none.
 func TestOnlyLoopsAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
 		m := &measuring{}
 		l := New(Config{Name: "pods", Sync: func(context.Context, Key) error { return nil }, Log: zap.NewNop(), Observer: m})
-		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx, 1) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 1) })
 		synctest.Wait()
 		library := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "DynamicConfigMapCABundle-client-ca"})
 		library.Add("x")
 		library.ShutDown()
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.Equal(t, []string{"pods"}, m.names)
 	})
 }

@@ -29,14 +29,11 @@ func TestAuthority(t *testing.T) {
 		kubetest.WatchFromList(kube)
 		secrets, mutating, validating := kube.CoreV1().Secrets("liqod"), kube.AdmissionregistrationV1().MutatingWebhookConfigurations(), kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 		trusted := func() string {
-			secret, err := secrets.Get(t.Context(), "certs", metav1.GetOptions{})
-			require.NoError(t, err)
+			secret := kubetest.Get(t, secrets, "certs")
 			var source Certificate
 			require.NoError(t, source.Set(secret.Data))
-			m, err := mutating.Get(t.Context(), "liqod", metav1.GetOptions{})
-			require.NoError(t, err)
-			v, err := validating.Get(t.Context(), "liqod", metav1.GetOptions{})
-			require.NoError(t, err)
+			m := kubetest.Get(t, mutating, "liqod")
+			v := kubetest.Get(t, validating, "liqod")
 			for _, bundle := range [][]byte{m.Webhooks[0].ClientConfig.CABundle, m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle} {
 				require.Equal(t, source.Bundle(), bundle)
 			}
@@ -52,11 +49,9 @@ func TestAuthority(t *testing.T) {
 		require.Zero(t, kubetest.Settled(2*rotationCheck, kube), "a certificate that is good stays")
 		require.Equal(t, first, trusted())
 
-		v, err := validating.Get(t.Context(), "liqod", metav1.GetOptions{})
-		require.NoError(t, err)
+		v := kubetest.Get(t, validating, "liqod")
 		v.Webhooks[0].ClientConfig.CABundle = nil
-		_, err = validating.Update(t.Context(), v, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, validating, v)
 		kubetest.Settled(time.Minute)
 		require.Equal(t, first, trusted())
 

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // signer is a fake API server whose signer answers when asked for the request: at the
@@ -115,14 +116,11 @@ func run(t *testing.T, prepare func(*signer), d time.Duration, check func(*testi
 		prepare(s)
 		k := serving(t, s)
 		require.Equal(t, "milan", leaf(t, k).Issuer.CommonName)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- k.Run(ctx) }()
+		stop := kubetest.Run(t, k.Run)
 		time.Sleep(d)
 		synctest.Wait()
 		check(t, s, k)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 	})
 }
 

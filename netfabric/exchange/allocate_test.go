@@ -145,8 +145,7 @@ func TestTrustWakesNetworks(t *testing.T) {
 	r.network("pods", "10.42.0.0/16")
 	r.eventually("there is no pool", func() bool { return ready(r.getNetwork("pods").Status.Conditions).Reason == "Exhausted" })
 	trusted.Store(true)
-	_, err := r.user.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.user.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}})
 	r.eventually("it is kept", func() bool { return r.getNetwork("pods").Status.CIDR == "10.42.0.0/16" })
 }
 
@@ -392,8 +391,7 @@ func TestHeldByOthers(t *testing.T) {
 	a := r.actor()
 	n := r.network("first", "10.42.0.0/16")
 	n.Finalizers = []string{"example.com/other"}
-	_, err := r.user.IPAMV1alpha1().Networks(tenant).Update(t.Context(), n, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, r.user.IPAMV1alpha1().Networks(tenant), n)
 	a.settle()
 	r.deleteNetwork("first")
 	a.settle()

@@ -72,24 +72,19 @@ func TestAPIServer(t *testing.T) {
 		return ip
 	}
 	services := core.CoreV1().Services(metav1.NamespaceDefault)
-	_, err = services.Create(ctx, serverService("192.0.2.1"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, services, serverService("192.0.2.1"))
 	ip := becomes("192.0.2.1 [{TCP 443}]")
 	require.True(t, metav1.IsControlledBy(ip, milanNode()))
 	require.True(t, *ip.Spec.Masquerade)
 	require.Equal(t, "milan", ip.Labels["liqo.io/remote-cluster-id"])
 
-	_, err = services.Update(ctx, serverService("192.0.2.2"), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, services, serverService("192.0.2.2"))
 	ip.Spec.Ports[0].Port = 6443 // one of before
-	_, err = ips.Update(ctx, ip, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, ips, ip)
 	becomes("192.0.2.1 [{TCP 443}]")
-	_, err = liqo.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(false)), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, liqo.CoreV1beta1().ForeignClusters(), milanCluster(new(false)))
 	becomes("none")
-	_, err = liqo.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(true)), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, liqo.CoreV1beta1().ForeignClusters(), milanCluster(new(true)))
 	becomes("192.0.2.2 [{TCP 443}]")
 }
 
@@ -120,16 +115,14 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	writes, err := sync()
 	require.ErrorContains(t, err, "reading Service kubernetes")
 	require.Empty(t, writes)
-	_, err = core.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), serverService("192.0.2.1"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.CoreV1().Services(metav1.NamespaceDefault), serverService("192.0.2.1"))
 	writes, err = sync()
 	require.NoError(t, err)
 	require.Equal(t, []string{"create ips " + tenant + "/milan-2-api-server"}, writes)
 	_, err = sync()
 	require.Equal(t, loop.After(store.CatchUp), err, "the cache does not have it yet")
 
-	have, err := liqo.IPAMV1alpha1().IPs(tenant).Get(t.Context(), "milan-2-api-server", metav1.GetOptions{})
-	require.NoError(t, err)
+	have := kubetest.Get(t, liqo.IPAMV1alpha1().IPs(tenant), "milan-2-api-server")
 	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(have))
 	writes, err = sync()
 	require.NoError(t, err)
@@ -251,8 +244,7 @@ func TestAPIServerWithoutIPAM(t *testing.T) {
 				require.NoError(t, a.cfg.VirtualNodes.Informer().GetIndexer().Delete(milanNode()))
 			}
 			require.NoError(t, a.sync(t.Context(), loop.Key{Namespace: tenant, Name: "milan-2"}))
-			have, err := liqo.IPAMV1alpha1().IPs(tenant).Get(t.Context(), ip.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			have := kubetest.Get(t, liqo.IPAMV1alpha1().IPs(tenant), ip.Name)
 			if tc.want == nil {
 				tc.want = ip.Finalizers
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -192,9 +191,8 @@ func (r *replica) sync(peer string) ([]string, error) {
 // milan has an offer of rome that it uses, and a record here.
 func (b *bench) peer(id string) {
 	b.t.Helper()
-	_, err := b.others.CoreV1beta1().ForeignClusters().Create(b.t.Context(), &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}, metav1.CreateOptions{})
-	require.NoError(b.t, err)
+	kubetest.Create(b.t, b.others.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}})
 	b.offer(id, "rome", sharingv1alpha1.OfferAccepted)
 }
 
@@ -202,22 +200,18 @@ func (b *bench) peer(id string) {
 func (b *bench) offer(peer, name string, phase sharingv1alpha1.OfferPhase) {
 	b.t.Helper()
 	offers := b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer))
-	o, err := offers.Create(b.t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: name}}, metav1.CreateOptions{})
-	require.NoError(b.t, err)
+	o := kubetest.Create(b.t, offers, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(peer), Name: name}})
 	b.decideOffer(o, phase, "")
 }
 
 func (b *bench) decideOffer(o *sharingv1alpha1.ResourceOffer, phase sharingv1alpha1.OfferPhase, node string) {
 	b.t.Helper()
 	o.Status.Phase, o.Status.VirtualNode = phase, node
-	_, err := b.others.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(b.t.Context(), o, metav1.UpdateOptions{})
-	require.NoError(b.t, err)
+	kubetest.UpdateStatus(b.t, b.others.SharingV1alpha1().ResourceOffers(o.Namespace), o)
 }
 
 func (b *bench) getOffer(peer string) *sharingv1alpha1.ResourceOffer {
-	o, err := b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(b.t.Context(), "rome", metav1.GetOptions{})
-	require.NoError(b.t, err)
-	return o
+	return kubetest.Get(b.t, b.others.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)), "rome")
 }
 
 // says writes the copy of a peer's Configuration.
@@ -229,8 +223,7 @@ func (b *bench) says(peer string, pods, external networkingv1beta1.CIDR, key byt
 	c.Spec.Gateways = []networkingv1beta1.Gateway{{Name: "gw-1", Number: 1, PublicKey: gatewayKey(key),
 		Endpoints: []networkingv1beta1.Endpoint{{Address: "203.0.113.20", Port: 51840}, {Address: "gw.milan.example", Port: 51840}}}}
 	c.Spec.MTU = 1370
-	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).Create(b.t.Context(), c, metav1.CreateOptions{})
-	require.NoError(b.t, err)
+	kubetest.Create(b.t, b.others.NetworkingV1beta1().Configurations(c.Namespace), c)
 }
 
 // theirs is a peer's Configuration; nil if there is none. mine is rome's own for the peer.
@@ -243,20 +236,14 @@ func (b *bench) mine(peer string) *networkingv1beta1.Configuration {
 
 func (b *bench) configuration(peer, name string) *networkingv1beta1.Configuration {
 	b.t.Helper()
-	c, err := b.others.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(peer)).Get(b.t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(b.t, err)
-	return c
+	return kubetest.Find(b.t, b.others.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(peer)), name)
 }
 
 // edit changes a Configuration as its writer does.
 func (b *bench) edit(c *networkingv1beta1.Configuration, change func(*networkingv1beta1.Configuration)) {
 	b.t.Helper()
 	change(c)
-	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).Update(b.t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(b.t, err)
+	kubetest.Update(b.t, b.others.NetworkingV1beta1().Configurations(c.Namespace), c)
 }
 
 // answers has the peer answer rome's Configuration.
@@ -265,15 +252,13 @@ func (b *bench) answers(peer string, pods, external networkingv1beta1.CIDR) {
 	c := b.mine(peer)
 	c.Status.Local = &networkingv1beta1.MappedNetwork{CIDR: networkingv1beta1.MappedCIDR{Pod: c.Spec.Local.CIDR.Pod, External: c.Spec.Local.CIDR.External}}
 	c.Status.Remote = &networkingv1beta1.MappedNetwork{CIDR: networkingv1beta1.MappedCIDR{Pod: []networkingv1beta1.CIDR{pods}, External: []networkingv1beta1.CIDR{external}}}
-	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(b.t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(b.t, err)
+	kubetest.UpdateStatus(b.t, b.others.NetworkingV1beta1().Configurations(c.Namespace), c)
 }
 
 // claims are the Networks of a peer, by what they ask for.
 func (b *bench) claims(peer string) map[networkingv1beta1.CIDR]*ipamv1alpha1.Network {
 	b.t.Helper()
-	list, err := b.others.IPAMV1alpha1().Networks(corev1beta1.TenantNamespace(peer)).List(b.t.Context(), metav1.ListOptions{})
-	require.NoError(b.t, err)
+	list := kubetest.List(b.t, b.others.IPAMV1alpha1().Networks(corev1beta1.TenantNamespace(peer)))
 	out := map[networkingv1beta1.CIDR]*ipamv1alpha1.Network{}
 	for i := range list.Items {
 		out[list.Items[i].Spec.CIDR] = &list.Items[i]
@@ -291,18 +276,12 @@ func (b *bench) grant(peer string, cidr, view networkingv1beta1.CIDR) {
 	if view == "" {
 		n.Status.Conditions[0] = metav1.Condition{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: ipamv1alpha1.ReasonExhausted, Message: "no range of size /16 is free"}
 	}
-	_, err := b.others.IPAMV1alpha1().Networks(n.Namespace).UpdateStatus(b.t.Context(), n, metav1.UpdateOptions{})
-	require.NoError(b.t, err)
+	kubetest.UpdateStatus(b.t, b.others.IPAMV1alpha1().Networks(n.Namespace), n)
 }
 
 func (b *bench) connection(peer string) *networkingv1beta1.Connection {
 	b.t.Helper()
-	c, err := b.others.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).Get(b.t.Context(), peer, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(b.t, err)
-	return c
+	return kubetest.Find(b.t, b.others.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)), peer)
 }
 
 // connected brings rome and milan together: what is equal in both is remapped.

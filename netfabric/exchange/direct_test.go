@@ -14,6 +14,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // hubAndThird are the Connections to milan, a hub that says that 10.96.0.0/16 stands for the pods of oslo,
@@ -101,8 +102,7 @@ func TestDirectIsReported(t *testing.T) {
 		mu.Unlock()
 		next := third.DeepCopy()
 		next.Status.Value = step.value
-		_, err = client.NetworkingV1beta1().Connections(third.Namespace).Update(t.Context(), next, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, client.NetworkingV1beta1().Connections(third.Namespace), next)
 		require.Eventually(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
@@ -156,11 +157,9 @@ func TestTrustInThePeer(t *testing.T) {
 	clusters := b.others.CoreV1beta1().ForeignClusters()
 	trusts := func(r *replica, trust corev1beta1.Trust) {
 		t.Helper()
-		fc, err := clusters.Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		fc := kubetest.Get(t, clusters, "milan")
 		fc.Spec.Trust = trust
-		_, err = clusters.Update(t.Context(), fc, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, clusters, fc)
 		before := b.connection("milan").Spec
 		r.deliver()
 		writes, err := r.sync("milan")
@@ -482,15 +481,13 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	r.settle("milan")
 	n := b.claims("milan")["10.244.0.0/16"]
 	n.Labels = nil
-	n, err := b.others.IPAMV1alpha1().Networks(n.Namespace).Update(t.Context(), n, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	n = kubetest.Update(t, b.others.IPAMV1alpha1().Networks(n.Namespace), n)
 	b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
 	b.answers("milan", "10.90.0.0/16", "10.70.0.0/16")
 	foreign := &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "milan"}, Spec: networkingv1beta1.ConnectionSpec{ClusterID: "milan"}}
-	_, err = b.others.NetworkingV1beta1().Connections(n.Namespace).Create(t.Context(), foreign, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, b.others.NetworkingV1beta1().Connections(n.Namespace), foreign)
 	r.deliver()
-	_, err = r.sync("milan")
+	_, err := r.sync("milan")
 	require.ErrorContains(t, err, "keeping Connection liqo-tenant-milan/milan: it has no label liqo.io/managed-by=configuration, so liqod has not made it: delete it")
 	require.Contains(t, b.condition("milan").Message, "Network liqo-tenant-milan/rome-pod-10-244-0-0-16 is in the way of a claim for 10.244.0.0/16: delete it")
 	require.Equal(t, foreign.Spec, b.connection("milan").Spec)
@@ -553,8 +550,7 @@ func TestRemovalWaitsForTheConnection(t *testing.T) {
 	r := b.connected()
 	c := b.connection("milan")
 	c.Finalizers = []string{"test/gateway"}
-	c, err := b.others.NetworkingV1beta1().Connections(c.Namespace).Update(t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	c = kubetest.Update(t, b.others.NetworkingV1beta1().Connections(c.Namespace), c)
 	require.NoError(t, b.others.NetworkingV1beta1().Configurations(c.Namespace).Delete(t.Context(), "rome", metav1.DeleteOptions{}))
 	r.settle("milan")
 	require.Len(t, b.claims("milan"), 2)
@@ -562,8 +558,7 @@ func TestRemovalWaitsForTheConnection(t *testing.T) {
 
 	c = b.connection("milan")
 	c.Finalizers = nil
-	_, err = b.others.NetworkingV1beta1().Connections(c.Namespace).Update(t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, b.others.NetworkingV1beta1().Connections(c.Namespace), c)
 	r.settle("milan")
 	require.Empty(t, b.claims("milan"))
 	require.Nil(t, b.theirs("milan"))
@@ -656,9 +651,8 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	r.deliver()
 	c := b.connection("milan")
 	c.Annotations = map[string]string{"by": "another"}
-	_, err := b.others.NetworkingV1beta1().Connections(c.Namespace).Update(t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = r.sync("milan")
+	kubetest.Update(t, b.others.NetworkingV1beta1().Connections(c.Namespace), c)
+	_, err := r.sync("milan")
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	r.settle("milan")
 	require.EqualValues(t, 1300, b.connection("milan").Spec.MTU)

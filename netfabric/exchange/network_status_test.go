@@ -19,6 +19,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
@@ -125,8 +126,7 @@ func TestStandingBefore(t *testing.T) {
 	})
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	_, err := liqo.NetworkingV1beta1().Connections("liqo-tenant-milan").Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, liqo.NetworkingV1beta1().Connections("liqo-tenant-milan"), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
 	require.Eventually(t, func() bool { return told.Load() > 0 }, time.Minute, 5*time.Millisecond)
 	before := told.Load()
 	for _, f := range gateways.told {
@@ -149,14 +149,11 @@ func TestOff(t *testing.T) {
 	wanted, err := off.publish.Wanted(t.Context(), "milan")
 	require.NoError(t, err)
 	require.False(t, wanted)
-	networks, err := b.others.IPAMV1alpha1().Networks("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	networks := kubetest.List(t, b.others.IPAMV1alpha1().Networks(""))
 	require.Empty(t, networks.Items)
-	connections, err := b.others.NetworkingV1beta1().Connections("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	connections := kubetest.List(t, b.others.NetworkingV1beta1().Connections(""))
 	require.Empty(t, connections.Items)
-	all, err := b.others.NetworkingV1beta1().Configurations("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	all := kubetest.List(t, b.others.NetworkingV1beta1().Configurations(""))
 	for _, c := range all.Items {
 		require.NotContains(t, c.Finalizers, networkingv1beta1.ConfigurationFinalizer)
 	}
@@ -171,16 +168,14 @@ func TestOffWithoutIPAM(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			now := metav1.Now()
-			_, err := b.others.IPAMV1alpha1().Networks("liqo-tenant-milan").Create(t.Context(), &ipamv1alpha1.Network{ObjectMeta: metav1.ObjectMeta{
+			kubetest.Create(t, b.others.IPAMV1alpha1().Networks("liqo-tenant-milan"), &ipamv1alpha1.Network{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "liqo-tenant-milan", Name: "rome-pod", Labels: made("milan"), DeletionTimestamp: &now,
 				Finalizers: []string{ipamv1alpha1.NetworkFinalizer, "example.com/other"},
-			}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			}})
 			r := b.replica()
 			r.exchange.cfg.Off = off
 			require.NoError(t, r.exchange.sync(t.Context(), loop.Key{Name: "milan"}))
-			n, err := b.others.IPAMV1alpha1().Networks("liqo-tenant-milan").Get(t.Context(), "rome-pod", metav1.GetOptions{})
-			require.NoError(t, err)
+			n := kubetest.Get(t, b.others.IPAMV1alpha1().Networks("liqo-tenant-milan"), "rome-pod")
 			require.Equal(t, !off, store.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer))
 			require.True(t, store.HasFinalizer(n, "example.com/other"))
 		})

@@ -70,16 +70,12 @@ func newFinder(t *testing.T, given check.Own, fail error, objects ...runtime.Obj
 	f.Ranges, err = NewRanges(RangesConfig{Given: given, Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), APIServer: factory.Discovery().V1().EndpointSlices(), Log: zap.NewNop()})
 	require.NoError(t, err)
 	f.Subscribe(func() { f.told.Add(1) })
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	factory.Start(ctx.Done())
-	go func() { done <- f.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-		factory.Shutdown()
+	kubetest.Run(t, func(ctx context.Context) error {
+		factory.Start(ctx.Done())
+		defer factory.Shutdown()
+		return f.Run(ctx)
 	})
-	require.True(t, f.Wait(ctx))
+	require.True(t, f.Wait(t.Context()))
 	return f
 }
 
@@ -179,18 +175,14 @@ func TestOwnRangesAppear(t *testing.T) {
 	}
 	until("ServiceCIDRs are read", func() bool { own, _ := f.Own(); return len(own.Services) == 1 })
 
-	node, err := f.core.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, f.core.CoreV1().Nodes(), "a")
 	node.Spec.PodCIDRs = []string{"10.244.1.0/24"}
-	_, err = f.core.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, f.core.CoreV1().Nodes(), node)
 	until("the Node has a podCIDR", func() bool { _, err := f.Own(); return err == nil })
 
-	_, err = f.core.NetworkingV1().ServiceCIDRs().Create(t.Context(), serviceCIDR("more", "10.97.0.0/16"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, f.core.NetworkingV1().ServiceCIDRs(), serviceCIDR("more", "10.97.0.0/16"))
 	until("there are more", func() bool { own, _ := f.Own(); return len(own.Services) == 2 })
-	_, err = f.core.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(), serverSlice(6443, "10.50.0.7"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, f.core.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), serverSlice(6443, "10.50.0.7"))
 	until("the API server has an address", func() bool { own, _ := f.Own(); return len(own.APIServer) == 1 })
 	require.NoError(t, f.core.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	until("the Node is gone", func() bool { own, err := f.Own(); return err != nil && len(own.Nodes) == 0 })

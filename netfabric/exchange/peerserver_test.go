@@ -14,6 +14,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestPeerServers(t *testing.T) {
@@ -88,7 +89,6 @@ func TestPeerServersBefore(t *testing.T) {
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	require.Nil(t, servers.Condition(fc))
-	_, err := liqo.NetworkingV1beta1().Connections("liqo-tenant-milan").Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, liqo.NetworkingV1beta1().Connections("liqo-tenant-milan"), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
 	require.Eventually(t, told.Load, time.Minute, 5*time.Millisecond)
 }

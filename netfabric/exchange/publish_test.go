@@ -167,8 +167,7 @@ func TestForeignConfigurationIsLeftAlone(t *testing.T) {
 	b := newBench(t)
 	b.peer("milan")
 	foreign := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
-	_, err := b.others.NetworkingV1beta1().Configurations(foreign.Namespace).Create(t.Context(), foreign, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, b.others.NetworkingV1beta1().Configurations(foreign.Namespace), foreign)
 	writes, err := b.replica().publishes("milan")
 	require.ErrorContains(t, err, "Configuration liqo-tenant-milan/milan is in the way: it has no label liqo.io/managed-by=configuration, so liqod has not made it; delete it")
 	require.Empty(t, writes)

@@ -19,6 +19,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -289,15 +290,12 @@ func TestRemapperTells(t *testing.T) {
 	require.Eventually(t, func() bool { return synced() && r.HasSynced() }, time.Minute, 5*time.Millisecond)
 
 	ctx, connections := t.Context(), client.NetworkingV1beta1().Connections(tenant)
-	_, err = connections.Create(ctx, toMilan(), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, connections, toMilan())
 	tells("milan 10.80.3.4")
 	noted := toMilan()
 	noted.Status.Value = networkingv1beta1.Connected
-	_, err = connections.Update(ctx, noted, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = connections.Update(ctx, toMilan(func(s *networkingv1beta1.ConnectionSpec) { s.Remote[0].View = "10.81.0.0/16" }), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, connections, noted)
+	kubetest.Update(t, connections, toMilan(func(s *networkingv1beta1.ConnectionSpec) { s.Remote[0].View = "10.81.0.0/16" }))
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -305,7 +303,6 @@ func TestRemapperTells(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond, "a change of the status is not told")
 	require.NoError(t, connections.Delete(ctx, "milan", metav1.DeleteOptions{}))
 	tells("milan 10.81.3.4")
-	_, err = client.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(false)), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, client.CoreV1beta1().ForeignClusters(), milanCluster(new(false)))
 	tells("milan 10.244.3.4")
 }

@@ -223,21 +223,15 @@ func (a *actor) syncNetwork(name string) error {
 // run starts the informers and the loops, until the test ends or stop is called.
 func (a *actor) run() (stop func()) {
 	a.r.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	a.factory.Start(ctx.Done())
-	a.factory.WaitForCacheSync(ctx.Done()) // a fake's watch misses what happens between its list and its start
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, 2) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(a.r.t, <-done)
-			a.factory.Shutdown()
-		}
-	}
-	a.r.t.Cleanup(stop)
+	started := make(chan struct{})
+	stop = kubetest.Run(a.r.t, func(ctx context.Context) error {
+		a.factory.Start(ctx.Done())
+		a.factory.WaitForCacheSync(ctx.Done()) // a fake's watch misses what happens between its list and its start
+		defer a.factory.Shutdown()
+		close(started)
+		return a.Run(ctx, 2)
+	})
+	<-started
 	return stop
 }
 
@@ -261,30 +255,15 @@ func (r *rig) ip(name, addr string) *ipamv1alpha1.IP {
 }
 
 func (r *rig) getNetwork(name string) *ipamv1alpha1.Network {
-	n, err := r.user.IPAMV1alpha1().Networks(tenant).Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(r.t, err)
-	return n
+	return kubetest.Find(r.t, r.user.IPAMV1alpha1().Networks(tenant), name)
 }
 
 func (r *rig) getIP(name string) *ipamv1alpha1.IP {
-	i, err := r.user.IPAMV1alpha1().IPs(tenant).Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(r.t, err)
-	return i
+	return kubetest.Find(r.t, r.user.IPAMV1alpha1().IPs(tenant), name)
 }
 
 func (r *rig) pool(name string) *ipamv1alpha1.AddressPool {
-	p, err := r.user.IPAMV1alpha1().AddressPools().Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(r.t, err)
-	return p
+	return kubetest.Find(r.t, r.user.IPAMV1alpha1().AddressPools(), name)
 }
 
 // given is what the pool of networks has recorded, as "name cidr".

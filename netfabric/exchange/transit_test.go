@@ -11,6 +11,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 type cidrs = []networkingv1beta1.CIDR
@@ -21,17 +22,15 @@ func (b *bench) offloads(namespace string, peers ...string) {
 	client := b.others.OffloadingV1beta1().NamespaceOffloadings(namespace)
 	o, err := client.Get(b.t.Context(), offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 	if err != nil {
-		o, err = client.Create(b.t.Context(), &offloadingv1beta1.NamespaceOffloading{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName}}, metav1.CreateOptions{})
-		require.NoError(b.t, err)
+		o = kubetest.Create(b.t, client, &offloadingv1beta1.NamespaceOffloading{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName}})
 	}
 	o.Status.RemoteNamespaceName = namespace + "-rome"
 	o.Status.RemoteNamespacesConditions = map[string][]metav1.Condition{}
 	for _, peer := range peers {
 		o.Status.RemoteNamespacesConditions[peer] = []metav1.Condition{{Type: offloadingv1beta1.RemoteNamespaceOffloadingRequired, Status: metav1.ConditionTrue}}
 	}
-	_, err = client.UpdateStatus(b.t.Context(), o, metav1.UpdateOptions{})
-	require.NoError(b.t, err)
+	kubetest.UpdateStatus(b.t, client, o)
 }
 
 // joins connects another peer, with pods under the view.
@@ -160,8 +159,7 @@ func TestTransitAnswered(t *testing.T) {
 	r.settle("milan")
 	c := b.mine("milan")
 	c.Status.Local.CIDR.Transit, c.Status.Remote.CIDR.Transit = cidrs{"10.82.0.0/16"}, cidrs{"10.99.0.0/16"}
-	_, err := b.others.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(t.Context(), c, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, b.others.NetworkingV1beta1().Configurations(c.Namespace), c)
 	r.settle("milan")
 	require.Contains(t, b.connection("milan").Spec.Local, networkingv1beta1.Mapping{Own: "10.82.0.0/16", View: "10.99.0.0/16", Use: networkingv1beta1.RangeTransit})
 }

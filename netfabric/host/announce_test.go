@@ -24,6 +24,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -187,8 +188,7 @@ func TestLastAnnouncements(t *testing.T) {
 		for _, a := range some {
 			require.NoError(t, a.step(t.Context()))
 			if a.Active() {
-				lease, err := leases.Get(t.Context(), LeaseName(a.cfg.Number), metav1.GetOptions{})
-				require.NoError(t, err)
+				lease := kubetest.Get(t, leases, LeaseName(a.cfg.Number))
 				l.saw(lease)
 			}
 		}
@@ -204,8 +204,7 @@ func TestLastAnnouncements(t *testing.T) {
 	}
 	require.Equal(t, []string{"a", "b"}, names())
 
-	bad, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
-	require.NoError(t, err)
+	bad := kubetest.Get(t, leases, LeaseName(1))
 	bad = bad.DeepCopy()
 	bad.Annotations[GatewayKey] = "{"
 	l.saw(bad)
@@ -232,8 +231,7 @@ func TestLastAnnouncements(t *testing.T) {
 	silent()
 	clk.Step(2 * forgetAfter)
 	require.Equal(t, []string{"a", "b"}, names(), "unknown is not gone")
-	gave, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
-	require.NoError(t, err)
+	gave := kubetest.Get(t, leases, LeaseName(1))
 	gave.Spec.HolderIdentity = nil
 	l.saw(gave)
 	require.Equal(t, []string{"a", "b"}, names())
@@ -259,8 +257,7 @@ func TestLastAnnouncements(t *testing.T) {
 	step(all[1])
 	require.True(t, all[1].Active(), "its Lease is created again")
 	require.NoError(t, all[1].release(t.Context()))
-	lease, err := leases.Get(t.Context(), LeaseName(2), metav1.GetOptions{})
-	require.NoError(t, err)
+	lease := kubetest.Get(t, leases, LeaseName(2))
 	l.saw(lease)
 	require.Equal(t, []string{"a", "b"}, names(), "there is no other")
 }
@@ -321,8 +318,7 @@ func TestLeaseGateways(t *testing.T) {
 	l.Subscribe(func() { told++ })
 	leases := kube.CoordinationV1().Leases(homeNamespace)
 	see := func(n int) *coordinationv1.Lease {
-		lease, err := leases.Get(t.Context(), LeaseName(n), metav1.GetOptions{})
-		require.NoError(t, err)
+		lease := kubetest.Get(t, leases, LeaseName(n))
 		l.saw(lease)
 		return lease
 	}
@@ -559,9 +555,7 @@ func TestResolverOfAHangingPeer(t *testing.T) {
 	for i := range maxNames {
 		endpoint("milan", fmt.Sprintf("gw%d.milan.example", i))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
+	stop := kubetest.Run(t, r.Run)
 	require.Eventually(t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -575,8 +569,7 @@ func TestResolverOfAHangingPeer(t *testing.T) {
 	}
 	require.Equal(t, "198.51.100.2:7", endpoint("oslo", "gw.oslo.example").String())
 	require.False(t, endpoint("milan", "gw0.milan.example").IsValid())
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 }
 
 func TestStatusOfConnections(t *testing.T) {
@@ -666,18 +659,15 @@ func TestNumberOneFollowsOneKey(t *testing.T) {
 	require.Equal(t, 2, claim("new-a").Number(), "the gateway of the version before still has its key")
 
 	// It is replaced, and gives its Lease back.
-	before, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
-	require.NoError(t, err)
+	before := kubetest.Get(t, leases, LeaseName(1))
 	before.Spec.HolderIdentity = nil
-	_, err = leases.Update(t.Context(), before, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, leases, before)
 	next := claim("new-b")
 	require.Equal(t, 1, next.Number())
 	kept, err := readAnnouncement(before)
 	require.NoError(t, err)
 	next.Announce(kept)
 	require.NoError(t, next.step(t.Context()))
-	now, err := leases.Get(t.Context(), LeaseName(1), metav1.GetOptions{})
-	require.NoError(t, err)
+	now := kubetest.Get(t, leases, LeaseName(1))
 	require.JSONEq(t, strings.Replace(fmt.Sprintf(says, key), "old-a", "new-b", 1), now.Annotations[GatewayKey], "a peer of either version reads it")
 }

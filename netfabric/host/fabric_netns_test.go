@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -87,19 +86,10 @@ func (w *town) runNode(t *testing.T) (stop func()) {
 		AllPods: organisation,
 	})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.api.start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- w.agent.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			require.NoError(t, <-done)
-		})
-	}
-	t.Cleanup(stop)
-	return stop
+	return kubetest.Run(t, func(ctx context.Context) error {
+		w.api.start(ctx.Done())
+		return w.agent.Run(ctx)
+	})
 }
 
 // restartNode ends the agent of the node, and starts it with caches of its own. The next one has
@@ -108,8 +98,7 @@ func (w *town) restartNode(t *testing.T, stop func(), rebooted bool) (next func(
 	t.Helper()
 	connections, err := w.api.sources.Connections.Lister().List(labels.Everything())
 	require.NoError(t, err)
-	lease, err := w.api.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(1), metav1.GetOptions{})
-	require.NoError(t, err)
+	lease := kubetest.Get(t, w.api.kube.CoordinationV1().Leases(homeNamespace), LeaseName(1))
 	stop()
 	if rebooted {
 		require.NoError(t, kernel.New(kernel.Config{Namespace: w.node.FD, Log: zap.NewNop()}).Apply(t.Context(), plan.State{}))
@@ -311,8 +300,7 @@ func TestGatewaysAndNodes(t *testing.T) {
 	last := rome.down(t, syscall.SIGTERM)
 	require.Nil(t, last.Lease.Spec.HolderIdentity)
 	require.Equal(t, networkingv1beta1.ReasonGatewayStopped, last.Connections[0].Status.Conditions[0].Reason)
-	_, err := rome.api.kube.CoordinationV1().Leases(homeNamespace).Update(t.Context(), last.Lease, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, rome.api.kube.CoordinationV1().Leases(homeNamespace), last.Lease)
 	require.Eventually(t, func() bool { return !rome.api.sources.Gateways.List()[0].Alive }, patience, 10*time.Millisecond)
 	require.Contains(t, rome.node.Sh(t, "ip route show table 6171"), "10.200.0.0/16 via 192.168.0.13 dev liqod-vx")
 	rome.up(t)
@@ -389,11 +377,8 @@ func TestANodeWaitsForItsCaches(t *testing.T) {
 	host := &countingHost{}
 	n, err := NewNode(NodeConfig{ClusterID: "rome", Name: nodeName, Overlay: plan.OverlayPort, MTU: 1500, Host: host, Sources: a.sources, Clock: clock.RealClock{}, Log: zap.NewNop()})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	cancel()
-	require.NoError(t, <-done)
+	stop := kubetest.Run(t, n.Run)
+	stop()
 	require.Zero(t, host.applied)
 	require.ErrorContains(t, n.Ready(), "nothing has been applied yet")
 }

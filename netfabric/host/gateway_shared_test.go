@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -96,8 +97,7 @@ func TestSharedGateways(t *testing.T) {
 		require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 	}
 	lease := func(number int) (holder string, say Announcement) {
-		l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(number), metav1.GetOptions{})
-		require.NoError(t, err)
+		l := kubetest.Get(t, a.kube.CoordinationV1().Leases(homeNamespace), LeaseName(number))
 		if l.Spec.HolderIdentity != nil {
 			holder = *l.Spec.HolderIdentity
 		}
@@ -130,13 +130,11 @@ func TestSharedGateways(t *testing.T) {
 	require.Equal(t, 1, again.announcer.Number())
 
 	// Its Lease is taken from it, as after a time in which it did not run.
-	l, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(2), metav1.GetOptions{})
-	require.NoError(t, err)
+	l := kubetest.Get(t, a.kube.CoordinationV1().Leases(homeNamespace), LeaseName(2))
 	other, now := "gw-d", metav1.NowMicro()
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &other, &now
 	eventually("the Lease is another's", func() bool {
-		_, err = a.kube.CoordinationV1().Leases(homeNamespace).Update(t.Context(), l, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, a.kube.CoordinationV1().Leases(homeNamespace), l)
 		return !two.announcer.Active()
 	})
 	require.ErrorContains(t, <-two.done, "gateway gw-d holds Lease")

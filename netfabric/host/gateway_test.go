@@ -23,6 +23,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -164,8 +165,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	require.Equal(t, key, host.key)
 	require.Equal(t, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 31000}}, announcement().Endpoints)
 	service.Spec.Ports[0].NodePort = 32000
-	_, err = a.kube.CoreV1().Services(homeNamespace).Update(t.Context(), service, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, a.kube.CoreV1().Services(homeNamespace), service)
 	eventually("a changed Service is announced", func() bool {
 		return slices.Equal(announcement().Endpoints, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 32000}})
 	})
@@ -180,8 +180,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	require.NoError(t, a.connect(t.Context(), good))
 	require.NoError(t, a.connect(t.Context(), bad))
 	status := func(peer string) networkingv1beta1.ConnectionStatus {
-		c, err := a.liqo.NetworkingV1beta1().Connections("liqo-tenant-"+peer).Get(t.Context(), peer, metav1.GetOptions{})
-		require.NoError(t, err)
+		c := kubetest.Get(t, a.liqo.NetworkingV1beta1().Connections("liqo-tenant-"+peer), peer)
 		return c.Status
 	}
 	eventually("the bad peer is told of", func() bool { return status("oslo").Value == networkingv1beta1.ConnectionError })
@@ -220,8 +219,7 @@ liqod_guard_refused_packets_total{peer="milan"} 5
 	cancel()
 	require.NoError(t, <-done)
 	require.Equal(t, networkingv1beta1.ReasonGatewayStopped, status("milan").Conditions[0].Reason)
-	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), LeaseName(1), metav1.GetOptions{})
-	require.NoError(t, err)
+	lease := kubetest.Get(t, a.kube.CoordinationV1().Leases(homeNamespace), LeaseName(1))
 	require.Nil(t, lease.Spec.HolderIdentity)
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -67,8 +66,7 @@ func TestRefusalsAreRecorded(t *testing.T) {
 			a.kube.ClearActions()
 			host.packets.Store(step.packets)
 			require.Equal(t, step.writes, kubetest.Settled(step.after, a.kube), step.why)
-			events, err := a.kube.CoreV1().Events("liqo-tenant-milan").List(ctx, metav1.ListOptions{})
-			require.NoError(t, err)
+			events := kubetest.List(t, a.kube.CoreV1().Events("liqo-tenant-milan"))
 			if step.count == 0 {
 				require.Empty(t, events.Items)
 				continue

@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -112,8 +112,7 @@ func rotating(t *testing.T, a *apis, store KeyStore, clk clock.WithTicker, age t
 func askFor(t *testing.T, a *apis, g *GatewayHost, public string) {
 	t.Helper()
 	body := []byte(`{"metadata":{"annotations":{"` + RotateKey + `":"` + public + `"}}}`)
-	_, err := a.kube.CoordinationV1().Leases(homeNamespace).Patch(t.Context(), LeaseName(1), types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, a.kube.CoordinationV1().Leases(homeNamespace), LeaseName(1), types.MergePatchType, body)
 	require.NoError(t, g.announcer.step(t.Context()))
 }
 

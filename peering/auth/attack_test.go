@@ -24,6 +24,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -319,15 +320,9 @@ func serveWorld(t *testing.T, change ...func(*Config)) (w *world, address, ca st
 		f(&cfg)
 	}
 	e := New(cfg)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- e.Serve(ctx, address, source.GetCertificate) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	kubetest.Run(t, func(ctx context.Context) error { return e.Serve(ctx, address, source.GetCertificate) })
 	require.Eventually(t, func() bool {
-		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(trust.Fingerprint(authority))}).DialContext(ctx, "tcp", address)
+		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(trust.Fingerprint(authority))}).DialContext(t.Context(), "tcp", address)
 		if err == nil {
 			require.NoError(t, conn.Close())
 		}

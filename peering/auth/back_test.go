@@ -188,9 +188,7 @@ func TestKeepBack(t *testing.T) {
 	k := clusterOn(core)
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", UID: "fc"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome}}
 	read := func() *corev1.Secret {
-		secret, err := core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-rome-back", metav1.GetOptions{})
-		require.NoError(t, err)
-		return secret
+		return kubetest.Get(t, core.CoreV1().Secrets("liqod"), "peer-rome-back")
 	}
 	require.NoError(t, k.KeepBack(t.Context(), fc, "first"))
 	secret := read()
@@ -204,13 +202,11 @@ func TestKeepBack(t *testing.T) {
 
 	secret = read()
 	secret.Data["token"] = []byte("by hand")
-	_, err := core.CoreV1().Secrets("liqod").Update(t.Context(), secret, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, core.CoreV1().Secrets("liqod"), secret)
 	require.ErrorIs(t, k.KeepBack(t.Context(), fc, "third"), ErrWritten)
 	require.Equal(t, "by hand", string(read().Data["token"]))
 	require.NoError(t, core.CoreV1().Secrets("liqod").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
-	_, err = core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}, Data: map[string][]byte{"token": []byte("x")}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}, Data: map[string][]byte{"token": []byte("x")}})
 	require.ErrorIs(t, k.KeepBack(t.Context(), fc, "third"), ErrWritten)
 }
 

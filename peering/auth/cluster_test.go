@@ -88,9 +88,8 @@ func TestKubeSigns(t *testing.T) {
 	made := []string{"create certificatesigningrequests " + name, "update certificatesigningrequests/approval " + name, "delete certificatesigningrequests " + name}
 	kubetest.RequireWrites(t, core, made...)
 
-	_, err := core.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "left"}, Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("old")}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, core.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "left"}, Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("old")}})
 	core.ClearActions()
 	looks = 0
 	answered := false
@@ -139,8 +138,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 				if name == "nobody signs" {
 					require.Equal(t, signingTimeout, time.Since(begin))
 				}
-				left, err := core.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-				require.NoError(t, err)
+				left := kubetest.List(t, core.CertificatesV1().CertificateSigningRequests())
 				require.Empty(t, left.Items)
 			})
 		})
@@ -197,8 +195,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 			_, err := clusterOn(core).Sign(ctx, rome, checked(t), time.Hour)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, ErrNotSigned)
-			left, err := core.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
+			left := kubetest.List(t, core.CertificatesV1().CertificateSigningRequests())
 			require.Empty(t, left.Items, "it is removed all the same")
 		})
 	})
@@ -227,9 +224,8 @@ func TestKubeAccountToken(t *testing.T) {
 		require.NoError(t, err, "again")
 
 		for _, name := range []string{"peer-2", "vk-rome", "default"} {
-			_, err := core.CoreV1().ServiceAccounts("liqo-tenant-rome").Create(t.Context(), &corev1.ServiceAccount{
-				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "liqod"}}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, core.CoreV1().ServiceAccounts("liqo-tenant-rome"), &corev1.ServiceAccount{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "liqod"}}})
 		}
 		core.ClearActions()
 		require.NoError(t, k.Retire(t.Context(), rome, "peer-2"))

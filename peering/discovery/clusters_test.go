@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -23,6 +22,7 @@ import (
 	typed "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -71,12 +71,7 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 }
 
 func (w *world) get(name string) *corev1beta1.ForeignCluster {
-	fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(w.t, err)
-	return fc
+	return kubetest.Find(w.t, w.liqo.CoreV1beta1().ForeignClusters(), name)
 }
 
 func (w *world) eventually(what string, f func() bool) {

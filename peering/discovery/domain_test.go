@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"context"
 	"net"
 	"strings"
 	"sync"
@@ -12,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // zone is a name server with records that a test can change.
@@ -148,9 +149,7 @@ func TestDomain(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	answers := make(chan Answer, 10)
 	d := Domain{Name: "clusters.example", Ask: Servers([]string{z.address}), Found: func(a Answer) { answers <- a }, Clock: clock, Log: zaptest.NewLogger(t)}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
+	stop := kubetest.Run(t, d.Run)
 	waits := func() {
 		t.Helper()
 		require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
@@ -166,6 +165,5 @@ func TestDomain(t *testing.T) {
 	require.Empty(t, (<-answers).Clusters)
 	waits()
 	require.Empty(t, answers)
-	cancel()
-	require.NoError(t, <-done)
+	stop()
 }

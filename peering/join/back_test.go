@@ -1,7 +1,6 @@
 package join
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -30,8 +29,7 @@ func newOffering(t *testing.T, change ...func(*corev1beta1.ForeignCluster)) *rig
 	r := newRig(t, append([]func(*corev1beta1.ForeignCluster){offering}, change...)...)
 	data, _, err := serve.EnsureCertificates(nil, []string{"rome"}, time.Now())
 	require.NoError(t, err)
-	_, err = r.core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data})
 	_ = kubetest.TakeWrites(r.core)
 	return r
 }
@@ -39,12 +37,7 @@ func newOffering(t *testing.T, change ...func(*corev1beta1.ForeignCluster)) *rig
 // sentSecret returns the Secret of the token for milan, or nil.
 func (r *rig) sentSecret() *corev1.Secret {
 	r.t.Helper()
-	secret, err := r.core.CoreV1().Secrets("liqod").Get(context.Background(), "token-back-milan", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(r.t, err)
-	return secret
+	return kubetest.Find(r.t, r.core.CoreV1().Secrets("liqod"), "token-back-milan")
 }
 
 // matches requires that milan was sent exactly one token, and that it is the stored one.
@@ -119,8 +112,7 @@ func TestBackInterruptedAnywhere(t *testing.T) {
 		for _, sent := range r.peer.backs {
 			require.Equal(t, r.peer.backs[0], sent)
 		}
-		all, err := r.core.CoreV1().Secrets("liqod").List(t.Context(), metav1.ListOptions{LabelSelector: corev1beta1.PeeringTokenLabel})
-		require.NoError(t, err)
+		all := kubetest.List(t, r.core.CoreV1().Secrets("liqod"), metav1.ListOptions{LabelSelector: corev1beta1.PeeringTokenLabel})
 		require.Len(t, all.Items, 1)
 	})
 }
@@ -158,8 +150,7 @@ func TestBackOfAnotherKey(t *testing.T) {
 	before := r.matches()
 	used, err := trust.WithRedemptions(r.sentSecret(), []trust.Redemption{{ClusterID: "milan", Serial: "1"}})
 	require.NoError(t, err)
-	_, err = r.core.CoreV1().Secrets("liqod").Update(t.Context(), used, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, r.core.CoreV1().Secrets("liqod"), used)
 	r.peer.set(func() { r.peer.users, r.peer.token, r.peer.owner = map[string]bool{}, r.peer.newToken("milan"), "" })
 	r.setToken(r.peer.token.String())
 	_ = r.sync()
@@ -176,8 +167,7 @@ func TestBackCannotBeMade(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"an address that is none": func(r *rig) { r.join.cfg.Back.URL = "http://rome" },
 		"by hand": func(r *rig) {
-			_, err := r.core.CoreV1().Secrets("liqod").Create(t.Context(), trust.NewSecret("liqod", trust.Record{ID: "back-milan", Hash: trust.Hash("x")}), metav1.CreateOptions{})
-			require.NoError(r.t, err)
+			kubetest.Create(r.t, r.core.CoreV1().Secrets("liqod"), trust.NewSecret("liqod", trust.Record{ID: "back-milan", Hash: trust.Hash("x")}))
 		},
 		"no right": func(r *rig) {
 			r.core.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -213,8 +203,7 @@ func TestBackAwaitsTheCertificate(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "secret liqod/liqod-auth-certs with the certificate of the authentication is missing")
 	require.Zero(t, r.peer.count(trust.EnrollPath))
-	_, err = r.core.CoreV1().Secrets("liqod").Create(t.Context(), certificates, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Secrets("liqod"), certificates)
 	r.enrolled()
 	r.matches()
 }
@@ -266,8 +255,7 @@ func TestBackLaterNeverCostsTheIdentity(t *testing.T) {
 	r := newOffering(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto })
 	r.enrolled()
 	secrets := r.core.CoreV1().Secrets("liqod")
-	certificates, err := secrets.Get(t.Context(), "liqod-auth-certs", metav1.GetOptions{})
-	require.NoError(t, err)
+	certificates := kubetest.Get(t, secrets, "liqod-auth-certs")
 	require.NoError(t, secrets.Delete(t.Context(), "liqod-auth-certs", metav1.DeleteOptions{}))
 	r.change(offering)
 	require.ErrorContains(t, r.sync(), "secret liqod/liqod-auth-certs with the certificate of the authentication is missing")
@@ -278,8 +266,7 @@ func TestBackLaterNeverCostsTheIdentity(t *testing.T) {
 	require.ErrorContains(t, r.sync(), "is missing", "it goes on waiting with the renewed identity")
 	require.Equal(t, 1, r.peer.count(trust.RenewPath))
 	require.Empty(t, r.peer.backs)
-	_, err = secrets.Create(t.Context(), certificates, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, secrets, certificates)
 	_ = r.sync()
 	r.matches()
 	require.Contains(t, r.says(), "True Enrolled")

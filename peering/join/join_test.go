@@ -30,8 +30,7 @@ func TestEnrolment(t *testing.T) {
 			r.peer.set(func() { r.peer.asToken = asToken })
 			r.enrolled()
 			kubetest.RequireWrites(t, r.core, "create namespaces liqo-tenant-milan", "create secrets liqo-tenant-milan/milan", "update secrets liqo-tenant-milan/milan")
-			ns, err := r.core.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			ns := kubetest.Get(t, r.core.CoreV1().Namespaces(), "liqo-tenant-milan")
 			require.Equal(t, corev1beta1.PodSecurityRestricted, ns.Labels[corev1beta1.PodSecurityLabel], "the admission policy accepts no other")
 			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
 			require.Equal(t, []string{"10.1.0.0/16"}, r.peer.ranges)
@@ -42,8 +41,7 @@ func TestEnrolment(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "https://milan.example:6443", cfg.Host)
 			require.Equal(t, asToken, cfg.BearerToken != "")
-			fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			fc := kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
 			require.Equal(t, "v1", fc.Annotations[corev1beta1.PeerVersionAnnotation])
 
 			// Neither this process nor the next one sends or writes anything more.
@@ -299,8 +297,7 @@ func TestCredentialsOfPeopleStay(t *testing.T) {
 	_ = r.sync()
 	written := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan", Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
 		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}}
-	_, err := r.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), written, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Secrets("liqo-tenant-milan"), written)
 	_ = kubetest.TakeWrites(r.core)
 	_ = r.sync()
 	require.Contains(t, r.says(), "True CredentialsGiven")
@@ -311,13 +308,11 @@ func TestCredentialsOfPeopleStay(t *testing.T) {
 func TestCredentialsOfAnyName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil })
-	_, err := r.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan",
-		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan",
+		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}}})
 	written := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "any", Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
 		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}}
-	_, err = r.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), written, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Secrets("liqo-tenant-milan"), written)
 	_ = r.sync()
 	require.Contains(t, r.says(), "True CredentialsGiven: the credentials in Secret liqo-tenant-milan/any are used")
 }
@@ -370,8 +365,7 @@ func TestTenantNamespaceDeleted(t *testing.T) {
 				return
 			}
 			namespaces := r.core.CoreV1().Namespaces()
-			ns, err := namespaces.Get(t.Context(), was.Namespace, metav1.GetOptions{})
-			require.NoError(t, err)
+			ns := kubetest.Get(t, namespaces, was.Namespace)
 			now := metav1.Now()
 			ns.DeletionTimestamp, ns.Finalizers = &now, []string{"kubernetes"}
 			require.NoError(t, r.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""))
@@ -379,7 +373,7 @@ func TestTenantNamespaceDeleted(t *testing.T) {
 			require.Contains(t, r.says(), "False TenantNamespaceAwaited: namespace liqo-tenant-milan is awaited")
 			require.NoError(t, namespaces.Delete(t.Context(), was.Namespace, metav1.DeleteOptions{}))
 			_ = r.sync()
-			ns, err = namespaces.Get(t.Context(), was.Namespace, metav1.GetOptions{})
+			ns, err := namespaces.Get(t.Context(), was.Namespace, metav1.GetOptions{})
 			require.NoError(t, err, "it is made again")
 			ns.UID = "another"
 			require.NoError(t, r.core.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""))
@@ -402,8 +396,7 @@ func TestFinalizerReturns(t *testing.T) {
 	r.enrolled()
 	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Finalizers = nil })
 	_ = r.sync()
-	fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
 	require.Equal(t, []string{corev1beta1.ForeignClusterFinalizer}, fc.Finalizers)
 }
 

@@ -250,8 +250,7 @@ func TestCredentials(t *testing.T) {
 		secrets := core.CoreV1().Secrets("liqo-tenant-milan")
 		empty := secret("one")
 		empty.Data = nil
-		_, err := secrets.Create(t.Context(), empty, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, secrets, empty)
 		eventually(t, func() bool {
 			select {
 			case problem := <-waited:
@@ -260,24 +259,20 @@ func TestCredentials(t *testing.T) {
 				return false
 			}
 		}, "what is wrong now is told")
-		_, err = secrets.Update(t.Context(), secret("one"), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, secrets, secret("one"))
 		require.Equal(t, "https://one", <-hosts)
 
 		broken := secret("one")
 		broken.Data = map[string][]byte{"kubeconfig": []byte("{")}
-		_, err = secrets.Update(t.Context(), broken, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		_, err = secrets.Update(t.Context(), secret("two"), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, secrets, broken)
+		kubetest.Update(t, secrets, secret("two"))
 		require.Equal(t, "https://two", <-hosts, "work runs again with the new credentials, and broken ones in between did not stop it")
 
 		// A token of the same account: eyJzdWIiOiJ1In0 is {"sub":"u"}.
 		for i, token := range []string{".eyJzdWIiOiJ1In0.1", ".eyJzdWIiOiJ1In0.2"} {
 			before, err := c.Current()
 			require.NoError(t, err)
-			_, err = secrets.Update(t.Context(), secret("two", token), metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, secrets, secret("two", token))
 			eventually(t, func() bool { now, _ := c.Current(); return now != before }, "the credentials of the time are the new ones")
 			if i == 0 {
 				require.Equal(t, "https://two", <-hosts, "another user: work runs again")

@@ -61,9 +61,7 @@ func TestHeartbeatPair(t *testing.T) {
 		})
 		require.NoError(t, err)
 		consumer.liqoInformers.Start(t.Context().Done())
-		_, err = consumer.liqo.CoreV1beta1().ForeignClusters().Create(t.Context(),
-			&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, consumer.liqo.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 4)

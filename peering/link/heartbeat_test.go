@@ -59,13 +59,7 @@ func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
 	require.NoError(t, err)
 	b.liqoInformers.Start(t.Context().Done())
 	b.world.run()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx, 2) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	kubetest.Run(t, func(ctx context.Context) error { return h.Run(ctx, 2) })
 	return b
 }
 
@@ -76,8 +70,7 @@ func (b *beating) set(serving, another error) {
 }
 
 func (b *beating) use(user string) {
-	_, err := b.liqo.CoreV1beta1().ForeignClusters().Create(b.t.Context(), milan(user), metav1.CreateOptions{})
-	require.NoError(b.t, err)
+	kubetest.Create(b.t, b.liqo.CoreV1beta1().ForeignClusters(), milan(user))
 }
 
 // invite makes the Lease in milan; renewed: as it is after a renewal.
@@ -86,8 +79,7 @@ func (b *beating) invite(renewed bool) {
 	if renewed {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Unix(1000, 0)}
 	}
-	_, err := b.milan.core.CoordinationV1().Leases(l.Namespace).Create(b.t.Context(), l, metav1.CreateOptions{})
-	require.NoError(b.t, err)
+	kubetest.Create(b.t, b.milan.core.CoordinationV1().Leases(l.Namespace), l)
 }
 
 func (b *beating) lease() *coordinationv1.Lease {
@@ -219,8 +211,7 @@ func TestHeartbeatTakenBack(t *testing.T) {
 			b.use("")
 			b.more(2)
 			connections := b.liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan"))
-			_, err := connections.Create(t.Context(), connection(), metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, connections, connection())
 			b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
 			b.ends()
 			require.Nil(t, b.lease().Spec.RenewTime)
@@ -243,8 +234,7 @@ func TestHeartbeatLastWord(t *testing.T) {
 		b.eventually("the last word", func() bool { return b.lease().Spec.AcquireTime != nil })
 		require.Nil(t, b.lease().Spec.RenewTime)
 		b.ends()
-		_, err := secrets.Create(t.Context(), secret("milan", "k", "m"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, secrets, secret("milan", "k", "m"))
 		b.more(2)
 		require.NotNil(t, b.lease().Spec.RenewTime)
 		b.set(nil, ErrReplaced)
@@ -266,8 +256,7 @@ func TestHeartbeatWithoutTenantNamespace(t *testing.T) {
 		b.more(2)
 		going, now := tenant("milan"), metav1.Now()
 		going.DeletionTimestamp, going.Finalizers = &now, []string{"kubernetes"}
-		_, err := b.core.CoreV1().Namespaces().Update(t.Context(), going, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, b.core.CoreV1().Namespaces(), going)
 		require.NoError(t, b.core.CoreV1().Secrets(going.Name).Delete(t.Context(), "k", metav1.DeleteOptions{}))
 		b.ends()
 		require.Nil(t, b.lease().Spec.AcquireTime)
@@ -302,17 +291,13 @@ func TestInvitations(t *testing.T) {
 				w.addPeer("m", newPeer("uid-milan"))
 				leases := w.core.CoordinationV1().Leases(namespace)
 				if tc.before {
-					_, err := leases.Create(t.Context(), heartbeatLease(nil), metav1.CreateOptions{})
-					require.NoError(t, err)
+					kubetest.Create(t, leases, heartbeatLease(nil))
 				}
 				if tc.secret {
-					_, err := w.core.CoreV1().Secrets(namespace).Create(t.Context(), secret("milan", "k", "m"), metav1.CreateOptions{})
-					require.NoError(t, err)
+					kubetest.Create(t, w.core.CoreV1().Secrets(namespace), secret("milan", "k", "m"))
 				}
 				if tc.tunnel {
-					_, err := w.liqo.NetworkingV1beta1().Connections(namespace).Create(t.Context(),
-						&networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}}, metav1.CreateOptions{})
-					require.NoError(t, err)
+					kubetest.Create(t, w.liqo.NetworkingV1beta1().Connections(namespace), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}})
 				}
 				n, err := NewInvitations(InvitationsConfig{
 					ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,

@@ -39,8 +39,7 @@ func TestPeerLife(t *testing.T) {
 		require.Equal(t, corev1beta1.RoleUnknown, w.cluster("milan").Status.Role)
 
 		secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
-		_, err := secrets.Create(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, secrets, secret("milan", "kubeconfig", "k1"))
 		w.awaits(ready, "True AllChecksPassed")
 		s := w.cluster("milan").Status
 		require.EqualValues(t, "uid-1", s.ClusterUID)
@@ -105,18 +104,12 @@ func TestFreshProcessKeepsVerdict(t *testing.T) {
 			kubetest.Bubble(t, func(t *testing.T) {
 				w := newWorld(t, append(tc.objects, known.DeepCopy())...)
 				w.addPeer("k1", down)
-				run := func(f func(context.Context) error) {
-					ctx, cancel := context.WithCancel(t.Context())
-					done := make(chan error, 1)
-					go func() { done <- f(ctx) }()
-					t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-				}
-				run(func(ctx context.Context) error { return w.conditions.Run(ctx, 2) })
+				kubetest.Run(t, func(ctx context.Context) error { return w.conditions.Run(ctx, 2) })
 				if tc.unread {
 					require.Zero(t, w.settled())
 					require.Equal(t, known.Status, w.cluster("milan").Status)
 				}
-				run(w.directory.Run)
+				kubetest.Run(t, w.directory.Run)
 				if tc.after != "" {
 					require.Zero(t, w.settled(), "nothing has changed")
 					require.True(t, w.is("milan", server, tc.after))
@@ -145,8 +138,7 @@ func TestReplacedCluster(t *testing.T) {
 		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", other.core), ErrReplaced)
 		require.NoError(t, w.conditions.Identity(t.Context(), "milan", right.core))
 
-		_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Update(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.core.CoreV1().Secrets("liqo-tenant-milan"), secret("milan", "kubeconfig", "k1"))
 		w.awaits(server, "True APIServerReady")
 	})
 }
@@ -164,8 +156,7 @@ func TestBrokenCredentials(t *testing.T) {
 				w.awaits(server, "False InvalidCredentials")
 				require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, tc.want)
 				w.addPeer("good", newPeer("u"))
-				_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "b", "good"), metav1.CreateOptions{})
-				require.NoError(t, err)
+				kubetest.Create(t, w.core.CoreV1().Secrets("liqo-tenant-milan"), secret("milan", "b", "good"))
 				w.awaits(server, "True APIServerReady")
 			})
 		})
@@ -265,10 +256,8 @@ func TestDirectory(t *testing.T) {
 		w.directory.Subscribe(func(id string) { told <- id })
 		w.run()
 		require.Equal(t, "turin", <-told)
-		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "k", "k1"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.core.CoreV1().Namespaces(), tenant("milan"))
+		kubetest.Create(t, w.core.CoreV1().Secrets("liqo-tenant-milan"), secret("milan", "k", "k1"))
 		require.Equal(t, "milan", <-told)
 		e, ok := w.directory.Endpoint("milan")
 		require.True(t, ok)
@@ -321,8 +310,7 @@ func TestRights(t *testing.T) {
 		set := func(user string) {
 			fc := w.cluster("milan")
 			fc.Spec.UserName = user
-			_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, w.liqo.CoreV1beta1().ForeignClusters(), fc)
 		}
 		w.settled()
 		set("liqo.io:peer:milan:2")
@@ -428,8 +416,7 @@ func TestConsumerWithoutTenantNamespace(t *testing.T) {
 		ns, err := w.core.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
 		require.NoError(t, err, "the controller makes the namespace of a peer with rights")
 		require.Equal(t, tenant("milan").Labels, ns.Labels)
-		_, err = w.core.RbacV1().RoleBindings(ns.Name).Get(t.Context(), PeerTenantRole, metav1.GetOptions{})
-		require.NoError(t, err)
+		kubetest.Get(t, w.core.RbacV1().RoleBindings(ns.Name), PeerTenantRole)
 	})
 }
 
@@ -455,8 +442,7 @@ func TestVirtualNodeMakesAProvider(t *testing.T) {
 		w.run()
 		w.awaits(ready, "Unknown NoCredentials")
 		vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
-		_, err := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), vn, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), vn)
 		w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
 	})
 }
@@ -479,8 +465,7 @@ func TestRenewedCredentials(t *testing.T) {
 		before := w.settled()
 
 		secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
-		_, err := secrets.Update(t.Context(), secret("milan", "a", "k2"), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, secrets, secret("milan", "a", "k2"))
 		w.eventually("the endpoint has the new credentials", func() bool {
 			e, _ := w.directory.Endpoint("milan")
 			return e.digest != first.digest
@@ -490,8 +475,7 @@ func TestRenewedCredentials(t *testing.T) {
 		require.Equal(t, before+1, w.settled(), "but for the Secret nothing is written")
 		require.Empty(t, told, "nobody has to begin anew")
 
-		_, err = secrets.Update(t.Context(), secret("milan", "a", "k3"), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, secrets, secret("milan", "a", "k3"))
 		require.Equal(t, "milan", <-told, "those of another user are another way")
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const beatEvery = 2 * time.Second
@@ -90,8 +91,7 @@ func (p *pulsed) write(l *coordinationv1.Lease) {
 	p.writes++
 	l.ResourceVersion = fmt.Sprint(1 + p.writes)
 	p.mu.Unlock()
-	_, err := p.core.CoordinationV1().Leases(l.Namespace).Update(p.t.Context(), l, metav1.UpdateOptions{})
-	require.NoError(p.t, err)
+	kubetest.Update(p.t, p.core.CoordinationV1().Leases(l.Namespace), l)
 	synctest.Wait()
 }
 
@@ -245,8 +245,7 @@ func TestPulse(t *testing.T) {
 			for _, key := range [][2]string{{"liqo-tenant-milan", "reflection"}, {"kube-system", corev1beta1.HeartbeatLease}} {
 				l := heartbeatLease(new(metav1.NowMicro()))
 				l.Namespace, l.Name = key[0], key[1]
-				_, err := p.core.CoordinationV1().Leases(key[0]).Create(t.Context(), l, metav1.CreateOptions{})
-				require.NoError(t, err)
+				kubetest.Create(t, p.core.CoordinationV1().Leases(key[0]), l)
 			}
 			time.Sleep(time.Minute)
 			require.Empty(t, p.is())

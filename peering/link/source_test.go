@@ -344,8 +344,7 @@ func TestSelf(t *testing.T) {
 		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", p.core), ErrSelf)
 		require.ErrorIs(t, w.conditions.Identity(t.Context(), "rome", p.core), ErrSelf)
 		w.settled()
-		all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		all := kubetest.List(t, w.core.RbacV1().ClusterRoleBindings())
 		require.Empty(t, all.Items, "a cluster has no rights in itself")
 	})
 }

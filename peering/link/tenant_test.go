@@ -27,14 +27,12 @@ func TestTenant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kube := corefake.NewClientset()
 			if tc.have != nil {
-				_, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan", Labels: tc.have}}, metav1.CreateOptions{})
-				require.NoError(t, err)
+				kubetest.Create(t, kube.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan", Labels: tc.have}})
 			}
 			for range 2 {
 				require.NoError(t, Tenant(t.Context(), kube, "milan"))
 			}
-			ns, err := kube.CoreV1().Namespaces().Get(t.Context(), "liqo-tenant-milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			ns := kubetest.Get(t, kube.CoreV1().Namespaces(), "liqo-tenant-milan")
 			require.Equal(t, tc.want, ns.Labels)
 		})
 	}
@@ -51,14 +49,12 @@ func TestTenantsOfEarlierVersions(t *testing.T) {
 		w.run()
 		w.settled()
 		level := func(name string) string {
-			ns, err := w.core.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
+			ns := kubetest.Get(t, w.core.CoreV1().Namespaces(), name)
 			return ns.Labels[corev1beta1.PodSecurityLabel]
 		}
 		require.Equal(t, "restricted", level(old.Name))
 		require.Empty(t, level(other.Name))
-		_, err := w.core.RbacV1().RoleBindings(old.Name).Get(t.Context(), ControllerTenantRole, metav1.GetOptions{})
-		require.NoError(t, err)
+		kubetest.Get(t, w.core.RbacV1().RoleBindings(old.Name), ControllerTenantRole)
 		w.core.ClearActions()
 		require.Zero(t, w.settled())
 	})

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap/zaptest"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corefake "k8s.io/client-go/kubernetes/fake"
@@ -36,12 +35,7 @@ func TestVouch(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- v.Run(ctx) }()
 		lease := func(peer string) *coordinationv1.Lease {
-			l, err := w.core.CoordinationV1().Leases(corev1beta1.TenantNamespace(peer)).Get(t.Context(), corev1beta1.ControllerLease, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			require.NoError(t, err)
-			return l
+			return kubetest.Find(t, w.core.CoordinationV1().Leases(corev1beta1.TenantNamespace(peer)), corev1beta1.ControllerLease)
 		}
 		synctest.Wait()
 		require.Nil(t, lease("turin"))
@@ -50,8 +44,7 @@ func TestVouch(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, vouchEvery, lease("milan").Spec.RenewTime.Sub(first.Time))
 
-		_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), milan(""), metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.liqo.CoreV1beta1().ForeignClusters(), milan(""))
 		time.Sleep(vouchEvery)
 		synctest.Wait()
 		require.Nil(t, lease("milan"), "it has no rights any more")
@@ -73,12 +66,10 @@ func TestListen(t *testing.T) {
 			require.False(t, c.listen(t.Context()), "it has no Lease")
 			time.Sleep(vouchEvery)
 		}
-		lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.ControllerLease, ResourceVersion: "1"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		lease := kubetest.Create(t, leases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.ControllerLease, ResourceVersion: "1"}})
 		renew := func() {
 			lease.ResourceVersion += "1"
-			_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, leases, lease)
 		}
 		for range 3 {
 			require.False(t, c.listen(t.Context()))

@@ -24,6 +24,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const patience = 30 * time.Second
@@ -61,13 +62,7 @@ func newWitnessed(t *testing.T) *witnessed {
 			return maps.Clone(w.networks)
 		},
 		Liqo: w.liqo, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- witness.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	kubetest.Run(t, witness.Run)
 	return w
 }
 
@@ -106,8 +101,7 @@ func (w *witnessed) report(status metav1.ConditionStatus, reason string) {
 // is returns the conditions as "Status Reason", by type.
 func (w *witnessed) is() map[string]string {
 	synctest.Wait()
-	fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(w.t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(w.t, err)
+	fc := kubetest.Get(w.t, w.liqo.CoreV1beta1().ForeignClusters(), "milan")
 	out := map[string]string{}
 	for _, c := range fc.Status.Conditions {
 		out[c.Type] = string(c.Status) + " " + c.Reason
@@ -138,8 +132,7 @@ func TestWitness(t *testing.T) {
 			require.Equal(t, before, w.is())
 			time.Sleep(5 * time.Second)
 			require.Equal(t, doubted, w.is())
-			fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			fc := kubetest.Get(t, w.liqo.CoreV1beta1().ForeignClusters(), "milan")
 			require.Contains(t, meta.FindStatusCondition(fc.Status.Conditions, server).Message, "it was False (APIServerNotReady) before")
 			n := len(w.liqo.Actions())
 			time.Sleep(time.Hour)
@@ -151,11 +144,9 @@ func TestWitness(t *testing.T) {
 			time.Sleep(time.Minute)
 			require.Equal(t, doubted, w.is())
 			w.renewing(10)
-			fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			fc := kubetest.Get(t, w.liqo.CoreV1beta1().ForeignClusters(), "milan")
 			meta.SetStatusCondition(&fc.Status.Conditions, metav1.Condition{Type: ready, Status: "True", Reason: "AllChecksPassed", ObservedGeneration: 7})
-			_, err = w.liqo.CoreV1beta1().ForeignClusters().UpdateStatus(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.UpdateStatus(t, w.liqo.CoreV1beta1().ForeignClusters(), fc)
 			time.Sleep(time.Minute)
 			require.Equal(t, doubted, w.is())
 		},

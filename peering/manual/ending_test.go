@@ -16,6 +16,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const tenantOfMilan = "liqo-tenant-milan"
@@ -41,8 +42,7 @@ func (c *cluster) used(t *testing.T, phase *metav1.Time) {
 // released reports whether a ForeignCluster is gone or has no finalizer.
 func (c *cluster) released(t *testing.T, name string) bool {
 	t.Helper()
-	fc, err := c.Liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, c.Liqo.CoreV1beta1().ForeignClusters(), name)
 	return len(fc.Finalizers) == 0
 }
 

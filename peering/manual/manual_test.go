@@ -20,6 +20,7 @@ import (
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -90,10 +91,8 @@ func (c *cluster) admit(t *testing.T, consumer string) {
 	t.Helper()
 	namespace, labels := corev1beta1.TenantNamespace(consumer), map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}
 	require.NoError(t, link.Tenant(t.Context(), c.Kube, consumer))
-	_, err := c.Kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.Kube.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.Kube.CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}})
+	kubetest.Create(t, c.Kube.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-1", Labels: labels}})
 	require.NoError(t, c.edit(t.Context(), consumer, true, func(fc *corev1beta1.ForeignCluster) {
 		fc.Spec.UserName, fc.Spec.AddressRanges = corev1beta1.PeerAccountUser(consumer, "peer-1"), []string{"10.1.0.0/16"}
 	}))
@@ -104,13 +103,11 @@ func (c *cluster) join(t *testing.T, provider string) {
 	t.Helper()
 	namespace := corev1beta1.TenantNamespace(provider)
 	require.NoError(t, link.Tenant(t.Context(), c.Kube, provider))
-	_, err := c.Kube.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: provider, Labels: map[string]string{
-		corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: provider}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.Kube.CoreV1().Secrets(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: provider, Labels: map[string]string{
+		corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: provider}}})
 	require.NoError(t, c.edit(t.Context(), provider, true, func(*corev1beta1.ForeignCluster) {}))
-	_, err = c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Create(t.Context(), &offloadingv1beta1.VirtualNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: provider}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: provider}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.Liqo.OffloadingV1beta1().VirtualNodes(namespace), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: provider}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: provider}})
 }
 
 func TestRefusesIDs(t *testing.T) {
@@ -189,13 +186,11 @@ func TestSpentTokens(t *testing.T) {
 		return secret
 	}
 	for _, secret := range []*corev1.Secret{used("spent", 1, "rome"), used("new", 1), used("shared", 2, "rome", "genoa"), used("more", 2, "rome"), used("any", 0)} {
-		_, err := milan.Kube.CoreV1().Secrets("liqod").Create(ctx, secret, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, milan.Kube.CoreV1().Secrets("liqod"), secret)
 	}
 	_, err := milan.Dismiss(ctx, "rome")
 	require.NoError(t, err)
-	list, err := milan.Kube.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, milan.Kube.CoreV1().Secrets("liqod"))
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -215,19 +210,15 @@ func TestKilledInDismiss(t *testing.T) {
 	require.NoError(t, milan.edit(ctx, "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
 	spent, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: "spent", Hash: trust.Hash("x"), Uses: 1}), []trust.Redemption{{ClusterID: "rome", Serial: "s"}})
 	require.NoError(t, err)
-	_, err = milan.Kube.CoreV1().Secrets("liqod").Create(ctx, spent, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = milan.Kube.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
-		Name: "liqod-peer-rome-1", Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: "rome"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, milan.Kube.CoreV1().Secrets("liqod"), spent)
+	kubetest.Create(t, milan.Kube.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+		Name: "liqod-peer-rome-1", Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: "rome"}}})
 
 	_, err = milan.Leave(ctx, "rome", false)
 	require.NoError(t, err)
-	requests, err := milan.Kube.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	requests := kubetest.List(t, milan.Kube.CertificatesV1().CertificateSigningRequests())
 	require.Empty(t, requests.Items)
-	secrets, err := milan.Kube.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	secrets := kubetest.List(t, milan.Kube.CoreV1().Secrets("liqod"))
 	require.Empty(t, secrets.Items)
 }
 
@@ -241,14 +232,12 @@ func TestLeftRequests(t *testing.T) {
 	for name, by := range map[string][2]string{
 		"liqod-peer-rome-1": {"liqod", "rome"}, "liqod-peer-genoa-1": {"liqod", "genoa"}, "theirs": {"liqod", "rome"}, "liqod-peer-rome-2": {"somebody", "rome"},
 	} {
-		_, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: by[0], corev1beta1.RemoteClusterIDLabel: by[1]}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, requests, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: by[0], corev1beta1.RemoteClusterIDLabel: by[1]}}})
 	}
 	_, err := milan.Dismiss(ctx, "rome")
 	require.NoError(t, err)
-	list, err := requests.List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, requests)
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -266,8 +255,7 @@ func TestTwoWays(t *testing.T) {
 	alone := milan.state(t)
 	rome.admit(t, "milan")
 	milan.join(t, "rome")
-	fc, err := milan.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, milan.Liqo.CoreV1beta1().ForeignClusters(), "rome")
 	require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-1", fc.Spec.UserName, "joining takes no rights away")
 
 	left, err := milan.Leave(ctx, "rome", false)
@@ -294,8 +282,7 @@ func TestDismissInvited(t *testing.T) {
 	rome := newCluster("rome")
 	rome.Namespace = "liqod"
 	make := func(labels map[string]string, name string) {
-		_, err := rome.core.CoreV1().Secrets("liqod").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, rome.core.CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	}
 	make(map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}, "token-back-milan")
 	make(map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}, "peer-milan-back")
@@ -306,8 +293,7 @@ func TestDismissInvited(t *testing.T) {
 		_, err = rome.Dismiss(ctx, peer)
 		require.NoError(t, err)
 	}
-	left, err := rome.core.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	left := kubetest.List(t, rome.core.CoreV1().Secrets("liqod"))
 	require.Len(t, left.Items, 1)
 	require.Equal(t, "token-back-turin", left.Items[0].Name)
 }
@@ -364,8 +350,7 @@ func TestDismissNetwork(t *testing.T) {
 	left, err = milan.Dismiss(ctx, "rome")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	_, err = milan.liqod.NetworkingV1beta1().Configurations("liqo-tenant-rome").Get(ctx, "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, milan.liqod.NetworkingV1beta1().Configurations("liqo-tenant-rome"), "milan")
 }
 
 // TestLeaveWithoutVirtualNodes: a Node whose VirtualNode went with a deleted tenant namespace, and
@@ -375,14 +360,12 @@ func TestLeaveWithoutVirtualNodes(t *testing.T) {
 	ctx := t.Context()
 	rome := newCluster("rome")
 	for name, provider := range map[string]string{"milan": "milan", "turin": "turin"} {
-		_, err := rome.Kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
-			Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: provider}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, rome.Kube.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: provider}}})
 	}
 	_, err := rome.Leave(ctx, "milan", false)
 	require.NoError(t, err)
-	nodes, err := rome.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	require.NoError(t, err)
+	nodes := kubetest.List(t, rome.Kube.CoreV1().Nodes())
 	require.Len(t, nodes.Items, 1)
 	require.Equal(t, "turin", nodes.Items[0].Name)
 }

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap/zaptest"
 	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,15 +64,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 func (r *rig) run(loop func(context.Context) error) (stop func()) {
 	r.inCore.Start(r.t.Context().Done())
 	r.inLiqo.Start(r.t.Context().Done())
-	ctx, cancel := context.WithCancel(r.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- loop(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(r.t, <-done)
-	})
-	r.t.Cleanup(stop)
-	return stop
+	return kubetest.Run(r.t, loop)
 }
 
 func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
@@ -101,42 +92,27 @@ func (r *rig) provider(p Policy) *Provider {
 // number of writes so far.
 func (r *rig) settled() (writes int) { return kubetest.Settled(5*time.Second, r.liqo) }
 
-func found[T any](t *testing.T, obj *T, err error) *T {
-	t.Helper()
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return obj
-}
-
 func (r *rig) request(namespace string) *sharingv1alpha1.ResourceRequest {
-	o, err := r.liqo.SharingV1alpha1().ResourceRequests(namespace).Get(context.Background(), "milan", metav1.GetOptions{})
-	return found(r.t, o, err)
+	return kubetest.Find(r.t, r.liqo.SharingV1alpha1().ResourceRequests(namespace), "milan")
 }
 
 func (r *rig) offer(namespace string) *sharingv1alpha1.ResourceOffer {
-	o, err := r.liqo.SharingV1alpha1().ResourceOffers(namespace).Get(context.Background(), "milan", metav1.GetOptions{})
-	return found(r.t, o, err)
+	return kubetest.Find(r.t, r.liqo.SharingV1alpha1().ResourceOffers(namespace), "milan")
 }
 
 func (r *rig) virtualNode() *offloadingv1beta1.VirtualNode {
-	o, err := r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(context.Background(), "milan", metav1.GetOptions{})
-	return found(r.t, o, err)
+	return kubetest.Find(r.t, r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), "milan")
 }
 
 func (r *rig) quota(namespace string) *offloadingv1beta1.Quota {
-	o, err := r.liqo.OffloadingV1beta1().Quotas(namespace).Get(context.Background(), "milan", metav1.GetOptions{})
-	return found(r.t, o, err)
+	return kubetest.Find(r.t, r.liqo.OffloadingV1beta1().Quotas(namespace), "milan")
 }
 
 func (r *rig) changeCluster(name string, change func(*corev1beta1.ForeignCluster)) {
 	r.t.Helper()
-	fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(r.t.Context(), name, metav1.GetOptions{})
-	require.NoError(r.t, err)
+	fc := kubetest.Get(r.t, r.liqo.CoreV1beta1().ForeignClusters(), name)
 	change(fc)
-	_, err = r.liqo.CoreV1beta1().ForeignClusters().Update(r.t.Context(), fc, metav1.UpdateOptions{})
-	require.NoError(r.t, err)
+	kubetest.Update(r.t, r.liqo.CoreV1beta1().ForeignClusters(), fc)
 }
 
 func cluster(id string, change ...func(*corev1beta1.ForeignCluster)) *corev1beta1.ForeignCluster {
@@ -177,8 +153,7 @@ func TestConsumer(t *testing.T) {
 		require.Equal(t, "5", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
 		labelled := copied()
 		labelled.Spec.Labels = map[string]string{"region": "north", "karpenter.sh/nodepool": "default"}
-		_, err := r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), labelled, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan"), labelled)
 		r.settled()
 		require.Equal(t, sharingv1alpha1.OfferAccepted, r.offer("liqo-tenant-milan").Status.Phase)
 		require.Equal(t, "milan", r.virtualNode().Spec.KubeconfigSecretRef.Name)
@@ -189,8 +164,7 @@ func TestConsumer(t *testing.T) {
 		require.Equal(t, "7", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
 		o := r.offer("liqo-tenant-milan")
 		o.Spec.ResourceQuota.Hard = of3("7", "5Gi", "50")
-		_, err = r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).Update(t.Context(), o, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace), o)
 		r.settled()
 		require.Equal(t, "7", r.virtualNode().Spec.ResourceQuota.Hard.Cpu().String())
 
@@ -282,8 +256,7 @@ func TestProvider(t *testing.T) {
 		for _, a := range r.core.Actions() {
 			require.NotEqual(t, "pods", a.GetResource().Resource, "nobody asks: pods are not watched")
 		}
-		_, err := r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Create(t.Context(), asked("rome", of3("5", "5Gi", "50")), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-rome"), asked("rome", of3("5", "5Gi", "50")))
 		r.settled()
 		require.Equal(t, sharingv1alpha1.RequestOffered, r.request("liqo-tenant-rome").Status.Phase)
 		require.Equal(t, "5", r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard.Cpu().String())
@@ -297,8 +270,7 @@ func TestProvider(t *testing.T) {
 		require.Equal(t, []string{"quotas", "resourceoffers"}, made, "it is bounded before it is offered")
 
 		// The next consumer gets the rest.
-		_, err = r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-oslo").Create(t.Context(), asked("oslo", nil), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-oslo"), asked("oslo", nil))
 		before := r.settled()
 		require.Equal(t, "3", r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard.Cpu().String())
 		stop()
@@ -306,8 +278,7 @@ func TestProvider(t *testing.T) {
 		require.Equal(t, before, r.settled())
 
 		// The cluster's own pods take capacity that was offered.
-		_, err = r.core.CoreV1().Pods("default").Create(t.Context(), ownPod("two", "2"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, r.core.CoreV1().Pods("default"), ownPod("two", "2"))
 		r.settled()
 		sum := list{}
 		add(sum, r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard)
@@ -379,8 +350,7 @@ func TestProviderWithdraws(t *testing.T) {
 		require.Equal(t, sharingv1alpha1.ReasonNotAllowed, r.request("liqo-tenant-rome").Status.Reason)
 		o := r.offer("liqo-tenant-rome")
 		o.Status.VirtualNode = ""
-		_, err := r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace), o)
 		r.settled()
 		require.Nil(t, r.offer("liqo-tenant-rome"))
 		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero(), "nothing is ever unbounded")
@@ -550,9 +520,7 @@ func TestDirectionOfACluster(t *testing.T) {
 	r.inLiqo.WaitForCacheSync(t.Context().Done())
 	require.Equal(t, "milan", <-told)
 	require.Equal(t, sharingv1alpha1.ReasonNotAsked, out.Condition(cluster("milan", uses)).Reason, "there is no virtual node yet")
-	_, err = r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(),
-		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
 	require.Equal(t, "milan", <-told)
 	require.Equal(t, reasons.Accepted, out.Condition(cluster("milan", uses)).Reason)
 	require.Nil(t, out.Condition(cluster("milan")), "it is not wanted")

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
@@ -515,25 +516,22 @@ func TestSkipListsAreLive(t *testing.T) {
 	vns := r.homeLiqod.OffloadingV1beta1().VirtualNodes(tenant)
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
 		Status: offloadingv1beta1.VirtualNodeStatus{NotReflected: &offloadingv1beta1.NotReflected{Labels: []string{"configured"}}}}
-	_, err := vns.Update(t.Context(), vn, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, vns, vn)
 	r.requireWrites(t, "patch configmaps shop-rome/app")
 	require.NotContains(t, r.there(t, "app").Labels, "configured")
 	require.Contains(t, r.there(t, "app").Labels, "usual", "the status says what there is")
 	vn = vn.DeepCopy()
 	vn.Generation = 2
 	vn.Spec.OffloadingPatch = &offloadingv1beta1.OffloadingPatch{LabelsNotReflected: []string{"patched"}}
-	_, err = vns.Update(t.Context(), vn, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, vns, vn)
 	r.requireWrites(t, "patch configmaps shop-rome/app")
 	have := r.there(t, "app").Labels
 	require.NotContains(t, have, "patched")
 	require.Contains(t, have, "kept")
 
 	// Another virtual node of the provider says nothing else: who reflects does not matter.
-	_, err = vns.Create(t.Context(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2"},
-		Status: vn.Status}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, vns, &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2"},
+		Status: vn.Status})
 	r.silent(t, "the same")
 	require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	require.NoError(t, vns.Delete(t.Context(), "milan-2", metav1.DeleteOptions{}))

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestHosted requires that the pods that the provider has offloaded to this cluster are
@@ -24,8 +26,7 @@ func TestHosted(t *testing.T) {
 	t.Cleanup(cancel)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1", Labels: map[string]string{
 		"liqo.io/managed-by": "shadowpod", "offloading.liqo.io/origin": "milan"}}}
-	_, err := home.CoreV1().Pods("shop").Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.CoreV1().Pods("shop"), pod)
 	require.Equal(t, "shop", <-changed)
 	ref := &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web", UID: "u1"}
 	require.Eventually(t, func() bool { return h.has(ref) }, time.Minute, time.Millisecond)
@@ -38,8 +39,7 @@ func TestHosted(t *testing.T) {
 	// What came in between was missed: the watch broke.
 	successor := pod.DeepCopy()
 	successor.UID = "u2"
-	_, err = home.CoreV1().Pods("shop").Update(t.Context(), successor, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, home.CoreV1().Pods("shop"), successor)
 	select {
 	case namespace := <-changed:
 		require.Equal(t, "shop", namespace)
@@ -50,8 +50,7 @@ func TestHosted(t *testing.T) {
 	ref.UID = "u2"
 	require.True(t, h.has(ref))
 	successor.Labels["tier"] = "web"
-	_, err = home.CoreV1().Pods("shop").Update(t.Context(), successor, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, home.CoreV1().Pods("shop"), successor)
 	require.NoError(t, home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Equal(t, "shop", <-changed)
 	require.False(t, h.has(ref))

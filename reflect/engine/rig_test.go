@@ -174,8 +174,7 @@ func (r *rig) offload(t *testing.T, namespaces ...string) {
 	}
 	maps := r.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
 	if _, err := maps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
-		_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, maps, m)
 	}
 }
 
@@ -202,22 +201,12 @@ func (r *rig) start(t *testing.T) (stop func()) {
 		Transform: func(o any) (any, error) { return o, nil },
 		Recorder:  r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
-	ctx, cancel := context.WithCancel(t.Context())
 	own.Offloading().V1beta1().VirtualNodes().Informer()
-	own.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- r.engine.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-			own.Shutdown()
-		}
-	}
-	t.Cleanup(stop)
-	return stop
+	return kubetest.Run(t, func(ctx context.Context) error {
+		own.Start(ctx.Done())
+		defer own.Shutdown()
+		return r.engine.Run(ctx)
+	})
 }
 
 // carry starts the engine and returns when the first object is reflected.

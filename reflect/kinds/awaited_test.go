@@ -279,8 +279,7 @@ func TestPodStartsWithWhatChanged(t *testing.T) {
 		kubetest.Settled(time.Second)
 		changes := corev1.SchemeGroupVersion.WithResource("configmaps")
 		content := func() string {
-			copied, err := s.remote.CoreV1().ConfigMaps("shop-rome").Get(t.Context(), "app", metav1.GetOptions{})
-			require.NoError(t, err)
+			copied := kubetest.Get(t, s.remote.CoreV1().ConfigMaps("shop-rome"), "app")
 			return copied.Data["a"]
 		}
 		require.Equal(t, "2", content())

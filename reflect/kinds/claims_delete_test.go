@@ -14,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -236,9 +237,7 @@ func TestRestoredClaimTakesNothingOver(t *testing.T) {
 // marks says that the namespace shop may have the data of a volume.
 func (s *site) marks(t *testing.T, volume string) {
 	t.Helper()
-	_, err := s.home.CoreV1().PersistentVolumes().Patch(t.Context(), volume, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"offloading.liqo.io/namespace-uid":"ns-1"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	kubetest.Patch(t, s.home.CoreV1().PersistentVolumes(), volume, types.MergePatchType, []byte(`{"metadata":{"annotations":{"offloading.liqo.io/namespace-uid":"ns-1"}}}`))
 }
 
 // TestVolumeThatTheWatchDoesNotShow covers a volume without the label that the watch
@@ -307,8 +306,7 @@ func TestExpansion(t *testing.T) {
 	require.Equal(t, []string{"patch persistentvolumeclaims"}, slices.Compact(s.claimWrites()))
 	grown := s.claimThere(t)
 	grown.Status.Capacity = two
-	_, err := s.remote.CoreV1().PersistentVolumeClaims("shop-rome").UpdateStatus(t.Context(), grown, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, s.remote.CoreV1().PersistentVolumeClaims("shop-rome"), grown)
 	eventually(t, func() bool {
 		c, err := s.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
 		return err == nil && c.Status.Capacity.Storage().Equal(*two.Storage()) && s.volume(t, "claim-1").Spec.Capacity.Storage().Equal(*two.Storage())
@@ -316,8 +314,7 @@ func TestExpansion(t *testing.T) {
 
 	grown = s.claimThere(t)
 	grown.Status.Capacity = capacityOf("3Gi")
-	_, err = s.remote.CoreV1().PersistentVolumeClaims("shop-rome").UpdateStatus(t.Context(), grown, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, s.remote.CoreV1().PersistentVolumeClaims("shop-rome"), grown)
 	require.Never(t, func() bool { return !s.volume(t, "claim-1").Spec.Capacity.Storage().Equal(*two.Storage()) },
 		time.Second, 10*time.Millisecond, "the provider's own growth costs nothing here")
 }
@@ -398,8 +395,7 @@ func TestForgottenDataIsRemembered(t *testing.T) {
 			s.startClaims(t)
 			if !tc.want {
 				require.Never(t, func() bool { return len(s.events.Events) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
-				left, err := s.remote.CoreV1().PersistentVolumeClaims("shop-rome").List(t.Context(), metav1.ListOptions{})
-				require.NoError(t, err)
+				left := kubetest.List(t, s.remote.CoreV1().PersistentVolumeClaims("shop-rome"))
 				require.Len(t, left.Items, 1)
 				return
 			}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +24,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -76,17 +76,8 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 	eventually(t, func() bool {
 		return claims.cfg.Volumes.Informer().HasSynced()
 	}, "what every namespace needs is known")
-	done := make(chan error, 1)
-	go func() { done <- claims.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-		}
-	}
-	t.Cleanup(stop)
+	ended := kubetest.Run(t, claims.Run)
+	stop = func() { cancel(); ended() }
 	eventually(t, func() bool {
 		tw := claims.twins.Get("shop")
 		return !mapped || (tw != nil && tw.synced() && watches(s.home) && watches(s.remote))
@@ -184,22 +175,12 @@ func remoteClaim(t *testing.T, claim *corev1.PersistentVolumeClaim, change ...fu
 
 func (s *site) claimThere(t *testing.T) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	c, err := s.remote.CoreV1().PersistentVolumeClaims("shop-rome").Get(t.Context(), "data", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return c
+	return kubetest.Find(t, s.remote.CoreV1().PersistentVolumeClaims("shop-rome"), "data")
 }
 
 func (s *site) volume(t *testing.T, claim types.UID) *corev1.PersistentVolume {
 	t.Helper()
-	v, err := s.home.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-"+string(claim), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return v
+	return kubetest.Find(t, s.home.CoreV1().PersistentVolumes(), "pvc-"+string(claim))
 }
 
 func (s *site) claimWrites() []string {
@@ -285,20 +266,14 @@ func TestClaimsThatAreKnownFirstAreProvisioned(t *testing.T) {
 	s := storageSite(t, fast)
 	s.add(s.home.Tracker(), claimAt("milan"))
 	claims, start := s.newClaims(t, func() error { return nil })
-	ctx, cancel := context.WithCancel(t.Context())
-	start[1].Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- claims.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-	})
+	start[1].Start(t.Context().Done())
+	kubetest.Run(t, claims.Run)
 	eventually(t, func() bool {
 		tw := claims.twins.Get("shop")
 		return tw != nil && tw.synced()
 	}, "the claims are known")
 	require.Never(t, func() bool { return s.claimThere(t) != nil }, 300*time.Millisecond, 10*time.Millisecond)
-	start[0].Start(ctx.Done())
+	start[0].Start(t.Context().Done())
 	eventually(t, func() bool { return s.claimThere(t) != nil }, "the claim is in the provider")
 }
 
@@ -314,11 +289,9 @@ func TestSkipListsOfClaimsAreLive(t *testing.T) {
 	s.remote.ClearActions()
 	s.nothingWritten(t)
 	vns := s.homeLiqod.OffloadingV1beta1().VirtualNodes(tenant)
-	vn, err := vns.Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	vn := kubetest.Get(t, vns, "milan")
 	vn.Status.NotReflected = &offloadingv1beta1.NotReflected{Labels: []string{"private"}}
-	_, err = vns.UpdateStatus(t.Context(), vn, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, vns, vn)
 	eventually(t, func() bool { return s.claimThere(t).Labels["private"] == "" }, "the label stays here")
 }
 
@@ -366,8 +339,7 @@ func TestNoStorageIsOffered(t *testing.T) {
 	s.startClaims(t)
 	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
 	require.Contains(t, <-s.events.Events, "ReschedulingRequired")
-	claim, err := s.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := kubetest.Get(t, s.home.CoreV1().PersistentVolumeClaims("shop"), "data")
 	require.NotContains(t, claim.Annotations, forge.SelectedNode)
 	require.Equal(t, []string{"patch persistentvolumeclaims"}, s.claimWrites())
 }

@@ -26,6 +26,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/engine"
 )
 
@@ -93,21 +94,12 @@ func (s *stream) run(t *testing.T) (stop func()) {
 	if s.tune != nil {
 		s.tune(e)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
+	stop = kubetest.Run(t, func(ctx context.Context) error {
+		factory.Start(ctx.Done())
+		defer factory.Shutdown()
+		return e.Run(ctx)
+	})
 	synctest.Wait()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-			factory.Shutdown()
-		}
-	}
-	t.Cleanup(stop)
 	return stop
 }
 
@@ -184,8 +176,7 @@ func (s *stream) require(t *testing.T, want ...string) {
 
 func (s *stream) atHome(t *testing.T) []corev1.Event {
 	t.Helper()
-	list, err := s.home.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, s.home.CoreV1().Events(""))
 	return list.Items
 }
 
@@ -390,8 +381,7 @@ func TestEventsOfAProviderThatWasAway(t *testing.T) {
 		s.happens("f", 3)
 		s.require(t, "create 3")
 		relist := func() {
-			list, err := s.provider.CoreV1().Events("shop-rome").List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
+			list := kubetest.List(t, s.provider.CoreV1().Events("shop-rome"))
 			var objects []any
 			for i := range list.Items {
 				objects = append(objects, &list.Items[i])

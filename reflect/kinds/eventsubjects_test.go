@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestSubjectsOfPods(t *testing.T) {
@@ -29,8 +30,7 @@ func TestSubjectsOfPods(t *testing.T) {
 	waits := localPod(uid("local-2"), func(p *corev1.Pod) { p.Name = "theirs" })
 	s.add(s.home.Tracker(), waits)
 	s.start(t)
-	remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := kubetest.Get(t, s.remote.CoreV1().Pods("shop-rome"), "web")
 	about := func(kind, name string, uid types.UID) corev1.ObjectReference {
 		return corev1.ObjectReference{Kind: kind, Namespace: "shop-rome", Name: name, UID: uid}
 	}

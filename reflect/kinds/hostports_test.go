@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // onPort returns a pod with a host port, whose name is also its UID.
@@ -24,8 +26,7 @@ func onPort(name string, port int32, change ...func(*corev1.Pod)) *corev1.Pod {
 
 func (s *site) phase(t *testing.T, name string) corev1.PodPhase {
 	t.Helper()
-	pod, err := s.home.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, s.home.CoreV1().Pods("shop"), name)
 	return pod.Status.Phase
 }
 
@@ -39,8 +40,7 @@ func (s *site) sent(t *testing.T, name string) bool {
 func (s *site) bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	pod.ResourceVersion = "1"
-	_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, s.home.CoreV1().Pods("shop"), pod)
 }
 
 // TestHostPortInUse: a kubelet rejects the second pod, and says why.
@@ -52,8 +52,7 @@ func TestHostPortInUse(t *testing.T) {
 	eventually(t, func() bool { return s.sent(t, "first") }, "the first pod is sent")
 	s.bind(t, onPort("second", 8080))
 	eventually(t, func() bool { return s.phase(t, "second") == corev1.PodFailed }, "the second pod is rejected")
-	second, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "second", metav1.GetOptions{})
-	require.NoError(t, err)
+	second := kubetest.Get(t, s.home.CoreV1().Pods("shop"), "second")
 	require.Equal(t, "NodePorts", second.Status.Reason)
 	require.Equal(t, "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: hostPort 8080/TCP", second.Status.Message)
 	require.Empty(t, second.Status.ContainerStatuses, "it has never run")

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestLossesFollowTheNamespace: the annotation of the namespace acts on pods that exist, both
@@ -45,14 +46,11 @@ func TestLossesFollowTheNamespace(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 	get := func(namespace, name string) *corev1.Pod {
-		p, err := home.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		return p
+		return kubetest.Get(t, home.CoreV1().Pods(namespace), name)
 	}
 	annotate := func(value string) {
-		_, err := home.CoreV1().Namespaces().Update(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: "shop", Annotations: map[string]string{offloadingv1beta1.OnProviderLossAnnotation: value}}}, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, home.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "shop", Annotations: map[string]string{offloadingv1beta1.OnProviderLossAnnotation: value}}})
 	}
 	marked := func(name, value string) {
 		t.Helper()
@@ -64,8 +62,7 @@ func TestLossesFollowTheNamespace(t *testing.T) {
 	marked("web", keep)
 	kept := append(offloadingv1beta1.LossTolerations(), usual...)
 	require.Equal(t, kept, get("shop", "web").Spec.Tolerations)
-	_, err = home.CoreV1().Pods("shop").Create(t.Context(), pod("shop", "late"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, home.CoreV1().Pods("shop"), pod("shop", "late"))
 	marked("late", keep)
 
 	annotate("hold") // not accepted: nothing changes

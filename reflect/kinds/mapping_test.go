@@ -7,19 +7,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func (s *site) editMap(t *testing.T, edit func(*offloadingv1beta1.NamespaceMap)) {
 	t.Helper()
 	maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
-	m, err := maps.Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	m := kubetest.Get(t, maps, "milan")
 	edit(m)
-	_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, maps, m)
 }
 
 // TestWithdrawnWhileTheTwinIsClosed unmaps a namespace whose twin is not open. Only the

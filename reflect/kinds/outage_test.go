@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -40,8 +41,7 @@ func TestOutageIsOneWritePerPod(t *testing.T) {
 	}
 	s.start(t)
 	count := func(ready corev1.ConditionStatus) (n int) {
-		list, err := s.home.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, s.home.CoreV1().Pods("shop"))
 		for i := range list.Items {
 			for _, c := range list.Items[i].Status.Conditions {
 				if c.Type == corev1.PodReady && c.Status == ready {
@@ -66,11 +66,9 @@ func TestOutageIsOneWritePerPod(t *testing.T) {
 		s.home.ClearActions()
 		s.remoteLiqod.ClearActions()
 		s.remote.ClearActions()
-		node, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		node := kubetest.Get(t, s.home.CoreV1().Nodes(), "milan")
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: step.node}, {Type: corev1.NodeNetworkUnavailable, Status: step.network}}
-		_, err = s.home.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, s.home.CoreV1().Nodes(), node)
 		eventually(t, func() bool { return count(step.ready) == pods }, "all are as their node")
 		s.pods.Resync() // as when the gate opens
 		s.idle(t, "shop")

@@ -168,21 +168,11 @@ func (s *site) start(t *testing.T) (stop func()) {
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: map[bool]int{false: 4}[s.closed],
 	})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	core.Start(ctx.Done())
-	own.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- s.pods.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-		}
-	}
-	t.Cleanup(stop)
-	return stop
+	return kubetest.Run(t, func(ctx context.Context) error {
+		core.Start(ctx.Done())
+		own.Start(ctx.Done())
+		return s.pods.Run(ctx)
+	})
 }
 
 func localPod(change ...func(*corev1.Pod)) *corev1.Pod {
@@ -293,8 +283,7 @@ func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
 	require.Equal(t, "local-1", s.shadow(t).Labels[offloadingv1beta1.LocalPodUIDLabel])
 
 	remote := localPod(running, func(p *corev1.Pod) { p.Namespace, p.Labels = "shop-rome", s.shadow(t).Labels })
-	_, err := s.remote.CoreV1().Pods("shop-rome").Create(t.Context(), remote, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, s.remote.CoreV1().Pods("shop-rome"), remote)
 	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
 	require.Equal(t, "10.1.0.9", s.local(t).Status.PodIP)
 	require.Equal(t, "10.0.0.7", s.local(t).Status.HostIP)
@@ -339,11 +328,9 @@ func TestStatusWaitsForTheNode(t *testing.T) {
 	for _, says := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
 		s := ranAndStopped(t)
 		node := func(status corev1.ConditionStatus) {
-			n, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			n := kubetest.Get(t, s.home.CoreV1().Nodes(), "milan")
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
-			_, err = s.home.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.UpdateStatus(t, s.home.CoreV1().Nodes(), n)
 		}
 		node(corev1.ConditionUnknown)
 		taken := s.local(t).DeepCopy()
@@ -352,8 +339,7 @@ func TestStatusWaitsForTheNode(t *testing.T) {
 				c.Status, c.Reason, c.Message = corev1.ConditionFalse, "", ""
 			}
 		}
-		_, err := s.home.CoreV1().Pods("shop").UpdateStatus(t.Context(), taken, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, s.home.CoreV1().Pods("shop"), taken)
 		s.home.ClearActions()
 		s.start(t)
 		s.idle(t, "shop")
@@ -393,10 +379,8 @@ func (n *turning) Get(string) (*corev1.Node, error) {
 func TestNodeReadyMeanwhile(t *testing.T) {
 	for name, sync := range map[string]func(s *site, local *corev1.Pod) error{
 		"open": func(s *site, local *corev1.Pod) error {
-			remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), local.Name, metav1.GetOptions{})
-			require.NoError(t, err)
-			shadow, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Get(t.Context(), local.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			remote := kubetest.Get(t, s.remote.CoreV1().Pods("shop-rome"), local.Name)
+			shadow := kubetest.Get(t, s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome"), local.Name)
 			return s.pods.report(t.Context(), local, shadow, remote)
 		},
 		"gate closed": func(s *site, local *corev1.Pod) error { return s.pods.holdUnready(t.Context(), local) },
@@ -431,12 +415,10 @@ func TestNotOffloadedWaitsAndStartsLater(t *testing.T) {
 	require.Equal(t, corev1.PodPending, s.local(t).Status.Phase)
 	require.Contains(t, <-s.events.Events, offloadingv1beta1.ReasonOffloadingBackOff)
 
-	m, err := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	m := kubetest.Get(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), "milan")
 	m.Spec.DesiredMapping["shop"] = "shop-rome"
 	m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingAccepted}
-	_, err = s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Update(t.Context(), m, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), m)
 	eventually(t, func() bool { return s.shadow(t) != nil }, "it starts when the namespace is offloaded")
 }
 
@@ -451,8 +433,7 @@ func TestSwitchedOff(t *testing.T) {
 	s.start(t)
 	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
 	eventually(t, func() bool {
-		p, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "late", metav1.GetOptions{})
-		require.NoError(t, err)
+		p := kubetest.Get(t, s.home.CoreV1().Pods("shop"), "late")
 		return p.Status.Reason == reasons.OffloadingSwitchedOff
 	}, "the reason shows")
 	require.Empty(t, writes(s.remoteLiqod.Actions()))
@@ -489,12 +470,10 @@ func TestPodsOnTheirWayAreAborted(t *testing.T) {
 			s.offload("shop")
 			took := func() {
 				maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
-				m, err := maps.Get(t.Context(), "milan", metav1.GetOptions{})
-				require.NoError(t, err)
+				m := kubetest.Get(t, maps, "milan")
 				delete(m.Spec.DesiredMapping, "shop")
 				m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingTerminating}
-				_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
-				require.NoError(t, err)
+				kubetest.Update(t, maps, m)
 			}
 			s.add(s.home.Tracker(), localPod())
 			s.gate = errors.New("the provider is away")
@@ -507,14 +486,11 @@ func TestPodsOnTheirWayAreAborted(t *testing.T) {
 			}
 			eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
 			require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
-			m, err := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			m := kubetest.Get(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), "milan")
 			m.Status.CurrentMapping = nil
-			_, err = s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Update(t.Context(), m, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant), m)
 			status := func(name string) corev1.PodStatus {
-				pod, err := s.home.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{})
-				require.NoError(t, err)
+				pod := kubetest.Get(t, s.home.CoreV1().Pods("shop"), name)
 				return pod.Status
 			}
 			for name, created := range map[string]time.Time{"bound-later": time.Now().Add(-time.Minute), "created-later": time.Now().Add(time.Minute)} {
@@ -538,11 +514,9 @@ func TestPodsOfATwinThatGoesAreNotReady(t *testing.T) {
 	s.idle(t, "shop")
 	phase := func(phase offloadingv1beta1.MappingPhase) {
 		maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
-		m, err := maps.Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		m := kubetest.Get(t, maps, "milan")
 		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: phase}
-		_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, maps, m)
 	}
 	ready := func(want corev1.ConditionStatus) func() bool {
 		return func() bool {
@@ -704,8 +678,7 @@ func TestAClosingGateEndsASync(t *testing.T) {
 	open, closes := context.WithCancel(t.Context())
 	s.while = func(context.Context) (context.Context, context.CancelFunc) { return open, func() {} }
 	s.offload("shop")
-	node, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, s.home.CoreV1().Nodes(), "milan")
 	node.Status.Conditions[0].Status = corev1.ConditionFalse
 	require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""))
 	s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -715,8 +688,7 @@ func TestAClosingGateEndsASync(t *testing.T) {
 	s.add(s.home.Tracker(), localPod(running))
 	s.start(t)
 	eventually(t, func() bool {
-		pod, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
-		require.NoError(t, err)
+		pod := kubetest.Get(t, s.home.CoreV1().Pods("shop"), "web")
 		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse
 		})

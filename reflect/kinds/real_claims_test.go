@@ -120,19 +120,12 @@ func (s *realSite) take() []string {
 
 func (s *realSite) claim(namespace, name string) *corev1.PersistentVolumeClaim {
 	s.t.Helper()
-	claim, err := s.core.CoreV1().PersistentVolumeClaims(namespace).Get(s.t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(s.t, err)
-	return claim
+	return kubetest.Find(s.t, s.core.CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 func (s *realSite) volume() *corev1.PersistentVolume {
 	s.t.Helper()
-	volume, err := s.core.CoreV1().PersistentVolumes().Get(s.t.Context(), "pvc-claim-1", metav1.GetOptions{})
-	require.NoError(s.t, err)
-	return volume
+	return kubetest.Get(s.t, s.core.CoreV1().PersistentVolumes(), "pvc-claim-1")
 }
 
 // set changes a claim and then its status.
@@ -141,14 +134,12 @@ func (s *realSite) set(namespace, name string, change func(*corev1.PersistentVol
 	claims := s.core.CoreV1().PersistentVolumeClaims(namespace)
 	claim := s.claim(namespace, name)
 	change(claim)
-	changed, err := claims.Update(s.t.Context(), claim, metav1.UpdateOptions{})
-	require.NoError(s.t, err)
+	changed := kubetest.Update(s.t, claims, claim)
 	if equality.Semantic.DeepEqual(changed.Status, claim.Status) {
 		return // the provisioner may have written the claim by now
 	}
 	changed.Status = claim.Status
-	_, err = claims.UpdateStatus(s.t.Context(), changed, metav1.UpdateOptions{})
-	require.NoError(s.t, err)
+	kubetest.UpdateStatus(s.t, claims, changed)
 }
 
 // bindReal makes the volume of the real claim.
@@ -156,8 +147,7 @@ func (s *realSite) bindReal() {
 	s.t.Helper()
 	volume := realVolume()
 	volume.Spec.VolumeMode = s.claim("liqo-storage", "claim-1").Spec.VolumeMode
-	_, err := s.core.CoreV1().PersistentVolumes().Create(s.t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	kubetest.Create(s.t, s.core.CoreV1().PersistentVolumes(), volume)
 	s.set("liqo-storage", "claim-1", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.VolumeName = "pv-real"
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: capacityOf("1Gi")}
@@ -186,8 +176,7 @@ func (s *realSite) phase(phase corev1.PersistentVolumePhase) {
 	s.t.Helper()
 	v := s.volume()
 	v.Status.Phase = phase
-	_, err := s.core.CoreV1().PersistentVolumes().UpdateStatus(s.t.Context(), v, metav1.UpdateOptions{})
-	require.NoError(s.t, err)
+	kubetest.UpdateStatus(s.t, s.core.CoreV1().PersistentVolumes(), v)
 }
 
 // deleteLocal deletes the user's claim, and releases its volume.
@@ -433,11 +422,9 @@ func TestRealClaimsGrow(t *testing.T) {
 		s := provisionedSite(t)
 		s.set("shop", "data", func(c *corev1.PersistentVolumeClaim) { c.Spec.Resources.Requests = capacityOf("2Gi") })
 		s.wrote("patch persistentvolumeclaims liqo-storage/claim-1")
-		source, err := s.core.CoreV1().PersistentVolumes().Get(t.Context(), "pv-real", metav1.GetOptions{})
-		require.NoError(t, err)
+		source := kubetest.Get(t, s.core.CoreV1().PersistentVolumes(), "pv-real")
 		source.Spec.Capacity = capacityOf("2Gi")
-		_, err = s.core.CoreV1().PersistentVolumes().Update(t.Context(), source, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, s.core.CoreV1().PersistentVolumes(), source)
 		s.set("liqo-storage", "claim-1", func(c *corev1.PersistentVolumeClaim) { c.Status.Capacity = capacityOf("2Gi") })
 		s.wrote("patch persistentvolumes pvc-claim-1", "patch persistentvolumeclaims/status shop/data")
 		require.True(t, s.volume().Spec.Capacity.Storage().Equal(*source.Spec.Capacity.Storage()))
@@ -454,8 +441,7 @@ func TestRealClaimsRelease(t *testing.T) {
 		"Retain": {func(t *testing.T, s *realSite) {
 			v := s.volume()
 			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
-			_, err := s.core.CoreV1().PersistentVolumes().Update(t.Context(), v, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, s.core.CoreV1().PersistentVolumes(), v)
 		}, nil},
 		"the namespace is gone": {func(t *testing.T, s *realSite) {
 			require.NoError(t, s.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
@@ -463,8 +449,7 @@ func TestRealClaimsRelease(t *testing.T) {
 		"the namespace of a pod with an ephemeral volume is gone": {func(t *testing.T, s *realSite) {
 			v := s.volume()
 			ofAPod(v)
-			_, err := s.core.CoreV1().PersistentVolumes().Update(t.Context(), v, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, s.core.CoreV1().PersistentVolumes(), v)
 			require.NoError(t, s.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 		}, []string{"delete persistentvolumeclaims liqo-storage/claim-1", "delete persistentvolumes pvc-claim-1"}},
 		"the real claim is gone": {func(t *testing.T, s *realSite) {

@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestRefusedChangeIsToldOnce(t *testing.T) {
@@ -30,8 +31,7 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 		meta.SetStatusCondition(&shadow.Status.Conditions, metav1.Condition{
 			Type: offloadingv1beta1.ShadowPodEnforced, Status: status, Reason: "UpdateRefused", Message: message,
 		})
-		_, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").UpdateStatus(t.Context(), shadow, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome"), shadow)
 	}
 	refuse(metav1.ConditionFalse, "the quota is used up")
 	require.Contains(t, <-s.events.Events, "the quota is used up")
@@ -81,8 +81,7 @@ func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
 	// The pod follows an earlier version of its ShadowPod, and may still get what it lacks.
 	local := s.local(t)
 	local.Annotations["new"] = "x"
-	_, err := s.home.CoreV1().Pods("shop").Update(t.Context(), local, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, s.home.CoreV1().Pods("shop"), local)
 	eventually(t, func() bool { return s.shadow(t).Annotations["new"] == "x" }, "the ShadowPod has the new annotation")
 	s.idle(t, "shop")
 	require.Empty(t, s.events.Events)
@@ -122,13 +121,11 @@ func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
 		return func() bool { return len(s.shadow(t).Spec.Pod.EphemeralContainers) == n }
 	}
 	require.Eventually(t, carried(1), time.Minute, 5*time.Millisecond)
-	remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := kubetest.Get(t, s.remote.CoreV1().Pods("shop-rome"), "web")
 	debugged(remote)
 	remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{
 		Name: "debugger", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
-	_, err = s.remote.CoreV1().Pods("shop-rome").Update(t.Context(), remote, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, s.remote.CoreV1().Pods("shop-rome"), remote)
 	require.Eventually(t, func() bool { return len(s.local(t).Status.EphemeralContainerStatuses) == 1 }, time.Minute, 5*time.Millisecond)
 	require.Eventually(t, carried(0), time.Minute, 5*time.Millisecond)
 }

@@ -16,6 +16,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/engine"
 )
 
@@ -78,8 +79,7 @@ func TestFallenRevisionOfTheLease(t *testing.T) {
 			s.there(localPod(known("500")), true, running)
 			shadow := s.shadow(t)
 			shadow.CreationTimestamp = metav1.NewTime(lost.Add(c.created))
-			_, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Update(t.Context(), shadow, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome"), shadow)
 			s.at("600")
 			s.start(t)
 			eventually(t, func() bool {
@@ -156,8 +156,7 @@ func TestNamesakeOfAKeptPodWaits(t *testing.T) {
 				require.Equal(t, c.phase, s.local(t).Status.Phase)
 			}
 			require.True(t, isKept(s.shadow(t)))
-			remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
-			require.NoError(t, err)
+			remote := kubetest.Get(t, s.remote.CoreV1().Pods("shop-rome"), "web")
 			require.Nil(t, remote.DeletionTimestamp)
 		})
 	}

@@ -31,6 +31,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -85,23 +86,13 @@ func (s *shared) start(t *testing.T) (stop func()) {
 		Gate: func() error { return nil }, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
-	ctx, cancel := context.WithCancel(t.Context())
 	own.Offloading().V1beta1().NamespaceMaps().Informer()
 	own.Offloading().V1beta1().VirtualNodes().Informer()
-	own.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- s.engine.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-done)
-			own.Shutdown()
-		}
-	}
-	t.Cleanup(stop)
-	return stop
+	return kubetest.Run(t, func(ctx context.Context) error {
+		own.Start(ctx.Done())
+		defer own.Shutdown()
+		return s.engine.Run(ctx)
+	})
 }
 
 // written returns the writes to the provider since the last call, sorted.
@@ -178,10 +169,8 @@ func TestSharedKinds(t *testing.T) {
 	stop := s.start(t)
 	s.requireWritten(t, "create configmaps", "create configmaps", "create secrets", "create services", "create ingresses", "create shadowendpointslices")
 	ctx := t.Context()
-	_, err := s.remote.CoreV1().ConfigMaps("shop-rome").Get(ctx, "kube-root-ca.crt.rome", metav1.GetOptions{})
-	require.NoError(t, err)
-	shadow, err := s.remoteLiqod.OffloadingV1beta1().ShadowEndpointSlices("shop-rome").Get(ctx, "web-x", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, s.remote.CoreV1().ConfigMaps("shop-rome"), "kube-root-ca.crt.rome")
+	shadow := kubetest.Get(t, s.remoteLiqod.OffloadingV1beta1().ShadowEndpointSlices("shop-rome"), "web-x")
 	require.Len(t, shadow.Spec.Template.Endpoints, 1, "the provider knows its own")
 	stop()
 	s.forget()
@@ -293,8 +282,7 @@ func TestARefusedNameEndsTheFormerService(t *testing.T) {
 	s.refuse(offloadingv1beta1.ServiceTypeField, `"ExternalName"`)
 	s.start(t)
 	s.requireWritten(t, "create services", "create shadowendpointslices")
-	_, err := s.home.CoreV1().Services("shop").Update(t.Context(), namedService(), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, s.home.CoreV1().Services("shop"), namedService())
 	eventually(t, func() bool {
 		have, err := s.remote.CoreV1().Services("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
 		require.True(t, err == nil || apierrors.IsNotFound(err), "%v", err)

@@ -126,8 +126,7 @@ func (s *tokenSite) tokenName(pod *corev1.Pod) string {
 }
 
 func secretNames(s *tokenSite, c *fake.Clientset, namespace string) []string {
-	list, err := c.CoreV1().Secrets(namespace).List(s.t.Context(), metav1.ListOptions{})
-	require.NoError(s.t, err)
+	list := kubetest.List(s.t, c.CoreV1().Secrets(namespace))
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -139,8 +138,7 @@ func secretNames(s *tokenSite, c *fake.Clientset, namespace string) []string {
 // Secret.
 func (s *tokenSite) requireToken(name, value string) {
 	s.t.Helper()
-	there, err := s.remote.CoreV1().Secrets("shop-rome").Get(s.t.Context(), name, metav1.GetOptions{})
-	require.NoError(s.t, err)
+	there := kubetest.Get(s.t, s.remote.CoreV1().Secrets("shop-rome"), name)
 	require.Equal(s.t, map[string]string{"token": value, "ca.crt": "pem", "namespace": "shop"}, texts(there.Data))
 	require.Equal(s.t, []string{name}, secretNames(s, s.home, "shop"))
 }
@@ -148,8 +146,7 @@ func (s *tokenSite) requireToken(name, value string) {
 // requireTokens requires that the provider has exactly these tokens, by name.
 func (s *tokenSite) requireTokens(want map[string]string) {
 	s.t.Helper()
-	list, err := s.remote.CoreV1().Secrets("shop-rome").List(s.t.Context(), metav1.ListOptions{})
-	require.NoError(s.t, err)
+	list := kubetest.List(s.t, s.remote.CoreV1().Secrets("shop-rome"))
 	have := map[string]string{}
 	for i := range list.Items {
 		have[list.Items[i].Name] = string(list.Items[i].Data["token"])
@@ -214,12 +211,10 @@ func TestPodsShareOneToken(t *testing.T) {
 		require.Equal(t, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: name, UID: "home-1"}, s.requests[0].Spec.BoundObjectRef)
 		require.Equal(t, int64(3600), *s.requests[0].Spec.ExpirationSeconds)
 		require.Empty(t, s.requests[0].Spec.Audiences)
-		binding, err := s.home.CoreV1().Secrets("shop").Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
+		binding := kubetest.Get(t, s.home.CoreV1().Secrets("shop"), name)
 		require.Empty(t, binding.Data)
 		require.Equal(t, types.UID("rights-1"), binding.OwnerReferences[0].UID)
-		shadow, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Get(t.Context(), "b", metav1.GetOptions{})
-		require.NoError(t, err)
+		shadow := kubetest.Get(t, s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome"), "b")
 		require.True(t, forge.MountsSecret(&shadow.Spec.Pod, name))
 
 		s.restart()
@@ -262,11 +257,9 @@ func TestTokenGoesWithItsLastPod(t *testing.T) {
 		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		s.settle(time.Minute)
 		s.requireToken(name, "token-1")
-		b, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "b", metav1.GetOptions{})
-		require.NoError(t, err)
+		b := kubetest.Get(t, s.home.CoreV1().Pods("shop"), "b")
 		b.Status.Phase = corev1.PodSucceeded
-		_, err = s.home.CoreV1().Pods("shop").UpdateStatus(t.Context(), b, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, s.home.CoreV1().Pods("shop"), b)
 		kubetest.TakeWrites(s.home)
 		kubetest.TakeWrites(s.remote)
 		s.settle(tokenLinger - time.Second)
@@ -286,8 +279,7 @@ func TestTokenStaysForASuccessor(t *testing.T) {
 		s.run()
 		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		s.settle(time.Second)
-		_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), cashier("a", uid("a-2")), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, s.home.CoreV1().Pods("shop"), cashier("a", uid("a-2")))
 		s.settle(time.Minute)
 		s.requireToken(s.tokenName(cashier("a")), "token-1")
 	})
@@ -357,11 +349,9 @@ func TestTokensOfAPeerStay(t *testing.T) {
 func TestSpoiltTokenIsRepaired(t *testing.T) {
 	secret := func(s *tokenSite, change func(*corev1.Secret)) {
 		in := s.remote.CoreV1().Secrets("shop-rome")
-		have, err := in.Get(s.t.Context(), s.tokenName(cashier("a")), metav1.GetOptions{})
-		require.NoError(s.t, err)
+		have := kubetest.Get(s.t, in, s.tokenName(cashier("a")))
 		change(have)
-		_, err = in.Update(s.t.Context(), have, metav1.UpdateOptions{})
-		require.NoError(s.t, err)
+		kubetest.Update(s.t, in, have)
 	}
 	for name, spoil := range map[string]func(*tokenSite){
 		"deleted": func(s *tokenSite) {
@@ -438,8 +428,7 @@ func TestTokenOfAnAccountThatIsMadeAgain(t *testing.T) {
 		require.NoError(t, accounts.Delete(t.Context(), "cashier", metav1.DeleteOptions{}))
 		s.settle(time.Second)
 		s.requireEvent("FailedSATokensReflection", "no service account cashier in namespace shop")
-		_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cashier", UID: "cashier-2"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cashier", UID: "cashier-2"}})
 		s.settle(time.Second)
 		s.requireToken(token, "token-2")
 		s.requireQuiet()
@@ -504,13 +493,11 @@ func TestTokensOfOthersAreNotTouched(t *testing.T) {
 				s.requireEvent(reasons.NotReflectedYet, "does not have Secret shop/token-")
 				s.requireEvent(reasons.NotReflectedYet, "the pod starts although")
 				s.requireQuiet()
-				have, err := tc.in(s).CoreV1().Secrets(tc.ns).Get(t.Context(), token, metav1.GetOptions{})
-				require.NoError(t, err)
+				have := kubetest.Get(t, tc.in(s).CoreV1().Secrets(tc.ns), token)
 				require.Equal(t, theirs, have)
 				require.NoError(t, tc.in(s).CoreV1().Secrets(tc.ns).Delete(t.Context(), token, metav1.DeleteOptions{}))
 				s.settle(takenRetry)
-				there, err := s.remote.CoreV1().Secrets("shop-rome").Get(t.Context(), token, metav1.GetOptions{})
-				require.NoError(t, err)
+				there := kubetest.Get(t, s.remote.CoreV1().Secrets("shop-rome"), token)
 				require.Contains(t, string(there.Data["token"]), "token-")
 			})
 		})
@@ -538,11 +525,9 @@ func TestTokensFollowAnnotationAndSetting(t *testing.T) {
 		s.requireToken(token, "token-1")
 		pods := s.home.CoreV1().Pods("shop")
 		annotate := func(value string) {
-			pod, err := pods.Get(t.Context(), "a", metav1.GetOptions{})
-			require.NoError(t, err)
+			pod := kubetest.Get(t, pods, "a")
 			pod.Annotations = map[string]string{offloadingv1beta1.APIServerSupportAnnotation: value}
-			_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, pods, pod)
 			s.settle(tokenLinger)
 		}
 		annotate("disabled")
@@ -586,8 +571,7 @@ func TestRunningPodsKeepTheirTokensWhenTheBindingChanges(t *testing.T) {
 				require.Empty(t, secretWrites(s.home), "what is there already stays as it is")
 				require.Empty(t, secretWrites(s.remote), "what is there already stays as it is")
 
-				_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), cashier("b"), metav1.CreateOptions{})
-				require.NoError(t, err)
+				kubetest.Create(t, s.home.CoreV1().Pods("shop"), cashier("b"))
 				s.settle(time.Second)
 				fresh := s.tokenName(cashier("b"))
 				require.NotEqual(t, old, fresh)
@@ -674,8 +658,7 @@ func TestClosedGateGivesNoTokenAndRevokes(t *testing.T) {
 		s.settle(time.Minute)
 		require.Empty(t, secretNames(s, s.home, "shop"), "revoked")
 		require.Equal(t, []string{token}, secretNames(s, s.remote, "shop-rome"))
-		_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), cashier("a", uid("a-2")), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, s.home.CoreV1().Pods("shop"), cashier("a", uid("a-2")))
 		s.settle(time.Minute)
 		require.Equal(t, 1, s.given)
 		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
@@ -692,11 +675,9 @@ func TestTokensOfALeavingNodeGoAtOnce(t *testing.T) {
 		s.add(s.home.Tracker(), cashier("a"))
 		s.run()
 		vns := s.homeLiqod.OffloadingV1beta1().VirtualNodes(tenant)
-		vn, err := vns.Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		vn := kubetest.Get(t, vns, "milan")
 		vn.DeletionTimestamp, vn.Finalizers = new(metav1.Now()), []string{"test/keeps-it"}
-		_, err = vns.Update(t.Context(), vn, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, vns, vn)
 		s.settle(0)
 		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		s.settle(time.Second)

@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestPodsAreUnreadyWithTheirNodeWhileTheGateIsClosed(t *testing.T) {
@@ -16,11 +17,9 @@ func TestPodsAreUnreadyWithTheirNodeWhileTheGateIsClosed(t *testing.T) {
 	s.add(s.home.Tracker(), localPod(running))
 	s.start(t)
 	s.idle(t, "shop")
-	node, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, s.home.CoreV1().Nodes(), "milan")
 	node.Status.Conditions[0].Status = corev1.ConditionFalse
-	_, err = s.home.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, s.home.CoreV1().Nodes(), node)
 	eventually(t, func() bool { return s.local(t).Status.Conditions[0].Status == corev1.ConditionFalse }, "it is not Ready")
 	have := s.local(t).Status
 	require.Equal(t, "NodeNotReady", have.Conditions[0].Reason)

@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestAPeerThatAnswersAllTheTime: a provider changes the status of the NamespaceMap each
@@ -27,8 +28,7 @@ func TestAPeerThatAnswersAllTheTime(t *testing.T) {
 	cfg := w.r.cfg
 	cfg.Clock, cfg.Log, cfg.budget, cfg.Delayed = clock, zaptest.NewLogger(t), w.r.budget("milan"), func(string) { delayed++ }
 	home := homeMap(map[string]string{"web": "web-rome"})
-	_, err := w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace).Create(t.Context(), home, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace), home)
 	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
 	says := func(n int) error {
 		remote := remoteMap(map[string]string{"web": "web-rome"})
@@ -109,8 +109,7 @@ func TestSteadyNamespacesAreNotDelayed(t *testing.T) {
 	}
 	home := homeMap(desired)
 	maps := w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace)
-	_, err := maps.Create(t.Context(), home, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, maps, home)
 	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
 	for i := range 15 * 60 {
 		clock.Step(time.Second)
@@ -119,8 +118,7 @@ func TestSteadyNamespacesAreNotDelayed(t *testing.T) {
 		delete(home.Spec.DesiredMapping, gone)
 		home.Spec.DesiredMapping[made] = made + "-rome"
 		home.Generation++
-		_, err := maps.Update(t.Context(), home, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, maps, home)
 		for _, phase := range []offloadingv1beta1.MappingPhase{offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingAccepted} {
 			remote := remoteMap(home.Spec.DesiredMapping)
 			remote.Status.ObservedGeneration = remote.Generation

@@ -20,6 +20,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -148,12 +149,7 @@ func (n *networks) in(held bool) *pull[*conf] {
 
 func (n *networks) conf(c *fake.Clientset, namespace, name string) *conf {
 	n.t.Helper()
-	got, err := c.NetworkingV1beta1().Configurations(namespace).Get(n.t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(n.t, err)
-	return got
+	return kubetest.Find(n.t, c.NetworkingV1beta1().Configurations(namespace), name)
 }
 
 func TestConfigurationOut(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 type (
@@ -100,12 +101,7 @@ func (n *negotiation) pull() *pull[*ro] {
 
 func offerIn(t *testing.T, c *fake.Clientset, namespace, name string) *ro {
 	t.Helper()
-	o, err := c.SharingV1alpha1().ResourceOffers(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return o
+	return kubetest.Find(t, c.SharingV1alpha1().ResourceOffers(namespace), name)
 }
 
 func (n *negotiation) here() *ro  { return offerIn(n.t, n.home, "liqo-tenant-milan", "milan") }
@@ -196,8 +192,7 @@ func TestVanished(t *testing.T) {
 		n.clk.Step(vanishedHold / 2)
 		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
 		require.Zero(t, writes(n.home))
-		_, err := n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome"), given())
 		synctest.Wait() // the cache has it
 		require.NoError(t, p.sync(t.Context(), milanKey))
 		require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
@@ -254,14 +249,11 @@ func TestRequestThereAndBack(t *testing.T) {
 		r.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: r.Generation, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}
 		r.Generation = 1
 		r.Status.ObservedGeneration = 1
-		_, err := n.remote.SharingV1alpha1().ResourceRequests(r.Namespace).Update(t.Context(), r, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, n.remote.SharingV1alpha1().ResourceRequests(r.Namespace), r)
 		w.settled()
-		have, err := n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		have := kubetest.Get(t, n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan"), "milan")
 		require.Equal(t, sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: 4, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}, have.Status)
-		_, err = n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome"), given())
 		w.settled()
 		require.NotNil(t, n.here(), "the offer is here")
 		require.NoError(t, n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))

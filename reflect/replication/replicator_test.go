@@ -154,27 +154,14 @@ func (w *world) way(revision string) *Peer {
 }
 
 func (w *world) run() (stop func()) {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.r.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(w.t, <-done)
-	})
-	w.t.Cleanup(stop)
-	return stop
+	return kubetest.Run(w.t, w.r.Run)
 }
 
 func (w *world) copied() *nm { return get(w.t, w.remote, "liqo-tenant-rome", "milan") }
 func (w *world) own() *nm    { return get(w.t, w.home, "liqo-tenant-milan", "milan") }
 
 func get(t *testing.T, c *fake.Clientset, namespace, name string) *nm {
-	m, err := c.OffloadingV1beta1().NamespaceMaps(namespace).Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return m
+	return kubetest.Find(t, c.OffloadingV1beta1().NamespaceMaps(namespace), name)
 }
 
 func writes(c *fake.Clientset) int {
@@ -205,15 +192,13 @@ func TestThereAndBack(t *testing.T) {
 
 		m := w.copied()
 		m.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 1, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
-		_, err := w.remote.OffloadingV1beta1().NamespaceMaps(m.Namespace).UpdateStatus(t.Context(), m, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, w.remote.OffloadingV1beta1().NamespaceMaps(m.Namespace), m)
 		w.settled()
 		require.Equal(t, accepted("web-rome"), w.own().Status.CurrentMapping["web"])
 
 		h := w.own()
 		h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
-		_, err = w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace), h)
 		w.settled()
 		require.Equal(t, map[string]string{"shop": "shop-rome"}, w.copied().Spec.DesiredMapping)
 

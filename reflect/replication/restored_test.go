@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func TestPushDesired(t *testing.T) {
@@ -80,8 +81,7 @@ func TestRestoredConsumer(t *testing.T) {
 				synctest.Wait() // the cache has it
 				own := w.own()
 				own.Spec.DesiredMapping = nil
-				_, err := w.home.OffloadingV1beta1().NamespaceMaps(own.Namespace).Update(t.Context(), own, metav1.UpdateOptions{})
-				require.NoError(t, err)
+				kubetest.Update(t, w.home.OffloadingV1beta1().NamespaceMaps(own.Namespace), own)
 				synctest.Wait() // the cache has it
 				_ = p.sync(t.Context(), milanKey)
 				require.NotContains(t, w.copied().Spec.DesiredMapping, "web")

@@ -22,6 +22,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -90,8 +91,7 @@ func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
 		require.NotNil(t, w.copied())
 		require.NotZero(t, observer.count("replica-NamespaceMap-milan"))
 		oslos.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
-		_, err := w.home.OffloadingV1beta1().NamespaceMaps(oslos.Namespace).Update(t.Context(), oslos, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.home.OffloadingV1beta1().NamespaceMaps(oslos.Namespace), oslos)
 		time.Sleep(6 * time.Minute)
 		w.settled()
 		require.NoError(t, observer.Check())
@@ -192,8 +192,7 @@ func TestSwappedCluster(t *testing.T) {
 		swapped.Store(true)
 		h := w.own()
 		h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
-		_, err := w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace), h)
 		_, after := w.settled()
 		require.NotEmpty(t, w.trouble())
 		require.Equal(t, before, after)

@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -115,8 +116,7 @@ func TestMapMadeAgain(t *testing.T) {
 		for range 3 {
 			require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
 			clk.Step(moment / 2)
-			_, err := maps.Create(t.Context(), homeMap(map[string]string{"web": "web-rome"}), metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, maps, homeMap(map[string]string{"web": "web-rome"}))
 			synctest.Wait()
 			require.True(t, cached())
 			require.NoError(t, p.sync(t.Context(), milanKey))

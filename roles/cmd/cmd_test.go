@@ -28,6 +28,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -94,8 +95,7 @@ func execute(t *testing.T, c *commands, args ...string) (string, error) {
 
 func (c *cluster) offloading(t *testing.T) *offloadingv1beta1.NamespaceOffloading {
 	t.Helper()
-	list, err := c.liqod.OffloadingV1beta1().NamespaceOffloadings("shop").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, c.liqod.OffloadingV1beta1().NamespaceOffloadings("shop"))
 	if len(list.Items) == 0 {
 		return nil
 	}

@@ -29,6 +29,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // pictures is the folder for new pictures of the documentation; without it none are made.
@@ -370,12 +371,10 @@ func testRedraw(t *testing.T, b *tab) {
 	b.until(`(document.querySelector("#namespaces details summary").focus(), document.activeElement.tagName === "SUMMARY")`)
 	b.press("Enter", "\r", 13)
 	b.until(`document.querySelector("#namespaces details[open] .inside").textContent.includes("render-0")`)
-	pod, err := c.core.CoreV1().Pods("batch").Get(t.Context(), "render-0", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := kubetest.Get(t, c.core.CoreV1().Pods("batch"), "render-0")
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
-	_, err = c.core.CoreV1().Pods("batch").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, c.core.CoreV1().Pods("batch"), pod)
 	b.until(`document.title === "Unhealthy: rome – liqod" && document.querySelector("#announce").textContent === "Cluster rome: 1 problem"`)
 	require.Contains(t, value[string](b, `document.querySelector("#namespaces details[open]").textContent`), "first render-0 ImagePullBackOff: container main: no such image")
 	require.True(t, value[bool](b, `document.activeElement.tagName === "SUMMARY" && document.activeElement.parentElement.open`))

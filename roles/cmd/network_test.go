@@ -13,6 +13,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/netfabric/host"
 )
 
@@ -57,8 +58,7 @@ func TestNetworkExplain(t *testing.T) {
 	require.Contains(t, out, "from 10.200.1.10, in peer milan, to 10.244.1.7, which it calls 10.50.1.7:\ngateway gw-a\n")
 	require.Contains(t, out, "\npod 10.244.1.7\n")
 	settings.Data["config.yaml"] = "clusterID: rome"
-	_, err = c.core.CoreV1().ConfigMaps("liqod").Update(t.Context(), settings, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, c.core.CoreV1().ConfigMaps("liqod"), settings)
 	out, err = c.run(t, arriving...)
 	require.ErrorContains(t, err, "networking.reach is Shared, and no pod with the address 10.244.1.7 is shared with peer milan: offload the namespace of the pod to it,")
 	require.Contains(t, out, "counter drop comment \"to_pod\"")
@@ -68,21 +68,19 @@ func TestNetworkExplain(t *testing.T) {
 		milan, err := connections.Get(t.Context(), "milan", metav1.GetOptions{})
 		require.NoError(t, err)
 		milan.Spec.Trust = string(trust)
-		_, err = connections.Update(t.Context(), milan, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, connections, milan)
 		out, err = c.run(t, arriving...)
 		require.Equal(t, trust == corev1beta1.TrustOrganisation, err == nil, "%s: %v: %s", trust, err, out)
 	}
 	require.NoError(t, c.core.Tracker().Add(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "node-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.7"}}},
 	}))
-	_, err = c.liqod.OffloadingV1beta1().NamespaceOffloadings("shop").Create(t.Context(), &offloadingv1beta1.NamespaceOffloading{
+	kubetest.Create(t, c.liqod.OffloadingV1beta1().NamespaceOffloadings("shop"), &offloadingv1beta1.NamespaceOffloading{
 		ObjectMeta: metav1.ObjectMeta{Name: offloadingv1beta1.NamespaceOffloadingName},
 		Status: offloadingv1beta1.NamespaceOffloadingStatus{RemoteNamespaceName: "shop-rome", RemoteNamespacesConditions: map[string][]metav1.Condition{
 			"milan": {{Type: offloadingv1beta1.RemoteNamespaceOffloadingRequired, Status: metav1.ConditionTrue}},
 		}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	out, err = c.run(t, arriving...)
 	require.NoError(t, err, out)
 	for pod, addr := range map[string]string{"near": "10.244.1.7", "far": "10.200.1.10", "new": ""} {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestOfferRevoke: an approval is taken back where people give it. Where the controller does, it
@@ -27,17 +28,15 @@ func TestOfferRevoke(t *testing.T) {
 			t.Parallel()
 			rome := installation(t, "rome"+tc.config)
 			offers := rome.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan")
-			_, err := offers.Create(t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "rome"},
-				Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "rome", ConsumerClusterID: "milan", Approved: true}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			kubetest.Create(t, offers, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "rome"},
+				Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "rome", ConsumerClusterID: "milan", Approved: true}})
 			said, err := rome.run(t, "offer", "revoke", "rome")
 			require.Equal(t, tc.code, code(err))
 			if err != nil {
 				said = err.Error()
 			}
 			require.Contains(t, said, tc.says)
-			o, err := offers.Get(t.Context(), "rome", metav1.GetOptions{})
-			require.NoError(t, err)
+			o := kubetest.Get(t, offers, "rome")
 			require.Equal(t, tc.approved, o.Spec.Approved)
 		})
 	}
@@ -60,7 +59,6 @@ func TestOfferListIsAList(t *testing.T) {
 		if want == 1 {
 			return
 		}
-		_, err = c.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "rome"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, c.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan"), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "rome"}})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // answer is the status of an offloading that milan and turin are asked for.
@@ -282,12 +283,10 @@ func TestStatusReads(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("daemonsets"), "", nil)
 	})
 	// A pod that milan runs here, on a virtual node: it is found twice.
-	_, err := c.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "turin", Labels: map[string]string{
-		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.core.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{
-		offloadingv1beta1.OriginLabel: "milan", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.core.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "turin", Labels: map[string]string{
+		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}})
+	kubetest.Create(t, c.core.CoreV1().Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{
+		offloadingv1beta1.OriginLabel: "milan", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}})
 	out, err := c.run(t, "status", "-o", "json")
 	require.Equal(t, ExitProblem, code(err))
 	require.Contains(t, out, `"namespaces": 0,

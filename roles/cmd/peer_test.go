@@ -16,6 +16,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -23,15 +24,13 @@ import (
 func installation(t *testing.T, id string) *cluster {
 	t.Helper()
 	c := newCluster()
-	_, err := c.core.CoreV1().ConfigMaps("liqod").Create(t.Context(), &corev1.ConfigMap{
+	kubetest.Create(t, c.core.CoreV1().ConfigMaps("liqod"), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}}, Data: map[string]string{"config.yaml": "clusterID: " + id},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id + "-1"}, Status: corev1.NodeStatus{
+	})
+	kubetest.Create(t, c.core.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id + "-1"}, Status: corev1.NodeStatus{
 		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10"), corev1.ResourceMemory: resource.MustParse("10Gi"), corev1.ResourcePods: resource.MustParse("110")},
 		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	// As the controller does.
 	c.liqod.PrependReactor("create", "virtualnodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		vn := action.(clienttesting.CreateAction).GetObject().(*offloadingv1beta1.VirtualNode)
@@ -60,8 +59,7 @@ func TestPeer(t *testing.T) {
 	said, err := both(t, rome, milan, "peer", "--remote-context=milan", "--cpu=4", "--pod-cidr=10.42.0.0/16", "--wait=false")
 	require.NoError(t, err)
 	require.Equal(t, "rome: the capacity of cluster milan is asked for\n", said)
-	secret, err := rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := kubetest.Get(t, rome.core.CoreV1().Secrets("liqod"), "peer-milan-token")
 	token, err := trust.ParseToken(string(secret.Data["token"]))
 	require.NoError(t, err)
 	require.Equal(t, "milan https://auth.milan.example", token.ClusterID+" "+token.AuthURL)
@@ -73,9 +71,8 @@ func TestPeer(t *testing.T) {
 	for id, c := range map[string]*cluster{"rome": milan, "milan": rome} {
 		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-" + id, Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}}))
 	}
-	_, err = rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}})
 	require.NoError(t, milan.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}))
 	said, err = both(t, rome, milan, "unpeer", "milan")
 	require.NoError(t, err)
@@ -85,8 +82,7 @@ func TestPeer(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, said, "milan: ForeignCluster rome is being removed\n")
 	require.Contains(t, said, "nothing of the peering of rome and milan is left, but data in volumes is kept: liqod storage list\n")
-	list, err := milan.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"})
-	require.NoError(t, err)
+	list := kubetest.List(t, milan.core.CoreV1().Namespaces(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"})
 	require.Empty(t, list.Items)
 }
 
@@ -170,9 +166,8 @@ func TestPeerByToken(t *testing.T) {
 	rome.says(nil, nil, []metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable, "no answer "+mark(t, given))},
 		[]metav1.Condition{good, is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "Pending", "the request waits")},
 		[]metav1.Condition{good, is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Offered", "milan offers")})
-	_, err := rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
-		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}})
 	args := []string{"peer", "--token", given, "--name=Milano", "--cpu=4", "--storage-class=fast", "--pod-cidr=10.42.0.0/16"}
 	said, err := rome.run(t, args...)
 	require.NoError(t, err)
@@ -181,11 +176,9 @@ func TestPeerByToken(t *testing.T) {
 	require.Contains(t, said, "identity: this cluster is user x of cluster milan\n")
 	require.Contains(t, said, "virtual node milan: the Node is Ready\n")
 
-	secret, err := rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := kubetest.Get(t, rome.core.CoreV1().Secrets("liqod"), "peer-milan-token")
 	require.Equal(t, map[string][]byte{"token": []byte(given), "addressRanges": []byte("10.42.0.0/16")}, secret.Data)
-	fc, err := rome.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, rome.liqod.CoreV1beta1().ForeignClusters(), "milan")
 	require.Equal(t, corev1beta1.ForeignClusterSpec{
 		ClusterID: "milan", ClusterName: "Milano", TokenSecretRef: &corev1beta1.SecretReference{Name: "peer-milan-token"}, OutgoingPeeringEnabled: corev1beta1.PeeringYes,
 		Request: corev1beta1.CapacityRequest{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}, StorageClasses: []string{"fast"}},
@@ -204,8 +197,7 @@ func TestPeerByToken(t *testing.T) {
 	require.NoError(t, err, said)
 	_, err = rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
-	fcs, err := rome.liqod.CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	fcs := kubetest.List(t, rome.liqod.CoreV1beta1().ForeignClusters())
 	require.Empty(t, fcs.Items)
 }
 
@@ -257,14 +249,12 @@ func TestPeerBothWays(t *testing.T) {
 	args := []string{"peer", "--token", token(t, "turin"), "--wait=false", "--both-ways"}
 	_, err := milan.run(t, args...)
 	require.ErrorContains(t, err, "set authentication.url of the chart")
-	fcs, err := milan.liqod.CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	fcs := kubetest.List(t, milan.liqod.CoreV1beta1().ForeignClusters())
 	require.Empty(t, fcs.Items)
 	milan.configure(t, "authentication: {url: \"https://milan.example:8443\"}")
 	_, err = milan.run(t, args...)
 	require.NoError(t, err)
-	fc, err := milan.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "turin", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, milan.liqod.CoreV1beta1().ForeignClusters(), "turin")
 	require.Equal(t, corev1beta1.PeeringYes, fc.Spec.IncomingPeeringEnabled)
 }
 
@@ -274,17 +264,14 @@ func TestUnpeerByForce(t *testing.T) {
 	rome.says([]metav1.Condition{is(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "silent")})
 	_, err := rome.run(t, "peer", "--token", token(t, "milan"), "--wait=false")
 	require.NoError(t, err)
-	_, err = rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
-		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}})
 	for pod, node := range map[string]string{"there": "milan", "here": "rome-1"} {
-		_, err = rome.core.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{NodeName: node}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, rome.core.CoreV1().Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{NodeName: node}})
 	}
 	said, err := rome.run(t, "unpeer", "milan", "--force")
 	require.NoError(t, err, said)
-	pods, err := rome.core.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := kubetest.List(t, rome.core.CoreV1().Pods("shop"))
 	require.Len(t, pods.Items, 1)
 	require.Equal(t, "here", pods.Items[0].Name)
 }

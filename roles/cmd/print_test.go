@@ -11,6 +11,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestPeersDoNotSteerTheTerminal: what a peer has written is shown as text, and takes no line of
@@ -19,23 +20,19 @@ func TestPeersDoNotSteerTheTerminal(t *testing.T) {
 	t.Parallel()
 	const evil = "fine\x1b[2J\x1b]0;title\a\r\nPEER\tall is well\u009b31m"
 	rome := installation(t, "rome")
-	_, err := rome.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), &sharingv1alpha1.ResourceOffer{
+	kubetest.Create(t, rome.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan"), &sharingv1alpha1.ResourceOffer{
 		ObjectMeta: metav1.ObjectMeta{Name: "rome"},
 		Spec:       sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "rome", ConsumerClusterID: "milan", Approved: true},
 		Status:     sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferRefused, Message: evil},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = rome.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+	})
+	kubetest.Create(t, rome.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
 		Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{is(corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "OfferNotUsed", evil)}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = rome.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
-		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = rome.core.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{NodeName: "milan"},
-		Status: corev1.PodStatus{Phase: corev1.PodPending, Reason: "Refused" + evil, Message: evil}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
+	kubetest.Create(t, rome.core.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
+		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}})
+	kubetest.Create(t, rome.core.CoreV1().Pods("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{NodeName: "milan"},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Reason: "Refused" + evil, Message: evil}})
 	for _, args := range [][]string{{"offer", "list"}, {"status"}, {"status", "-o", "wide"}, {"status", "milan"}, {"check"}} {
 		said, _ := rome.run(t, args...)
 		require.Contains(t, said, "fine", args)

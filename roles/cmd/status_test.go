@@ -26,6 +26,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -36,11 +37,9 @@ func (c *cluster) withMilan(t *testing.T, change func(*offloadingv1beta1.Virtual
 	if change != nil {
 		change(vn)
 	}
-	_, err := c.liqod.OffloadingV1beta1().VirtualNodes(vn.Namespace).Create(t.Context(), vn, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
-		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.liqod.OffloadingV1beta1().VirtualNodes(vn.Namespace), vn)
+	kubetest.Create(t, c.core.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
+		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}})
 }
 
 func (c *cluster) add(t *testing.T, objects ...runtime.Object) {
@@ -334,9 +333,8 @@ func TestTrustOfTheSetting(t *testing.T) {
 	for config, shown := range map[string]bool{"": false, "sharing: {trust: Strict}\n": false, "sharing: {trust: Organisation}\n": true} {
 		c := installation(t, "milan")
 		c.configure(t, config)
-		_, err := c.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, c.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}})
 		out, _ := c.run(t, "status")
 		require.Equal(t, shown, strings.Contains(out, "Trust in rome: Strict"), "%q: %s", config, out)
 	}
@@ -346,15 +344,12 @@ func TestTrustOfTheSetting(t *testing.T) {
 func TestRefusedPackets(t *testing.T) {
 	t.Parallel()
 	c := installation(t, "milan")
-	_, err := c.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.liqod.NetworkingV1beta1().Connections("liqo-tenant-rome").Create(t.Context(), &networkingv1beta1.Connection{
-		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = c.core.CoreV1().Events("liqo-tenant-rome").Create(t.Context(), &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: "rome.refused-1"}, Reason: networkingv1beta1.ReasonPacketsRefused, Count: 12}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
+	kubetest.Create(t, c.liqod.NetworkingV1beta1().Connections("liqo-tenant-rome"), &networkingv1beta1.Connection{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome"}})
+	kubetest.Create(t, c.core.CoreV1().Events("liqo-tenant-rome"), &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome.refused-1"}, Reason: networkingv1beta1.ReasonPacketsRefused, Count: 12})
 	out, _ := c.run(t, "status", "-o", "json")
 	var s report.Status
 	require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&s))

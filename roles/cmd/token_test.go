@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -21,24 +22,20 @@ func provider(t *testing.T) *cluster {
 	c := installation(t, "milan")
 	data, _, err := serve.EnsureCertificates(nil, []string{"milan"}, time.Now())
 	require.NoError(t, err)
-	_, err = c.core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.core.CoreV1().Secrets("liqod"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data})
 	return c
 }
 
 func (c *cluster) configure(t *testing.T, text string) {
 	t.Helper()
-	cm, err := c.core.CoreV1().ConfigMaps("liqod").Get(t.Context(), "liqod", metav1.GetOptions{})
-	require.NoError(t, err)
+	cm := kubetest.Get(t, c.core.CoreV1().ConfigMaps("liqod"), "liqod")
 	cm.Data["config.yaml"] = "clusterID: milan\n" + text
-	_, err = c.core.CoreV1().ConfigMaps("liqod").Update(t.Context(), cm, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, c.core.CoreV1().ConfigMaps("liqod"), cm)
 }
 
 func (c *cluster) record(t *testing.T, id string) trust.Record {
 	t.Helper()
-	secret, err := c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+id, metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := kubetest.Get(t, c.core.CoreV1().Secrets("liqod"), "token-"+id)
 	record, err := trust.ReadSecret(secret)
 	require.NoError(t, err)
 	return record
@@ -63,8 +60,7 @@ func TestTokenCreate(t *testing.T) {
 	require.True(t, trust.Matches(record.Hash, token.Secret))
 	require.Equal(t, 1, record.Uses)
 	require.WithinDuration(t, time.Now().Add(15*time.Minute), record.Expiration, 5*time.Second)
-	secret, err := c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+token.ID, metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := kubetest.Get(t, c.core.CoreV1().Secrets("liqod"), "token-"+token.ID)
 	for key, value := range secret.Data {
 		require.NotContains(t, string(value), token.Secret, key)
 	}
@@ -108,12 +104,11 @@ func TestTokenTrust(t *testing.T) {
 		requireTrust(want, lines)
 	}
 
-	_, err := c.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, c.liqod.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", Trust: corev1beta1.TrustStrict}})
 	create("--for=rome", "--trust=Strict")
 	create("--for=rome")
-	_, err = c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--trust=Organisation")
+	_, err := c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--trust=Organisation")
 	require.ErrorContains(t, err, "ForeignCluster rome has spec.trust Strict")
 }
 
@@ -123,8 +118,7 @@ func TestTokenBothWays(t *testing.T) {
 	c := provider(t)
 	_, err := c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--both-ways")
 	require.NoError(t, err)
-	fc, err := c.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
-	require.NoError(t, err)
+	fc := kubetest.Get(t, c.liqod.CoreV1beta1().ForeignClusters(), "rome")
 	require.Equal(t, corev1beta1.ForeignClusterSpec{ClusterID: "rome", OutgoingPeeringEnabled: corev1beta1.PeeringYes}, fc.Spec)
 }
 
@@ -134,11 +128,10 @@ func TestTokenURL(t *testing.T) {
 	_, err := c.run(t, "token", "create")
 	require.ErrorContains(t, err, "--url")
 
-	_, err = c.core.CoreV1().Services("liqod").Create(t.Context(), &corev1.Service{
+	kubetest.Create(t, c.core.CoreV1().Services("liqod"), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
 		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "2001:db8::1"}}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	for _, want := range []struct{ config, url string }{
 		{"", "https://[2001:db8::1]:443"},
 		{"authentication: {url: \"https://auth.milan.example\"}", "https://auth.milan.example"},
@@ -195,8 +188,7 @@ func TestTokenListAndRevoke(t *testing.T) {
 		r.Hash = trust.Hash("x")
 		secret, err := trust.WithRedemptions(trust.NewSecret("liqod", r), uses)
 		require.NoError(t, err)
-		_, err = c.core.CoreV1().Secrets("liqod").Create(t.Context(), secret, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, c.core.CoreV1().Secrets("liqod"), secret)
 	}
 	now := time.Now()
 	put(trust.Record{ID: "a", Uses: 1, Expiration: now.Add(10*time.Minute + 30*time.Second)})
@@ -223,8 +215,7 @@ func TestTokenListAndRevoke(t *testing.T) {
 	text := lastLine(said)
 	_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-e", metav1.GetOptions{})
 	require.Error(t, err, "what ended long ago is tidied up")
-	_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-d", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, c.core.CoreV1().Secrets("liqod"), "token-d")
 	said, err = c.run(t, "token", "revoke", "a", text)
 	require.NoError(t, err)
 	require.Contains(t, said, "token a is revoked\n")

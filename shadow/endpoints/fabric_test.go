@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 var errNoConnection = errors.New("there is no Connection liqo-tenant-rome/rome yet") // a sentinel of the tests
@@ -113,8 +114,7 @@ func TestFabricLegs(t *testing.T) {
 		stop := r.lead()
 		said := func(ready bool) {
 			beyond.Conditions.Ready = &ready
-			_, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Update(t.Context(), newShadow(endpointsOf(beyond)), metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace), newShadow(endpointsOf(beyond)))
 		}
 		r.becomes("+" + address)
 		said(false)
@@ -141,8 +141,7 @@ func TestFabricOwnPods(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}},
 		Spec:       corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.9"}}},
 	}
-	_, err := r.core.CoreV1().Pods(testNamespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Pods(testNamespace), pod)
 	r.becomes("+10.244.1.9")
 	require.NoError(t, r.core.CoreV1().Pods(testNamespace).Delete(t.Context(), "leader", metav1.DeleteOptions{}))
 	r.becomes("none")

@@ -13,6 +13,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestConsumerOutage: what its owner says of an endpoint, and what the verdict on the
@@ -113,8 +114,7 @@ func TestConsumerOutageOfManySlices(t *testing.T) {
 	for i := range services {
 		shadow := newShadow()
 		shadow.Name, shadow.UID = fmt.Sprintf("%s-%d", testName, i), types.UID(fmt.Sprintf("shadow-%d", i+2))
-		_, err := shadows.Create(t.Context(), shadow, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, shadows, shadow)
 	}
 	defer r.lead()()
 	r.allReady(services+1, true)

@@ -23,6 +23,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 )
@@ -66,10 +67,7 @@ func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.Shad
 }
 
 func (r running) lead() (stop func()) {
-	leading, cancel := context.WithCancel(r.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.e.Run(leading, 2) }()
-	return func() { cancel(); require.NoError(r, <-done) }
+	return kubetest.Run(r, func(ctx context.Context) error { return r.e.Run(ctx, 2) })
 }
 
 // becomes waits until the endpoints are as wanted: +address if ready, else -address; "none"
@@ -114,10 +112,8 @@ func TestRunWakesForOwnPods(t *testing.T) {
 func requireWakesFor(t *testing.T, own discoveryv1.Endpoint) {
 	r := newRunning(t)
 	ctx := t.Context()
-	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	_, err = r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Update(ctx, newShadow(endpointsOf(own)), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, r.core.CoreV1().Namespaces(), twin())
+	kubetest.Update(t, r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace), newShadow(endpointsOf(own)))
 	defer r.lead()()
 	r.becomes("none")
 	pods := r.core.CoreV1().Pods(testNamespace)
@@ -127,26 +123,21 @@ func requireWakesFor(t *testing.T, own discoveryv1.Endpoint) {
 		}},
 		Spec: corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.200.1.9"}}},
 	}
-	_, err = pods.Create(ctx, pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, pods, pod)
 	r.becomes("+10.200.1.9")
 	r.setPeer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
 	r.becomes("-10.200.1.9")
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, pods, pod)
 	r.becomes("+10.200.1.9")
 	pod.Status.Phase = corev1.PodFailed
-	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, pods, pod)
 	r.becomes("none")
 	pod.Status.Phase = corev1.PodRunning
-	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.UpdateStatus(t, pods, pod)
 	r.becomes("+10.200.1.9")
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = new(metav1.Now()), new(int64(30))
-	_, err = pods.Update(ctx, pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, pods, pod)
 	r.becomes("-10.200.1.9")
 	require.NoError(t, pods.Delete(ctx, "leader", metav1.DeleteOptions{}))
 	r.becomes("none")
@@ -162,8 +153,7 @@ func TestRun(t *testing.T) {
 		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(ctx, testName, metav1.GetOptions{})
 		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == reasons.NotTwinNamespace
 	}, time.Minute, 5*time.Millisecond)
-	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, r.core.CoreV1().Namespaces(), twin())
 	r.becomes(ready)
 
 	r.setPeer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
@@ -172,17 +162,14 @@ func TestRun(t *testing.T) {
 	r.becomes(ready)
 	require.NoError(t, r.liqod.CoreV1beta1().ForeignClusters().Delete(ctx, peer().Name, metav1.DeleteOptions{}))
 	r.becomes("none")
-	_, err = r.liqod.CoreV1beta1().ForeignClusters().Create(ctx, peer(), metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.liqod.CoreV1beta1().ForeignClusters(), peer())
 	r.becomes(ready)
 
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Address: "10.100.1.5"}}}}
-	_, err = r.core.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, r.core.CoreV1().Nodes(), node)
 	r.becomes("none")
 	node.Status.Addresses = nil
-	_, err = r.core.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, r.core.CoreV1().Nodes(), node)
 	r.becomes(ready)
 
 	require.NoError(t, r.core.DiscoveryV1().EndpointSlices(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))

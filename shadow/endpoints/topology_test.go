@@ -9,6 +9,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // placed returns a ready endpoint on a node, with the hints that the EndpointSlice controller of
@@ -168,8 +170,7 @@ func TestStandby(t *testing.T) {
 	t.Cleanup(r.lead())
 	r.becomes("+10.100.1.5")
 	slices := r.pods.DiscoveryV1().EndpointSlices(testNamespace)
-	_, err := slices.Create(t.Context(), own, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, slices, own)
 	r.becomes("-10.100.1.5")
 	require.NoError(t, slices.Delete(t.Context(), own.Name, metav1.DeleteOptions{}))
 	r.becomes("+10.100.1.5")

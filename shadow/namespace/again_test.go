@@ -21,8 +21,7 @@ func TestMapDeletedByHand(t *testing.T) {
 			plainNamespace("d"), offload("a"), offload("b"), offload("c", named("shop"))).consumer()
 		want := map[string]string{"a": "a-rome", "b": "b-rome", "c": "shop"}
 		w.eventually("all are asked for", func() bool { return len(w.desired("milan")) == 3 })
-		_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings("d").Create(t.Context(), offload("d", named("shop")), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.liqo.OffloadingV1beta1().NamespaceOffloadings("d"), offload("d", named("shop")))
 		w.eventually("the second is told", func() bool { return w.nso("d").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
 		w.settled()
 		w.liqo.ClearActions()
@@ -81,8 +80,7 @@ func TestReplicationTroubleIsShown(t *testing.T) {
 func (w *world) say(peer string, status metav1.ConditionStatus, reason, message string) {
 	m := w.namespaceMap(peer)
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: offloadingv1beta1.RemoteNamespaceReady, Status: status, Reason: reason, Message: message})
-	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).UpdateStatus(w.t.Context(), m, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	kubetest.UpdateStatus(w.t, w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), m)
 }
 
 // TestWhoHasANameKeepsIt: when an offloading that waits for a name creates the map again,

@@ -85,8 +85,7 @@ func TestTwinsAreBounded(t *testing.T) {
 		ctx := t.Context()
 		q := w.quota("web-rome").DeepCopy()
 		q.Spec.Hard["secrets"] = resource.MustParse("5000")
-		_, err := w.core.CoreV1().ResourceQuotas("web-rome").Update(ctx, q, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.core.CoreV1().ResourceQuotas("web-rome"), q)
 		require.NoError(t, w.core.NetworkingV1().NetworkPolicies("web-rome").Delete(ctx, offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
 		w.eventually("both are as before", func() bool {
 			n := w.quota("web-rome").Spec.Hard["secrets"]
@@ -96,8 +95,7 @@ func TestTwinsAreBounded(t *testing.T) {
 		before := w.settled()
 		q = w.quota("web-rome").DeepCopy()
 		q.Status.Used = corev1.ResourceList{"secrets": resource.MustParse("3")}
-		_, err = w.core.CoreV1().ResourceQuotas("web-rome").UpdateStatus(ctx, q, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, w.core.CoreV1().ResourceQuotas("web-rome"), q)
 		require.Equal(t, before+1, w.settled(), "an object of the twin costs no write")
 	})
 }
@@ -125,8 +123,7 @@ func TestStorageOfAPeer(t *testing.T) {
 		use := func(namespace string, n int64) {
 			q := w.quota(namespace).DeepCopy()
 			q.Status.Used = corev1.ResourceList{size: *resource.NewQuantity(n, resource.BinarySI)}
-			_, err := w.core.CoreV1().ResourceQuotas(namespace).UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.UpdateStatus(t, w.core.CoreV1().ResourceQuotas(namespace), q)
 		}
 		require.Equal(t, []int64{32, 32, 32}, hard())
 		use("n0-rome", 1)
@@ -161,8 +158,7 @@ func TestKindsOfLiqodAreBoundedOnceCounted(t *testing.T) {
 
 		counted := own.DeepCopy()
 		counted.Status.Used = corev1.ResourceList{shadows: resource.MustParse("0")}
-		_, err := w.core.CoreV1().ResourceQuotas("liqod").UpdateStatus(t.Context(), counted, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, w.core.CoreV1().ResourceQuotas("liqod"), counted)
 		w.eventually("the ShadowPods are counted", func() bool {
 			n := w.quota("web-rome").Spec.Hard[shadows]
 			return n.Value() == 9
@@ -229,9 +225,8 @@ func TestPoliciesFollowTheNetwork(t *testing.T) {
 		require.True(t, w.reaches("web-rome", "203.0.113.9"))
 
 		connections := w.liqo.NetworkingV1beta1().Connections("liqo-tenant-rome")
-		connection, err := connections.Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: "rome", Namespace: "liqo-tenant-rome"},
-			Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome", Remote: []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.80.0.0/16"}}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		connection := kubetest.Create(t, connections, &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: "rome", Namespace: "liqo-tenant-rome"},
+			Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome", Remote: []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.80.0.0/16"}}}})
 		w.eventually("the peer is reached where it is seen", func() bool { return w.reaches("web-rome", "10.80.0.1") && !w.reaches("web-rome", "10.244.0.1") })
 		require.NoError(t, connections.Delete(t.Context(), connection.Name, metav1.DeleteOptions{}))
 		w.eventually("and no longer", func() bool { return !w.reaches("web-rome", "10.80.0.1") })
@@ -254,9 +249,7 @@ func TestPoliciesOfTheDirectWay(t *testing.T) {
 				{Own: "10.244.0.0/16", View: networkingv1beta1.CIDR(view), Use: networkingv1beta1.RangePod}, {Own: "10.70.0.0/16", View: "10.99.0.0/16", Use: networkingv1beta1.RangeExternal},
 			}
 			namespace := corev1beta1.TenantNamespace(peer)
-			out, err := w.liqo.NetworkingV1beta1().Connections(namespace).Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: namespace}, Spec: spec}, metav1.CreateOptions{})
-			require.NoError(t, err)
-			return out
+			return kubetest.Create(t, w.liqo.NetworkingV1beta1().Connections(namespace), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: namespace}, Spec: spec})
 		}
 		third := func(cluster string) []networkingv1beta1.Third {
 			return []networkingv1beta1.Third{{ClusterID: cluster, Namespaces: []string{"web"}}}
@@ -267,8 +260,7 @@ func TestPoliciesOfTheDirectWay(t *testing.T) {
 		w.settled()
 		require.False(t, w.reaches("web-rome", "10.83.0.1"), "turin does not admit pods of rome")
 		turin.Spec.Admitted = third("rome")
-		turin, err := w.liqo.NetworkingV1beta1().Connections(turin.Namespace).Update(t.Context(), turin, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		turin = kubetest.Update(t, w.liqo.NetworkingV1beta1().Connections(turin.Namespace), turin)
 		w.eventually("turin is reached", func() bool { return w.reaches("web-rome", "10.83.0.1") && w.reaches("web-rome", "10.80.0.1") })
 		require.False(t, w.reaches("web-rome", "10.82.0.1"))
 		require.NoError(t, w.liqo.NetworkingV1beta1().Connections(turin.Namespace).Delete(t.Context(), turin.Name, metav1.DeleteOptions{}))

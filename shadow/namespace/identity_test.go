@@ -119,11 +119,9 @@ func TestMarkOutlastsAnUnknownUID(t *testing.T) {
 		require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")), "marked from the beginning")
 		learn := func(uid types.UID) {
 			fcs := w.liqo.CoreV1beta1().ForeignClusters()
-			fc, err := fcs.Get(t.Context(), "rome", metav1.GetOptions{})
-			require.NoError(t, err)
+			fc := kubetest.Get(t, fcs, "rome")
 			fc.Status.ClusterUID = uid
-			_, err = fcs.UpdateStatus(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.UpdateStatus(t, fcs, fc)
 		}
 		learn("")
 		w.settled()

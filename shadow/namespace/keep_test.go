@@ -60,8 +60,7 @@ func TestTwinWithVolumesIsKept(t *testing.T) {
 		require.Equal(t, []string{"shadowpods ", "shadowendpointslices "}, collections(&w.liqo.Fake))
 		require.Equal(t, []string{"pods liqo.io/managed-by=shadowpod", "ingresses offloading.liqo.io/origin", "configmaps offloading.liqo.io/origin",
 			"secrets offloading.liqo.io/origin"}, collections(&w.core.Fake))
-		services, err := w.core.CoreV1().Services("web-rome").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		services := kubetest.List(t, w.core.CoreV1().Services("web-rome"))
 		require.Empty(t, services.Items)
 		require.Contains(t, <-w.events.Events, "is kept for its volumes")
 
@@ -99,8 +98,7 @@ func TestVolumesAreDeletedByName(t *testing.T) {
 				w.eventually("the twin is marked", func() bool { return w.namespace("web-rome").Annotations[offloadingv1beta1.DataKeptAnnotation] != "" })
 				ns := w.namespace("web-rome")
 				ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation] = tc.value
-				_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
-				require.NoError(t, err)
+				kubetest.Update(t, w.core.CoreV1().Namespaces(), ns)
 				if tc.goes {
 					w.eventually("the twin goes", func() bool { return w.namespace("web-rome") == nil })
 					return

@@ -120,8 +120,7 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 		w.settled()
 		require.Nil(t, w.namespace("web-rome"))
 		quotas := w.liqo.OffloadingV1beta1().Quotas("liqo-tenant-rome")
-		_, err := quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "q"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, quotas, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "q"}})
 		w.accepted("web")
 		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
 
@@ -138,12 +137,10 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 		// A new identity starts without rights, even where a twin exists.
 		enrolled = enrolled.DeepCopy()
 		enrolled.Annotations[corev1beta1.EnrolmentAnnotation], enrolled.Spec.UserName = "2", "liqo.io:peer:rome:2"
-		_, err = w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), enrolled, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.liqo.CoreV1beta1().ForeignClusters(), enrolled)
 		w.backsOff("web", "cluster rome has no offer yet")
 		require.Nil(t, w.bound("web-rome", PeerTwinRole))
-		_, err = quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "r"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, quotas, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "r"}})
 		w.accepted("web", "shop")
 		require.Equal(t, []string{"User:liqo.io:peer:rome:2"}, w.bound("web-rome", PeerTwinRole))
 	})
@@ -156,8 +153,7 @@ func TestProviderRestartWritesNothing(t *testing.T) {
 		w.settled()
 		objects := []runtime.Object{w.namespace("liqo-tenant-rome"), w.namespace("web-rome"), romeCluster(romeUser), w.asked()}
 		for _, name := range []string{PeerTwinRole, ControllerTwinRole} {
-			b, err := w.core.RbacV1().RoleBindings("web-rome").Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
+			b := kubetest.Get(t, w.core.RbacV1().RoleBindings("web-rome"), name)
 			objects = append(objects, b)
 		}
 		require.Zero(t, newWorld(t, objects...).provider().settled())
@@ -197,8 +193,7 @@ func TestReservedNames(t *testing.T) {
 			w.backsOff(original, why)
 		}
 		w.accepted("g")
-		all, err := w.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		all := kubetest.List(t, w.core.CoreV1().Namespaces())
 		require.Len(t, all.Items, 2, "the tenant namespace and one twin")
 	})
 }
@@ -234,9 +229,7 @@ func TestMapsThatAreNotAccepted(t *testing.T) {
 				m := replica(map[string]string{"web": "web"}, tc.change)
 				w := newWorld(t, tc.tenant.DeepCopy(), romeCluster(romeUser), m).provider()
 				get := func() *offloadingv1beta1.NamespaceMap {
-					got, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
-					require.NoError(t, err)
-					return got
+					return kubetest.Get(t, w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), m.Name)
 				}
 				if tc.want == "" {
 					require.Zero(t, w.settled())
@@ -258,20 +251,17 @@ func TestUserOfThePeer(t *testing.T) {
 		require.Nil(t, w.bound("web", PeerTwinRole))
 		fcs := w.liqo.CoreV1beta1().ForeignClusters()
 
-		fc, err := fcs.Create(t.Context(), romeCluster(romeUser), metav1.CreateOptions{})
-		require.NoError(t, err)
+		fc := kubetest.Create(t, fcs, romeCluster(romeUser))
 		w.accepted("web")
 
 		for _, user := range []string{"liqo.io:peer:rome:2", "system:serviceaccount:liqo-tenant-rome:peer"} {
 			fc.Spec.UserName = user
-			fc, err = fcs.Update(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			fc = kubetest.Update(t, fcs, fc)
 			w.eventually("rights follow the user", func() bool { return slices.Equal(w.bound("web", PeerTwinRole), []string{"User:" + user}) })
 		}
 		for _, user := range []string{"liqo.io:peer:oslo:1", "liqo.io:peer:rome", "system:serviceaccount:liqo-tenant-romea:x", "system:admin", ""} {
 			fc.Spec.UserName = user
-			fc, err = fcs.Update(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			fc = kubetest.Update(t, fcs, fc)
 			w.eventually("no rights for "+user, func() bool { return w.bound("web", PeerTwinRole) == nil })
 			w.backsOff("web", "userName")
 		}
@@ -287,8 +277,7 @@ func TestDriftIsRepaired(t *testing.T) {
 		ns := w.namespace("web")
 		ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "privileged", "mine": "stays"}
 		delete(ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
-		_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.core.CoreV1().Namespaces(), ns)
 		w.eventually("labels and annotation are back", func() bool {
 			ns := w.namespace("web")
 			return ns.Labels["pod-security.kubernetes.io/enforce"] == "baseline" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == "rome" &&
@@ -298,12 +287,10 @@ func TestDriftIsRepaired(t *testing.T) {
 		bindings := w.core.RbacV1().RoleBindings("web")
 		require.NoError(t, bindings.Delete(t.Context(), ControllerTwinRole, metav1.DeleteOptions{}))
 		w.eventually("a binding is back", func() bool { return w.bound("web", ControllerTwinRole) != nil })
-		b, err := bindings.Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
-		require.NoError(t, err)
+		b := kubetest.Get(t, bindings, PeerTwinRole)
 		b.RoleRef.Name = "cluster-admin"
 		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "mallory"})
-		_, err = bindings.Update(t.Context(), b, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, bindings, b)
 		w.eventually("and says what it said", func() bool {
 			b, err := bindings.Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
 			return err == nil && b.RoleRef.Name == PeerTwinRole && len(b.Subjects) == 1
@@ -356,13 +343,11 @@ func TestTenantNamespaceDeleted(t *testing.T) {
 		w.settled()
 		again := tenantNamespace("rome")
 		again.CreationTimestamp = metav1.Now()
-		_, err := namespaces.Create(t.Context(), again, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, namespaces, again)
 		w.maps.Add(loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"})
 		w.settled()
 		require.Equal(t, web, w.namespace("web").UID)
-		_, err = maps.Create(t.Context(), replica(map[string]string{"web": "web"}), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, maps, replica(map[string]string{"web": "web"}))
 		w.accepted("web")
 		require.Equal(t, web, w.namespace("web").UID)
 		w.eventually("what is no longer asked for goes", func() bool { return w.namespace("shop") == nil })
@@ -463,8 +448,7 @@ func TestBothSidesInOneCluster(t *testing.T) {
 		w := newWorld(t, tenantNamespace("rome"), tenantNamespace("milan"), romeCluster(romeUser), virtualNode("milan", "milan", nil),
 			replica(map[string]string{"web": "web"})).provider()
 		w.accepted("web")
-		_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings("web").Create(t.Context(), offload("web"), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.liqo.OffloadingV1beta1().NamespaceOffloadings("web"), offload("web"))
 		w.consumer()
 		w.eventually("refused", func() bool { return strings.Contains(w.message("web"), "not reflected again") })
 		require.Nil(t, w.namespaceMap("milan"))

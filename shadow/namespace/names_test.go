@@ -59,8 +59,7 @@ func TestTwinNamesFollowTheTrust(t *testing.T) {
 		trust := func(trust corev1beta1.Trust) {
 			fc := romeCluster(romeUser)
 			fc.Spec.Trust = trust
-			_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, w.liqo.CoreV1beta1().ForeignClusters(), fc)
 		}
 		trust(corev1beta1.TrustOrganisation)
 		w.accepted("web")

@@ -126,8 +126,7 @@ func TestSameNameAtOneProvider(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, plainNamespace("a"), plainNamespace("b"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("a", named("shop"))).consumer()
 		w.eventually("asked", func() bool { return w.desired("milan")["a"] == "shop" })
-		_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings("b").Create(t.Context(), offload("b", named("shop")), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.liqo.OffloadingV1beta1().NamespaceOffloadings("b"), offload("b", named("shop")))
 		w.eventually("the second is told", func() bool { return w.nso("b").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
 		require.Contains(t, w.message("b"), "namespace a is already offloaded to cluster milan as shop")
 		require.NotContains(t, w.desired("milan"), "b")
@@ -169,16 +168,14 @@ func TestSelectorChange(t *testing.T) {
 		require.Contains(t, w.desired("milan"), "web")
 
 		milan.Labels["region"], milan.ResourceVersion = "south", ""
-		_, err := w.core.CoreV1().Nodes().Create(t.Context(), milan, metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, w.core.CoreV1().Nodes(), milan)
 		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
 		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
 
 		n := w.nso("web")
 		n.Spec.ClusterSelector = corev1.NodeSelector{}
 		n.Generation++
-		_, err = w.liqo.OffloadingV1beta1().NamespaceOffloadings("web").Update(t.Context(), n, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, w.liqo.OffloadingV1beta1().NamespaceOffloadings("web"), n)
 		w.eventually("asked again", func() bool { return w.desired("milan")["web"] != "" })
 	})
 }
@@ -218,8 +215,7 @@ func TestVirtualNodesComeAndGo(t *testing.T) {
 		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web")).consumer()
 		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
 		vns := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
-		_, err := vns.Create(t.Context(), virtualNode("milan", "milan", nil), metav1.CreateOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, vns, virtualNode("milan", "milan", nil))
 		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
 		require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })

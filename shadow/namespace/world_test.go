@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap/zaptest"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -127,15 +126,9 @@ func (w *world) providerWith(change func(*MapsConfig)) *world {
 }
 
 func (w *world) start(run func(context.Context, int) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	w.coreInformers.Start(ctx.Done())
-	w.liqoInformers.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx, 4) }()
-	w.t.Cleanup(func() {
-		cancel()
-		require.NoError(w.t, <-done)
-	})
+	w.coreInformers.Start(w.t.Context().Done())
+	w.liqoInformers.Start(w.t.Context().Done())
+	kubetest.Run(w.t, func(ctx context.Context) error { return run(ctx, 4) })
 }
 
 // eventually returns when f is true and the loops are idle, so that none of them writes
@@ -159,12 +152,7 @@ func (w *world) namespaceMap(peer string) *offloadingv1beta1.NamespaceMap {
 func (w *world) asked() *offloadingv1beta1.NamespaceMap { return w.mapOf("rome", "milan") }
 
 func (w *world) mapOf(peer, name string) *offloadingv1beta1.NamespaceMap {
-	m, err := w.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(peer)).Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(w.t, err)
-	return m
+	return kubetest.Find(w.t, w.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(peer)), name)
 }
 
 func (w *world) desired(peer string) map[string]string {

@@ -26,6 +26,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 )
@@ -60,10 +61,7 @@ func TestRun(t *testing.T) {
 	shared.Start(ctx.Done())
 
 	lead := func() (stop func()) {
-		leading, cancel := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		go func() { done <- e.Run(leading, 2) }()
-		return func() { cancel(); require.NoError(t, <-done) }
+		return kubetest.Run(t, func(ctx context.Context) error { return e.Run(ctx, 2) })
 	}
 	uid := func() types.UID {
 		pod, err := core.CoreV1().Pods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
@@ -83,8 +81,7 @@ func TestRun(t *testing.T) {
 		s, err := liqod.OffloadingV1beta1().ShadowPods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
 		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == reasons.NotTwinNamespace
 	}, time.Minute, 5*time.Millisecond)
-	_, err = core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, core.CoreV1().Namespaces(), twin())
 	becomes("made-1")
 	require.NoError(t, core.CoreV1().Pods(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
 	becomes("made-2")
@@ -95,8 +92,7 @@ func TestRun(t *testing.T) {
 	require.Empty(t, uid(), "who does not lead writes nothing")
 	stop = lead()
 	becomes("made-3")
-	s, err := liqod.OffloadingV1beta1().ShadowPods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
-	require.NoError(t, err)
+	s := kubetest.Get(t, liqod.OffloadingV1beta1().ShadowPods(testNamespace), testName)
 	require.Equal(t, types.UID("made-2"), s.Status.Replaced)
 	require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 2}}, s.Status.Restarts)
 	stop()
@@ -139,14 +135,10 @@ func TestRunWithAQuota(t *testing.T) {
 	own.Start(ctx.Done())
 	shared.Start(ctx.Done())
 	lead := func() (stop func()) {
-		leading, cancel := context.WithCancel(ctx)
-		done := make(chan error, 1)
-		go func() { done <- e.Run(leading, 4) }()
-		return func() { cancel(); require.NoError(t, <-done) }
+		return kubetest.Run(t, func(ctx context.Context) error { return e.Run(ctx, 4) })
 	}
 	running := func() (pods []corev1.Pod) {
-		list, err := core.CoreV1().Pods(testNamespace).List(ctx, metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, core.CoreV1().Pods(testNamespace))
 		for _, pod := range list.Items {
 			if pod.Status.Phase != corev1.PodSucceeded {
 				pods = append(pods, pod)
@@ -164,8 +156,7 @@ func TestRunWithAQuota(t *testing.T) {
 		}
 		ended := running()[n%min(3, all-n)]
 		ended.Status.Phase = corev1.PodSucceeded
-		_, err := core.CoreV1().Pods(testNamespace).UpdateStatus(ctx, &ended, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.UpdateStatus(t, core.CoreV1().Pods(testNamespace), &ended)
 		n++
 	}
 	stop()

@@ -78,15 +78,13 @@ func TestTrustInAConsumer(t *testing.T) {
 		requireOf := func(peer, reason, annotation string) {
 			t.Helper()
 			kubetest.Settled(time.Minute, core, liqod)
-			shadow, err := liqod.OffloadingV1beta1().ShadowPods(peer).Get(t.Context(), testName, metav1.GetOptions{})
-			require.NoError(t, err)
+			shadow := kubetest.Get(t, liqod.OffloadingV1beta1().ShadowPods(peer), testName)
 			got := ""
 			if c := meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil {
 				got = c.Reason
 			}
 			require.Equal(t, reason, got, peer)
-			pods, err := core.CoreV1().Pods(peer).List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
+			pods := kubetest.List(t, core.CoreV1().Pods(peer))
 			have := "no pod"
 			for _, pod := range pods.Items {
 				have = pod.Annotations["example.com/a"]
@@ -96,16 +94,14 @@ func TestTrustInAConsumer(t *testing.T) {
 		requireOf("rome", "", "1")
 		requireOf("oslo", offloadingv1beta1.ReasonPodRefused, "no pod")
 		for _, fc := range []*corev1beta1.ForeignCluster{peerOf("rome", corev1beta1.TrustStrict), peerOf("oslo", corev1beta1.TrustOrganisation)} {
-			_, err := liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, liqod.CoreV1beta1().ForeignClusters(), fc)
 		}
 		requireOf("rome", reasons.UpdateRefused, "1")
 		requireOf("oslo", "", "1")
 		writes := kubetest.Settled(time.Minute, core, liqod)
 		well := peerOf("oslo", corev1beta1.TrustOrganisation)
 		well.Status.Version = "1"
-		_, err = liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), well, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, liqod.CoreV1beta1().ForeignClusters(), well)
 		require.Equal(t, writes+1, kubetest.Settled(time.Minute, core, liqod), "a change of something else writes nothing but itself")
 	})
 }

@@ -21,6 +21,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -403,12 +404,10 @@ func TestLedgerCount(t *testing.T) {
 	b.Begin()
 	pod := b.small("late", "300m")
 	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
-	_, err := b.cfg.Kube.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, b.cfg.Kube.CoreV1().Pods(namespace), pod)
 	b.limit(origin, "2")
 	q := &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(origin), Name: "q", ResourceVersion: "9"}, Spec: offloadingv1beta1.QuotaSpec{Resources: cpu("1")}}
-	_, err = b.cfg.Liqo.OffloadingV1beta1().Quotas(q.Namespace).Create(t.Context(), q, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, b.cfg.Liqo.OffloadingV1beta1().Quotas(q.Namespace), q)
 	sync := func() error { return b.sync(t.Context(), loop.Key{Name: origin}) }
 	require.NoError(t, sync())
 	require.Equal(t, "0", b.used(), "nobody needs it")

@@ -20,6 +20,7 @@ import (
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -117,8 +118,7 @@ func TestApprover(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}
-			got, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "csr-1", metav1.GetOptions{})
-			require.NoError(t, err)
+			got := kubetest.Get(t, client.CertificatesV1().CertificateSigningRequests(), "csr-1")
 			require.Equal(t, tc.approved, len(got.Status.Conditions) == 1 && got.Status.Conditions[0].Type == certificatesv1.CertificateApproved)
 			if tc.event == "" {
 				require.Empty(t, events.Events)

@@ -20,6 +20,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -173,24 +174,18 @@ func (r *rig) finish(t *testing.T) {
 
 func (r *rig) requireGone(t *testing.T) {
 	t.Helper()
-	ctx, all := t.Context(), metav1.ListOptions{}
-	nodes, err := r.kube.CoreV1().Nodes().List(ctx, all)
-	require.NoError(t, err)
+	all := metav1.ListOptions{}
+	nodes := kubetest.List(t, r.kube.CoreV1().Nodes(), all)
 	require.Empty(t, nodes.Items)
-	accounts, err := r.kube.CoreV1().ServiceAccounts("").List(ctx, all)
-	require.NoError(t, err)
+	accounts := kubetest.List(t, r.kube.CoreV1().ServiceAccounts(""), all)
 	require.Empty(t, accounts.Items)
-	bindings, err := r.kube.RbacV1().RoleBindings("").List(ctx, all)
-	require.NoError(t, err)
+	bindings := kubetest.List(t, r.kube.RbacV1().RoleBindings(""), all)
 	require.Empty(t, bindings.Items)
-	clusterBindings, err := r.kube.RbacV1().ClusterRoleBindings().List(ctx, all)
-	require.NoError(t, err)
+	clusterBindings := kubetest.List(t, r.kube.RbacV1().ClusterRoleBindings(), all)
 	require.Empty(t, clusterBindings.Items)
-	deployments, err := r.kube.AppsV1().Deployments("").List(ctx, all)
-	require.NoError(t, err)
+	deployments := kubetest.List(t, r.kube.AppsV1().Deployments(""), all)
 	require.Empty(t, deployments.Items)
-	vn, err := r.liqo.OffloadingV1beta1().VirtualNodes(milan.Namespace).Get(ctx, milan.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	vn := kubetest.Get(t, r.liqo.OffloadingV1beta1().VirtualNodes(milan.Namespace), milan.Name)
 	require.Empty(t, vn.Finalizers)
 }
 
@@ -211,8 +206,7 @@ func TestDeletion(t *testing.T) {
 	}, writes)
 	require.Equal(t, reasons.Draining, r.condition(t, "Ready").Reason)
 	require.Equal(t, "2 pods are left; they are evicted until 12:05:00 UTC and deleted then", r.condition(t, "Ready").Message)
-	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, r.kube.CoreV1().Nodes(), "milan")
 	require.True(t, node.Spec.Unschedulable)
 
 	writes, again, err = r.turn(t, milan)
@@ -275,8 +269,7 @@ func TestBudgetDelaysUntilTheDeadline(t *testing.T) {
 func TestDeletionWithoutTaint(t *testing.T) {
 	other := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	taints := func(r *rig) []corev1.Taint {
-		node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		node := kubetest.Get(t, r.kube.CoreV1().Nodes(), "milan")
 		return node.Spec.Taints
 	}
 	for name, tc := range map[string]struct {
@@ -380,11 +373,9 @@ func TestForeignNodeIsLeftAlone(t *testing.T) {
 		}
 	}
 	require.Empty(t, r.virtualNode(t).Finalizers)
-	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, r.kube.CoreV1().Nodes(), "milan")
 	require.False(t, node.Spec.Unschedulable)
-	_, err = r.kube.CoreV1().Pods("shop").Get(t.Context(), "a", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubetest.Get(t, r.kube.CoreV1().Pods("shop"), "a")
 }
 
 func TestVkubeletPodsAreAwaitedWithinBounds(t *testing.T) {
@@ -423,8 +414,7 @@ func TestLateDaemonPodsGoWithTheNode(t *testing.T) {
 func TestForegroundDeletionOfTheDeployment(t *testing.T) {
 	r := standing(t)
 	gvr := appsv1.SchemeGroupVersion.WithResource("deployments")
-	d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	d := kubetest.Get(t, r.kube.AppsV1().Deployments(milan.Namespace), "vk-milan")
 	now := metav1.NewTime(start)
 	d.DeletionTimestamp, d.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
 	require.NoError(t, r.kube.Tracker().Update(gvr, d, d.Namespace))
@@ -464,8 +454,7 @@ func TestTenantNamespaceDeletedByHand(t *testing.T) {
 				return
 			}
 			require.Empty(t, r.virtualNode(t).Finalizers)
-			node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			node := kubetest.Get(t, r.kube.CoreV1().Nodes(), "milan")
 			require.False(t, node.Spec.Unschedulable)
 		})
 	}
@@ -508,8 +497,7 @@ func TestLostTypeLabelIsPutBack(t *testing.T) {
 	writes, _, err := r.turn(t, milan)
 	require.NoError(t, err)
 	require.Contains(t, writes, "patch nodes milan")
-	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	node := kubetest.Get(t, r.kube.CoreV1().Nodes(), "milan")
 	require.Equal(t, offloadingv1beta1.TypeVirtualNode, node.Labels[offloadingv1beta1.TypeLabel])
 	r.finish(t)
 }

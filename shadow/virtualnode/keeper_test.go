@@ -18,6 +18,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 type bench struct {
@@ -116,21 +117,17 @@ func TestKeeperTellsOfTheNetwork(t *testing.T) {
 	eventually(t, func() bool { return b.node(t) != nil && network(b.node(t)).Reason == "NetworkNotChecked" }, "there is no fabric")
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
 	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: metav1.ConditionFalse, Reason: "Down", Message: "no probe is answered"}}
-	_, err := b.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), fc, metav1.CreateOptions{})
-	require.NoError(t, err)
+	kubetest.Create(t, b.liqod.CoreV1beta1().ForeignClusters(), fc)
 	eventually(t, func() bool { return network(b.node(t)).Status == corev1.ConditionTrue }, "the network is down")
 	require.Equal(t, "no probe is answered", network(b.node(t)).Message)
 	fc.Status.Conditions[0].Status = metav1.ConditionTrue
-	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, b.liqod.CoreV1beta1().ForeignClusters(), fc)
 	eventually(t, func() bool { return network(b.node(t)).Reason == "LiqoNetworkingUp" }, "it works")
 	fc.Status.Conditions[0].Status, fc.Status.Conditions[0].Reason = metav1.ConditionUnknown, "NoGateway"
-	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, b.liqod.CoreV1beta1().ForeignClusters(), fc)
 	eventually(t, func() bool { return network(b.node(t)).Reason == "NoGateway" }, "nobody can tell")
 	eventually(t, func() bool { return network(b.node(t)).Status == corev1.ConditionTrue }, "nobody could tell for the grace period: it counts as down")
 	fc.Status.Conditions[0].Status = metav1.ConditionTrue
-	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Update(t, b.liqod.CoreV1beta1().ForeignClusters(), fc)
 	eventually(t, func() bool { return network(b.node(t)).Reason == "LiqoNetworkingUp" }, "it works again")
 }

@@ -30,9 +30,7 @@ func objects(objs ...runtime.Object) []runtime.Object { return objs }
 
 func (r *rig) virtualNode(t *testing.T) *offloadingv1beta1.VirtualNode {
 	t.Helper()
-	vn, err := r.liqo.OffloadingV1beta1().VirtualNodes(milan.Namespace).Get(t.Context(), milan.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return vn
+	return kubetest.Get(t, r.liqo.OffloadingV1beta1().VirtualNodes(milan.Namespace), milan.Name)
 }
 
 func (r *rig) condition(t *testing.T, kind string) metav1.Condition {
@@ -76,8 +74,7 @@ func TestConditionsFollow(t *testing.T) {
 	r := newRig(t, objects(virtualNode(held), namespaceMap()))
 	_, _, err := r.turn(t, milan)
 	require.NoError(t, err)
-	d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	d := kubetest.Get(t, r.kube.AppsV1().Deployments(milan.Namespace), "vk-milan")
 	d.Status.AvailableReplicas = 1
 	require.NoError(t, r.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), d, d.Namespace))
 	require.NoError(t, r.kube.Tracker().Add(ourNode(corev1.ConditionTrue)))
@@ -240,8 +237,7 @@ func TestBindingsFollowTheMap(t *testing.T) {
 	_, _, err := r.turn(t, milan)
 	require.NoError(t, err)
 	update := func(m *offloadingv1beta1.NamespaceMap) {
-		_, err := r.liqo.OffloadingV1beta1().NamespaceMaps(milan.Namespace).Update(t.Context(), m, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, r.liqo.OffloadingV1beta1().NamespaceMaps(milan.Namespace), m)
 	}
 	update(namespaceMap("shop", "lab"))
 	writes, _, err := r.turn(t, milan)
@@ -317,48 +313,37 @@ func TestDriftIsMended(t *testing.T) {
 		want  []string
 	}{
 		"another image": {func(t *testing.T, r *rig) {
-			d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			d := kubetest.Get(t, r.kube.AppsV1().Deployments(milan.Namespace), "vk-milan")
 			d.Spec.Template.Spec.Containers[0].Image = "other"
-			_, err = r.kube.AppsV1().Deployments(milan.Namespace).Update(t.Context(), d, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.kube.AppsV1().Deployments(milan.Namespace), d)
 		}, []string{"update deployments liqo-tenant-milano/vk-milan"}},
 		"defaults of the API server": {func(t *testing.T, r *rig) {
-			d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			d := kubetest.Get(t, r.kube.AppsV1().Deployments(milan.Namespace), "vk-milan")
 			setDefaults(d)
-			_, err = r.kube.AppsV1().Deployments(milan.Namespace).Update(t.Context(), d, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.kube.AppsV1().Deployments(milan.Namespace), d)
 		}, nil},
 		"another subject": {func(t *testing.T, r *rig) {
-			b, err := r.kube.RbacV1().ClusterRoleBindings().Get(t.Context(), "liqod-vkubelet-cluster:liqo-tenant-milano:milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			b := kubetest.Get(t, r.kube.RbacV1().ClusterRoleBindings(), "liqod-vkubelet-cluster:liqo-tenant-milano:milan")
 			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "mallory"})
-			_, err = r.kube.RbacV1().ClusterRoleBindings().Update(t.Context(), b, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.kube.RbacV1().ClusterRoleBindings(), b)
 		}, []string{"update clusterrolebindings liqod-vkubelet-cluster:liqo-tenant-milano:milan"}},
 		"another role": {func(t *testing.T, r *rig) {
-			b, err := r.kube.RbacV1().RoleBindings("shop").Get(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milano:milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			b := kubetest.Get(t, r.kube.RbacV1().RoleBindings("shop"), "liqod-vkubelet-namespace:liqo-tenant-milano:milan")
 			b.RoleRef.Name = "admin"
-			_, err = r.kube.RbacV1().RoleBindings("shop").Update(t.Context(), b, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.kube.RbacV1().RoleBindings("shop"), b)
 		}, []string{
 			"delete rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 			"create rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 		}},
 		"a binding of an earlier version": {func(t *testing.T, r *rig) {
-			b, err := r.kube.RbacV1().RoleBindings("shop").Get(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milano:milan", metav1.GetOptions{})
-			require.NoError(t, err)
+			b := kubetest.Get(t, r.kube.RbacV1().RoleBindings("shop"), "liqod-vkubelet-namespace:liqo-tenant-milano:milan")
 			delete(b.Labels, offloadingv1beta1.NeedsOffloadingLabel)
-			_, err = r.kube.RbacV1().RoleBindings("shop").Update(t.Context(), b, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.kube.RbacV1().RoleBindings("shop"), b)
 		}, []string{"update rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan"}},
 		"more extra arguments": {func(t *testing.T, r *rig) {
 			vn := r.virtualNode(t)
 			vn.Spec.VirtualKubelet.ExtraArgs = []string{"--log.level=debug"}
-			_, err := r.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(t.Context(), vn, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, r.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), vn)
 		}, []string{"update deployments liqo-tenant-milano/vk-milan"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -392,8 +377,7 @@ func TestBudgetFollowsReplicas(t *testing.T) {
 	} {
 		vn := r.virtualNode(t)
 		vn.Spec.VirtualKubelet.Replicas = tc.replicas
-		_, err := r.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(t.Context(), vn, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Update(t, r.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), vn)
 		writes, _, err := r.turn(t, milan)
 		require.NoError(t, err)
 		var have []string
@@ -404,10 +388,8 @@ func TestBudgetFollowsReplicas(t *testing.T) {
 		}
 		require.Equal(t, tc.want, have)
 	}
-	budget, err := r.kube.PolicyV1().PodDisruptionBudgets(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-	require.NoError(t, err)
-	d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
-	require.NoError(t, err)
+	budget := kubetest.Get(t, r.kube.PolicyV1().PodDisruptionBudgets(milan.Namespace), "vk-milan")
+	d := kubetest.Get(t, r.kube.AppsV1().Deployments(milan.Namespace), "vk-milan")
 	require.Equal(t, d.Spec.Selector, budget.Spec.Selector)
 	require.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
 }
@@ -481,15 +463,12 @@ func TestRunStopAndRunAgain(t *testing.T) {
 	r.liqos.Start(all.Done())
 	deployments := r.kube.AppsV1().Deployments(milan.Namespace)
 	for range 2 { // several terms of leadership
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx, 2) }()
+		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, 2) })
 		require.Eventually(t, func() bool {
 			_, err := deployments.Get(t.Context(), "vk-milan", metav1.GetOptions{})
 			return err == nil
 		}, time.Minute, 5*time.Millisecond)
-		cancel()
-		require.NoError(t, <-done)
+		stop()
 		require.NoError(t, deployments.Delete(t.Context(), "vk-milan", metav1.DeleteOptions{}))
 	}
 }

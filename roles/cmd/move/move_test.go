@@ -24,6 +24,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // errKilled is the answer to the write at which a command is interrupted.
@@ -248,11 +249,9 @@ func (w *world) left(at string) {
 	w.play()
 	require.Equal(w.t, map[string]string{at: "whole"}, w.data, strings.Join(w.lines, "\n"))
 	require.Equal(w.t, map[string]string{selectedNode: at}, w.claim().Annotations)
-	pods, err := w.core.CoreV1().Pods(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
-	require.NoError(w.t, err)
+	pods := kubetest.List(w.t, w.core.CoreV1().Pods(metav1.NamespaceAll))
 	require.Empty(w.t, pods.Items)
-	secrets, err := w.core.CoreV1().Secrets(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
-	require.NoError(w.t, err)
+	secrets := kubetest.List(w.t, w.core.CoreV1().Secrets(metav1.NamespaceAll))
 	require.Empty(w.t, secrets.Items)
 }
 

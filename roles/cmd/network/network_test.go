@@ -25,6 +25,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/manual"
 )
 
@@ -102,8 +103,7 @@ func arguments(core *fake.Clientset) map[string]string {
 
 func namespaceLeft(t *testing.T, core *fake.Clientset) bool {
 	t.Helper()
-	list, err := core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := kubetest.List(t, core.CoreV1().Namespaces())
 	return len(list.Items) > 0
 }
 
@@ -141,19 +141,15 @@ func TestPodsSendToTheRightAddresses(t *testing.T) {
 func TestPeersDoNotLearnOfEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, core := clusterOf(t, metav1.ConditionTrue)
-		milan, err := cfg.Liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan")).Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		milan := kubetest.Get(t, cfg.Liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan")), "milan")
 		turin := milan.DeepCopy()
 		turin.Name, turin.Namespace = "turin", corev1beta1.TenantNamespace("turin")
-		_, err = cfg.Liqo.NetworkingV1beta1().Connections(turin.Namespace).Create(t.Context(), turin, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = cfg.Liqo.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		node, err := core.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
-		require.NoError(t, err)
+		kubetest.Create(t, cfg.Liqo.NetworkingV1beta1().Connections(turin.Namespace), turin)
+		kubetest.Create(t, cfg.Liqo.CoreV1beta1().ForeignClusters(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin"}})
+		node := kubetest.Get(t, core.CoreV1().Nodes(), "milan")
 		node.Name, node.Labels[corev1beta1.RemoteClusterIDLabel] = "turin", "turin"
 		require.NoError(t, core.Tracker().Add(node))
-		_, err = Run(t.Context(), cfg)
+		_, err := Run(t.Context(), cfg)
 		require.NoError(t, err)
 		require.False(t, namespaceLeft(t, core))
 		shared := map[string][]string{}
@@ -189,8 +185,7 @@ func TestForgottenNamespaces(t *testing.T) {
 		}
 		_, err := Run(t.Context(), cfg)
 		require.NoError(t, err)
-		list, err := core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := kubetest.List(t, core.CoreV1().Namespaces())
 		var left []string
 		for i := range list.Items {
 			left = append(left, list.Items[i].Name)
@@ -215,11 +210,9 @@ func TestRouteOnHost(t *testing.T) {
 	for label, missed := range map[string]bool{"": true, routeOnHost: false} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg, core := clusterOf(t, metav1.ConditionTrue)
-			node, err := core.CoreV1().Nodes().Get(t.Context(), "rome-1", metav1.GetOptions{})
-			require.NoError(t, err)
+			node := kubetest.Get(t, core.CoreV1().Nodes(), "rome-1")
 			node.Labels = map[string]string{routeLabel: label}
-			_, err = core.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.Update(t, core.CoreV1().Nodes(), node)
 			require.NoError(t, core.Tracker().Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "liqod", Name: "liqod-route-x", Labels: map[string]string{"app.kubernetes.io/component": "route"}}, Spec: corev1.PodSpec{NodeName: "rome-2"}}))
 			v, err := Run(t.Context(), cfg)
