@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -32,15 +31,8 @@ func storeHomeAway(t *testing.T, w storeWorld) {
 	stopPlane(w.rome.Cluster)
 	away := w.endpointsInMilan(own)
 	within(t, time.Minute, "endpoints of rome's pods are gone in milan", func(ctx context.Context) error {
-		fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
-		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != networkingv1beta1.ReasonPeerReportsDown {
-			return fmt.Errorf("milan says of rome's API server: %+v", c)
-		}
-		return errors.Join(stands(fc.Status.Conditions, corev1beta1.ConditionNetwork, metav1.ConditionTrue), away(ctx))
+		return errors.Join(peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, networkingv1beta1.ReasonPeerReportsDown)(ctx),
+			peerSays(w.milan, "rome", corev1beta1.ConditionNetwork, metav1.ConditionTrue, "")(ctx), away(ctx))
 	})
 	hold(t, 3*time.Second, "and milan's own stay", away)
 	require.NoError(t, startPlane(t.Context(), w.rome.Cluster))

@@ -158,13 +158,7 @@ func (w *world) mendsOffer(t *testing.T) {
 		then: func(t *testing.T) { within(t, longest, "the pod runs", w.available("web", namespace, 1)) },
 	})
 	require.NoError(t, w.rome.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	within(t, longest, "no pod is left", func(ctx context.Context) error {
-		list, err := pods.List(ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("there are %d", len(list.Items))
-		}
-		return err
-	})
+	within(t, longest, "no pod is left", kubetest.Are(pods, metav1.ListOptions{}, func(list *corev1.PodList) bool { return len(list.Items) == 0 }))
 }
 
 // testCommandRoles stops roles, and starts their processes when the Deployment asks for them again.
@@ -197,13 +191,7 @@ func (w *world) scaledToZero(role string, process **lab.Process) faultCase {
 }
 
 func (w *world) deploymentIs(name string, is func(*appsv1.Deployment) bool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		d, err := w.rome.Client().AppsV1().Deployments("liqod").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && !is(d) {
-			err = fmt.Errorf("its spec is %+v", d.Spec)
-		}
-		return err
-	}
+	return kubetest.Is(w.rome.Client().AppsV1().Deployments("liqod"), name, is)
 }
 
 // mendsToken gives rome a token that milan does not know any more, and peers by what status says.

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -238,12 +237,8 @@ func (w *world) creates(t *testing.T, namespace string, change func(*corev1.PodS
 func (w *world) kubelet(t *testing.T, namespace, status string) {
 	t.Helper()
 	pods := w.milan.Client().CoreV1().Pods(namespace + "-rome")
-	within(t, longest, "the provider has the pod", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, "app", metav1.GetOptions{})
-		if err == nil && len(pod.Status.ContainerStatuses) == 0 {
-			err = fmt.Errorf("its kubelet has not seen it")
-		}
-		return err
-	})
+	within(t, longest, "the provider has the pod", kubetest.Is(pods, "app", func(pod *corev1.Pod) bool {
+		return len(pod.Status.ContainerStatuses) > 0
+	}))
 	kubetest.Patch(t, pods, "app", types.StrategicMergePatchType, []byte(`{"status":`+status+`}`), "status")
 }

@@ -54,6 +54,15 @@ func finish(cmd *exec.Cmd) (string, int, error) {
 	return string(out), cmd.ProcessState.ExitCode(), nil
 }
 
+// done runs a command that succeeds, and returns what it prints.
+func (w *world) done(t *testing.T, s *site.Site, args ...string) string {
+	t.Helper()
+	out, code, err := w.command(t.Context(), s, args...)
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	return out
+}
+
 // says returns a condition: a command ends with a code and prints all of the texts.
 func (w *world) says(s *site.Site, args []string, code int, texts ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -217,13 +226,9 @@ func testCommandStatus(t *testing.T, w *world) {
 func testCommandPeerAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
 	within(t, soon, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: curl ", "Unhealthy"))
-	within(t, soon, "the ForeignCluster has an event", func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning"})
-		if err == nil && len(events.Items) == 0 {
-			err = errors.New("there is none")
-		}
-		return err
-	})
+	within(t, soon, "the ForeignCluster has an event", kubetest.Are(w.rome.Client().CoreV1().Events(metav1.NamespaceDefault), metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning"}, func(events *corev1.EventList) bool {
+		return len(events.Items) > 0
+	}))
 	out, _, err := w.command(t.Context(), w.rome, "status")
 	require.NoError(t, err)
 	fix, _ := findingOf(out, []string{"milan, API server: "})

@@ -172,7 +172,7 @@ func testEndpointsAppear(t *testing.T, w slicesWorld) {
 	require.Equal(t, &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "elsewhere.liqo.io"}}, ForNodes: []discoveryv1.ForNode{{Name: "elsewhere.liqo.io"}}},
 		slice.Endpoints[0].Hints, "zones and nodes of rome are none of milan's")
 	require.Equal(t, off.Conditions, slice.Endpoints[1].Conditions)
-	holds(t, time.Now().Add(5*time.Second), "nothing to say", w.enforced("web", ""))
+	hold(t, 5*time.Second, "nothing to say", w.enforced("web", ""))
 	require.Equal(t, []string{"create endpointslices shop-rome/web: 201"}, w.wrote(t, begin, "web"), "one write")
 
 	begin = time.Now()
@@ -180,7 +180,7 @@ func testEndpointsAppear(t *testing.T, w slicesWorld) {
 	kubetest.Patch(t, w.peer, "web", types.MergePatchType, patch)
 	within(t, soon, "a change follows", w.has("web", "+10.100.1.7"))
 	require.Equal(t, "x", w.slice(t, "web").Labels["tier"])
-	holds(t, time.Now().Add(3*time.Second), "nothing more", w.has("web", "+10.100.1.7"))
+	hold(t, 3*time.Second, "nothing more", w.has("web", "+10.100.1.7"))
 	require.Len(t, w.wrote(t, begin, "web"), 1)
 
 	begin = time.Now()
@@ -229,7 +229,7 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 	w.create(t, shadowSlice("forged", endpoint("169.254.169.254"), endpoint("10.100.7.7"), endpoint("127.0.0.1"), endpoint("10.100.1.1"), endpoint("0.0.0.0"), endpoint("not.an.address")))
 	within(t, soon, "only what is a pod's is left", w.has("forged", "+10.100.1.1"))
 	within(t, soon, "and that is said", w.enforced("forged", offloadingv1beta1.ReasonEndpointsRefused, "5 of 6 endpoints are left out", "; and 2 more reasons"))
-	holds(t, time.Now().Add(3*time.Second), "as it is", w.has("forged", "+10.100.1.1"))
+	hold(t, 3*time.Second, "as it is", w.has("forged", "+10.100.1.1"))
 	require.Len(t, w.wrote(t, begin, "forged"), 2, "one EndpointSlice and one status")
 	require.NoError(t, w.milan.Client().CoreV1().Nodes().Delete(t.Context(), "bare", metav1.DeleteOptions{}))
 	within(t, soon, "no longer a node's", w.has("forged", "+10.100.7.7", "+10.100.1.1"))
@@ -364,7 +364,7 @@ func testSlicesRestart(t *testing.T, w slicesWorld) {
 	within(t, soon, "the deleted one is back", w.has("deleted-down", "+10.100.1.1"))
 	within(t, soon, "the new one is there", w.has("fresh", "+10.100.1.2"))
 	within(t, soon, "the one without shadow is gone", w.absent("left"))
-	holds(t, time.Now().Add(3*time.Second), "steady", w.has("steady", "+10.100.1.1"))
+	hold(t, 3*time.Second, "steady", w.has("steady", "+10.100.1.1"))
 	require.Empty(t, w.wrote(t, begin, "steady"), "nothing changed: nothing is written")
 	require.Empty(t, w.wrote(t, begin, "partly"))
 	for _, name := range []string{"partly", "edited-down", "deleted-down", "fresh"} {
@@ -410,21 +410,6 @@ func (w slicesWorld) allReady(ready bool) func(context.Context) error {
 	}
 }
 
-// romeIs looks for the check of rome's API server in milan.
-func (w slicesWorld) romeIs(status metav1.ConditionStatus) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
-		if c == nil || c.Status != status {
-			return fmt.Errorf("conditions are %+v", fc.Status.Conditions)
-		}
-		return nil
-	}
-}
-
 // testConsumerOutage: milan holds credentials for rome too, and so sees when it is away.
 func testConsumerOutage(t *testing.T, w slicesWorld) {
 	off := endpoint("10.100.1.9")
@@ -432,7 +417,7 @@ func testConsumerOutage(t *testing.T, w slicesWorld) {
 	w.create(t, shadowSlice("away", endpoint("10.100.1.1"), off))
 	within(t, soon, "ready without a check", w.has("away", "+10.100.1.1", "-10.100.1.9"))
 	require.NoError(t, w.milan.Connect(t.Context(), w.rome))
-	within(t, time.Minute, "milan checks rome", w.romeIs(metav1.ConditionTrue))
+	within(t, time.Minute, "milan checks rome", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, ""))
 	within(t, soon, "ready with a check", w.has("away", "+10.100.1.1", "-10.100.1.9"))
 	for _, f := range faults() {
 		if !f.aside {
@@ -443,13 +428,13 @@ func testConsumerOutage(t *testing.T, w slicesWorld) {
 			struck := begin
 			f.strike(w.rome.Cluster)
 			t.Cleanup(func() { require.NoError(t, f.heal(context.WithoutCancel(t.Context()), w.rome.Cluster)) })
-			within(t, 2*promptly, "milan notices", w.romeIs(metav1.ConditionFalse))
+			within(t, 2*promptly, "milan notices", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ""))
 			within(t, promptly, "all endpoints are off", w.allReady(false))
 			by(t, begin, 2*promptly, "not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
-			holds(t, time.Now().Add(5*time.Second), "not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
+			hold(t, 5*time.Second, "not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
 			require.NoError(t, f.heal(t.Context(), w.rome.Cluster))
 			begin = time.Now()
-			within(t, 2*promptly, "milan notices", w.romeIs(metav1.ConditionTrue))
+			within(t, 2*promptly, "milan notices", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, ""))
 			within(t, promptly, "all endpoints are on", w.allReady(true))
 			by(t, begin, 2*promptly, "ready again", w.has("away", "+10.100.1.1", "-10.100.1.9"))
 			require.Len(t, w.wrote(t, struck, "away"), 2, "off, and on")
@@ -474,13 +459,13 @@ func testConsumerUnknown(t *testing.T, w slicesWorld) {
 	})
 	begin := time.Now()
 	require.NoError(t, w.sites.Restart(&w.milan.Controller))
-	within(t, soon, "milan does not know", w.romeIs(metav1.ConditionUnknown))
+	within(t, soon, "milan does not know", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionUnknown, ""))
 	unknown := time.Now()
 	require.NoError(t, w.has("away", "+10.100.1.1", "-10.100.1.9")(t.Context()))
-	holds(t, unknown.Add(shortGrace-3*time.Second), "ready for a while", w.has("away", "+10.100.1.1", "-10.100.1.9"))
+	hold(t, time.Until(unknown.Add(shortGrace-3*time.Second)), "ready for a while", w.has("away", "+10.100.1.1", "-10.100.1.9"))
 	by(t, unknown, shortGrace+promptly, "then not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
 	require.Len(t, w.wrote(t, begin, "away"), 1)
 	setUser("system:serviceaccount:liqo-tenant-milan:peer-1")
-	within(t, time.Minute, "milan knows", w.romeIs(metav1.ConditionTrue))
+	within(t, time.Minute, "milan knows", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, ""))
 	within(t, soon, "ready again", w.has("away", "+10.100.1.1", "-10.100.1.9"))
 }

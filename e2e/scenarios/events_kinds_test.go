@@ -117,7 +117,7 @@ func testEventKindsMissed(t *testing.T, w *world) {
 // unheard requires that no event of some components comes home.
 func (c *fixture) unheard(t *testing.T, pod *corev1.Pod, names ...string) {
 	t.Helper()
-	holds(t, time.Now().Add(2*time.Second), fmt.Sprintf("%v stay in the provider", names), func(ctx context.Context) error {
+	hold(t, 2*time.Second, fmt.Sprintf("%v stay in the provider", names), func(ctx context.Context) error {
 		for _, name := range names {
 			if list, err := c.reported(ctx, pod, "kubelet-of-"+name+remoteSuffix); err != nil || len(list) > 0 {
 				return fmt.Errorf("the events of %s are %v: %w", name, list, err)

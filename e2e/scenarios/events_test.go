@@ -182,7 +182,7 @@ func testEventNotOurs(t *testing.T, c *fixture, pod *corev1.Pod) {
 	c.untilEvent(t, pod, "kubelet-of-last"+remoteSuffix, "a later event is told", func(corev1.Event) bool { return true })
 	// Longer than an object that is not known is looked for.
 	end := time.Now().Add(8 * time.Second)
-	holds(t, end, "events that are not ours are not told", func(ctx context.Context) error {
+	hold(t, time.Until(end), "events that are not ours are not told", func(ctx context.Context) error {
 		list, err := c.rome.Client().CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func testEventsRestart(t *testing.T, c *fixture, pod *corev1.Pod) {
 	require.NoError(t, c.sites.Restart(vkubelet))
 	c.report(t, c.remoteEvent("missed", c.remote(t, "web")))
 	c.untilEvent(t, pod, "kubelet-of-missed"+remoteSuffix, "a new event is told after the restart", func(corev1.Event) bool { return true })
-	holds(t, time.Now().Add(3*time.Second), "nothing else is written", func(context.Context) error {
+	hold(t, 3*time.Second, "nothing else is written", func(context.Context) error {
 		records, err := c.rome.Audited(func(r lab.AuditRecord) bool {
 			return r.Write() && r.ObjectRef.Resource == "events" && liqods(r) && r.RequestReceivedTimestamp.After(begin)
 		})

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestFaultsHome strikes the consumer: its API server, and its vkubelet.
@@ -46,7 +47,7 @@ func testConsumerAway(t *testing.T, w *world, f fault, replicas int32) {
 		w.scale(t, "shop", "web", replicas+1)
 		require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "leaver", metav1.DeleteOptions{}))
 	}
-	holds(t, time.Now().Add(outage()), "nothing stops in the provider", func(ctx context.Context) error {
+	hold(t, outage(), "nothing stops in the provider", func(ctx context.Context) error {
 		pods, err := w.milan.Client().CoreV1().Pods("shop-rome").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -67,7 +68,7 @@ func testConsumerAway(t *testing.T, w *world, f fault, replicas int32) {
 	}
 	w.createPod(t, "shop", boundPod("joiner"))
 	testCaughtUp(t, w, f, begin, replicas+1)
-	holds(t, time.Now().Add(3*time.Second), "node Ready", w.node("milan", corev1.ConditionTrue))
+	hold(t, 3*time.Second, "node Ready", w.node("milan", corev1.ConditionTrue))
 	require.NoError(t, w.ready("shop", corev1.ConditionTrue)(t.Context()))
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
 	require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "joiner", metav1.DeleteOptions{}))
@@ -90,24 +91,14 @@ func testCaughtUp(t *testing.T, w *world, f fault, begin time.Time, replicas int
 
 // succeeded looks in the provider for the pod that follows a lost one.
 func (w *world) succeeded(lost life, name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pod, err := w.milan.Client().CoreV1().Pods("shop-rome").Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if pod.UID == lost.UID || podReady(pod) != corev1.ConditionTrue {
-			return fmt.Errorf("pod %s has UID %s: %+v", name, pod.UID, pod.Status)
-		}
-		return nil
-	}
+	return kubetest.Is(w.milan.Client().CoreV1().Pods("shop-rome"), name, func(pod *corev1.Pod) bool {
+		return pod.UID != lost.UID && podReady(pod) == corev1.ConditionTrue
+	})
 }
 
 func (w *world) createPod(t *testing.T, namespace string, pod *corev1.Pod) {
 	t.Helper()
-	within(t, 20*time.Second, "a pod is taken", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-		return err
-	})
+	within(t, 20*time.Second, "a pod is taken", kubetest.Creates(w.rome.Client().CoreV1().Pods(namespace), pod))
 }
 
 // podGone looks for a pod in both clusters.

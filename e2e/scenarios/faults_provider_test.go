@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -46,7 +45,7 @@ func testProviderAway(t *testing.T, w *world, f fault, length time.Duration, rep
 	by(t, begin, promptly, "node NotReady", w.node("milan", corev1.ConditionFalse, "RemoteAPIServerNotReady"))
 	by(t, begin, promptly, "pods at home Ready=False", w.ready("shop", corev1.ConditionFalse))
 	w.scale(t, "shop", "web", replicas-1) // there is a bare pod too
-	holds(t, begin.Add(length), "node NotReady", w.node("milan", corev1.ConditionFalse, "RemoteAPIServerNotReady"))
+	hold(t, time.Until(begin.Add(length)), "node NotReady", w.node("milan", corev1.ConditionFalse, "RemoteAPIServerNotReady"))
 
 	require.NoError(t, f.heal(t.Context(), w.milan.Cluster))
 	begin = time.Now()
@@ -68,7 +67,7 @@ func testProviderAway(t *testing.T, w *world, f fault, length time.Duration, rep
 	if !f.nodesLate {
 		by(t, begin, promptly, "Deployment scaled", w.available("web", "shop", replicas-1))
 	}
-	holds(t, time.Now().Add(3*time.Second), "node Ready", w.node("milan", corev1.ConditionTrue))
+	hold(t, 3*time.Second, "node Ready", w.node("milan", corev1.ConditionTrue))
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
 }
 
@@ -78,7 +77,7 @@ func testFailedProbes(t *testing.T, w *world) {
 	seen := w.transitions(t, "milan")
 	_, failedBefore := w.milan.Proxied().Requests()
 	w.milan.Proxied().FailEvery(10)
-	holds(t, time.Now().Add(40*time.Second), "pods at home Ready", w.ready("shop", corev1.ConditionTrue))
+	hold(t, 40*time.Second, "pods at home Ready", w.ready("shop", corev1.ConditionTrue))
 	w.milan.Proxied().Pass()
 	_, failed := w.milan.Proxied().Requests()
 	t.Logf("%d requests failed", failed-failedBefore)
@@ -100,16 +99,16 @@ func testReplaced(t *testing.T, w *world) {
 	}
 	begin := replace(kubeconfig)
 	by(t, begin, promptly, "node NotReady", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
-	by(t, begin, promptly, "ForeignCluster says so", w.foreignCluster(metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
+	by(t, begin, promptly, "ForeignCluster says so", peerSays(w.rome, "milan", corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
 	replicas := int32(len(before) + 1)
 	w.scale(t, "shop", "web", replicas)
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods("shop"), boundPod("lost"))
-	holds(t, begin.Add(15*time.Second), "node NotReady", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
+	hold(t, time.Until(begin.Add(15*time.Second)), "node NotReady", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonClusterReplaced))
 	require.Empty(t, writes(t, turin, peer, time.Time{}))
 
 	begin = replace(right)
 	by(t, begin, promptly, "node Ready", w.node("milan", corev1.ConditionTrue))
-	by(t, begin, promptly, "ForeignCluster says so", w.foreignCluster(metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady))
+	by(t, begin, promptly, "ForeignCluster says so", peerSays(w.rome, "milan", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady))
 	by(t, begin, promptly, "pod of that time runs", w.podReady("shop", "lost"))
 	by(t, begin, promptly, "Deployment scaled", w.available("web", "shop", replicas))
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
@@ -159,20 +158,6 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: liqod-pe
 subjects: [{kind: ServiceAccount, name: peer-1, namespace: liqo-tenant-rome}]
 `
 
-func (w *world) foreignCluster(status metav1.ConditionStatus, reason string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
-		if c == nil || c.Status != status || c.Reason != reason {
-			return fmt.Errorf("ForeignCluster milan: %+v", fc.Status.Conditions)
-		}
-		return nil
-	}
-}
-
 // testEmptied starts the provider with an empty etcd at its old address, and then with
 // its own again.
 func testEmptied(t *testing.T, w *world, replicas int32) {
@@ -183,7 +168,7 @@ func testEmptied(t *testing.T, w *world, replicas int32) {
 	by(t, begin, promptly, "node NotReady", w.node("milan", corev1.ConditionFalse))
 	require.NoError(t, os.Rename(data, aside))
 	require.NoError(t, w.milan.StartControlPlane(t.Context()))
-	holds(t, time.Now().Add(15*time.Second), "node NotReady", w.node("milan", corev1.ConditionFalse))
+	hold(t, 15*time.Second, "node NotReady", w.node("milan", corev1.ConditionFalse))
 	require.Equal(t, home, lives(t, w.rome.Cluster, "shop"))
 
 	w.milan.KillControlPlane()

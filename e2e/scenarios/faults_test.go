@@ -119,10 +119,10 @@ func by(t *testing.T, begin time.Time, limit time.Duration, what string, cond fu
 	return took
 }
 
-// holds requires that a condition is true all the time until end.
-func holds(t *testing.T, end time.Time, what string, cond func(context.Context) error) {
+// hold requires that a condition is true all the time for a period.
+func hold(t *testing.T, period time.Duration, what string, cond func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithDeadline(t.Context(), end)
+	ctx, cancel := context.WithTimeout(t.Context(), period)
 	defer cancel()
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -273,16 +273,7 @@ func boundPod(name string) *corev1.Pod {
 }
 
 func (w *world) podReady(namespace, name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if podReady(pod) != corev1.ConditionTrue {
-			return fmt.Errorf("pod %s is not Ready: %+v", name, pod.Status)
-		}
-		return nil
-	}
+	return kubetest.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool { return podReady(pod) == corev1.ConditionTrue })
 }
 
 // transitions collects each status that the Ready condition of a Node takes, until the

@@ -49,16 +49,9 @@ func budget(t *testing.T, s *site.Site, namespace string, minAvailable int32, al
 // allows waits until the budget of a namespace allows a number of disruptions.
 func allows(t *testing.T, s *site.Site, namespace string, want int32) {
 	t.Helper()
-	within(t, 20*time.Second, fmt.Sprintf("the budget of %s allows %d", s.Name, want), func(ctx context.Context) error {
-		b, err := s.Client().PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, "web", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if b.Status.ObservedGeneration != b.Generation || b.Status.DisruptionsAllowed != want {
-			return fmt.Errorf("status %+v", b.Status)
-		}
-		return nil
-	})
+	within(t, 20*time.Second, fmt.Sprintf("the budget of %s allows %d", s.Name, want), kubetest.Is(s.Client().PolicyV1().PodDisruptionBudgets(namespace), "web", func(b *policyv1.PodDisruptionBudget) bool {
+		return b.Status.ObservedGeneration == b.Generation && b.Status.DisruptionsAllowed == want
+	}))
 }
 
 // testHomeDrain: the drain of a virtual node asks the budgets of this cluster, and never
@@ -92,13 +85,9 @@ func testHomeDrain(t *testing.T, w *world) {
 	}
 	require.Positive(t, refused, "the budget held the drain up")
 	within(t, 30*time.Second, "3 pods run on other nodes", w.available("web", namespace, 3))
-	within(t, 20*time.Second, "nothing is left in the provider", func(ctx context.Context) error {
-		left, err := w.milan.Client().CoreV1().Pods(namespace+"-rome").List(ctx, metav1.ListOptions{})
-		if err == nil && len(left.Items) > 0 {
-			err = fmt.Errorf("%d pods are left", len(left.Items))
-		}
-		return err
-	})
+	within(t, 20*time.Second, "nothing is left in the provider", kubetest.Are(w.milan.Client().CoreV1().Pods(namespace+"-rome"), metav1.ListOptions{}, func(left *corev1.PodList) bool {
+		return len(left.Items) == 0
+	}))
 	requireReady(t, home, 2)
 	cordon(t, w.rome, false, "milan")
 	w.removeDeployment(t, namespace, "web")

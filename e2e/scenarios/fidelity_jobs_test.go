@@ -183,13 +183,9 @@ func testCronJobs(t *testing.T, w *world) {
 	}
 	replaced := c.ofCron(t, batchv1.ReplaceConcurrent, before[batchv1.ReplaceConcurrent].UID)
 	w.absent(t, w.milan, 20*time.Second, c.twin, before[batchv1.ReplaceConcurrent].Name)
-	within(t, 20*time.Second, "Forbid says that it waits", func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=JobAlreadyActive"})
-		if err == nil && len(events.Items) == 0 {
-			err = fmt.Errorf("no event JobAlreadyActive")
-		}
-		return err
-	})
+	within(t, 20*time.Second, "Forbid says that it waits", kubetest.Are(w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{FieldSelector: "reason=JobAlreadyActive"}, func(events *corev1.EventList) bool {
+		return len(events.Items) > 0
+	}))
 	c.end(t, before[batchv1.ForbidConcurrent].Name, "0")
 	waited := c.ofCron(t, batchv1.ForbidConcurrent, before[batchv1.ForbidConcurrent].UID)
 	for _, pod := range []*corev1.Pod{replaced, waited} {

@@ -107,16 +107,9 @@ func untilPod(t *testing.T, s *site.Site, patience time.Duration, namespace, nam
 // absent waits until a name is free in a namespace of a cluster.
 func (w *world) absent(t *testing.T, s *site.Site, patience time.Duration, namespace, name string) {
 	t.Helper()
-	within(t, patience, fmt.Sprintf("%s/%s is gone", s.Name, name), func(ctx context.Context) error {
-		list, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-		if err != nil {
-			return err
-		}
-		if len(list.Items) > 0 {
-			return fmt.Errorf("pod %s is there: %+v", name, list.Items[0].Status)
-		}
-		return nil
-	})
+	within(t, patience, fmt.Sprintf("%s/%s is gone", s.Name, name), kubetest.Are(s.Client().CoreV1().Pods(namespace), metav1.ListOptions{FieldSelector: "metadata.name=" + name}, func(list *corev1.PodList) bool {
+		return len(list.Items) == 0
+	}))
 }
 
 // hasEvent waits for an event on a pod of the consumer.

@@ -314,13 +314,9 @@ func fullRestartRules(t *testing.T, w *fullWorld) {
 }
 
 func fullIndexes(t *testing.T, w *fullWorld) {
-	within(t, 30*time.Second, "the Job is done", func(ctx context.Context) error {
-		j, err := w.rome.Client().BatchV1().Jobs(features).Get(ctx, "index", metav1.GetOptions{})
-		if err == nil && j.Status.CompletedIndexes != "0,1" {
-			err = fmt.Errorf("status %+v", j.Status)
-		}
-		return err
-	})
+	within(t, 30*time.Second, "the Job is done", kubetest.Is(w.rome.Client().BatchV1().Jobs(features), "index", func(j *batchv1.Job) bool {
+		return j.Status.CompletedIndexes == "0,1"
+	}))
 	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(features), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=index"})
 	require.Len(t, pods.Items, 2)
 	for _, pod := range pods.Items {

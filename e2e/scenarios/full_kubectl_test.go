@@ -224,13 +224,9 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 		}
 		return nil
 	})
-	within(t, 10*time.Second, "they are asked for no more", func(ctx context.Context) error {
-		shadow, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(toolsNamespace+"-rome").Get(ctx, "lines", metav1.GetOptions{})
-		if err == nil && len(shadow.Spec.Pod.EphemeralContainers) > 0 {
-			err = fmt.Errorf("%+v", shadow.Spec.Pod.EphemeralContainers)
-		}
-		return err
-	})
+	within(t, 10*time.Second, "they are asked for no more", kubetest.Is(w.milan.Liqod().OffloadingV1beta1().ShadowPods(toolsNamespace+"-rome"), "lines", func(shadow *offloadingv1beta1.ShadowPod) bool {
+		return len(shadow.Spec.Pod.EphemeralContainers) == 0
+	}))
 }
 
 // kubectlDebugRefused adds a container that the pod security of the twin namespace forbids.

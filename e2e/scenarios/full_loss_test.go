@@ -278,25 +278,6 @@ func (w *fullWorld) terminating(ctx context.Context, before map[string]string, w
 	return nil
 }
 
-// hold says that a condition stays true for a time.
-func hold(t *testing.T, period time.Duration, what string, cond func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), period)
-	defer cancel()
-	ticker := time.NewTicker(250 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if err := cond(ctx); ctx.Err() == nil {
-			require.NoError(t, err, what)
-		}
-	}
-}
-
 func byName(pods []corev1.Pod, name string) *corev1.Pod {
 	for i := range pods {
 		if pods[i].Name == name {

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -59,7 +58,5 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 		require.NoError(t, w.rome.Client().CoreV1().Pods(namespace).Delete(t.Context(), node, metav1.DeleteOptions{}))
 	}
 	require.NoError(t, claims.Delete(t.Context(), claim.Name, metav1.DeleteOptions{}))
-	within(t, longest, "the data goes with the claim", func(ctx context.Context) error {
-		return absent(w.milan.Client().CoreV1().PersistentVolumes().Get(ctx, there.Spec.VolumeName, metav1.GetOptions{}))
-	})
+	within(t, longest, "the data goes with the claim", isGone(w.milan.Client().CoreV1().PersistentVolumes(), there.Spec.VolumeName))
 }

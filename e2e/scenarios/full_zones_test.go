@@ -40,13 +40,9 @@ func fullZones(t *testing.T, w *fullWorld) {
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(zones), pod)
 	}
 	within(t, longest, "of two pods that must be in different zones one waits in milan's only zone", w.inMilan("apart", 1, 1))
-	within(t, time.Minute, "milan refuses a label that it does not list", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods(zones).Get(ctx, "rack", metav1.GetOptions{})
-		if err == nil && (pod.Status.Reason != offloadingv1beta1.ReasonPodRefused || !strings.Contains(pod.Status.Message, "example.org/rack: ")) {
-			err = fmt.Errorf("reason %q, message %q", pod.Status.Reason, pod.Status.Message)
-		}
-		return err
-	})
+	within(t, time.Minute, "milan refuses a label that it does not list", kubetest.Is(w.rome.Client().CoreV1().Pods(zones), "rack", func(pod *corev1.Pod) bool {
+		return pod.Status.Reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(pod.Status.Message, "example.org/rack: ")
+	}))
 	w.zone(t, w.milan, "milan-2", "south")
 	within(t, longest, "it runs when there is another zone", w.inMilan("apart", 2, 2))
 
@@ -71,13 +67,9 @@ func zonesAtHome(t *testing.T, w *fullWorld) {
 		want       map[string]int
 	}{{"without", "null", map[string]int{"rome-1": 4}}, {"with", `"abroad"`, map[string]int{"rome-1": 2, "milan": 2}}} {
 		w.patchNode(t, fmt.Sprintf(`{"spec":{"labels":{"topology.kubernetes.io/zone":%s}}}`, tc.label))
-		within(t, time.Minute, "virtual node "+tc.set+" a zone", func(ctx context.Context) error {
-			node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-			if err == nil && (node.Labels[corev1.LabelTopologyZone] == "abroad") != (tc.set == "with") {
-				err = fmt.Errorf("labels %v", node.Labels)
-			}
-			return err
-		})
+		within(t, time.Minute, "virtual node "+tc.set+" a zone", kubetest.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(node *corev1.Node) bool {
+			return (node.Labels[corev1.LabelTopologyZone] == "abroad") == (tc.set == "with")
+		}))
 		d := webDeployment(tc.set, 4)
 		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,

@@ -98,13 +98,9 @@ func testCertificates(t *testing.T, w *world) {
 	require.ErrorContains(t, err, "forbidden")
 	right := serving(t, "right", "system:node:milan", nodes, []string{"milan", "127.0.0.1"})
 	kubetest.Create(t, vk.CertificatesV1().CertificateSigningRequests(), right)
-	within(t, soon, "its own is approved", func(ctx context.Context) error {
-		r, err := requests.Get(ctx, right.Name, metav1.GetOptions{})
-		if err == nil && len(r.Status.Certificate) == 0 {
-			err = fmt.Errorf("status %+v", r.Status)
-		}
-		return err
-	})
+	within(t, soon, "its own is approved", kubetest.Is(requests, right.Name, func(r *certificatesv1.CertificateSigningRequest) bool {
+		return len(r.Status.Certificate) > 0
+	}))
 	for name, r := range forged {
 		r := kubetest.Get(t, requests, r.Name)
 		require.Empty(t, r.Status.Conditions, name)

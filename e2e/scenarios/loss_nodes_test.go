@@ -189,15 +189,11 @@ func (w nodesWorld) lost(t *testing.T, how, victim string, lose func() error) {
 // givenUp waits for Kubernetes' verdict on a node: from then on pods are deleted that do not tolerate it.
 func (w nodesWorld) givenUp(t *testing.T, node string) time.Time {
 	t.Helper()
-	within(t, longest, "Kubernetes gives "+node+" up", func(ctx context.Context) error {
-		n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-		if err == nil && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+	within(t, longest, "Kubernetes gives "+node+" up", kubetest.Is(w.rome.Client().CoreV1().Nodes(), node, func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
-		}) {
-			err = fmt.Errorf("it does not")
-		}
-		return err
-	})
+		})
+	}))
 	return time.Now()
 }
 

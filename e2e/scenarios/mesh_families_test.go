@@ -29,7 +29,7 @@ func testMeshFamilies(t *testing.T, m mesh) {
 	s.patch(t, "require", `{"spec":{"ipFamilyPolicy":"PreferDualStack"}}`)
 	other.until(t, "require", "no longer refused", ofFamilies(turin, v4))
 	begin := time.Now()
-	holds(t, begin.Add(2*time.Second), "what turin lacks is not asked for again", func(context.Context) error {
+	hold(t, time.Until(begin.Add(2*time.Second)), "what turin lacks is not asked for again", func(context.Context) error {
 		if all := m.writes(t, turin, begin); len(all) > 0 {
 			return fmt.Errorf("%v", all)
 		}

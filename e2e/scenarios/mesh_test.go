@@ -175,7 +175,7 @@ func testMeshIdle(t *testing.T, m mesh) {
 	}
 	m.atRest(t, m.list, func(string) bool { return true })
 	begin := time.Now()
-	holds(t, begin.Add(idle), "nothing goes round", func(context.Context) error {
+	hold(t, time.Until(begin.Add(idle)), "nothing goes round", func(context.Context) error {
 		for _, s := range m.list {
 			if all := m.writes(t, s, begin); len(all) > 0 {
 				return fmt.Errorf("%s: %v", s.Name, all)

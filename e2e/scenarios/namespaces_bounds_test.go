@@ -46,16 +46,9 @@ func testBounds(t *testing.T, w *world) {
 		name := fmt.Sprintf("many-%d", i)
 		last = kubetest.Create(t, w.rome.Client().NetworkingV1().Ingresses("bounded"), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: name + ".bounded.example"}}}})
-		within(t, patience, name+" is reflected or refused", func(ctx context.Context) error {
-			list, err := client.NetworkingV1().Ingresses(twin).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
-			if len(list.Items) < min(i+1, ingressesPerTwin) {
-				return fmt.Errorf("%d Ingresses", len(list.Items))
-			}
-			return nil
-		})
+		within(t, patience, name+" is reflected or refused", kubetest.Are(client.NetworkingV1().Ingresses(twin), metav1.ListOptions{}, func(list *networkingv1.IngressList) bool {
+			return len(list.Items) >= min(i+1, ingressesPerTwin)
+		}))
 	}
 	w.eventAbout(t, last, "FailedReflection", "sharing.twinLimits")
 	list := kubetest.List(t, client.NetworkingV1().Ingresses(twin))

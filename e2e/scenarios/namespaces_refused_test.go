@@ -33,16 +33,10 @@ func testMessages(t *testing.T, w *world) {
 		}
 	}
 	patch := func(body string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := client.NamespaceOffloadings("messages").Patch(ctx, "offloading", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(client.NamespaceOffloadings("messages"), "offloading", types.MergePatchType, []byte(body))
 	}
 	node := func(body string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := client.VirtualNodes("liqo-tenant-milan").Patch(ctx, "milan", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(client.VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(body))
 	}
 	for name, c := range map[string]struct {
 		do   func(context.Context) error
@@ -171,13 +165,9 @@ func testHostileMap(t *testing.T, w *world) {
 	require.Equal(t, before, kept(t, w, names...), "nothing was written")
 
 	restart()
-	within(t, soon, "the consumer's controller puts its wish right", func(ctx context.Context) error {
-		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && m.Spec.DesiredMapping["a"] != "" {
-			err = fmt.Errorf("the hostile entries are still there")
-		}
-		return err
-	})
+	within(t, soon, "the consumer's controller puts its wish right", kubetest.Is(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+		return m.Spec.DesiredMapping["a"] == ""
+	}))
 	within(t, soon, "the honest namespace stands", w.offloadingIs("honest", offloadingv1beta1.PhaseReady))
 	require.Equal(t, before, kept(t, w, names...), "nothing was written")
 	require.NoError(t, paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Delete(ctx, "milan", metav1.DeleteOptions{}))
@@ -206,16 +196,10 @@ func (w *world) hostileObjects(t *testing.T, peer versioned.Interface) {
 		kubetest.Patch(t, maps, "milan", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"liqo.io/originID":%q}}}`, id))
 	}
 	origin("paris")
-	within(t, soon, "a map that speaks for paris is refused", func(ctx context.Context) error {
-		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(m.Status.Conditions, "Ready"); c == nil || c.Reason != offloadingv1beta1.ReasonInvalid {
-			return fmt.Errorf("conditions %+v", m.Status.Conditions)
-		}
-		return nil
-	})
+	within(t, soon, "a map that speaks for paris is refused", kubetest.Is(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+		c := meta.FindStatusCondition(m.Status.Conditions, "Ready")
+		return c != nil && c.Reason == offloadingv1beta1.ReasonInvalid
+	}))
 	origin("rome")
 	require.NoError(t, w.noTwin("stolen-1")(t.Context()))
 	many := map[string]string{}
@@ -270,12 +254,8 @@ func (w *world) parisAsks(t *testing.T, twin string) versioned.Interface {
 	t.Helper()
 	require.NoError(t, w.milan.Apply(t.Context(), fmt.Appendf(nil, parisInMilan, twin)))
 	paris := w.peerClient(t, "paris")
-	within(t, soon, "paris has a twin in milan", func(ctx context.Context) error {
-		m, err := paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && m.Status.CurrentMapping["secret"].Phase != offloadingv1beta1.MappingAccepted {
-			err = fmt.Errorf("status %+v", m.Status)
-		}
-		return err
-	})
+	within(t, soon, "paris has a twin in milan", kubetest.Is(paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris"), "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+		return m.Status.CurrentMapping["secret"].Phase == offloadingv1beta1.MappingAccepted
+	}))
 	return paris
 }

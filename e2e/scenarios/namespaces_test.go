@@ -103,15 +103,11 @@ func (w *world) offloadingIs(namespace string, phase offloadingv1beta1.Offloadin
 }
 
 func (w *world) noTwin(name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return absent(w.milan.Client().CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}))
-	}
+	return isGone(w.milan.Client().CoreV1().Namespaces(), name)
 }
 
 func (w *world) homeGone(name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return absent(w.rome.Client().CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}))
-	}
+	return isGone(w.rome.Client().CoreV1().Namespaces(), name)
 }
 
 // absent turns the answer of a Get into the wish that there be no such object.

@@ -36,13 +36,9 @@ func testConflict(t *testing.T, w *world) {
 		return fmt.Errorf("%d events, none of them says so", len(events.Items))
 	})
 	w.bare(t, "taken", "pod", nil)
-	within(t, soon, "a pod waits", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods("taken").Get(ctx, "pod", metav1.GetOptions{})
-		if err == nil && pod.Status.Reason != offloadingv1beta1.ReasonOffloadingBackOff {
-			err = fmt.Errorf("status %+v", pod.Status)
-		}
-		return err
-	})
+	within(t, soon, "a pod waits", kubetest.Is(w.rome.Client().CoreV1().Pods("taken"), "pod", func(pod *corev1.Pod) bool {
+		return pod.Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff
+	}))
 	require.Equal(t, before, kept(t, w, "taken-rome"), "the namespace is untouched")
 
 	require.NoError(t, namespaces.Delete(ctx, "taken-rome", metav1.DeleteOptions{}))
@@ -83,25 +79,17 @@ func testTwinDeleted(t *testing.T, w *world) {
 	within(t, soon, "what was lost is not Ready", func(ctx context.Context) error {
 		return w.unready(ctx, "lost")
 	})
-	within(t, time.Minute, "the twin is made again", func(ctx context.Context) error {
-		again, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "lost-rome", metav1.GetOptions{})
-		if err == nil && again.UID == twin.UID {
-			err = fmt.Errorf("the old one still goes")
-		}
-		return err
-	})
+	within(t, time.Minute, "the twin is made again", kubetest.Is(w.milan.Client().CoreV1().Namespaces(), "lost-rome", func(again *corev1.Namespace) bool {
+		return again.UID != twin.UID
+	}))
 	within(t, soon, "the namespace is Ready", w.offloadingIs("lost", offloadingv1beta1.PhaseReady))
 	within(t, soon, "the Deployment is back", w.available("web", "lost", 3))
 	for _, name := range []string{"always", "onfailure"} {
 		within(t, soon, name+" runs again", w.runsThere("lost", name, "lost-rome", uids[name]))
 	}
-	within(t, soon, "the pod that may not run again has failed", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods("lost").Get(ctx, "never", metav1.GetOptions{})
-		if err == nil && (pod.Status.Phase != corev1.PodFailed || pod.Status.Reason != offloadingv1beta1.ReasonRemotePodLost) {
-			err = fmt.Errorf("status %+v", pod.Status)
-		}
-		return err
-	})
+	within(t, soon, "the pod that may not run again has failed", kubetest.Is(w.rome.Client().CoreV1().Pods("lost"), "never", func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == offloadingv1beta1.ReasonRemotePodLost
+	}))
 	never := kubetest.List(t, w.milan.Client().CoreV1().Pods("lost-rome"), metav1.ListOptions{LabelSelector: "offloading.liqo.io/local-pod-uid=" + uids["never"]})
 	require.Empty(t, never.Items, "it did not run again")
 }
@@ -156,9 +144,7 @@ func testUnoffload(t *testing.T, w *world) {
 	require.NotEmpty(t, w.vkubeletBindings(t, "back"))
 
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Delete(ctx, "offloading", metav1.DeleteOptions{}))
-	within(t, soon, "the offloading is gone", func(ctx context.Context) error {
-		return absent(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Get(ctx, "offloading", metav1.GetOptions{}))
-	})
+	within(t, soon, "the offloading is gone", isGone(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back"), "offloading"))
 	ns := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), "back")
 	require.Equal(t, "false", ns.Labels[offloadingv1beta1.SchedulingEnabledLabel], "the user's label is back")
 	within(t, soon, "the twin is gone", w.noTwin("back-rome"))
@@ -255,13 +241,9 @@ func testRecreatedWhileAway(t *testing.T, w *world) {
 	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(ctx, "again", metav1.DeleteOptions{}))
 	within(t, bounded, "the namespace is gone", w.homeGone("again"))
 	w.ask(t, "again", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	within(t, soon, "the second is asked for", func(ctx context.Context) error {
-		m, err := w.rome.Liqod().OffloadingV1beta1().NamespaceMaps(tenant).Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && m.Spec.DesiredMapping["again"] != "again-rome" {
-			err = fmt.Errorf("not yet")
-		}
-		return err
-	})
+	within(t, soon, "the second is asked for", kubetest.Is(w.rome.Liqod().OffloadingV1beta1().NamespaceMaps(tenant), "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+		return m.Spec.DesiredMapping["again"] == "again-rome"
+	}))
 	require.Len(t, w.remotes(t, "again-rome"), len(before), "milan knows nothing of it")
 	w.milan.Proxied().Pass()
 	within(t, soon, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })

@@ -92,54 +92,29 @@ func gives(consumer, provider *site.Site, node, cpu string) func(context.Context
 
 // offerIs returns a condition on an offer, as the site that is named has it.
 func offerIs(s *site.Site, peer, name string, is func(*sharingv1alpha1.ResourceOffer) bool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		o, err := s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if !is(o) {
-			return fmt.Errorf("offer %s in %s: %+v %+v", name, s.Name, o.Spec, o.Status)
-		}
-		return nil
-	}
+	return kubetest.Is(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)), name, is)
 }
 
 // requestIs returns a condition on the answer to a request, as the consumer has it.
 func requestIs(s *site.Site, provider string, phase sharingv1alpha1.RequestPhase, reason string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		r, err := s.Liqod().SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if r.Status.Phase != phase || r.Status.Reason != reason || r.Status.ObservedGeneration != r.Generation {
-			return fmt.Errorf("request in %s: generation %d %+v", s.Name, r.Generation, r.Status)
-		}
-		return nil
-	}
+	return kubetest.Is(s.Liqod().SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(provider)), provider, func(r *sharingv1alpha1.ResourceRequest) bool {
+		return r.Status.Phase == phase && r.Status.Reason == reason && r.Status.ObservedGeneration == r.Generation
+	})
 }
 
-// peerSays returns a condition: the ForeignCluster of a peer has a condition.
+// peerSays returns a condition: the ForeignCluster of a peer has a condition. An empty reason stands for any.
 func peerSays(s *site.Site, peer, kind string, status metav1.ConditionStatus, reason string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(fc.Status.Conditions, kind); c == nil || c.Status != status || c.Reason != reason {
-			return fmt.Errorf("ForeignCluster %s in %s: %+v", peer, s.Name, fc.Status.Conditions)
-		}
-		return nil
-	}
+	return kubetest.Is(s.Liqod().CoreV1beta1().ForeignClusters(), peer, func(fc *corev1beta1.ForeignCluster) bool {
+		c := meta.FindStatusCondition(fc.Status.Conditions, kind)
+		return c != nil && c.Status == status && (reason == "" || c.Reason == reason)
+	})
 }
 
 func testOffer(t *testing.T, w *world) {
 	ctx := t.Context()
 	begin := time.Now()
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), Labels: map[string]string{"region": "north"}})
-	within(t, quickly, "the virtual node is asked for", func(ctx context.Context) error {
-		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-		return err
-	})
+	within(t, quickly, "the virtual node is asked for", kubetest.Exists(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan"))
 	t.Logf("from the wish to the VirtualNode: %s", time.Since(begin).Round(time.Millisecond))
 	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
 	ready, cancel := context.WithTimeout(ctx, longest)
@@ -286,7 +261,7 @@ func testCapacityChanges(t *testing.T, w *world) {
 		kubetest.Create(t, w.milan.Client().CoreV1().Pods("own"), pod)
 	}
 	own("few", "4")
-	holds(t, time.Now().Add(4*time.Second), "a little changes nothing", gives(w.rome, w.milan, "milan", all))
+	hold(t, 4*time.Second, "a little changes nothing", gives(w.rome, w.milan, "milan", all))
 	own("many", "36")
 	within(t, quickly, "they are bound", func(ctx context.Context) error {
 		for _, name := range []string{"few", "many"} {
@@ -329,7 +304,7 @@ func testProviderAwayFromNegotiation(t *testing.T, w *world) {
 	heal := func() { w.milan.Proxied().Pass() }
 	defer heal()
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("12", "20Gi")})
-	holds(t, time.Now().Add(20*time.Second), "nothing is given up", func(ctx context.Context) error {
+	hold(t, 20*time.Second, "nothing is given up", func(ctx context.Context) error {
 		vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
 		if err == nil && vn.DeletionTimestamp != nil {
 			return fmt.Errorf("virtual node milan is being deleted")
@@ -356,7 +331,7 @@ func testDeletedByHand(t *testing.T, w *world) {
 	}
 	require.NoError(t, w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Delete(ctx, "milan", metav1.DeleteOptions{}))
 	within(t, quickly, "the quota is back", gives(w.rome, w.milan, "milan", "12"))
-	holds(t, time.Now().Add(12*time.Second), "the virtual node stays", func(ctx context.Context) error {
+	hold(t, 12*time.Second, "the virtual node stays", func(ctx context.Context) error {
 		have, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
 		if err == nil && (have.UID != vn.UID || have.DeletionTimestamp != nil) {
 			return fmt.Errorf("virtual node milan is another, or going")
@@ -397,7 +372,7 @@ func testNegotiationAtRest(t *testing.T, w *world) {
 	require.NotEmpty(t, before)
 	require.NoError(t, w.sites.Restart(&w.rome.Controller))
 	require.NoError(t, w.sites.Restart(&w.milan.Controller))
-	holds(t, time.Now().Add(15*time.Second), "nothing is written", func(context.Context) error {
+	hold(t, 15*time.Second, "nothing is written", func(context.Context) error {
 		if have := w.negotiated(t); !maps.Equal(before, have) {
 			return fmt.Errorf("%v, not %v", have, before)
 		}
@@ -523,7 +498,5 @@ func TestNegotiationByHand(t *testing.T) {
 	within(t, quickly, "the offer waits for approval again", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
 		return !o.Spec.Approved && o.Spec.WithdrawalTimestamp == nil && o.Status.VirtualNode == ""
 	}))
-	within(t, quickly, "the consumer has it no more", func(ctx context.Context) error {
-		return absent(w.rome.Liqod().SharingV1alpha1().ResourceOffers(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{}))
-	})
+	within(t, quickly, "the consumer has it no more", isGone(w.rome.Liqod().SharingV1alpha1().ResourceOffers(tenantOfMilan), "milan"))
 }

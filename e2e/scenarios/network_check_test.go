@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -83,10 +82,7 @@ func (w networkWorld) cleared(t *testing.T) {
 }
 
 func networkCheckWell(t *testing.T, w networkWorld) {
-	out, code, err := w.command(t.Context(), w.rome, "network", "check")
-	t.Log(out)
-	require.NoError(t, err)
-	require.Zero(t, code)
+	out := w.done(t, w.rome, "network", "check")
 	for _, hop := range []string{
 		"node rome-1 > gateway: ", "pod > node rome-2 > gateway: ", "gateway > gateway of milan: ", "in milan, pod > node > gateway: ", "in milan, pod > gateway of rome: ",
 		"pod on rome-1 > pod in milan: ", "pod on rome-2 > pod in milan: ", "pod in milan > pod here: ", "name service, pod on rome-2: ", "name service, pod in milan: ",
@@ -96,9 +92,7 @@ func networkCheckWell(t *testing.T, w networkWorld) {
 	require.Contains(t, out, "Packets pass on every hop that was checked.")
 	w.cleared(t)
 	// milan runs no pods in rome: it sees rome's gateway.
-	out, code, err = w.command(t.Context(), w.milan, "network", "check", "rome")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	out = w.done(t, w.milan, "network", "check", "rome")
 	require.Contains(t, out, "✔ gateway > gateway of rome: ")
 	require.Contains(t, out, "? gateway of rome > node > pod: this cluster runs no pods in it")
 	w.cleared(t)
@@ -224,13 +218,9 @@ func wrongKey() networkFault {
 			require.NoError(t, err)
 			kubetest.Patch(t, connections, "milan", types.MergePatchType, body)
 			begin := time.Now()
-			within(t, longest, "the Connection is not Ready", func(ctx context.Context) error {
-				c, err := connections.Get(ctx, "milan", metav1.GetOptions{})
-				if err == nil && meta.IsStatusConditionTrue(c.Status.Conditions, networkingv1beta1.ConditionReady) {
-					err = errors.New("it is")
-				}
-				return err
-			})
+			within(t, longest, "the Connection is not Ready", kubetest.Is(connections, "milan", func(c *networkingv1beta1.Connection) bool {
+				return !meta.IsStatusConditionTrue(c.Status.Conditions, networkingv1beta1.ConditionReady)
+			}))
 			require.Less(t, time.Since(begin), statusTurns)
 		},
 		says: []string{"The first hop that breaks: peer milan, gateway > gateway of milan\n", "has another WireGuard key for gateway "},

@@ -148,17 +148,10 @@ func (w networkWorld) policyPods(t *testing.T) {
 func (w networkWorld) policyPod(t *testing.T, s *site.Site, namespace string, pod *corev1.Pod) {
 	t.Helper()
 	pods := s.Client().CoreV1().Pods(namespace)
-	within(t, soon, "pod "+pod.Name+" is created: its namespace may lack its account yet", func(ctx context.Context) error {
-		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
-		return err
-	})
-	within(t, longest, "pod "+pod.Name+" is Ready", func(ctx context.Context) error {
-		have, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
-		if err == nil && podReady(have) != corev1.ConditionTrue {
-			err = fmt.Errorf("pod %s is not Ready: %+v", pod.Name, have.Status)
-		}
-		return err
-	})
+	within(t, soon, "pod "+pod.Name+" is created: its namespace may lack its account yet", kubetest.Creates(pods, pod))
+	within(t, longest, "pod "+pod.Name+" is Ready", kubetest.Is(pods, pod.Name, func(have *corev1.Pod) bool {
+		return podReady(have) == corev1.ConditionTrue
+	}))
 }
 
 // policyHosts makes the servers that are in neither cluster, on one machine. The metadata

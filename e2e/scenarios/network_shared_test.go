@@ -75,9 +75,7 @@ func networkShared(t *testing.T, w networkWorld) {
 	})
 	require.NoError(t, answered(t.Context()), "the pod still reaches the peer")
 	require.NoError(t, home.CoreV1().Namespaces().Delete(t.Context(), netApart, metav1.DeleteOptions{}))
-	within(t, longest, "the namespace is gone", func(ctx context.Context) error {
-		return absent(home.CoreV1().Namespaces().Get(ctx, netApart, metav1.GetOptions{}))
-	})
+	within(t, longest, "the namespace is gone", isGone(home.CoreV1().Namespaces(), netApart))
 }
 
 // beside returns the address under which a cluster would see a pod, if it saw it: the range in which it

@@ -105,9 +105,7 @@ func startNetwork(t *testing.T, of site.World) (networkWorld, []*site.Site) {
 // peer connects the clusters with a token, as people do.
 func (w networkWorld) peer(t *testing.T) {
 	t.Helper()
-	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", w.token(t), "--timeout=2m")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "peer", "--token", w.token(t), "--timeout=2m")
 }
 
 // deploy runs two pods in each cluster, one on each node, with a Service for all of them.
@@ -520,13 +518,9 @@ func networkReboots(t *testing.T, w networkWorld) {
 // what the roles have for themselves goes with `liqod cleanup`.
 func networkNothingLeft(t *testing.T, w networkWorld, before map[*site.Site][]string) {
 	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), netNamespace, metav1.DeleteOptions{}))
-	within(t, longest, "the namespace is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().CoreV1().Namespaces().Get(ctx, netNamespace, metav1.GetOptions{}))
-	})
+	within(t, longest, "the namespace is gone", isGone(w.rome.Client().CoreV1().Namespaces(), netNamespace))
 	for s, other := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
-		out, code, err := w.command(t.Context(), s, "unpeer", other, "--timeout=2m")
-		require.NoError(t, err)
-		require.Zero(t, code, out)
+		w.done(t, s, "unpeer", other, "--timeout=2m")
 	}
 	for s, objects := range before {
 		within(t, longest, "nothing is left in "+s.Name, func(ctx context.Context) error {

@@ -110,9 +110,7 @@ func fill(t *testing.T, s *site.Site, name, node string, percent int64) {
 func remove(t *testing.T, s *site.Site, name string) {
 	t.Helper()
 	require.NoError(t, s.Client().CoreV1().Pods("own").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-	within(t, quickly, "pod "+name+" is gone", func(ctx context.Context) error {
-		return absent(s.Client().CoreV1().Pods("own").Get(ctx, name, metav1.GetOptions{}))
-	})
+	within(t, quickly, "pod "+name+" is gone", isGone(s.Client().CoreV1().Pods("own"), name))
 }
 
 // free is what is free at and after a moment.

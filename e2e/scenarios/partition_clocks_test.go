@@ -76,9 +76,7 @@ func (w *world) uses(t *testing.T) {
 		defer cancel()
 		vkubelet <- w.rome.StartVKubelet(ctx, corev1beta1.TenantNamespace(w.milan.Name), w.milan.Name)
 	}()
-	out, code, err := w.command(t.Context(), w.rome, "peer", "--timeout=2m", "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "peer", "--timeout=2m", "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
 	require.NoError(t, <-vkubelet)
 }
 

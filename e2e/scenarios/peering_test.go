@@ -3,7 +3,6 @@ package scenarios
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -20,33 +19,22 @@ import (
 // testPeering makes and ends peerings by the commands, and compares what is in the
 // clusters before and after.
 func testPeering(t *testing.T, w *world) {
-	ctx := t.Context()
 	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "market"}})
 	before := w.rest(t)
 
 	w.peer(t, w.rome, w.milan)
 	w.peer(t, w.milan, w.rome)
 
-	out, code, err := w.command(ctx, w.rome, "offload", "namespace", "market", "--pod-offloading-strategy=Remote")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "offload", "namespace", "market", "--pod-offloading-strategy=Remote")
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods("market"), bare("away", corev1.RestartPolicyAlways))
-	within(t, quickly, "the pod runs in milan", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods("market").Get(ctx, "away", metav1.GetOptions{})
-		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != "milan") {
-			err = fmt.Errorf("it is %s on %q", pod.Status.Phase, pod.Spec.NodeName)
-		}
-		return err
-	})
+	within(t, quickly, "the pod runs in milan", kubetest.Is(w.rome.Client().CoreV1().Pods("market"), "away", func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodRunning && pod.Spec.NodeName == "milan"
+	}))
 
 	begin := time.Now()
-	out, code, err = w.command(ctx, w.rome, "unpeer", "milan", "--remote-kubeconfig", w.milan.Kubeconfig, "--timeout=1m")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	out := w.done(t, w.rome, "unpeer", "milan", "--remote-kubeconfig", w.milan.Kubeconfig, "--timeout=1m")
 	t.Logf("from the command to the end of both directions: %s\n%s", time.Since(begin).Round(time.Millisecond), out)
-	out, code, err = w.command(ctx, w.rome, "unoffload", "namespace", "market")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "unoffload", "namespace", "market")
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		other := w.milan.Name
 		if s == w.milan {
@@ -71,11 +59,7 @@ func (w *world) peer(t *testing.T, s, provider *site.Site) {
 		return err
 	})
 	require.NoError(t, s.StartVKubelet(ctx, "liqo-tenant-"+provider.Name, provider.Name))
-	within(t, longest, "the virtual node is Ready", func(ctx context.Context) error {
-		vn, err := s.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-"+provider.Name).Get(ctx, provider.Name, metav1.GetOptions{})
-		if err == nil && !meta.IsStatusConditionTrue(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady) {
-			err = fmt.Errorf("it has the conditions %+v", vn.Status.Conditions)
-		}
-		return err
-	})
+	within(t, longest, "the virtual node is Ready", kubetest.Is(s.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-"+provider.Name), provider.Name, func(vn *offloadingv1beta1.VirtualNode) bool {
+		return meta.IsStatusConditionTrue(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+	}))
 }

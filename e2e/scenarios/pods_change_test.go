@@ -76,13 +76,7 @@ func (c *fixture) refusedChange(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "tight"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("500m")}},
 	})
-	within(t, 10*time.Second, "the quota counts", func(ctx context.Context) error {
-		q, err := quotas.Get(ctx, "tight", metav1.GetOptions{})
-		if err == nil && len(q.Status.Used) == 0 {
-			err = fmt.Errorf("nothing is counted yet")
-		}
-		return err
-	})
+	within(t, 10*time.Second, "the quota counts", kubetest.Is(quotas, "tight", func(q *corev1.ResourceQuota) bool { return len(q.Status.Used) > 0 }))
 	kubetest.Patch(t, c.rome.Client().CoreV1().Pods(c.namespace), "web", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"700m"}}}]}}`), "resize")
 	c.hasEvent(t, c.local(t, "web"), "UpdateRefused")
 	require.True(t, podRunning(c.local(t, "web")), "it runs as it is")
@@ -117,10 +111,7 @@ func testNotOffloaded(t *testing.T, w *world) {
 func (w *world) plainNamespace(t *testing.T, name string) {
 	t.Helper()
 	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	within(t, 10*time.Second, "the namespace has its service account", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
+	within(t, 10*time.Second, "the namespace has its service account", kubetest.Exists(w.rome.Client().CoreV1().ServiceAccounts(name), "default"))
 }
 
 func anyTaint() []corev1.Toleration {
@@ -151,16 +142,9 @@ func testDaemonSet(t *testing.T, w *world) {
 		return nil
 	})
 	w.offload(t, c.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-	within(t, 30*time.Second, "the DaemonSet runs on every node", func(ctx context.Context) error {
-		d, err := w.rome.Client().AppsV1().DaemonSets(c.namespace).Get(ctx, "agent", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if d.Status.NumberReady != 3 {
-			return fmt.Errorf("status %+v", d.Status)
-		}
-		return nil
-	})
+	within(t, 30*time.Second, "the DaemonSet runs on every node", kubetest.Is(w.rome.Client().AppsV1().DaemonSets(c.namespace), "agent", func(d *appsv1.DaemonSet) bool {
+		return d.Status.NumberReady == 3
+	}))
 	require.Equal(t, waiting.UID, c.local(t, waiting.Name).UID, "the pod that waited is the one that runs")
 	events := kubetest.List(t, w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{FieldSelector: "reason=" + offloadingv1beta1.ReasonOffloadingBackOff})
 	require.Empty(t, events.Items, "every node gets such a pod: no event")

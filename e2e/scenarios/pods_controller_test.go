@@ -13,6 +13,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testControllerDown: what happens while the provider's controller is down is caught up
@@ -33,10 +34,7 @@ func testControllerDown(t *testing.T, w *world) {
 	require.NoError(t, remote.Delete(t.Context(), "always", metav1.DeleteOptions{}))
 	c.replaced(t, "always", before["always"], 1)
 
-	within(t, 20*time.Second, "the provider's controller shows that it runs", func(ctx context.Context) error {
-		_, err := w.milan.Client().CoordinationV1().Leases(tenantOfRome).Get(ctx, corev1beta1.ControllerLease, metav1.GetOptions{})
-		return err
-	})
+	within(t, 20*time.Second, "the provider's controller shows that it runs", kubetest.Exists(w.milan.Client().CoordinationV1().Leases(tenantOfRome), corev1beta1.ControllerLease))
 	w.milan.Controller.Kill()
 	<-w.milan.Controller.Exited()
 	c.end(t, "ended", "4")

@@ -86,16 +86,9 @@ func testStatefulSet(t *testing.T, w *world) {
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: template.Selector, Template: template.Template, ServiceName: "db"},
 	})
-	ready := func(ctx context.Context) error {
-		s, err := w.rome.Client().AppsV1().StatefulSets("db").Get(ctx, "db", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if s.Status.ReadyReplicas != 3 || s.Status.CurrentReplicas != 3 {
-			return fmt.Errorf("status %+v", s.Status)
-		}
-		return nil
-	}
+	ready := kubetest.Is(w.rome.Client().AppsV1().StatefulSets("db"), "db", func(s *appsv1.StatefulSet) bool {
+		return s.Status.ReadyReplicas == 3 && s.Status.CurrentReplicas == 3
+	})
 	within(t, time.Minute, "3 pods, one after the other", ready)
 	for i := 1; i < 3; i++ {
 		before, name := fmt.Sprintf("db-%d", i-1), fmt.Sprintf("db-%d", i)
@@ -236,16 +229,9 @@ func testJobEvicted(t *testing.T, w *world) {
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: c.twin, Name: first.Name}}))
 	second := c.onlyPod(t, first.Name)
 	c.end(t, second.Name, "0")
-	within(t, 30*time.Second, "the Job is done", func(ctx context.Context) error {
-		have, err := jobs.Get(ctx, "calm", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if have.Status.Succeeded != 1 || have.Status.Failed != 0 {
-			return fmt.Errorf("status %+v", have.Status)
-		}
-		return nil
-	})
+	within(t, 30*time.Second, "the Job is done", kubetest.Is(jobs, "calm", func(have *batchv1.Job) bool {
+		return have.Status.Succeeded == 1 && have.Status.Failed == 0
+	}))
 	c.removeJob(t, "calm")
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func podSpec(image string) corev1.PodSpec {
@@ -43,16 +44,9 @@ func (w *world) offload(t *testing.T, namespace string, spec offloadingv1beta1.N
 }
 
 func (w *world) available(name, namespace string, want int32) func(context.Context) error {
-	return func(ctx context.Context) error {
-		d, err := w.rome.Client().AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if d.Status.ObservedGeneration != d.Generation || d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want {
-			return fmt.Errorf("deployment %s: %+v", name, d.Status)
-		}
-		return nil
-	}
+	return kubetest.Is(w.rome.Client().AppsV1().Deployments(namespace), name, func(d *appsv1.Deployment) bool {
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == want && d.Status.AvailableReplicas == want && d.Status.Replicas == want
+	})
 }
 
 // gone waits until nothing of a namespace's pods is left in either cluster.

@@ -35,9 +35,7 @@ func (w *postgresWorld) inProvider(t *testing.T) string {
 // milan keeps.
 func postgresPeeredAgain(t *testing.T, w *postgresWorld) {
 	db := w.inProvider(t)
-	out, code, err := w.command(t.Context(), w.rome, "unpeer", "milan", "--remote-kubeconfig", w.milan.Kubeconfig)
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	out := w.done(t, w.rome, "unpeer", "milan", "--remote-kubeconfig", w.milan.Kubeconfig)
 	require.Contains(t, out, "data in volumes is kept")
 	kept := w.listedAs(t, w.milan, databases, "data-"+db, "kept")
 	require.Equal(t, "rome", kept.Owner)
@@ -103,10 +101,7 @@ func (w *postgresWorld) follows(t *testing.T, name string) {
 	reflected := w.milan.Client().CoreV1().ConfigMaps(databases + "-rome")
 	kubetest.Create(t, w.rome.Client().CoreV1().ConfigMaps(databases), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	for _, event := range []string{"created at home", "deleted in milan"} {
-		within(t, longest, "a ConfigMap is reflected after it was "+event, func(ctx context.Context) error {
-			_, err := reflected.Get(ctx, name, metav1.GetOptions{})
-			return err
-		})
+		within(t, longest, "a ConfigMap is reflected after it was "+event, kubetest.Exists(reflected, name))
 		require.NoError(t, reflected.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 }
@@ -147,10 +142,7 @@ func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
 	w.onDisk(t, bytes)
 
 	w.createLate(t, name)
-	within(t, longest, "there is a claim again", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().PersistentVolumeClaims(databases).Get(ctx, "data-late-0", metav1.GetOptions{})
-		return err
-	})
+	within(t, longest, "there is a claim again", kubetest.Exists(w.rome.Client().CoreV1().PersistentVolumeClaims(databases), "data-late-0"))
 	w.pastes(t, w.rome, kept.Get, "")
 	// The pod that milan ran all the time, as docs/continuity.md says.
 	require.NoError(t, w.milan.Liqod().OffloadingV1beta1().ShadowPods(databases+"-rome").Delete(t.Context(), "late-0", metav1.DeleteOptions{}))
@@ -173,16 +165,10 @@ func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	volume := kubetest.Get(t, core.PersistentVolumes(), claim.Spec.VolumeName)
 	w.restore(t, w.milan, backup)
 	w.hasRows(t)
-	within(t, longest, "the claim says that its data is not found", func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events(databases).List(ctx, metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)})
-		if err == nil && (len(events.Items) == 0 || !strings.Contains(events.Items[0].Message, "the state of that cluster went back")) {
-			err = fmt.Errorf("%d events", len(events.Items))
-		}
-		return err
-	})
-	hold(t, cutFor, "no claim replaces it", func(ctx context.Context) error {
-		return absent(core.PersistentVolumeClaims(twin).Get(ctx, "data-later-0", metav1.GetOptions{}))
-	})
+	within(t, longest, "the claim says that its data is not found", kubetest.Are(w.rome.Client().CoreV1().Events(databases), metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)}, func(events *corev1.EventList) bool {
+		return len(events.Items) > 0 && strings.Contains(events.Items[0].Message, "the state of that cluster went back")
+	}))
+	hold(t, cutFor, "no claim replaces it", isGone(core.PersistentVolumeClaims(twin), "data-later-0"))
 	w.onDisk(t, bytes)
 
 	w.makesAgain(t, volume, claim)

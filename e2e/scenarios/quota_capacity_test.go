@@ -281,22 +281,18 @@ func testQuotaUnseen(t *testing.T, w *world, pair *replicaPair) {
 		a.create(t, bare(fmt.Sprintf("p-%02d", i), corev1.RestartPolicyAlways))
 	}
 	exist := func(want int) func(context.Context) error {
-		return func(ctx context.Context) error {
-			list, err := w.milan.Client().CoreV1().Pods(a.twin).List(ctx, metav1.ListOptions{})
-			if err == nil && len(list.Items) != want {
-				err = fmt.Errorf("%d pods exist", len(list.Items))
-			}
-			return err
-		}
+		return kubetest.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{}, func(list *corev1.PodList) bool {
+			return len(list.Items) == want
+		})
 	}
 	within(t, 10*time.Second, "the leader fills the Quota without seeing its pods", exist(6))
 	target := pair.replicas[leader]
 	(*target).Kill()
 	<-(*target).Exited()
 	pair.leader(t, leader)
-	holds(t, time.Now().Add(4*time.Second), "nothing is added to it", exist(6))
+	hold(t, 4*time.Second, "nothing is added to it", exist(6))
 	release()
-	holds(t, time.Now().Add(2*time.Second), "nothing is added to it once they are seen", exist(6))
+	hold(t, 2*time.Second, "nothing is added to it once they are seen", exist(6))
 	require.NoError(t, w.sites.Restart(target))
 	a.change(t, `{"resources":{"pods":"12"}}`)
 	within(t, 10*time.Second, "the rest goes on with the new leader", exist(12))
@@ -341,12 +337,8 @@ func testQuotaUnderWay(t *testing.T, w *world, pair *replicaPair) {
 	<-arrived
 	a.waits(t, "old", offloadingv1beta1.ReasonQuotaExceeded)
 	a.runs(t, "young")
-	holds(t, time.Now().Add(3*time.Second), "one of both runs", func(ctx context.Context) error {
-		list, err := w.milan.Client().CoreV1().Pods(a.twin).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=old"})
-		if err == nil && len(list.Items) > 0 {
-			err = errors.New("both were created")
-		}
-		return err
-	})
+	hold(t, 3*time.Second, "one of both runs", kubetest.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{FieldSelector: "metadata.name=old"}, func(list *corev1.PodList) bool {
+		return len(list.Items) == 0
+	}))
 	a.deleteAll(t)
 }

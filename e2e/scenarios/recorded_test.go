@@ -160,13 +160,9 @@ func (w partitionWorld) controllers(t *testing.T, n int) {
 	t.Helper()
 	home := w.rome.Client()
 	kubetest.Patch(t, home.AppsV1().Deployments(site.Namespace), "liqod-controller", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))
-	within(t, longest, fmt.Sprintf("%d controllers run", n), func(ctx context.Context) error {
-		pods, err := home.CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
-		if err == nil && len(pods.Items) != n {
-			err = fmt.Errorf("there are %d", len(pods.Items))
-		}
-		return err
-	})
+	within(t, longest, fmt.Sprintf("%d controllers run", n), kubetest.Are(home.CoreV1().Pods(site.Namespace), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"}, func(pods *corev1.PodList) bool {
+		return len(pods.Items) == n
+	}))
 }
 
 // shownMetrics are the names of the series that a dashboard or an alert uses.

@@ -74,7 +74,7 @@ func (w *world) populate(t *testing.T, namespace string, many int) {
 // noWrites requires that the consumer writes nothing to the provider for a while.
 func (w *world) noWrites(t *testing.T, begin, end time.Time, what string) {
 	t.Helper()
-	holds(t, end, what, func(context.Context) error {
+	hold(t, time.Until(end), what, func(context.Context) error {
 		if all := writes(t, w.milan.Cluster, peer, begin); len(all) > 0 {
 			return fmt.Errorf("%d writes: %v", len(all), all)
 		}
@@ -112,10 +112,7 @@ func testReflectionRestart(t *testing.T, w *world) {
 func (w *world) caughtUp(t *testing.T, namespace, name string, patience time.Duration) {
 	t.Helper()
 	kubetest.Create(t, w.rome.Client().CoreV1().ConfigMaps(namespace), configMapOf(name))
-	within(t, patience, name+" is reflected", func(ctx context.Context) error {
-		_, err := w.milan.Client().CoreV1().ConfigMaps(namespace+"-rome").Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+	within(t, patience, name+" is reflected", kubetest.Exists(w.milan.Client().CoreV1().ConfigMaps(namespace+"-rome"), name))
 }
 
 // testReflectionAway: what happens while the provider is away is caught up.
@@ -153,13 +150,7 @@ func testSkipLists(t *testing.T, w *world) {
 	before := (*w.rome.VKubelet("milan")).Options
 	w.rome.Controller.Options.Args = append(w.rome.Controller.Options.Args, "--reflection.skipLabels=example.com/configured")
 	require.NoError(t, w.sites.Restart(&w.rome.Controller))
-	within(t, 30*time.Second, "the controller's list acts", func(ctx context.Context) error {
-		cm, err := remote.Get(ctx, "keyed", metav1.GetOptions{})
-		if err == nil && !has("patched", "carried")(cm) {
-			err = fmt.Errorf("labels %v", cm.Labels)
-		}
-		return err
-	})
+	within(t, 30*time.Second, "the controller's list acts", kubetest.Is(remote, "keyed", has("patched", "carried")))
 	d := kubetest.Get(t, w.rome.Client().AppsV1().Deployments(tenantOfMilan), "vk-milan")
 	require.NotContains(t, fmt.Sprint(d.Spec.Template.Spec.Containers[0].Args), "skipLabels", "no reason to roll the Deployment")
 	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, []byte(`{"spec":{"offloadingPatch":{"labelsNotReflected":["example.com/patched"]}}}`))
@@ -232,7 +223,7 @@ func testTwoWays(t *testing.T, w *world) {
 		there(t, p.twin, getter(p.provider.Client().CoreV1().ConfigMaps(p.twin), "kube-root-ca.crt."+p.origin.Name), anyState[*corev1.ConfigMap])
 	}
 	begin := time.Now()
-	holds(t, begin.Add(idle), "nothing goes round", func(context.Context) error {
+	hold(t, time.Until(begin.Add(idle)), "nothing goes round", func(context.Context) error {
 		all := append(writes(t, w.milan.Cluster, peer, begin), writes(t, w.rome.Cluster, "system:serviceaccount:liqo-tenant-milan:peer-1", begin)...)
 		if len(all) > 0 {
 			return fmt.Errorf("%v", all)

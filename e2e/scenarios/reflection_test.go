@@ -196,22 +196,15 @@ func testCollision(t *testing.T, w *world) {
 	now := kubetest.Get(t, remote, "app")
 	require.Equal(t, theirs.ResourceVersion, now.ResourceVersion)
 	require.NoError(t, remote.Delete(ctx, "app", metav1.DeleteOptions{}))
-	within(t, 20*time.Second, "reflected when the name is free", func(ctx context.Context) error {
-		cm, err := remote.Get(ctx, "app", metav1.GetOptions{})
-		if err == nil && cm.Data["whose"] != "rome's" {
-			err = fmt.Errorf("data %v", cm.Data)
-		}
-		return err
-	})
+	within(t, 20*time.Second, "reflected when the name is free", kubetest.Is(remote, "app", func(cm *corev1.ConfigMap) bool {
+		return cm.Data["whose"] == "rome's"
+	}))
 	// An object of the provider outlives a local one of its name.
 	kubetest.Create(t, remote, configMapOf("other", "whose", "milan's"))
 	other := kubetest.Create(t, home, configMapOf("other"))
 	w.eventAbout(t, other, "FailedReflection", "collide-rome/other")
 	require.NoError(t, home.Delete(ctx, "other", metav1.DeleteOptions{}))
-	holds(t, time.Now().Add(3*time.Second), "the provider's own stays", func(ctx context.Context) error {
-		_, err := remote.Get(ctx, "other", metav1.GetOptions{})
-		return err
-	})
+	hold(t, 3*time.Second, "the provider's own stays", kubetest.Exists(remote, "other"))
 }
 
 // testForeignKeys: what somebody adds in the provider stays, and what we no longer set

@@ -56,9 +56,7 @@ func replicasFlooded(t *testing.T, w replicasWorld) {
 	}
 	w.withinMemory(t, after)
 	require.NoError(t, home.Namespaces().Delete(t.Context(), floodNamespace, metav1.DeleteOptions{}))
-	within(t, longest, "the flood has ended", func(ctx context.Context) error {
-		return absent(home.Namespaces().Get(ctx, floodNamespace, metav1.GetOptions{}))
-	})
+	within(t, longest, "the flood has ended", isGone(home.Namespaces(), floodNamespace))
 }
 
 // listenersOf returns the containers of roles by the addresses at which they listen.
@@ -106,13 +104,7 @@ func (w replicasWorld) allocated(t *testing.T) {
 	t.Helper()
 	ips := w.rome.Liqod().IPAMV1alpha1().IPs(floodNamespace)
 	kubetest.Create(t, ips, &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: ipamv1alpha1.IPSpec{IP: "198.51.100.7"}})
-	within(t, longest, "an IP has an address", func(ctx context.Context) error {
-		ip, err := ips.Get(ctx, "host", metav1.GetOptions{})
-		if err == nil && ip.Status.IP == "" {
-			err = fmt.Errorf("IP %s has none: %+v", ip.Name, ip.Status)
-		}
-		return err
-	})
+	within(t, longest, "an IP has an address", kubetest.Is(ips, "host", func(ip *ipamv1alpha1.IP) bool { return ip.Status.IP != "" }))
 }
 
 // withinMemory compares the peaks of the roles' memory with their limits, which are the chart's.

@@ -317,20 +317,10 @@ func (w replicasWorld) started(t *testing.T, name string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: testSpec(1, "serve")}
 	pod.Spec.RuntimeClassName = ptr.To("liqo")
 	// The API server may still ask the webhook on the node that is lost.
-	within(t, longest, "pod "+name+" is created", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().Pods(replicasNamespace).Create(ctx, pod, metav1.CreateOptions{})
-		return err
-	})
-	within(t, longest, "pod "+name+" is Ready", func(ctx context.Context) error {
-		p, err := w.rome.Client().CoreV1().Pods(replicasNamespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if podReady(p) != corev1.ConditionTrue || p.Spec.NodeName != "milan" {
-			return fmt.Errorf("on %q: %+v", p.Spec.NodeName, p.Status.Conditions)
-		}
-		return nil
-	})
+	within(t, longest, "pod "+name+" is created", kubetest.Creates(w.rome.Client().CoreV1().Pods(replicasNamespace), pod))
+	within(t, longest, "pod "+name+" is Ready", kubetest.Is(w.rome.Client().CoreV1().Pods(replicasNamespace), name, func(p *corev1.Pod) bool {
+		return podReady(p) == corev1.ConditionTrue && p.Spec.NodeName == "milan"
+	}))
 }
 
 // offloaded are the pods in milan, at home and there, with their containers.

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"testing"
 	"time"
@@ -55,10 +54,7 @@ func forbidden(t *testing.T, p attacker) {
 	guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "guest", Namespace: twinOfRome}, Spec: podSpec("sim/web:1")}
 	kubetest.Create(t, p.milan.Client().CoreV1().Pods(twinOfRome), guest)
 	kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadowPod("target"))
-	within(t, 30*time.Second, "a pod to attack is there", func(ctx context.Context) error {
-		_, err := p.core.CoreV1().Pods(twinOfRome).Get(ctx, "target", metav1.GetOptions{})
-		return err
-	})
+	within(t, 30*time.Second, "a pod to attack is there", kubetest.Exists(p.core.CoreV1().Pods(twinOfRome), "target"))
 	collision(t, p)
 	allRefused(t, objectAttempts(p.core))
 	allRefused(t, sessionAttempts(p.core, "guest"))
@@ -77,16 +73,10 @@ func collision(t *testing.T, p attacker) {
 	before := kubetest.Get(t, p.milan.Client().CoreV1().Pods(twinOfRome), "guest")
 	shadows := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome)
 	kubetest.Create(t, shadows, shadowPod("guest"))
-	within(t, 10*time.Second, "the collision shows", func(ctx context.Context) error {
-		s, err := shadows.Get(ctx, "guest", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c == nil || c.Reason != offloadingv1beta1.ReasonPodCollision {
-			return fmt.Errorf("conditions are %+v", s.Status.Conditions)
-		}
-		return nil
-	})
+	within(t, 10*time.Second, "the collision shows", kubetest.Is(shadows, "guest", func(s *offloadingv1beta1.ShadowPod) bool {
+		c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+		return c != nil && c.Reason == offloadingv1beta1.ReasonPodCollision
+	}))
 	require.NoError(t, shadows.Delete(t.Context(), "guest", metav1.DeleteOptions{}))
 	after := kubetest.Get(t, p.milan.Client().CoreV1().Pods(twinOfRome), "guest")
 	require.Equal(t, before.UID, after.UID)
@@ -97,19 +87,11 @@ func collision(t *testing.T, p attacker) {
 // objectAttempts are attempts with objects that lead to what is the provider's.
 func objectAttempts(c kubernetes.Interface) map[string]attempt {
 	return map[string]attempt{
-		"Service with external address": func(ctx context.Context) error {
-			_, err := c.CoreV1().Services(twinOfRome).Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1.ServiceSpec{
-				ExternalIPs: []string{"1.1.1.1"}, Ports: []corev1.ServicePort{{Port: 53}}}}, metav1.CreateOptions{})
-			return err
-		},
-		"Secret with a token": func(ctx context.Context) error {
-			_, err := c.CoreV1().Secrets(twinOfRome).Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
-				Name: "evil", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}}, metav1.CreateOptions{})
-			return err
-		},
-		"deletion of a pod that is not its own": func(ctx context.Context) error {
-			return c.CoreV1().Pods(twinOfRome).Delete(ctx, "guest", metav1.DeleteOptions{})
-		},
+		"Service with external address": kubetest.Creates(c.CoreV1().Services(twinOfRome), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1.ServiceSpec{
+			ExternalIPs: []string{"1.1.1.1"}, Ports: []corev1.ServicePort{{Port: 53}}}}),
+		"Secret with a token": kubetest.Creates(c.CoreV1().Secrets(twinOfRome), &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
+			Name: "evil", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}}),
+		"deletion of a pod that is not its own": kubetest.Deletes(c.CoreV1().Pods(twinOfRome), "guest"),
 	}
 }
 
@@ -159,21 +141,15 @@ func shadowAttempts(p attacker) map[string]attempt {
 		}
 	}
 	patch := func(data string) attempt {
-		return func(ctx context.Context) error {
-			_, err := api.ShadowPods(twinOfRome).Patch(ctx, "target", types.MergePatchType, []byte(data), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(api.ShadowPods(twinOfRome), "target", types.MergePatchType, []byte(data))
 	}
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "kube-root-ca.crt", UID: "1"}
 	return map[string]attempt{
-		"ShadowPod with an owner":    create(func(m *metav1.ObjectMeta) { m.OwnerReferences = []metav1.OwnerReference{owner} }),
-		"ShadowPod with a finalizer": create(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
-		"finalizer on a ShadowPod":   patch(`{"metadata":{"finalizers":["example.com/evil"]}}`),
-		"owner on a ShadowPod":       patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"1"}]}}`),
-		"finalizers of its NamespaceMap": func(ctx context.Context) error {
-			_, err := api.NamespaceMaps(tenantOfRome).Patch(ctx, "milan", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			return err
-		},
+		"ShadowPod with an owner":        create(func(m *metav1.ObjectMeta) { m.OwnerReferences = []metav1.OwnerReference{owner} }),
+		"ShadowPod with a finalizer":     create(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
+		"finalizer on a ShadowPod":       patch(`{"metadata":{"finalizers":["example.com/evil"]}}`),
+		"owner on a ShadowPod":           patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"1"}]}}`),
+		"finalizers of its NamespaceMap": kubetest.Patches(api.NamespaceMaps(tenantOfRome), "milan", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
 		"NamespaceMap of another name": func(ctx context.Context) error {
 			nm := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}
 			_, err := api.NamespaceMaps(tenantOfRome).Create(ctx, nm, metav1.CreateOptions{})
@@ -198,10 +174,7 @@ func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
 		}
 	}
 	patch := func(data string) attempt {
-		return func(ctx context.Context) error {
-			_, err := api.ShadowEndpointSlices(twinOfRome).Patch(ctx, "target", types.MergePatchType, []byte(data), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(api.ShadowEndpointSlices(twinOfRome), "target", types.MergePatchType, []byte(data))
 	}
 	return map[string]attempt{
 		"ShadowEndpointSlice with an owner": create(func(m *metav1.ObjectMeta) {

@@ -38,18 +38,12 @@ func controllerRights(t *testing.T, w *world) {
 	allRefused(t, volumesOfOthers(t, w, c))
 	eventsOfRoles(t, w)
 	allRefused(t, map[string]attempt{
-		"cluster-admin":                cluster("liqod-evil", "cluster-admin"),
-		"a role that it does not ship": cluster("liqod-evil", "view"),
-		"a binding of another's name":  cluster("evil", "liqod-peer-cluster"),
-		"another's ClusterRoleBinding": func(ctx context.Context) error {
-			return c.RbacV1().ClusterRoleBindings().Delete(ctx, "system:basic-user", metav1.DeleteOptions{})
-		},
-		"a user's namespace's deletion": func(ctx context.Context) error {
-			return c.CoreV1().Namespaces().Delete(ctx, "victim", metav1.DeleteOptions{})
-		},
-		"a real Node's deletion": func(ctx context.Context) error {
-			return c.CoreV1().Nodes().Delete(ctx, w.rome.SimulatedNodeName(1), metav1.DeleteOptions{})
-		},
+		"cluster-admin":                 cluster("liqod-evil", "cluster-admin"),
+		"a role that it does not ship":  cluster("liqod-evil", "view"),
+		"a binding of another's name":   cluster("evil", "liqod-peer-cluster"),
+		"another's ClusterRoleBinding":  kubetest.Deletes(c.RbacV1().ClusterRoleBindings(), "system:basic-user"),
+		"a user's namespace's deletion": kubetest.Deletes(c.CoreV1().Namespaces(), "victim"),
+		"a real Node's deletion":        kubetest.Deletes(c.CoreV1().Nodes(), w.rome.SimulatedNodeName(1)),
 		"a RoleBinding of another's name": func(ctx context.Context) error {
 			_, err := c.RbacV1().RoleBindings("victim").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: ref("liqod-peer-twin")}, none)
 			return err
@@ -132,10 +126,7 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 		require.NoError(t, accepted(t.Context()), what)
 	}
 	return map[string]attempt{
-		"a volume of a node's files": func(ctx context.Context) error {
-			_, err := c.CoreV1().PersistentVolumes().Create(ctx, volume("evil"), metav1.CreateOptions{})
-			return err
-		},
+		"a volume of a node's files":              kubetest.Creates(c.CoreV1().PersistentVolumes(), volume("evil")),
 		"the root of a node":                      likeOurs("liqo", hostPath("/")),
 		"the root of a node, of type local":       likeOurs("liqo", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/"}}),
 		"all folders of the provisioner":          likeOurs("liqo", hostPath(folder)),
@@ -154,13 +145,8 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 				Name: uid, Labels: map[string]string{"offloading.liqo.io/local-claim-uid": uid}}, Spec: spec}, metav1.CreateOptions{})
 			return err
 		},
-		"another's volume's deletion": func(ctx context.Context) error {
-			return c.CoreV1().PersistentVolumes().Delete(ctx, "others", metav1.DeleteOptions{})
-		},
-		"a claim of no claim": func(ctx context.Context) error {
-			_, err := c.CoreV1().PersistentVolumeClaims("liqo-storage").Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claim.Spec}, metav1.CreateOptions{})
-			return err
-		},
+		"another's volume's deletion": kubetest.Deletes(c.CoreV1().PersistentVolumes(), "others"),
+		"a claim of no claim":         kubetest.Creates(c.CoreV1().PersistentVolumeClaims("liqo-storage"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claim.Spec}),
 		"the node of another's claim": merge(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"evil"}}}`),
 		"the size of another's claim": merge(`{"status":{"capacity":{"storage":"1Ti"}}}`, "status"),
 	}
@@ -224,9 +210,6 @@ func eventsOfRoles(t *testing.T, w *world) {
 		"the controller's, by gateway":     write("gateway", tenantOfMilan, "liqod-controller", "Connection", liqo),
 		"the kubelet's, by the controller": write("controller", "victim", "kubelet", "Pod", "v1"),
 		"about a Node, by the controller":  write("controller", "default", "liqod-controller", "Node", "v1"),
-		"over another's event": func(ctx context.Context) error {
-			_, err := events("controller").Events("victim").Patch(ctx, theirs.Name, types.MergePatchType, []byte(`{"message":"all is well","source":{"component":"liqod-controller"}}`), metav1.PatchOptions{})
-			return err
-		},
+		"over another's event":             kubetest.Patches(events("controller").Events("victim"), theirs.Name, types.MergePatchType, []byte(`{"message":"all is well","source":{"component":"liqod-controller"}}`)),
 	})
 }

@@ -84,9 +84,7 @@ func deployments(t *testing.T, w *world, c kubernetes.Interface) map[string]atte
 			_, err := c.AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		},
-		"the deletion of a Deployment of people": func(ctx context.Context) error {
-			return c.AppsV1().Deployments(tenantOfMilan).Delete(ctx, "of-people", metav1.DeleteOptions{})
-		},
+		"the deletion of a Deployment of people": kubetest.Deletes(c.AppsV1().Deployments(tenantOfMilan), "of-people"),
 	}
 }
 

@@ -30,26 +30,17 @@ func asParis(t *testing.T, w *world) attacker {
 // mapped waits until milan answers an entry of paris's NamespaceMap in a phase.
 func (p attacker) mapped(t *testing.T, original string, phase offloadingv1beta1.MappingPhase, says string) {
 	t.Helper()
-	within(t, longest, original+" is "+string(phase), func(ctx context.Context) error {
-		nm, err := p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if s := nm.Status.CurrentMapping[original]; s.Phase != phase || !strings.Contains(s.Message, says) {
-			return fmt.Errorf("%s is %+v", original, s)
-		}
-		return nil
-	})
+	within(t, longest, original+" is "+string(phase), kubetest.Is(p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", func(nm *offloadingv1beta1.NamespaceMap) bool {
+		s := nm.Status.CurrentMapping[original]
+		return s.Phase == phase && strings.Contains(s.Message, says)
+	}))
 }
 
 // ask asks milan for a twin, as soon as milan lets paris ask.
 func (p attacker) ask(t *testing.T, original, twin string) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"spec":{"desiredMapping":{%q:%q}}}`, original, twin)
-	within(t, longest, "paris asks for a twin of "+original, func(ctx context.Context) error {
-		_, err := p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(ctx, "milan", types.MergePatchType, body, metav1.PatchOptions{})
-		return err
-	})
+	within(t, longest, "paris asks for a twin of "+original, kubetest.Patches(p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", types.MergePatchType, body))
 }
 
 func (w *world) annotateTwin(t *testing.T, name, key, value string) {
@@ -164,13 +155,9 @@ func testMadeUpClass(t *testing.T, w *world) {
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim.Spec}}}}}
 		shadows := liqod.OffloadingV1beta1().ShadowPods(twin)
 		kubetest.Create(t, shadows, shadow)
-		within(t, longest, "the refusal shows", func(ctx context.Context) error {
-			have, err := shadows.Get(ctx, shadow.Name, metav1.GetOptions{})
-			if err == nil && !strings.Contains(fmt.Sprint(have.Status.Conditions), "sharing.storageClasses") {
-				err = fmt.Errorf("conditions are %+v", have.Status.Conditions)
-			}
-			return err
-		})
+		within(t, longest, "the refusal shows", kubetest.Is(shadows, shadow.Name, func(have *offloadingv1beta1.ShadowPod) bool {
+			return strings.Contains(fmt.Sprint(have.Status.Conditions), "sharing.storageClasses")
+		}))
 		require.NoError(t, shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{}))
 	}
 }

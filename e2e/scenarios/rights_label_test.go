@@ -48,22 +48,17 @@ func withoutLabel(t *testing.T, p attacker) {
 		"an owner": configMap(func(m *metav1.ObjectMeta) {
 			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: theirs.Name, UID: theirs.UID}}
 		}),
-		"no origin":        configMap(func(m *metav1.ObjectMeta) { m.Labels = nil }),
-		"another's origin": configMap(func(m *metav1.ObjectMeta) { m.Labels["offloading.liqo.io/origin"] = "paris" }),
-		"deletes of others": func(ctx context.Context) error {
-			return p.core.CoreV1().Secrets(ns).Delete(ctx, theirs.Name, metav1.DeleteOptions{})
-		},
+		"no origin":         configMap(func(m *metav1.ObjectMeta) { m.Labels = nil }),
+		"another's origin":  configMap(func(m *metav1.ObjectMeta) { m.Labels["offloading.liqo.io/origin"] = "paris" }),
+		"deletes of others": kubetest.Deletes(p.core.CoreV1().Secrets(ns), theirs.Name),
 		"an identity of the cluster": func(ctx context.Context) error {
 			m := meta("token", "rome")
 			m.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 			_, err := p.core.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: m, Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{})
 			return err
 		},
-		"external addresses": func(ctx context.Context) error {
-			_, err := p.core.CoreV1().Services(ns).Create(ctx, &corev1.Service{ObjectMeta: meta("evil", "rome"), Spec: corev1.ServiceSpec{
-				Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"192.0.2.1"},
-			}}, metav1.CreateOptions{})
-			return err
-		},
+		"external addresses": kubetest.Creates(p.core.CoreV1().Services(ns), &corev1.Service{ObjectMeta: meta("evil", "rome"), Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"192.0.2.1"},
+		}}),
 	})
 }

@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -69,19 +68,13 @@ func goingAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta)
 	require.NoError(t, services.Delete(ctx, "going", metav1.DeleteOptions{}))
 	require.NoError(t, configs.Delete(ctx, "going", metav1.DeleteOptions{}))
 	service := func(body string) attempt {
-		return func(ctx context.Context) error {
-			_, err := services.Patch(ctx, "going", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(services, "going", types.MergePatchType, []byte(body))
 	}
 	return map[string]attempt{
 		"type of a Service that is being deleted":        service(`{"spec":{"type":"ExternalName","externalName":"bank.example"}}`),
 		"ports of a Service that is being deleted":       service(`{"spec":{"ports":[{"port":81}]}}`),
 		"annotations of a Service that is being deleted": service(`{"metadata":{"annotations":{"note":"a"}}}`),
-		"labels of a ConfigMap that is being deleted": func(ctx context.Context) error {
-			_, err := configs.Patch(ctx, "going", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"web"}}}`), metav1.PatchOptions{})
-			return err
-		},
+		"labels of a ConfigMap that is being deleted":    kubetest.Patches(configs, "going", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"web"}}}`)),
 	}
 }
 

@@ -17,11 +17,8 @@ func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
 	requests, offers := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome), p.liqod.SharingV1alpha1().ResourceOffers(tenantOfRome)
 	asks := func(name, consumer, provider string) attempt {
-		return func(ctx context.Context) error {
-			_, err := requests.Create(ctx, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
-				Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: provider}}, metav1.CreateOptions{})
-			return err
-		}
+		return kubetest.Creates(requests, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: provider}})
 	}
 	offer := func(provider string) *sharingv1alpha1.ResourceOffer {
 		return &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: provider},

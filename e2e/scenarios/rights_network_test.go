@@ -42,10 +42,7 @@ func networkAttempts(t *testing.T, p attacker) map[string]attempt {
 			_, err := configurations.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 			return err
 		},
-		"a Configuration of another name": func(ctx context.Context) error {
-			_, err := configurations.Create(ctx, says("paris"), metav1.CreateOptions{})
-			return err
-		},
+		"a Configuration of another name": kubetest.Creates(configurations, says("paris")),
 	}
 }
 

@@ -56,48 +56,34 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	markedObjects(t, p, own, claimSpec)
 
 	patch := func(name, body string) attempt {
-		return func(ctx context.Context) error {
-			_, err := configs.Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(configs, name, types.MergePatchType, []byte(body))
 	}
 	attempts := map[string]attempt{
-		"ConfigMap without origin": func(ctx context.Context) error {
-			_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
-			return err
-		},
+		"ConfigMap without origin": kubetest.Creates(configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 		"ConfigMap of another origin": func(ctx context.Context) error {
 			m := own("evil")
 			m.Labels[offloadingv1beta1.OriginLabel] = "paris"
 			_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{})
 			return err
 		},
-		"Ingress without origin": func(ctx context.Context) error {
-			_, err := p.core.NetworkingV1().Ingresses(twinOfRome).Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "evil"},
-				Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
-					Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}, metav1.CreateOptions{})
-			return err
-		},
+		"Ingress without origin": kubetest.Creates(p.core.NetworkingV1().Ingresses(twinOfRome), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "evil"},
+			Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+				Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}),
 		"the provider's root CA":               patch("kube-root-ca.crt", `{"data":{"ca.crt":"evil"}}`),
 		"the provider's ConfigMap":             patch("theirs", `{"data":{"a":"evil"}}`),
 		"the provider's ConfigMap, taken over": patch("theirs", `{"metadata":{"labels":{"offloading.liqo.io/origin":"rome"}}}`),
 		"the origin of its own":                patch("own", `{"metadata":{"labels":{"offloading.liqo.io/origin":null}}}`),
 		"finalizer on its own":                 patch("own", `{"metadata":{"finalizers":["example.com/evil"]}}`),
 		"owner on its own":                     patch("own", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"1"}]}}`),
-		"deletion of the provider's root CA": func(ctx context.Context) error {
-			return configs.Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{})
-		},
-		"deletion of the provider's Secret": func(ctx context.Context) error { return secrets.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
+		"deletion of the provider's root CA":   kubetest.Deletes(configs, "kube-root-ca.crt"),
+		"deletion of the provider's Secret":    func(ctx context.Context) error { return secrets.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
 		"token of a service account, of its own origin": func(ctx context.Context) error {
 			s := &corev1.Secret{ObjectMeta: own("evil"), Type: corev1.SecretTypeServiceAccountToken}
 			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 			_, err := secrets.Create(ctx, s, metav1.CreateOptions{})
 			return err
 		},
-		"claim without origin": func(ctx context.Context) error {
-			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}, metav1.CreateOptions{})
-			return err
-		},
+		"claim without origin": kubetest.Creates(claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}),
 		"claim without class": func(ctx context.Context) error {
 			spec := *claimSpec.DeepCopy()
 			spec.StorageClassName = nil
@@ -123,18 +109,9 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 			return err
 		},
 		"deletion of the provider's claim": func(ctx context.Context) error { return claims.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
-		"the provider's claim": func(ctx context.Context) error {
-			_, err := claims.Patch(ctx, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`), metav1.PatchOptions{})
-			return err
-		},
-		"another address on what has one": func(ctx context.Context) error {
-			_, err := services.Patch(ctx, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`), metav1.PatchOptions{})
-			return err
-		},
-		"external address on its own": func(ctx context.Context) error {
-			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})
-			return err
-		},
+		"the provider's claim":             kubetest.Patches(claims, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`)),
+		"another address on what has one":  kubetest.Patches(services, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`)),
+		"external address on its own":      kubetest.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`)),
 	}
 	maps.Copy(attempts, classAttempts(p, own, claimSpec))
 	maps.Copy(attempts, serviceAttempts(p, own))
@@ -223,10 +200,7 @@ func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec cor
 		"claim of a volume that is there already, by an annotation":        claim("disk", map[string]string{corev1.BetaStorageClassAnnotation: ""}),
 		"Ingress of a class that is not shared":                            ingress("inner", nil),
 		"Ingress of a class that is not shared, which an annotation names": ingress("", map[string]string{"kubernetes.io/ingress.class": "inner"}),
-		"Ingress that gets a class that is not shared": func(ctx context.Context) error {
-			_, err := ingresses.Patch(ctx, "shared", types.MergePatchType, []byte(`{"spec":{"ingressClassName":"inner"}}`), metav1.PatchOptions{})
-			return err
-		},
+		"Ingress that gets a class that is not shared":                     kubetest.Patches(ingresses, "shared", types.MergePatchType, []byte(`{"spec":{"ingressClassName":"inner"}}`)),
 		"load balancer of a class that is not shared": func(ctx context.Context) error {
 			s := service("evil", func(s *corev1.ServiceSpec) {
 				s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr.To("inner")
@@ -234,10 +208,7 @@ func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec cor
 			_, err := services.Create(ctx, &corev1.Service{ObjectMeta: own("evil"), Spec: s.Spec}, metav1.CreateOptions{})
 			return err
 		},
-		"load balancer that becomes one of a class that is not shared": func(ctx context.Context) error {
-			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"spec":{"type":"LoadBalancer","loadBalancerClass":"inner"}}`), metav1.PatchOptions{})
-			return err
-		},
+		"load balancer that becomes one of a class that is not shared": kubetest.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"type":"LoadBalancer","loadBalancerClass":"inner"}}`)),
 	}
 }
 
@@ -264,10 +235,7 @@ func serviceAttempts(p attacker, own func(string) metav1.ObjectMeta) map[string]
 		"cluster IP": `{"spec":{"clusterIP":"10.96.0.77"}}`, "node port": `{"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":30777}]}}`,
 		"name": `{"spec":{"type":"ExternalName","externalName":"vault.vault.svc.cluster.local"}}`,
 	} {
-		out["a Service's "+what+" afterwards"] = func(ctx context.Context) error {
-			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(body), metav1.PatchOptions{})
-			return err
-		}
+		out["a Service's "+what+" afterwards"] = kubetest.Patches(services, "own", types.MergePatchType, []byte(body))
 	}
 	return out
 }
@@ -304,15 +272,9 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 		_, err := ingresses.Create(ctx, ing, metav1.CreateOptions{})
 		return err
 	}
-	out := map[string]attempt{"path of an Ingress that ends a directive": directive, "host of the bank, afterwards": func(ctx context.Context) error {
-		_, err := ingresses.Patch(ctx, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`), metav1.PatchOptions{})
-		return err
-	}}
+	out := map[string]attempt{"path of an Ingress that ends a directive": directive, "host of the bank, afterwards": kubetest.Patches(ingresses, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`))}
 	for _, host := range []string{"bank.example.com", "*.example.com"} {
-		out["an Ingress for "+host] = func(ctx context.Context) error {
-			_, err := ingresses.Create(ctx, at(own("evil"), "free.example.com", host), metav1.CreateOptions{})
-			return err
-		}
+		out["an Ingress for "+host] = kubetest.Creates(ingresses, at(own("evil"), "free.example.com", host))
 	}
 	return out
 }

@@ -81,10 +81,7 @@ func TestPeerRights(t *testing.T) {
 		"storageClasses": []string{"disk"}, "ingressClasses": []string{"milans"}, "loadBalancerClasses": []string{"milans"},
 	}}))
 	require.NoError(t, w.milan.Apply(t.Context(), []byte(paris)))
-	within(t, time.Minute, "paris has a twin namespace", func(ctx context.Context) error {
-		_, err := w.milan.Client().RbacV1().RoleBindings(twinOfParis).Get(ctx, "liqod-peer-twin", metav1.GetOptions{})
-		return err
-	})
+	within(t, time.Minute, "paris has a twin namespace", kubetest.Exists(w.milan.Client().RbacV1().RoleBindings(twinOfParis), "liqod-peer-twin"))
 	rome := holder{in: w.milan, namespace: tenantOfRome, account: "peer-1",
 		scopes: []string{tenantOfRome, twinOfRome, tenantOfParis, twinOfParis, "default", "kube-system", "liqod"}}
 	p := attacker{world: w}

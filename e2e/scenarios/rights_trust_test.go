@@ -69,10 +69,7 @@ func trustedApart(t *testing.T, rome attacker) {
 			}
 			return err
 		})
-		within(t, longest, "the pod is created", func(ctx context.Context) error {
-			_, err := w.milan.Client().CoreV1().Pods(peer.twin).Get(ctx, "mounts", metav1.GetOptions{})
-			return err
-		})
+		within(t, longest, "the pod is created", kubetest.Exists(w.milan.Client().CoreV1().Pods(peer.twin), "mounts"))
 	}
 	paris.ask(t, "ledger", "ledger")
 	paris.mapped(t, "ledger", offloadingv1beta1.MappingAccepted, "")
@@ -97,14 +94,8 @@ func trustedApart(t *testing.T, rome attacker) {
 // shadowSays waits until the ShadowPod mounts has a reason.
 func (p attacker) shadowSays(t *testing.T, namespace, reason string) {
 	t.Helper()
-	within(t, time.Minute, "the ShadowPod says "+reason, func(ctx context.Context) error {
-		s, err := p.liqod.OffloadingV1beta1().ShadowPods(namespace).Get(ctx, "mounts", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c == nil || c.Reason != reason {
-			return fmt.Errorf("conditions are %+v", s.Status.Conditions)
-		}
-		return nil
-	})
+	within(t, time.Minute, "the ShadowPod says "+reason, kubetest.Is(p.liqod.OffloadingV1beta1().ShadowPods(namespace), "mounts", func(s *offloadingv1beta1.ShadowPod) bool {
+		c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+		return c != nil && c.Reason == reason
+	}))
 }

@@ -42,9 +42,7 @@ func vkubeletRights(t *testing.T, w *world) {
 			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", merge, []byte(`{"status":{"phase":"Failed"}}`), none, "status")
 			return err
 		},
-		"deletion of another node's pod": func(ctx context.Context) error {
-			return vk.CoreV1().Pods("default").Delete(ctx, "local", metav1.DeleteOptions{})
-		},
+		"deletion of another node's pod": kubetest.Deletes(vk.CoreV1().Pods("default"), "local"),
 		"image of its own pod": func(ctx context.Context) error {
 			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","image":"sim/evil:1"}]}}`), none)
 			return err
@@ -77,42 +75,18 @@ func vkubeletRights(t *testing.T, w *world) {
 			_, err := vk.CoreV1().Nodes().Patch(ctx, other, merge, []byte(`{"status":{"conditions":[]}}`), none, "status")
 			return err
 		},
-		"a new Node": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: map[string]string{"liqo.io/type": "virtual-node"}}}, metav1.CreateOptions{})
-			return err
-		},
-		"Lease of another vkubelet": func(ctx context.Context) error {
-			_, err := vk.CoordinationV1().Leases(tenantOfMilan).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-other"}}, metav1.CreateOptions{})
-			return err
-		},
-		"Lease named as the shared one, elsewhere": func(ctx context.Context) error {
-			_, err := vk.CoordinationV1().Leases("liqod").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "reflection"}}, metav1.CreateOptions{})
-			return err
-		},
-		"a volume that a node could use": func(ctx context.Context) error {
-			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/etc", "milan"), metav1.CreateOptions{})
-			return err
-		},
-		"a volume in another provider": func(ctx context.Context) error {
-			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "paris"), metav1.CreateOptions{})
-			return err
-		},
-		"a volume of a claim elsewhere": func(ctx context.Context) error {
-			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
-				v.Name, v.Spec.ClaimRef.Namespace = "pvc-evil", "liqod"
-			}), metav1.CreateOptions{})
-			return err
-		},
-		"a volume with the name of another claim's": func(ctx context.Context) error {
-			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
-				v.Name = "pvc-other"
-			}), metav1.CreateOptions{})
-			return err
-		},
-		"Lease of the scheduler": func(ctx context.Context) error {
-			_, err := vk.CoordinationV1().Leases("kube-system").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
-			return err
-		},
+		"a new Node":                               kubetest.Creates(vk.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: map[string]string{"liqo.io/type": "virtual-node"}}}),
+		"Lease of another vkubelet":                kubetest.Creates(vk.CoordinationV1().Leases(tenantOfMilan), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-other"}}),
+		"Lease named as the shared one, elsewhere": kubetest.Creates(vk.CoordinationV1().Leases("liqod"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "reflection"}}),
+		"a volume that a node could use":           kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/etc", "milan")),
+		"a volume in another provider":             kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "paris")),
+		"a volume of a claim elsewhere": kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
+			v.Name, v.Spec.ClaimRef.Namespace = "pvc-evil", "liqod"
+		})),
+		"a volume with the name of another claim's": kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
+			v.Name = "pvc-other"
+		})),
+		"Lease of the scheduler": kubetest.Creates(vk.CoordinationV1().Leases("kube-system"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 	}
 	maps.Copy(tries, tokenAttempts(t, w, vk))
 	maps.Copy(tries, eventAttempts(t, vk))
@@ -178,9 +152,7 @@ func tokenAttempts(t *testing.T, w *world, vk kubernetes.Interface) map[string]a
 		"a Secret with a lasting token": secret(func(s *corev1.Secret) {
 			s.Type, s.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
 		}),
-		"deletion of a user's Secret": func(ctx context.Context) error {
-			return vk.CoreV1().Secrets("shop").Delete(ctx, "users", metav1.DeleteOptions{})
-		},
+		"deletion of a user's Secret": kubetest.Deletes(vk.CoreV1().Secrets("shop"), "users"),
 	}
 }
 

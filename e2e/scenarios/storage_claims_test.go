@@ -30,13 +30,9 @@ func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeC
 
 // claimBound looks for a claim here that is bound.
 func (w *world) claimBound(name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && c.Status.Phase != corev1.ClaimBound {
-			err = fmt.Errorf("claim %s is %s", name, c.Status.Phase)
-		}
-		return err
-	}
+	return kubetest.Is(w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), name, func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Status.Phase == corev1.ClaimBound
+	})
 }
 
 // grow asks for a larger volume.
@@ -48,13 +44,9 @@ func (w *world) grow(t *testing.T, name, size string) {
 // asksFor looks for a size in the provider's claim.
 func (w *world) asksFor(name, size string) func(context.Context) error {
 	want := resource.MustParse(size)
-	return func(ctx context.Context) error {
-		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Get(ctx, name, metav1.GetOptions{})
-		if err == nil && c.Spec.Resources.Requests.Storage().Cmp(want) != 0 {
-			err = fmt.Errorf("it asks for %s", c.Spec.Resources.Requests.Storage())
-		}
-		return err
-	}
+	return kubetest.Is(w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome"), name, func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Spec.Resources.Requests.Storage().Cmp(want) == 0
+	})
 }
 
 // testStorageNameTaken: a claim of the provider that has the name is left as it is; the
@@ -105,7 +97,7 @@ func testStorageSwitchedOff(t *testing.T, w *world) {
 	w.chosenClaim(t, "off")
 	w.grow(t, "data-db-1", "4Gi")
 	(&fixture{world: w, namespace: "disks", twin: "disks-rome"}).runs(t, "plain") // by then the vkubelet works
-	holds(t, time.Now().Add(2*time.Second), "no claim is made or changed", func(ctx context.Context) error {
+	hold(t, 2*time.Second, "no claim is made or changed", func(ctx context.Context) error {
 		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Get(ctx, "off", metav1.GetOptions{})); err != nil {
 			return err
 		}
@@ -129,9 +121,7 @@ func testStorageLost(t *testing.T, w *world) {
 	w.eventAbout(t, local, "RemoteVolumeLost", "disks-rome/lost was deleted in cluster milan")
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
 	(&fixture{world: w, namespace: "disks", twin: "disks-rome"}).runs(t, "after-loss") // by then the vkubelet works
-	holds(t, time.Now().Add(2*time.Second), "none is made in its place", func(ctx context.Context) error {
-		return absent(there.Get(ctx, "lost", metav1.GetOptions{}))
-	})
+	hold(t, 2*time.Second, "none is made in its place", isGone(there, "lost"))
 	require.NoError(t, w.claimBound("lost")(t.Context()))
 	w.claimGone(t, "disks", "disks-rome", "lost")
 	w.chosenClaim(t, "lost")

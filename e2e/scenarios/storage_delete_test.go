@@ -42,13 +42,9 @@ func testExpansion(t *testing.T, w *world) {
 		_, err = w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").UpdateStatus(ctx, c, metav1.UpdateOptions{})
 		return err
 	})
-	within(t, 15*time.Second, "the size shows here", func(ctx context.Context) error {
-		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("disks").Get(ctx, "data-db-1", metav1.GetOptions{})
-		if err == nil && c.Status.Capacity.Storage().Cmp(two) != 0 {
-			err = fmt.Errorf("it has %s", c.Status.Capacity.Storage())
-		}
-		return err
-	})
+	within(t, 15*time.Second, "the size shows here", kubetest.Is(w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "data-db-1", func(c *corev1.PersistentVolumeClaim) bool {
+		return c.Status.Capacity.Storage().Cmp(two) == 0
+	}))
 }
 
 // testStorageProviderAway: what is asked for while the provider is away is made when it
@@ -71,13 +67,9 @@ func testDataAway(t *testing.T, w *world) {
 		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
 	})
 	require.NoError(t, pods.Delete(t.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-	within(t, 30*time.Second, "the next pod waits", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, "db-0", metav1.GetOptions{})
-		if err == nil && (pod.UID == before.UID || pod.Spec.NodeName != "") {
-			err = fmt.Errorf("%s on %q", pod.UID, pod.Spec.NodeName)
-		}
-		return err
-	})
+	within(t, 30*time.Second, "the next pod waits", kubetest.Is(pods, "db-0", func(pod *corev1.Pod) bool {
+		return pod.UID != before.UID && pod.Spec.NodeName == ""
+	}))
 	within(t, 30*time.Second, "it says for what", w.says(w.rome, []string{"status", "-n", "disks"}, 1,
 		`PersistentVolumeClaim data-db-0 (class "liqo") has its data in cluster milan, whose virtual node milan is not Ready: the pod waits for it`))
 	w.milan.Proxied().Pass()
@@ -106,9 +98,7 @@ func (w *world) dataGone(twin string, claim *corev1.PersistentVolumeClaim) func(
 
 func testDeletedByName(t *testing.T, w *world) {
 	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("disks").Delete(t.Context(), "late", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "its pod is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().CoreV1().Pods("disks").Get(ctx, "late-0", metav1.GetOptions{}))
-	})
+	within(t, 30*time.Second, "its pod is gone", isGone(w.rome.Client().CoreV1().Pods("disks"), "late-0"))
 	w.claimGone(t, "disks", "disks-rome", "data-late-0")
 }
 
@@ -139,9 +129,7 @@ func testUnoffloadKeeps(t *testing.T, w *world) {
 	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("disks")
 	require.NoError(t, offloadings.Delete(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
 	w.twinKept(t, "disks-rome", "data-db-0", uid)
-	within(t, 30*time.Second, "the NamespaceOffloading is gone", func(ctx context.Context) error {
-		return absent(offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{}))
-	})
+	within(t, 30*time.Second, "the NamespaceOffloading is gone", isGone(offloadings, offloadingv1beta1.NamespaceOffloadingName))
 	require.Equal(t, "cluster milan, namespace disks-rome", w.listedAs(t, w.rome, "disks", "data-db-0", "bound").Where)
 	kept := w.listedAs(t, w.milan, "disks", "data-db-0", "kept")
 	require.Equal(t, "rome", kept.Owner)
@@ -159,9 +147,7 @@ func (w *world) namespaceDeleted(t *testing.T, name string) {
 	t.Helper()
 	namespaces := w.rome.Client().CoreV1().Namespaces()
 	require.NoError(t, namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	within(t, 60*time.Second, "the namespace goes", func(ctx context.Context) error {
-		return absent(namespaces.Get(ctx, name, metav1.GetOptions{}))
-	})
+	within(t, 60*time.Second, "the namespace goes", isGone(namespaces, name))
 }
 
 func testNamespaceKeeps(t *testing.T, w *world) {
@@ -169,13 +155,9 @@ func testNamespaceKeeps(t *testing.T, w *world) {
 	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "data-db-0")
 	w.namespaceDeleted(t, "disks")
 	w.twinKept(t, "disks-rome", "data-db-0", uid)
-	within(t, 30*time.Second, "the volume says that the data is kept", func(ctx context.Context) error {
-		v, err := w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-		if err == nil && v.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" {
-			err = fmt.Errorf("it does not: %v", v.Annotations)
-		}
-		return err
-	})
+	within(t, 30*time.Second, "the volume says that the data is kept", kubetest.Is(w.rome.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName, func(v *corev1.PersistentVolume) bool {
+		return v.Annotations[offloadingv1beta1.DataKeptAnnotation] != ""
+	}))
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
 	require.Equal(t, "cluster milan, namespace disks-rome", w.listedAs(t, w.rome, "disks", "data-db-0", "kept").Where)
 	require.Equal(t, "rome", w.listedAs(t, w.milan, "disks", "data-db-0", "kept").Owner)
@@ -212,8 +194,6 @@ func testTwinDataDeleted(t *testing.T, w *world) {
 	w.unlisted(t, w.rome, "disks", "data-db-1")
 	w.unlisted(t, w.milan, "disks", "data-db-1")
 	w.pastes(t, w.milan, w.keptOf(t, w.milan, "data-db-0").Delete, "annotate namespace")
-	within(t, 30*time.Second, "the twin goes", func(ctx context.Context) error {
-		return absent(w.milan.Client().CoreV1().Namespaces().Get(ctx, "disks-rome", metav1.GetOptions{}))
-	})
+	within(t, 30*time.Second, "the twin goes", isGone(w.milan.Client().CoreV1().Namespaces(), "disks-rome"))
 	w.unlisted(t, w.milan, "disks", "data-db-0")
 }

@@ -114,10 +114,7 @@ func testRetain(t *testing.T, w *world) {
 	require.Contains(t, kept.Why, "Retain")
 
 	w.runsSet(t, set)
-	within(t, 30*time.Second, "there is another claim", func(ctx context.Context) error {
-		_, err := c.CoreV1().PersistentVolumeClaims("disks").Get(ctx, "data-kept-0", metav1.GetOptions{})
-		return err
-	})
+	within(t, 30*time.Second, "there is another claim", kubetest.Exists(c.CoreV1().PersistentVolumeClaims("disks"), "data-kept-0"))
 	w.pastes(t, w.rome, kept.Get, "")
 	within(t, 30*time.Second, "its pod runs with the data", w.storageReady("disks", "kept-0"))
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-kept-0"))
@@ -143,7 +140,5 @@ func (w *world) deletesSet(t *testing.T, name string) {
 	c := w.rome.Client()
 	require.NoError(t, c.AppsV1().StatefulSets("disks").Delete(t.Context(), name, metav1.DeleteOptions{}))
 	require.NoError(t, c.CoreV1().PersistentVolumeClaims("disks").Delete(t.Context(), "data-"+name+"-0", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "its claim is gone", func(ctx context.Context) error {
-		return absent(c.CoreV1().PersistentVolumeClaims("disks").Get(ctx, "data-"+name+"-0", metav1.GetOptions{}))
-	})
+	within(t, 30*time.Second, "its claim is gone", isGone(c.CoreV1().PersistentVolumeClaims("disks"), "data-"+name+"-0"))
 }

@@ -1,8 +1,6 @@
 package scenarios
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -55,9 +53,7 @@ func testDataOfAnother(t *testing.T, w *world) {
 	claim := kubetest.Get(t, claims, "reused")
 	kubetest.Patch(t, volumes, claim.Spec.VolumeName, types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`))
 	require.NoError(t, claims.Delete(t.Context(), "reused", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "the claim is gone here", func(ctx context.Context) error {
-		return absent(claims.Get(ctx, "reused", metav1.GetOptions{}))
-	})
+	within(t, 30*time.Second, "the claim is gone here", isGone(claims, "reused"))
 
 	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
 	class := "by-hand"
@@ -72,21 +68,14 @@ func testDataOfAnother(t *testing.T, w *world) {
 	template.Name, template.Spec.StorageClassName = "reused", &class
 	kubetest.Create(t, claims, &template)
 	kubetest.Create(t, pods, onVirtualNodes("reuser", source))
-	within(t, 30*time.Second, "it says what it waits for", func(ctx context.Context) error {
-		have, err := pods.Get(ctx, "reuser", metav1.GetOptions{})
-		if err == nil && !strings.Contains(have.Status.String(), "RemoteVolumeTaken") {
-			err = fmt.Errorf("pod on %q: %s", have.Spec.NodeName, have.Status.String())
-		}
-		return err
-	})
+	within(t, 30*time.Second, "it says what it waits for", kubetest.Is(pods, "reuser", func(have *corev1.Pod) bool {
+		return strings.Contains(have.Status.String(), "RemoteVolumeTaken")
+	}))
 	require.NoError(t, absent(w.milan.Client().CoreV1().Pods("disks-rome").Get(t.Context(), "reuser", metav1.GetOptions{})))
 	require.Equal(t, earlier, w.claimUID(t, "disks-rome", "reused"))
 
 	require.NoError(t, w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Delete(t.Context(), "reused", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "it goes out when the name is free", func(ctx context.Context) error {
-		_, err := w.milan.Client().CoreV1().Pods("disks-rome").Get(ctx, "reuser", metav1.GetOptions{})
-		return err
-	})
+	within(t, 30*time.Second, "it goes out when the name is free", kubetest.Exists(w.milan.Client().CoreV1().Pods("disks-rome"), "reuser"))
 	require.NoError(t, pods.Delete(t.Context(), "reuser", metav1.DeleteOptions{}))
 	require.NoError(t, claims.Delete(t.Context(), "reused", metav1.DeleteOptions{}))
 }

@@ -104,18 +104,11 @@ func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
 }
 
 func (w *world) storageReady(namespace, name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+	return kubetest.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}) {
-			return fmt.Errorf("pod %s on %q: %+v", name, pod.Spec.NodeName, pod.Status)
-		}
-		return nil
-	}
+		})
+	})
 }
 
 // claimUID is the UID of a claim of the provider; empty when there is none.
@@ -185,16 +178,11 @@ func testNoStorage(t *testing.T, w *world) {
 	set := statefulSet("db", 1)
 	kubetest.Create(t, c.AppsV1().StatefulSets("dry"), set)
 	refused := func(name string) {
-		within(t, 30*time.Second, name+" is refused a node", func(ctx context.Context) error {
-			pod, err := c.CoreV1().Pods("dry").Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable }) {
-				return fmt.Errorf("on %q: %+v", pod.Spec.NodeName, pod.Status)
-			}
-			return nil
-		})
+		within(t, 30*time.Second, name+" is refused a node", kubetest.Is(c.CoreV1().Pods("dry"), name, func(pod *corev1.Pod) bool {
+			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Reason == corev1.PodReasonUnschedulable
+			})
+		}))
 	}
 	refused("db-0")
 	early := bare("early", corev1.RestartPolicyAlways)
@@ -214,13 +202,9 @@ func testStorageComes(t *testing.T, w *world) {
 	within(t, longest, "the pod runs with its volume", w.storageReady("dry", "db-0"))
 	require.NoError(t, c.AppsV1().StatefulSets("dry").Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, c.CoreV1().PersistentVolumeClaims("dry").Delete(t.Context(), "data-db-0", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "the volume goes with its claim", func(ctx context.Context) error {
-		volumes, err := c.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-		if err == nil && len(volumes.Items) > 0 {
-			err = fmt.Errorf("there are %d", len(volumes.Items))
-		}
-		return err
-	})
+	within(t, 30*time.Second, "the volume goes with its claim", kubetest.Are(c.CoreV1().PersistentVolumes(), metav1.ListOptions{}, func(volumes *corev1.PersistentVolumeList) bool {
+		return len(volumes.Items) == 0
+	}))
 	require.NoError(t, c.CoreV1().Namespaces().Delete(t.Context(), "dry", metav1.DeleteOptions{}))
 }
 
@@ -236,16 +220,10 @@ func testOwnClass(t *testing.T, w *world) {
 	kubetest.Create(t, c.AppsV1().StatefulSets(namespace), set)
 	for i := range 3 {
 		var node string
-		within(t, 30*time.Second, "the scheduler has chosen a node", func(ctx context.Context) error {
-			claim, err := c.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, fmt.Sprintf("data-own-%d", i), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if node = claim.Annotations[selectedNode]; node == "" {
-				return fmt.Errorf("not yet")
-			}
-			return nil
-		})
+		within(t, 30*time.Second, "the scheduler has chosen a node", kubetest.Is(c.CoreV1().PersistentVolumeClaims(namespace), fmt.Sprintf("data-own-%d", i), func(claim *corev1.PersistentVolumeClaim) bool {
+			node = claim.Annotations[selectedNode]
+			return node != ""
+		}))
 		require.NotEqual(t, "milan", node, "claim %d", i)
 	}
 	require.NoError(t, c.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))

@@ -248,25 +248,17 @@ func testProviderLost(t *testing.T, w *world, all []*site.Site) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	begin := time.Now()
-	require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error {
-		n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, lost.Name, metav1.GetOptions{})
-		if err == nil && readyOf(n).Status == corev1.ConditionTrue {
-			err = fmt.Errorf("node %s is Ready", lost.Name)
-		}
-		return err
-	}))
+	require.NoError(t, lab.Eventually(ctx, kubetest.Is(w.rome.Client().CoreV1().Nodes(), lost.Name, func(n *corev1.Node) bool {
+		return readyOf(n).Status != corev1.ConditionTrue
+	})))
 	t.Logf("node %s is NotReady after %s", lost.Name, time.Since(begin).Round(time.Millisecond))
 	for _, p := range others {
 		runsOn(t, w.rome, "many", "after-"+p.Name, p)
 	}
 	for _, p := range others {
-		within(t, longest, "a new pod runs in "+p.Name, func(ctx context.Context) error {
-			pod, err := w.rome.Client().CoreV1().Pods("many").Get(ctx, "after-"+p.Name, metav1.GetOptions{})
-			if err == nil && podReady(pod) != corev1.ConditionTrue {
-				err = fmt.Errorf("pod %s is %s", pod.Name, pod.Status.Phase)
-			}
-			return err
-		})
+		within(t, longest, "a new pod runs in "+p.Name, kubetest.Is(w.rome.Client().CoreV1().Pods("many"), "after-"+p.Name, func(pod *corev1.Pod) bool {
+			return podReady(pod) == corev1.ConditionTrue
+		}))
 	}
 	for _, p := range others {
 		require.Equal(t, []corev1.ConditionStatus{corev1.ConditionTrue}, seen[p.Name](), p.Name)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -107,9 +106,7 @@ func (w *world) join(t *testing.T, args ...string) {
 	t.Helper()
 	vkubelet := make(chan error, 1)
 	go func() { vkubelet <- w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan") }()
-	out, code, err := w.command(t.Context(), w.rome, append([]string{"peer", "--timeout=1m"}, args...)...)
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	out := w.done(t, w.rome, append([]string{"peer", "--timeout=1m"}, args...)...)
 	require.NoError(t, <-vkubelet)
 	require.Contains(t, out, "virtual node milan")
 }
@@ -118,66 +115,34 @@ func (w *world) join(t *testing.T, args ...string) {
 func (w *world) leave(t *testing.T, before map[*site.Site][]string) {
 	t.Helper()
 	begin := time.Now()
-	out, code, err := w.command(t.Context(), w.rome, "unpeer", "milan", "--timeout=1m")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	out := w.done(t, w.rome, "unpeer", "milan", "--timeout=1m")
 	t.Logf("from the command to the end in rome: %s\n%s", time.Since(begin).Round(time.Millisecond), out)
 	if p := w.rome.VKubelet("milan"); p != nil {
 		(*p).Kill()
 	}
 	nothingLeft(t, w.rome, before[w.rome], quickly)
-	within(t, quickly, "milan says who has ended it", func(ctx context.Context) error {
-		fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady); c == nil || c.Reason != corev1beta1.ReasonEndedByPeer {
-			return fmt.Errorf("conditions %+v", fc.Status.Conditions)
-		}
-		return nil
-	})
+	within(t, quickly, "milan says who has ended it", peerSays(w.milan, "rome", corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonEndedByPeer))
 	w.dismiss(t, before)
 }
 
 // dismiss ends the other half of the peering, in milan.
 func (w *world) dismiss(t *testing.T, before map[*site.Site][]string) {
 	t.Helper()
-	out, code, err := w.command(t.Context(), w.milan, "unpeer", "rome", "--timeout=1m")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.milan, "unpeer", "rome", "--timeout=1m")
 	nothingLeft(t, w.milan, before[w.milan], quickly)
-}
-
-// authenticated returns a condition: rome says so of its identity in milan.
-func (w *world) authenticated(status metav1.ConditionStatus, reason string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAuthenticated)
-		if c == nil || c.Status != status || c.Reason != reason {
-			return fmt.Errorf("condition %s: %+v", corev1beta1.ConditionAuthenticated, c)
-		}
-		return nil
-	}
 }
 
 // runs lets a pod run in milan.
 func (w *world) runs(t *testing.T, name string) {
 	t.Helper()
-	out, code, err := w.command(t.Context(), w.rome, "offload", "namespace", "shop", "--pod-offloading-strategy=Remote")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "offload", "namespace", "shop", "--pod-offloading-strategy=Remote")
 	w.bare(t, "shop", name, nil)
 	within(t, soon, "the pod runs in milan", w.placed("shop", name, "milan"))
 }
 
 func (w *world) unoffloaded(t *testing.T) {
 	t.Helper()
-	out, code, err := w.command(t.Context(), w.rome, "unoffload", "namespace", "shop", "--timeout=1m")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "unoffload", "namespace", "shop", "--timeout=1m")
 	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods("shop"))
 	for i := range pods.Items {
 		_ = w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), pods.Items[i].Name, metav1.DeleteOptions{})
@@ -201,21 +166,17 @@ func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	require.Equal(t, corev1beta1.RoleConsumer, fc.Status.Role)
 
 	again := w.rest(t)
-	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", token)
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "peer", "--token", token)
 	require.NoError(t, site.Changes(again[w.rome], w.rest(t)[w.rome]), "asked for again nothing is made anew")
 	w.unoffloaded(t)
 	w.leave(t, before)
 
 	// The token is spent: the sentence says what to do.
-	out, code, err = w.command(t.Context(), w.rome, "peer", "--token", token, "--timeout=30s")
+	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", token, "--timeout=30s")
 	require.NoError(t, err)
 	require.Equal(t, 1, code, out)
 	require.Contains(t, out, "get a new one (liqod token create)")
-	out, code, err = w.command(t.Context(), w.rome, "unpeer", "milan")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	w.done(t, w.rome, "unpeer", "milan")
 	nothingLeft(t, w.rome, before[w.rome], quickly)
 }
 
@@ -241,18 +202,6 @@ func testTokenTenant(t *testing.T, w *world, before map[*site.Site][]string) {
 	}
 	local, remote, err := uids(ctx)
 	require.NoError(t, err)
-	ready := func(s *site.Site, peer string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue {
-				return fmt.Errorf("conditions %+v", fc.Status.Conditions)
-			}
-			return nil
-		}
-	}
 	for _, tc := range []struct {
 		s    *site.Site
 		peer string
@@ -260,20 +209,16 @@ func testTokenTenant(t *testing.T, w *world, before map[*site.Site][]string) {
 		namespaces, name, begin := tc.s.Client().CoreV1().Namespaces(), corev1beta1.TenantNamespace(tc.peer), time.Now()
 		was := kubetest.Get(t, namespaces, name)
 		require.NoError(t, namespaces.Delete(ctx, name, metav1.DeleteOptions{}))
-		within(t, bounded, "the namespace is made again in "+tc.s.Name, func(ctx context.Context) error {
-			is, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-			if err == nil && is.UID == was.UID {
-				err = fmt.Errorf("it is the former one: %+v", is.Status)
-			}
-			return err
-		})
+		within(t, bounded, "the namespace is made again in "+tc.s.Name, kubetest.Is(namespaces, name, func(is *corev1.Namespace) bool {
+			return is.UID != was.UID
+		}))
 		t.Logf("%s: the namespace is there again after %s", tc.s.Name, time.Since(begin).Round(time.Millisecond))
 		if tc.s == w.rome {
 			(*w.rome.VKubelet("milan")).Kill() // as Kubernetes did with its Deployment
 			require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
 		}
-		within(t, longest, "rome uses milan", ready(w.rome, "milan"))
-		within(t, longest, "milan is used", ready(w.milan, "rome"))
+		within(t, longest, "rome uses milan", peerSays(w.rome, "milan", corev1beta1.ConditionReady, metav1.ConditionTrue, ""))
+		within(t, longest, "milan is used", peerSays(w.milan, "rome", corev1beta1.ConditionReady, metav1.ConditionTrue, ""))
 		t.Logf("%s: all is well after %s", tc.s.Name, time.Since(begin).Round(time.Millisecond))
 		w.bare(t, "shop", "later-"+tc.peer, nil)
 		within(t, longest, "another pod runs in milan", w.placed("shop", "later-"+tc.peer, "milan"))
@@ -355,9 +300,7 @@ func (w *world) deleted(t *testing.T, s *site.Site, peer string, before map[*sit
 		}
 		w.unoffloaded(t)
 	}
-	within(t, bounded, "the ForeignCluster is gone from "+s.Name, func(ctx context.Context) error {
-		return absent(records.Get(ctx, peer, metav1.GetOptions{}))
-	})
+	within(t, bounded, "the ForeignCluster is gone from "+s.Name, isGone(records, peer))
 	t.Logf("from the deletion to the end in %s: %s", s.Name, time.Since(begin).Round(time.Millisecond))
 	nothingLeft(t, s, before[s], quickly)
 }
@@ -467,12 +410,12 @@ func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
 	require.Empty(t, again)
 
 	auth.set(true)
-	within(t, 90*time.Second, "the endpoint is away", w.authenticated(metav1.ConditionTrue, corev1beta1.ReasonRenewalFails))
+	within(t, 90*time.Second, "the endpoint is away", peerSays(w.rome, "milan", corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, corev1beta1.ReasonRenewalFails))
 	w.bare(t, "shop", "meanwhile", nil)
 	within(t, quickly, "the identity is good still", w.placed("shop", "meanwhile", "milan"))
 	_ = renewals()
 	auth.set(false)
-	within(t, 90*time.Second, "it is back", w.authenticated(metav1.ConditionTrue, corev1beta1.ReasonEnrolled))
+	within(t, 90*time.Second, "it is back", peerSays(w.rome, "milan", corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, corev1beta1.ReasonEnrolled))
 	require.NotEmpty(t, renewals())
 	require.Equal(t, []corev1.ConditionStatus{corev1.ConditionTrue}, transitions(), "the Node was Ready all the time")
 	w.unoffloaded(t)
@@ -487,19 +430,8 @@ func testTokenRevoked(t *testing.T, w *world, before map[*site.Site][]string) {
 	within(t, soon, "the node is Ready", w.node("milan", corev1.ConditionTrue))
 	enrolments{w}.revoke(t, "rome")
 	within(t, 30*time.Second, "the node is not Ready", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonRightsRevoked))
-	within(t, 30*time.Second, "the peering says who did it", func(ctx context.Context) error {
-		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionOutgoingPeering); c == nil || c.Reason != corev1beta1.ReasonRightsRevoked {
-			return fmt.Errorf("conditions %+v", fc.Status.Conditions)
-		}
-		return nil
-	})
-	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", w.token(t), "--timeout=1m")
-	require.NoError(t, err)
-	require.Zero(t, code, out)
+	within(t, 30*time.Second, "the peering says who did it", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, corev1beta1.ReasonRightsRevoked))
+	w.done(t, w.rome, "peer", "--token", w.token(t), "--timeout=1m")
 	within(t, time.Minute, "the node is Ready again", w.node("milan", corev1.ConditionTrue))
 	within(t, soon, "its pod has run on", w.placed("shop", "kept", "milan"))
 	w.unoffloaded(t)
@@ -523,9 +455,7 @@ func testTokenDeadPeer(t *testing.T, w *world, before map[*site.Site][]string) {
 			api.set(true)
 			auth.set(true)
 			begin := time.Now()
-			out, code, err := w.command(t.Context(), w.rome, args...)
-			require.NoError(t, err)
-			require.Zero(t, code, out)
+			out := w.done(t, w.rome, args...)
 			took := time.Since(begin)
 			t.Logf("from the command to the end in rome: %s\n%s", took.Round(time.Millisecond), out)
 			requireFaster(t, took, 30*time.Second, "the end of a peering")

@@ -263,13 +263,9 @@ func tokenOfAnotherAccount(t *testing.T, w *tokenWorld) {
 	var before, after corev1.Secret
 	require.NoError(t, w.goodToken(&before, "")(t.Context()))
 	require.NoError(t, w.rome.Client().CoreV1().ServiceAccounts(cashiers).Delete(t.Context(), "cashier", metav1.DeleteOptions{}))
-	within(t, 10*time.Second, "the pods are told that their account is missing", func(ctx context.Context) error {
-		events, err := w.rome.Client().CoreV1().Events(cashiers).List(ctx, metav1.ListOptions{FieldSelector: "reason=FailedSATokensReflection"})
-		if err == nil && len(events.Items) < 3 {
-			err = fmt.Errorf("%d events", len(events.Items))
-		}
-		return err
-	})
+	within(t, 10*time.Second, "the pods are told that their account is missing", kubetest.Are(w.rome.Client().CoreV1().Events(cashiers), metav1.ListOptions{FieldSelector: "reason=FailedSATokensReflection"}, func(events *corev1.EventList) bool {
+		return len(events.Items) >= 3
+	}))
 	w.makeCashier(t)
 	within(t, 15*time.Second, "the new account's token is there", w.goodToken(&after, string(before.Data["token"])))
 	w.mustBeRejected(&before)
@@ -291,13 +287,9 @@ func tokenLastPod(t *testing.T, w *tokenWorld) {
 	var secret corev1.Secret
 	require.NoError(t, w.goodToken(&secret, "")(t.Context()))
 	w.deletePods(t, "a", "b")
-	within(t, 30*time.Second, "two pods are gone", func(ctx context.Context) error {
-		pods, err := w.rome.Client().CoreV1().Pods(cashiers).List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) != 1 {
-			err = fmt.Errorf("%d pods", len(pods.Items))
-		}
-		return err
-	})
+	within(t, 30*time.Second, "two pods are gone", kubetest.Are(w.rome.Client().CoreV1().Pods(cashiers), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
+		return len(pods.Items) == 1
+	}))
 	require.NoError(t, w.goodToken(&corev1.Secret{}, "")(t.Context()), "the third pod still uses it")
 	w.deletePods(t, "c")
 	within(t, 30*time.Second, "the token is gone with its last pod", w.noTokens)
@@ -346,13 +338,9 @@ func tokenAnnotation(t *testing.T, w *tokenWorld) {
 	require.Empty(t, pod.Spec.Volumes)
 	require.NoError(t, w.noTokens(t.Context()))
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods(cashiers), cashierPod("elsewhere", support("remote")))
-	within(t, 10*time.Second, "a value that is not known is refused", func(ctx context.Context) error {
-		have, err := w.rome.Client().CoreV1().Pods(cashiers).Get(ctx, "elsewhere", metav1.GetOptions{})
-		if err == nil && have.Status.Reason != "APIServerSupportInvalid" {
-			err = fmt.Errorf("status: %+v", have.Status)
-		}
-		return err
-	})
+	within(t, 10*time.Second, "a value that is not known is refused", kubetest.Is(w.rome.Client().CoreV1().Pods(cashiers), "elsewhere", func(have *corev1.Pod) bool {
+		return have.Status.Reason == "APIServerSupportInvalid"
+	}))
 	w.deletePods(t, "apart", "elsewhere")
 }
 

@@ -155,13 +155,9 @@ func (w *upgraded) works(t *testing.T, state string) {
 	w.application(t, "shop", name)
 	within(t, longest, state+": a new application answers", w.serves("shop", name, 2))
 	w.patchConfigMap(t, "web", name)
-	within(t, longest, state+": a change arrives", func(ctx context.Context) error {
-		have, err := w.milan.Client().CoreV1().ConfigMaps("shop-rome").Get(ctx, "web", metav1.GetOptions{})
-		if err == nil && have.Data["step"] != name {
-			err = fmt.Errorf("ConfigMap web in milan is of step %q", have.Data["step"])
-		}
-		return err
-	})
+	within(t, longest, state+": a change arrives", kubetest.Is(w.milan.Client().CoreV1().ConfigMaps("shop-rome"), "web", func(have *corev1.ConfigMap) bool {
+		return have.Data["step"] == name
+	}))
 	w.withdraw(t, "shop", name)
 
 	w.offload(t, name, offloadingv1beta1.NamespaceOffloadingSpec{})

@@ -66,13 +66,7 @@ func testSteady(t *testing.T, w *world) {
 			_, err = bindings.Update(ctx, b, metav1.UpdateOptions{})
 			return err
 		})
-		within(t, soon, "the controller takes it off", func(ctx context.Context) error {
-			b, err := bindings.Get(ctx, name, metav1.GetOptions{})
-			if err == nil && len(b.Subjects) != 1 {
-				err = fmt.Errorf("subjects %v", b.Subjects)
-			}
-			return err
-		})
+		within(t, soon, "the controller takes it off", kubetest.Is(bindings, name, func(b *rbacv1.RoleBinding) bool { return len(b.Subjects) == 1 }))
 	}
 	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Write() && r.Resource() == "deployments" && r.ObjectRef.Namespace == tenant && r.ObjectRef.Name == "vk-milan"
@@ -125,13 +119,9 @@ func testNodeDeleted(t *testing.T, w *world) {
 	for range 3 {
 		gone := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 		require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "milan", metav1.DeleteOptions{}))
-		took := within(t, soon, "the Node is back", func(ctx context.Context) error {
-			again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-			if err == nil && again.UID == gone.UID {
-				err = fmt.Errorf("it is not gone yet")
-			}
-			return err
-		})
+		took := within(t, soon, "the Node is back", kubetest.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(again *corev1.Node) bool {
+			return again.UID != gone.UID
+		}))
 		requireFaster(t, took, time.Second, "a deleted Node is back")
 	}
 	within(t, soon, "the Node is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
@@ -192,13 +182,7 @@ func testNodeEdited(t *testing.T, w *world) {
 	n := kubetest.Get(t, nodes, "milan")
 	require.Equal(t, "kept", n.Labels["theirs"], "what others set stays")
 	kubetest.Patch(t, nodes, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":null}},"spec":{"taints":null}}`))
-	within(t, soon, "the taint is back", func(ctx context.Context) error {
-		n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && len(n.Spec.Taints) != 1 {
-			err = fmt.Errorf("taints %v", n.Spec.Taints)
-		}
-		return err
-	})
+	within(t, soon, "the taint is back", kubetest.Is(nodes, "milan", func(n *corev1.Node) bool { return len(n.Spec.Taints) == 1 }))
 	within(t, soon, "the pods are well", w.available("web", "nodes", 5))
 }
 
@@ -232,18 +216,13 @@ func testForeignNode(t *testing.T, w *world) {
 	w.addNode(t, tenant, "metal")
 	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken"))
 	require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "metal", metav1.DeleteOptions{}))
-	within(t, soon, "it gets the name when the Node goes", func(ctx context.Context) error {
-		_, err := w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-metal", metav1.GetOptions{})
-		return err
-	})
+	within(t, soon, "it gets the name when the Node goes", kubetest.Exists(w.rome.Client().AppsV1().Deployments(tenant), "vk-metal"))
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "metal", metav1.DeleteOptions{}))
 	within(t, soon, "a virtual node without a Node goes", w.virtualNodeGone("metal"))
 }
 
 func (w *world) virtualNodeGone(name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return absent(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Get(ctx, name, metav1.GetOptions{}))
-	}
+	return isGone(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant), name)
 }
 
 func testWrongNamespace(t *testing.T, w *world) {
@@ -288,13 +267,9 @@ func testDrained(t *testing.T, w *world) {
 	kubetest.Create(t, w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes"), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: &intstr.IntOrString{IntVal: 2}, Selector: d.Spec.Selector}})
-	within(t, soon, "the budget is known", func(ctx context.Context) error {
-		b, err := w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes").Get(ctx, "held", metav1.GetOptions{})
-		if err == nil && b.Status.CurrentHealthy != 2 {
-			err = fmt.Errorf("%d pods are healthy", b.Status.CurrentHealthy)
-		}
-		return err
-	})
+	within(t, soon, "the budget is known", kubetest.Is(w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes"), "held", func(b *policyv1.PodDisruptionBudget) bool {
+		return b.Status.CurrentHealthy == 2
+	}))
 	others, free := w.remotesOf(t, "web"), w.localUIDs(t, "nodes")
 	maps.DeleteFunc(free, func(pod string, _ types.UID) bool { return !strings.HasPrefix(pod, "free-") })
 	begin := time.Now()
@@ -382,9 +357,7 @@ func (w *world) nothingLeft(t *testing.T, node string) {
 	require.Empty(t, kubelets.Items)
 	pods := kubetest.List(t, client.CoreV1().Pods(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	require.Empty(t, pods.Items)
-	within(t, soon, "the Lease of the Node is collected", func(ctx context.Context) error {
-		return absent(client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{}))
-	})
+	within(t, soon, "the Lease of the Node is collected", isGone(client.CoordinationV1().Leases(corev1.NamespaceNodeLease), node))
 }
 
 // testNodeDeletedWhileAway deletes a virtual node whose provider swallows all packets.

@@ -15,7 +15,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -126,10 +125,7 @@ func (a author) cluster(change func(*corev1beta1.ForeignCluster)) func(context.C
 }
 
 func (a author) patchCluster(patch string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := a.liqod.CoreV1beta1().ForeignClusters().Patch(ctx, "milan", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		return err
-	}
+	return kubetest.Patches(a.liqod.CoreV1beta1().ForeignClusters(), "milan", types.MergePatchType, []byte(patch))
 }
 
 func (a author) node(namespace string, change func(*offloadingv1beta1.VirtualNode)) func(context.Context) error {
@@ -213,9 +209,7 @@ func TestWebhookRules(t *testing.T) {
 	t.Run("Edits", func(t *testing.T) { a.judged(t, a.edits()) })
 	t.Run("Deleted", func(t *testing.T) {
 		require.NoError(t, a.liqod.OffloadingV1beta1().NamespaceOffloadings("local").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
-		within(t, soon, "an offloading goes", func(ctx context.Context) error {
-			return absent(a.liqod.OffloadingV1beta1().NamespaceOffloadings("local").Get(ctx, "offloading", metav1.GetOptions{}))
-		})
+		within(t, soon, "an offloading goes", isGone(a.liqod.OffloadingV1beta1().NamespaceOffloadings("local"), "offloading"))
 		require.Empty(t, a.heard.take())
 	})
 	kept := a.webPod(t)
@@ -359,16 +353,10 @@ func (a author) newObjects() []judgement {
 
 func (a author) edits() []judgement {
 	patchNode := func(patch string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(ctx, "milan", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(patch))
 	}
 	patchOffloading := func(patch string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := a.liqod.OffloadingV1beta1().NamespaceOffloadings("web").Patch(ctx, "offloading", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-			return err
-		}
+		return kubetest.Patches(a.liqod.OffloadingV1beta1().NamespaceOffloadings("web"), "offloading", types.MergePatchType, []byte(patch))
 	}
 	return []judgement{
 		{patchOffloading(`{"metadata":{"labels":{"team":"a"}}}`), "", ""},
@@ -400,7 +388,7 @@ func (a author) away(t *testing.T, kept string) {
 	kubetest.Create(t, nodes, roomyNode(taken))
 	kubetest.Create(t, a.liqod.OffloadingV1beta1().NamespaceOffloadings("kube-system"), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}))
 
-	within(t, soon, "rome is not a peer of itself", a.clusterReady("rome", metav1.ConditionFalse, corev1beta1.ReasonSelfPeering))
+	within(t, soon, "rome is not a peer of itself", peerSays(a.Site, "rome", corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonSelfPeering))
 	w := &world{rome: a.Site}
 	within(t, soon, "the name is taken", w.virtualNode("liqo-tenant-milan", taken, "NameTaken"))
 	within(t, soon, "a namespace is refused", w.offloadingIs("kube-system", offloadingv1beta1.PhaseAllFailed, "belongs to Kubernetes"))
@@ -427,17 +415,4 @@ func (a author) away(t *testing.T, kept string) {
 	// All of it can be mended.
 	require.NoError(t, clusters.Delete(ctx, "rome", metav1.DeleteOptions{}))
 	require.NoError(t, nodes.Delete(ctx, taken, metav1.DeleteOptions{}))
-}
-
-func (a author) clusterReady(name string, status metav1.ConditionStatus, reason string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		fc, err := a.liqod.CoreV1beta1().ForeignClusters().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if c := meta.FindStatusCondition(fc.Status.Conditions, "Ready"); c == nil || c.Status != status || c.Reason != reason {
-			return fmt.Errorf("ForeignCluster %s: %+v", name, fc.Status.Conditions)
-		}
-		return nil
-	}
 }

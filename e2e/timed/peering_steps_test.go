@@ -24,6 +24,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -200,13 +201,9 @@ func (p *peering) getReady() {
 	defer cancel()
 	require.NoError(p.t, p.startVKubelet(ctx))
 	require.NoError(p.t, p.Rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
-	p.eventually("the VirtualNode is Ready", func(ctx context.Context) error {
-		vn, err := p.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-		if err == nil && !meta.IsStatusConditionTrue(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady) {
-			err = fmt.Errorf("it is %+v", vn.Status.Conditions)
-		}
-		return err
-	})
+	p.eventually("the VirtualNode is Ready", kubetest.Is(p.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", func(vn *offloadingv1beta1.VirtualNode) bool {
+		return meta.IsStatusConditionTrue(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+	}))
 }
 
 func (p *peering) offload() {
@@ -217,17 +214,10 @@ func (p *peering) offload() {
 }
 
 func (p *peering) runPod() {
-	p.eventually("creating the pod", func(ctx context.Context) error {
-		_, err := p.Rome.Client().CoreV1().Pods(shop).Create(ctx, bare(remote, corev1.RestartPolicyAlways), metav1.CreateOptions{})
-		return err
-	}, apierrors.IsAlreadyExists) // the answer was late
-	p.eventually("the pod runs in milan", func(ctx context.Context) error {
-		pod, err := p.Rome.Client().CoreV1().Pods(shop).Get(ctx, remote, metav1.GetOptions{})
-		if err == nil && (!running(pod) || pod.Spec.NodeName != "milan") {
-			err = fmt.Errorf("on node %q it is %s", pod.Spec.NodeName, summary(pod))
-		}
-		return err
-	})
+	p.eventually("creating the pod", kubetest.Creates(p.Rome.Client().CoreV1().Pods(shop), bare(remote, corev1.RestartPolicyAlways)), apierrors.IsAlreadyExists) // the answer was late
+	p.eventually("the pod runs in milan", kubetest.Is(p.Rome.Client().CoreV1().Pods(shop), remote, func(pod *corev1.Pod) bool {
+		return running(pod) && pod.Spec.NodeName == "milan"
+	}))
 }
 
 // renew peers with another token, and for more capacity.

@@ -114,13 +114,7 @@ func (r *podRun) untilRemote(pod *corev1.Pod, what string, is func(*corev1.Pod) 
 
 func (r *podRun) untilPod(c *lab.Cluster, namespace string, pod *corev1.Pod, what string, is func(*corev1.Pod) bool) {
 	r.t.Helper()
-	r.eventually(fmt.Sprintf("pod %s of %s %s", pod.Name, c.Name, what), func(ctx context.Context) error {
-		have, err := c.Client().CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-		if err == nil && !is(have) {
-			err = fmt.Errorf("it is %s", summary(have))
-		}
-		return err
-	})
+	r.eventually(fmt.Sprintf("pod %s of %s %s", pod.Name, c.Name, what), kubetest.Is(c.Client().CoreV1().Pods(namespace), pod.Name, is))
 }
 
 // summary is the part of a pod's state that explains a failure.
@@ -199,13 +193,9 @@ func (r *podRun) deploy(name string, replicas int32) {
 
 func (r *podRun) available(name string, want int32) {
 	r.t.Helper()
-	r.eventually(fmt.Sprintf("deployment %s has %d pods", name, want), func(ctx context.Context) error {
-		d, err := r.Rome.Client().AppsV1().Deployments(r.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && (d.Status.ObservedGeneration != d.Generation || d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want) {
-			err = fmt.Errorf("it is %+v", d.Status)
-		}
-		return err
-	})
+	r.eventually(fmt.Sprintf("deployment %s has %d pods", name, want), kubetest.Is(r.Rome.Client().AppsV1().Deployments(r.namespace), name, func(d *appsv1.Deployment) bool {
+		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == want && d.Status.AvailableReplicas == want && d.Status.Replicas == want
+	}))
 }
 
 func (r *podRun) deleteDeployment(name string) {

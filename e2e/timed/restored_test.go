@@ -1,8 +1,6 @@
 package timed
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -71,13 +69,9 @@ func testRestoredConsumer(t *testing.T, w *world) {
 		r.delete(pod, nil)
 	}
 	// The watch of the consumer's pods has not outlived the restoration.
-	r.eventually("nothing is left in the provider", func(ctx context.Context) error {
-		pods, err := w.Milan.Client().CoreV1().Pods(r.twin()).List(ctx, metav1.ListOptions{})
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("%d pods are left", len(pods.Items))
-		}
-		return err
-	})
+	r.eventually("nothing is left in the provider", kubetest.Are(w.Milan.Client().CoreV1().Pods(r.twin()), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
+		return len(pods.Items) == 0
+	}))
 }
 
 func (r *podRun) startAll(policy corev1.RestartPolicy, names ...string) (out []*corev1.Pod) {

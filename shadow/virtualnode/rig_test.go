@@ -126,9 +126,17 @@ func (r *rig) serveFields() {
 	})
 }
 
-// turn runs one sync with up-to-date caches, and returns the writes. again means that the
-// sync asked to be requeued; err is nil then.
-func (r *rig) turn(t *testing.T, key loop.Key) (writes []string, again bool, err error) {
+// turn runs one sync with up-to-date caches, which succeeds, and returns the writes. again means
+// that the sync asked to be requeued.
+func (r *rig) turn(t *testing.T, key loop.Key) (writes []string, again bool) {
+	t.Helper()
+	writes, again, err := r.try(t, key)
+	require.NoError(t, err)
+	return writes, again
+}
+
+// try is turn for a sync that may fail. err is nil if it asked to be requeued.
+func (r *rig) try(t *testing.T, key loop.Key) (writes []string, again bool, err error) {
 	t.Helper()
 	r.settle(t)
 	r.kube.ClearActions()
