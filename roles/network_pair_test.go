@@ -212,7 +212,6 @@ func TestTwoClusters(t *testing.T) {
 
 // publishedKey is the key of a side's gateway, as its Configuration says.
 func (s *side) publishedKey() string {
-	c, err := s.liqo.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(s.peer)).Get(context.Background(), s.peer, metav1.GetOptions{})
-	require.NoError(s.t, err)
+	c := kubetest.Get(s.t, s.liqo.NetworkingV1beta1().Configurations(corev1beta1.TenantNamespace(s.peer)), s.peer)
 	return c.Spec.Gateways[0].PublicKey
 }

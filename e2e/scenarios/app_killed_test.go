@@ -159,10 +159,7 @@ func storeNewPod(t *testing.T, w storeWorld) {
 	kubetest.Create(t, home.Pods(storeNamespace), pod)
 	within(t, longest, "the pod runs in milan", w.podReady(storeNamespace, late))
 	for from, url := range map[string]string{late: "http://catalog", w.pod(t, "catalog", "rome").Name: "http://" + late + "/readyz"} {
-		within(t, time.Minute, from+" reaches "+url, func(ctx context.Context) error {
-			_, err := w.rome.Exec(ctx, storeNamespace, from, "get", url)
-			return err
-		})
+		within(t, time.Minute, from+" reaches "+url, func(ctx context.Context) error { return second(w.rome.Exec(ctx, storeNamespace, from, "get", url)) })
 	}
 	w.kubectl(t, "delete", "pod,service", late)
 	within(t, time.Minute, "nothing of it is left in milan", func(ctx context.Context) error {

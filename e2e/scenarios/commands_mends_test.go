@@ -158,7 +158,7 @@ func (w *world) mendsOffer(t *testing.T) {
 		then: func(t *testing.T) { within(t, longest, "the pod runs", w.available("web", namespace, 1)) },
 	})
 	require.NoError(t, w.rome.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	within(t, longest, "no pod is left", kubetest.Are(pods, metav1.ListOptions{}, func(list *corev1.PodList) bool { return len(list.Items) == 0 }))
+	within(t, longest, "no pod is left", lab.Are(pods, metav1.ListOptions{}, func(list *corev1.PodList) bool { return len(list.Items) == 0 }))
 }
 
 // testCommandRoles stops roles, and starts their processes when the Deployment asks for them again.
@@ -191,7 +191,7 @@ func (w *world) scaledToZero(role string, process **lab.Process) faultCase {
 }
 
 func (w *world) deploymentIs(name string, is func(*appsv1.Deployment) bool) func(context.Context) error {
-	return kubetest.Is(w.rome.Client().AppsV1().Deployments("liqod"), name, is)
+	return lab.Is(w.rome.Client().AppsV1().Deployments("liqod"), name, is)
 }
 
 // mendsToken gives rome a token that milan does not know any more, and peers by what status says.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -67,16 +68,14 @@ func (w *world) faultsOfContainers() []faultCase {
 			runbook: "LiqodPodsPending", command: "kubectl -n NAMESPACE create configmap NAME --from-literal=KEY=VALUE",
 			make: needs("settings", "configmap", corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}),
 			then: starts("settings", func(ctx context.Context, namespace, name string) error {
-				_, err := core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-				return err
+				return second(core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{}))
 			}),
 		},
 		{
 			name: "Secret", cause: []string{"pods of namespace password: ", `secret "password" not found`}, only: "create", fill: map[string]string{"KEY=VALUE": "word=open"},
 			make: needs("password", "secret", corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}}}),
 			then: starts("password", func(ctx context.Context, namespace, name string) error {
-				_, err := core.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-				return err
+				return second(core.Secrets(namespace).Get(ctx, name, metav1.GetOptions{}))
 			}),
 		},
 		{
@@ -237,7 +236,7 @@ func (w *world) creates(t *testing.T, namespace string, change func(*corev1.PodS
 func (w *world) kubelet(t *testing.T, namespace, status string) {
 	t.Helper()
 	pods := w.milan.Client().CoreV1().Pods(namespace + "-rome")
-	within(t, longest, "the provider has the pod", kubetest.Is(pods, "app", func(pod *corev1.Pod) bool {
+	within(t, longest, "the provider has the pod", lab.Is(pods, "app", func(pod *corev1.Pod) bool {
 		return len(pod.Status.ContainerStatuses) > 0
 	}))
 	kubetest.Patch(t, pods, "app", types.StrategicMergePatchType, []byte(`{"status":`+status+`}`), "status")

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -226,7 +227,7 @@ func testCommandStatus(t *testing.T, w *world) {
 func testCommandPeerAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
 	within(t, soon, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: curl ", "Unhealthy"))
-	within(t, soon, "the ForeignCluster has an event", kubetest.Are(w.rome.Client().CoreV1().Events(metav1.NamespaceDefault), metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning"}, func(events *corev1.EventList) bool {
+	within(t, soon, "the ForeignCluster has an event", lab.Are(w.rome.Client().CoreV1().Events(metav1.NamespaceDefault), metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,involvedObject.name=milan,type=Warning"}, func(events *corev1.EventList) bool {
 		return len(events.Items) > 0
 	}))
 	out, _, err := w.command(t.Context(), w.rome, "status")

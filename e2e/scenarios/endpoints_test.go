@@ -192,8 +192,7 @@ func testEndpointsAppear(t *testing.T, w slicesWorld) {
 // setRanges patches the ranges of rome in milan.
 func (w slicesWorld) setRanges(ctx context.Context, ranges ...string) error {
 	patch := fmt.Sprintf(`{"spec":{"addressRanges":["%s"]}}`, strings.Join(ranges, `","`))
-	_, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(ctx, "rome", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
+	return second(w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(ctx, "rome", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
 }
 
 func testAddressRanges(t *testing.T, w slicesWorld) {

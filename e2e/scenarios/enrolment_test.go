@@ -165,8 +165,7 @@ func (a *applicant) works(t *testing.T) func(context.Context) error {
 		if _, err := core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{}); err != nil {
 			return err
 		}
-		_, err := liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)).List(ctx, metav1.ListOptions{})
-		return err
+		return second(liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)).List(ctx, metav1.ListOptions{}))
 	}
 }
 
@@ -262,7 +261,7 @@ func (e enrolments) rights(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: labels},
 		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}}})
 	answered := func(phase offloadingv1beta1.MappingPhase, says string) func(context.Context) error {
-		return kubetest.Is(liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome), "milan", func(nm *offloadingv1beta1.NamespaceMap) bool {
+		return lab.Is(liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome), "milan", func(nm *offloadingv1beta1.NamespaceMap) bool {
 			have := nm.Status.CurrentMapping["shop"]
 			return have.Phase == phase && strings.Contains(have.Message, says)
 		})
@@ -584,7 +583,6 @@ func (e enrolments) byTokens(t *testing.T) {
 
 // controller tries, as the controller, what its part in this does not need.
 func (e enrolments) controller(t *testing.T) {
-	ctx := t.Context()
 	c, _ := clients(t, holder{in: e.milan, namespace: "liqod", account: "liqod-controller"}.config(t))
 	account := func(namespace, name string) {
 		kubetest.Create(t, e.milan.Client().CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -593,20 +591,19 @@ func (e enrolments) controller(t *testing.T) {
 	key, err := trust.NewKey()
 	require.NoError(t, err)
 	request := func(name, signer string, usages ...certificatesv1.KeyUsage) attempt {
-		return kubetest.Creates(c.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+		return lab.Creates(c.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte(csr(t, "rome", "", key)), SignerName: signer, Usages: usages, ExpirationSeconds: ptr.To[int32](600)}})
 	}
 	token := func(namespace, name string) attempt {
 		return func(ctx context.Context) error {
-			_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-			return err
+			return second(c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))
 		}
 	}
 	secret := func(s *corev1.Secret) attempt {
-		return kubetest.Creates(c.CoreV1().Secrets("liqod"), s)
+		return lab.Creates(c.CoreV1().Secrets("liqod"), s)
 	}
 	secretGone := func(name string) attempt {
-		return kubetest.Deletes(c.CoreV1().Secrets("liqod"), name)
+		return lab.Deletes(c.CoreV1().Secrets("liqod"), name)
 	}
 	theirs := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "liqod-peer-theirs"}, Spec: certificatesv1.CertificateSigningRequestSpec{
 		Request: []byte(csr(t, "rome", "", key)), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{"client auth"}, ExpirationSeconds: ptr.To[int32](600)}}
@@ -620,8 +617,7 @@ func (e enrolments) controller(t *testing.T) {
 				return err
 			}
 			secret.Data[key] = []byte(value)
-			_, err = c.CoreV1().Secrets("liqod").Update(ctx, secret, metav1.UpdateOptions{})
-			return err
+			return second(c.CoreV1().Secrets("liqod").Update(ctx, secret, metav1.UpdateOptions{}))
 		}
 	}
 	victim := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}
@@ -631,8 +627,7 @@ func (e enrolments) controller(t *testing.T) {
 		"a request to another signer": request("liqod-peer-evil", certificatesv1.KubeAPIServerClientKubeletSignerName, "client auth"),
 		"a request for a server":      request("liqod-peer-evil", certificatesv1.KubeAPIServerClientSignerName, "server auth"),
 		"another's request": func(ctx context.Context) error {
-			_, err := c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, theirs.Name, theirs, metav1.UpdateOptions{})
-			return err
+			return second(c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, theirs.Name, theirs, metav1.UpdateOptions{}))
 		},
 		"another's request's end": func(ctx context.Context) error {
 			return c.CertificatesV1().CertificateSigningRequests().Delete(ctx, theirs.Name, metav1.DeleteOptions{})
@@ -645,7 +640,7 @@ func (e enrolments) controller(t *testing.T) {
 			Labels: map[string]string{"liqo.io/remote-cluster-id": "rome", "liqo.io/tenant-namespace": "true"}}}),
 		"a tenant and more": namespace(c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
 			Labels: map[string]string{"liqo.io/remote-cluster-id": "evil", "liqo.io/tenant-namespace": "true", "pod-security.kubernetes.io/enforce": "privileged"}}}),
-		"the cluster's own end":            kubetest.Deletes(c.CoreV1().Namespaces(), "liqod"),
+		"the cluster's own end":            lab.Deletes(c.CoreV1().Namespaces(), "liqod"),
 		"a Secret":                         secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 		"a token for peers":                secret(trust.NewSecret("liqod", trust.Record{ID: "evil", Hash: trust.Hash("")})),
 		"a token in return without an end": secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 1, ClusterID: "evil"})),
@@ -657,14 +652,14 @@ func (e enrolments) controller(t *testing.T) {
 		"a Secret's end":                   secretGone("victim"),
 		"a token's end":                    secretGone(trust.SecretName(peering.ID)),
 		"the certificates' end":            secretGone(corev1beta1.AuthCertificatesName),
-		"another's Secret":                 kubetest.Updates(c.CoreV1().Secrets("liqod"), victim),
+		"another's Secret":                 lab.Updates(c.CoreV1().Secrets("liqod"), victim),
 		"a longer life of a token":         changed(trust.ExpirationKey, "2100-01-01T00:00:00Z"),
 		"more trust by a token":            changed(trust.TrustKey, string(corev1beta1.TrustOrganisation)),
-		"the Secrets of its namespace":     kubetest.Lists(c.CoreV1().Secrets("liqod")),
+		"the Secrets of its namespace":     lab.Lists(c.CoreV1().Secrets("liqod")),
 	})
-	require.NoError(t, e.milan.Client().CertificatesV1().CertificateSigningRequests().Delete(ctx, theirs.Name, metav1.DeleteOptions{}))
+	require.NoError(t, e.milan.Client().CertificatesV1().CertificateSigningRequests().Delete(t.Context(), theirs.Name, metav1.DeleteOptions{}))
 }
 
 func namespace(c kubernetes.Interface, ns *corev1.Namespace) attempt {
-	return kubetest.Creates(c.CoreV1().Namespaces(), ns)
+	return lab.Creates(c.CoreV1().Namespaces(), ns)
 }

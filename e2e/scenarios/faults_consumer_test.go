@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
-	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // TestFaultsHome strikes the consumer: its API server, and its vkubelet.
@@ -91,14 +90,14 @@ func testCaughtUp(t *testing.T, w *world, f fault, begin time.Time, replicas int
 
 // succeeded looks in the provider for the pod that follows a lost one.
 func (w *world) succeeded(lost life, name string) func(context.Context) error {
-	return kubetest.Is(w.milan.Client().CoreV1().Pods("shop-rome"), name, func(pod *corev1.Pod) bool {
+	return lab.Is(w.milan.Client().CoreV1().Pods("shop-rome"), name, func(pod *corev1.Pod) bool {
 		return pod.UID != lost.UID && podReady(pod) == corev1.ConditionTrue
 	})
 }
 
 func (w *world) createPod(t *testing.T, namespace string, pod *corev1.Pod) {
 	t.Helper()
-	within(t, 20*time.Second, "a pod is taken", kubetest.Creates(w.rome.Client().CoreV1().Pods(namespace), pod))
+	within(t, 20*time.Second, "a pod is taken", lab.Creates(w.rome.Client().CoreV1().Pods(namespace), pod))
 }
 
 // podGone looks for a pod in both clusters.

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -159,14 +160,17 @@ func (w *world) node(name string, want corev1.ConditionStatus, reasons ...string
 	}
 }
 
-func readyOf(n *corev1.Node) corev1.NodeCondition {
+// nodeCondition is a condition of a Node, empty if there is none.
+func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type == kind {
 			return c
 		}
 	}
 	return corev1.NodeCondition{}
 }
+
+func readyOf(n *corev1.Node) corev1.NodeCondition { return nodeCondition(n, corev1.NodeReady) }
 
 // ready looks for the Ready condition of every pod of a namespace at home that stays.
 func (w *world) ready(namespace string, want corev1.ConditionStatus) func(context.Context) error {
@@ -190,31 +194,31 @@ func (w *world) ready(namespace string, want corev1.ConditionStatus) func(contex
 
 // bound counts the pods of a namespace, those with a node only if scheduled is true.
 func (w *world) bound(c *lab.Cluster, namespace string, want int, scheduled bool) func(context.Context) error {
+	return podsAre(c, namespace, "", want, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" || !scheduled })
+}
+
+// podsAre returns a condition: are reports true for as many pods of a namespace, of those with labels.
+func podsAre(c *lab.Cluster, namespace, labels string, want int, are func(*corev1.Pod) bool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		pods, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		pods, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
 		if err != nil {
 			return err
 		}
 		have := 0
-		for _, pod := range pods.Items {
-			if pod.Spec.NodeName != "" || !scheduled {
+		for i := range pods.Items {
+			if are(&pods.Items[i]) {
 				have++
 			}
 		}
 		if have != want {
-			return fmt.Errorf("%d pods of %d in %s", have, want, c.Name)
+			return fmt.Errorf("%d pods, not %d, of %d in %s of %s", have, want, len(pods.Items), namespace, c.Name)
 		}
 		return nil
 	}
 }
 
 func podReady(pod *corev1.Pod) corev1.ConditionStatus {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status
-		}
-	}
-	return corev1.ConditionFalse
+	return cmp.Or(podCondition(pod, corev1.PodReady).Status, corev1.ConditionFalse)
 }
 
 // life is what must not change while a pod only runs on.
@@ -273,7 +277,7 @@ func boundPod(name string) *corev1.Pod {
 }
 
 func (w *world) podReady(namespace, name string) func(context.Context) error {
-	return kubetest.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool { return podReady(pod) == corev1.ConditionTrue })
+	return lab.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool { return podReady(pod) == corev1.ConditionTrue })
 }
 
 // transitions collects each status that the Ready condition of a Node takes, until the

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -49,7 +50,7 @@ func budget(t *testing.T, s *site.Site, namespace string, minAvailable int32, al
 // allows waits until the budget of a namespace allows a number of disruptions.
 func allows(t *testing.T, s *site.Site, namespace string, want int32) {
 	t.Helper()
-	within(t, 20*time.Second, fmt.Sprintf("the budget of %s allows %d", s.Name, want), kubetest.Is(s.Client().PolicyV1().PodDisruptionBudgets(namespace), "web", func(b *policyv1.PodDisruptionBudget) bool {
+	within(t, 20*time.Second, fmt.Sprintf("the budget of %s allows %d", s.Name, want), lab.Is(s.Client().PolicyV1().PodDisruptionBudgets(namespace), "web", func(b *policyv1.PodDisruptionBudget) bool {
 		return b.Status.ObservedGeneration == b.Generation && b.Status.DisruptionsAllowed == want
 	}))
 }
@@ -85,7 +86,7 @@ func testHomeDrain(t *testing.T, w *world) {
 	}
 	require.Positive(t, refused, "the budget held the drain up")
 	within(t, 30*time.Second, "3 pods run on other nodes", w.available("web", namespace, 3))
-	within(t, 20*time.Second, "nothing is left in the provider", kubetest.Are(w.milan.Client().CoreV1().Pods(namespace+"-rome"), metav1.ListOptions{}, func(left *corev1.PodList) bool {
+	within(t, 20*time.Second, "nothing is left in the provider", lab.Are(w.milan.Client().CoreV1().Pods(namespace+"-rome"), metav1.ListOptions{}, func(left *corev1.PodList) bool {
 		return len(left.Items) == 0
 	}))
 	requireReady(t, home, 2)

@@ -63,20 +63,21 @@ func (c *fixture) ofIndex(t *testing.T, job, index string, before types.UID) *co
 func (c *fixture) untilJob(t *testing.T, name string, want batchv1.JobConditionType) (*batchv1.Job, batchv1.JobCondition) {
 	t.Helper()
 	var seen *batchv1.Job
-	var condition batchv1.JobCondition
-	within(t, time.Minute, fmt.Sprintf("job %s is %s", name, want), func(ctx context.Context) (err error) {
-		if seen, err = c.rome.Client().BatchV1().Jobs(c.namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return err
+	within(t, time.Minute, fmt.Sprintf("job %s is %s", name, want), lab.Is(c.rome.Client().BatchV1().Jobs(c.namespace), name, func(j *batchv1.Job) bool {
+		seen = j
+		return jobCondition(j, want) != nil
+	}))
+	return seen, *jobCondition(seen, want)
+}
+
+// jobCondition is a condition of a Job that is true, if there is one.
+func jobCondition(j *batchv1.Job, kind batchv1.JobConditionType) *batchv1.JobCondition {
+	for i, c := range j.Status.Conditions {
+		if c.Type == kind && c.Status == corev1.ConditionTrue {
+			return &j.Status.Conditions[i]
 		}
-		for _, have := range seen.Status.Conditions {
-			if have.Type == want && have.Status == corev1.ConditionTrue {
-				condition = have
-				return nil
-			}
-		}
-		return fmt.Errorf("status %+v", seen.Status)
-	})
-	return seen, condition
+	}
+	return nil
 }
 
 // testIndexedJob: every index keeps its annotation, label, variable and host name, and
@@ -183,7 +184,7 @@ func testCronJobs(t *testing.T, w *world) {
 	}
 	replaced := c.ofCron(t, batchv1.ReplaceConcurrent, before[batchv1.ReplaceConcurrent].UID)
 	w.absent(t, w.milan, 20*time.Second, c.twin, before[batchv1.ReplaceConcurrent].Name)
-	within(t, 20*time.Second, "Forbid says that it waits", kubetest.Are(w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{FieldSelector: "reason=JobAlreadyActive"}, func(events *corev1.EventList) bool {
+	within(t, 20*time.Second, "Forbid says that it waits", lab.Are(w.rome.Client().CoreV1().Events(c.namespace), metav1.ListOptions{FieldSelector: "reason=JobAlreadyActive"}, func(events *corev1.EventList) bool {
 		return len(events.Items) > 0
 	}))
 	c.end(t, before[batchv1.ForbidConcurrent].Name, "0")

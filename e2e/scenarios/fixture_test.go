@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -107,7 +108,7 @@ func untilPod(t *testing.T, s *site.Site, patience time.Duration, namespace, nam
 // absent waits until a name is free in a namespace of a cluster.
 func (w *world) absent(t *testing.T, s *site.Site, patience time.Duration, namespace, name string) {
 	t.Helper()
-	within(t, patience, fmt.Sprintf("%s/%s is gone", s.Name, name), kubetest.Are(s.Client().CoreV1().Pods(namespace), metav1.ListOptions{FieldSelector: "metadata.name=" + name}, func(list *corev1.PodList) bool {
+	within(t, patience, fmt.Sprintf("%s/%s is gone", s.Name, name), lab.Are(s.Client().CoreV1().Pods(namespace), metav1.ListOptions{FieldSelector: "metadata.name=" + name}, func(list *corev1.PodList) bool {
 		return len(list.Items) == 0
 	}))
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -27,20 +28,19 @@ const (
 // fullFeatures is what only containers show of docs/pods.md#what-of-a-pod-crosses-the-border. All pods start
 // together; the parts look at theirs.
 func fullFeatures(t *testing.T, w *fullWorld) {
-	ctx := t.Context()
 	w.offload(t, features, offloadingv1beta1.NamespaceOffloadingSpec{})
 	// As an administrator of milan would; reflection brings such objects from home.
 	kubetest.Create(t, w.milan.Client().CoreV1().ConfigMaps(featuresTwin), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"colour": "blue"}})
 	kubetest.Create(t, w.milan.Client().CoreV1().Secrets(featuresTwin), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key"}, StringData: map[string]string{"word": "hush"}})
 	for name, spec := range featurePods() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"tier": "gold"}, Annotations: map[string]string{"note": "mine", jobIndex: "3"}}, Spec: spec}
-		_, err := w.rome.Client().CoreV1().Pods(features).Create(ctx, pod, metav1.CreateOptions{})
+		_, err := w.rome.Client().CoreV1().Pods(features).Create(t.Context(), pod, metav1.CreateOptions{})
 		require.NoError(t, err, name)
 	}
 	kubetest.Create(t, w.rome.Client().BatchV1().Jobs(features), indexJob())
 	within(t, time.Minute, "the pods are Ready", func(ctx context.Context) error {
 		for _, name := range []string{"facts", "files", "resize"} {
-			if err := w.ready(features, name)(ctx); err != nil {
+			if err := w.podReady(features, name)(ctx); err != nil {
 				return err
 			}
 		}
@@ -314,7 +314,7 @@ func fullRestartRules(t *testing.T, w *fullWorld) {
 }
 
 func fullIndexes(t *testing.T, w *fullWorld) {
-	within(t, 30*time.Second, "the Job is done", kubetest.Is(w.rome.Client().BatchV1().Jobs(features), "index", func(j *batchv1.Job) bool {
+	within(t, 30*time.Second, "the Job is done", lab.Is(w.rome.Client().BatchV1().Jobs(features), "index", func(j *batchv1.Job) bool {
 		return j.Status.CompletedIndexes == "0,1"
 	}))
 	pods := kubetest.List(t, w.rome.Client().CoreV1().Pods(features), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=index"})

@@ -47,7 +47,7 @@ func fullKubectl(t *testing.T, w *fullWorld) {
 	input.RestartPolicy = corev1.RestartPolicyNever
 	w.run(t, toolsNamespace, "cat", input)
 	for _, name := range []string{"lines", "web", "cat"} {
-		within(t, time.Minute, "pod "+name+" is Ready", w.ready(toolsNamespace, name))
+		within(t, time.Minute, "pod "+name+" is Ready", w.podReady(toolsNamespace, name))
 	}
 	for _, test := range []struct {
 		name string
@@ -224,7 +224,7 @@ func kubectlDebug(t *testing.T, w *fullWorld) {
 		}
 		return nil
 	})
-	within(t, 10*time.Second, "they are asked for no more", kubetest.Is(w.milan.Liqod().OffloadingV1beta1().ShadowPods(toolsNamespace+"-rome"), "lines", func(shadow *offloadingv1beta1.ShadowPod) bool {
+	within(t, 10*time.Second, "they are asked for no more", lab.Is(w.milan.Liqod().OffloadingV1beta1().ShadowPods(toolsNamespace+"-rome"), "lines", func(shadow *offloadingv1beta1.ShadowPod) bool {
 		return len(shadow.Spec.Pod.EphemeralContainers) == 0
 	}))
 }

@@ -182,8 +182,7 @@ func (w *fullWorld) enableNodeFailure(t *testing.T) {
 		}
 		c := &d.Spec.Template.Spec.Containers[0]
 		c.Args = append(c.Args, "--controller.enableNodeFailureController=true")
-		_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
-		return err
+		return second(deployments.Update(ctx, d, metav1.UpdateOptions{}))
 	})
 	within(t, 2*time.Minute, "only the new controller runs", func(ctx context.Context) error {
 		d, err := deployments.Get(ctx, "liqod-controller", metav1.GetOptions{})
@@ -238,8 +237,7 @@ func (w *fullWorld) cordon(t *testing.T, name string, unschedulable bool) {
 			return err
 		}
 		n.Spec.Unschedulable = unschedulable
-		_, err = w.milan.Client().CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{})
-		return err
+		return second(w.milan.Client().CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{}))
 	})
 }
 
@@ -269,10 +267,8 @@ func (w *fullWorld) terminating(ctx context.Context, before map[string]string, w
 		if p.DeletionTimestamp != nil {
 			return fmt.Errorf("pod %s at home is being deleted", p.Name)
 		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return fmt.Errorf("pod %s is Ready at home", p.Name)
-			}
+		if podReady(&p) == corev1.ConditionTrue {
+			return fmt.Errorf("pod %s is Ready at home", p.Name)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func fullNamed(t *testing.T, w *fullWorld) {
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	for i := range pods {
 		name := fmt.Sprintf("early-%d", i)
-		within(t, 2*time.Minute, name+" is Ready", w.ready(namespace, name))
+		within(t, 2*time.Minute, name+" is Ready", w.podReady(namespace, name))
 		env, err := w.rome.Exec(ctx, namespace, name, "env")
 		require.NoError(t, err)
 		require.Contains(t, env, "COLOUR=blue", name)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -29,22 +30,6 @@ func (w *fullWorld) run(t *testing.T, namespace, name string, spec corev1.PodSpe
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), pod)
-}
-
-// ready says whether a pod is Ready at home.
-func (w *fullWorld) ready(namespace, name string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		p, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("pod %s is not Ready: %+v", name, p.Status)
-	}
 }
 
 // pods of a namespace at home.
@@ -57,7 +42,6 @@ func (w *fullWorld) pods(ctx context.Context, namespace string) ([]corev1.Pod, e
 }
 
 func fullDeployment(t *testing.T, w *fullWorld) {
-	ctx := t.Context()
 	w.offload(t, "across", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	d := webDeployment("web", 4)
 	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
@@ -65,7 +49,7 @@ func fullDeployment(t *testing.T, w *fullWorld) {
 	}}
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("across"), d)
 	within(t, time.Minute, "4 pods run across both clusters", w.available("web", "across", 4))
-	pods, err := w.pods(ctx, "across")
+	pods, err := w.pods(t.Context(), "across")
 	require.NoError(t, err)
 	on, here := map[string]int{}, ""
 	for _, p := range pods {
@@ -89,7 +73,7 @@ func fullDeployment(t *testing.T, w *fullWorld) {
 func fullLogsAndExec(t *testing.T, w *fullWorld) {
 	w.offload(t, "logs", offloadingv1beta1.NamespaceOffloadingSpec{})
 	w.run(t, "logs", "lines", testSpec(1, "lines", "600", "100ms"))
-	within(t, time.Minute, "the pod is Ready", w.ready("logs", "lines"))
+	within(t, time.Minute, "the pod is Ready", w.podReady("logs", "lines"))
 	t.Run("follow", func(t *testing.T) { fullFollow(t, w) })
 	t.Run("tail", func(t *testing.T) {
 		data, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{TailLines: ptr.To[int64](2), Timestamps: true}).DoRaw(t.Context())
@@ -187,16 +171,7 @@ func fullJobs(t *testing.T, w *fullWorld) {
 }
 
 func jobIs(ctx context.Context, w *fullWorld, name string, want batchv1.JobConditionType) error {
-	job, err := w.rome.Client().BatchV1().Jobs("jobs").Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for _, c := range job.Status.Conditions {
-		if c.Type == want && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-	}
-	return fmt.Errorf("job %s: %+v", name, job.Status)
+	return lab.Is(w.rome.Client().BatchV1().Jobs("jobs"), name, func(j *batchv1.Job) bool { return jobCondition(j, want) != nil })(ctx)
 }
 
 func fullRestarts(t *testing.T, w *fullWorld) {
@@ -249,7 +224,7 @@ func fullGrace(t *testing.T, w *fullWorld) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.run(t, "grace", name, testSpec(test.grace, test.command))
-			within(t, time.Minute, "the pod is Ready", w.ready("grace", name))
+			within(t, time.Minute, "the pod is Ready", w.podReady("grace", name))
 			took, last := w.deleteAndWatch(t, "grace", name)
 			t.Logf("the pod is gone: %s", took.Round(time.Millisecond))
 			require.GreaterOrEqual(t, took, test.atLeast)

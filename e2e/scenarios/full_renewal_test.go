@@ -30,7 +30,7 @@ func fullRenewal(t *testing.T, w *fullWorld) {
 		w.done(t, w.milan, args...)
 	}
 	back.run(t, "archive", "lines", testSpec(1, "lines", "100000", "50ms"))
-	within(t, time.Minute, "the pod is Ready", back.ready("archive", "lines"))
+	within(t, time.Minute, "the pod is Ready", back.podReady("archive", "lines"))
 
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()

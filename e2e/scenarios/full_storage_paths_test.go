@@ -156,16 +156,15 @@ func (w *fullWorld) writesAndReads(t *testing.T, paths []volumePath) {
 	t.Helper()
 	w.createPods(t, paths)
 	onAll(t, "pods write", paths, func(ctx context.Context, p volumePath) error {
-		if err := w.ready(pathsNamespace, p.name())(ctx); err != nil {
+		if err := w.podReady(pathsNamespace, p.name())(ctx); err != nil {
 			return err
 		}
-		_, err := w.rome.Exec(ctx, pathsNamespace, p.name(), "write", bytesFile, p.bytes())
-		return err
+		return second(w.rome.Exec(ctx, pathsNamespace, p.name(), "write", bytesFile, p.bytes()))
 	})
 	w.deletePods(t, paths)
 	w.createPods(t, paths)
 	onAll(t, "other pods read", paths, func(ctx context.Context, p volumePath) error {
-		if err := w.ready(pathsNamespace, p.name())(ctx); err != nil {
+		if err := w.podReady(pathsNamespace, p.name())(ctx); err != nil {
 			return err
 		}
 		read, err := w.rome.Exec(ctx, pathsNamespace, p.name(), "cat", bytesFile)

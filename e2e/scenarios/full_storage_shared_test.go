@@ -39,7 +39,7 @@ func fullSharedVolume(t *testing.T, w *fullWorld) {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
 		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(namespace), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: spec})
-		within(t, longest, "a pod runs on "+node, w.ready(namespace, node))
+		within(t, longest, "a pod runs on "+node, w.podReady(namespace, node))
 		there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(namespace+"-rome"), node)
 		require.Equal(t, node, there.Spec.NodeName)
 		w.cordon(t, names[1-i], false)

@@ -106,13 +106,13 @@ func testVolumes(t *testing.T, w *fullWorld, namespace string, strategy offloadi
 // the next one, on the same node.
 func (w *fullWorld) keepsBytes(t *testing.T, namespace, name string) {
 	t.Helper()
-	within(t, time.Minute, name+" runs with its volume", w.ready(namespace, name))
+	within(t, time.Minute, name+" runs with its volume", w.podReady(namespace, name))
 	before := w.podOf(t, namespace, name)
 	_, err := w.rome.Exec(t.Context(), namespace, name, "write", bytesFile, "of", name, string(before.UID))
 	require.NoError(t, err)
 	require.NoError(t, w.rome.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, time.Minute, "another "+name+" runs", func(ctx context.Context) error {
-		if err := w.ready(namespace, name)(ctx); err != nil {
+		if err := w.podReady(namespace, name)(ctx); err != nil {
 			return err
 		}
 		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -146,7 +146,7 @@ func (w *fullWorld) waitsForData(t *testing.T, namespace, name string) {
 		`PersistentVolumeClaim data-%s (class "liqo") has its data in cluster milan, whose virtual node milan is cordoned: the pod waits for it`, name)))
 	require.Empty(t, w.podOf(t, namespace, name).Spec.NodeName)
 	cordon(false)
-	within(t, time.Minute, name+" returns to its data", w.ready(namespace, name))
+	within(t, time.Minute, name+" returns to its data", w.podReady(namespace, name))
 	read, err := w.rome.Exec(t.Context(), namespace, name, "cat", bytesFile)
 	require.NoError(t, err)
 	require.Equal(t, "before the cordon\n", read)
@@ -163,7 +163,7 @@ func (w *fullWorld) bytesOutliveNode(t *testing.T, namespace, name string) {
 	require.NoError(t, node.Kill(t.Context()))
 	require.NoError(t, node.Start(t.Context()))
 	within(t, 2*time.Minute, name+" has its bytes after the power failure of "+node.Name, func(ctx context.Context) error {
-		if err := w.ready(namespace, name)(ctx); err != nil {
+		if err := w.podReady(namespace, name)(ctx); err != nil {
 			return err
 		}
 		read, err := w.rome.Exec(ctx, namespace, name, "cat", bytesFile)

@@ -19,7 +19,6 @@ import (
 // fullTokens shows that a client in an offloaded pod reaches its own API server, as any
 // client in a cluster does, with the rights of its service account and no more.
 func fullTokens(t *testing.T, w *fullWorld) {
-	ctx := t.Context()
 	w.offload(t, "office", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home := w.rome.Client()
 	kubetest.Create(t, home.CoreV1().ServiceAccounts("office"), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "clerk"}})
@@ -31,7 +30,7 @@ func fullTokens(t *testing.T, w *fullWorld) {
 	spec := testSpec(1, "pause")
 	spec.ServiceAccountName = "clerk"
 	w.run(t, "office", "worker", spec)
-	within(t, time.Minute, "the pod is Ready", w.ready("office", "worker"))
+	within(t, time.Minute, "the pod is Ready", w.podReady("office", "worker"))
 	pod := kubetest.Get(t, home.CoreV1().Pods("office"), "worker")
 	within(t, 20*time.Second, "it reads itself at home", func(ctx context.Context) error {
 		out, err := w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/pods/worker")
@@ -47,6 +46,6 @@ func fullTokens(t *testing.T, w *fullWorld) {
 		}
 		return nil
 	})
-	_, err := w.rome.Exec(ctx, "office", "worker", "api", "api/v1/namespaces/NAMESPACE/secrets")
+	_, err := w.rome.Exec(t.Context(), "office", "worker", "api", "api/v1/namespaces/NAMESPACE/secrets")
 	require.Error(t, err, "its account may not read Secrets")
 }

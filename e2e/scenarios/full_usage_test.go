@@ -52,7 +52,7 @@ func fullStreams(t *testing.T, w *fullWorld) {
 	const logs, execs = 220, 80
 	w.offload(t, "streams", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
 	w.run(t, "streams", "lines", testSpec(1, "lines", "100000", "1s"))
-	within(t, time.Minute, "the pod is Ready", w.ready("streams", "lines"))
+	within(t, time.Minute, "the pod is Ready", w.podReady("streams", "lines"))
 	goroutines, err := w.vkubeletMetric(t.Context(), "go_goroutines")
 	require.NoError(t, err)
 	memory, err := w.vkubeletMetric(t.Context(), "process_resident_memory_bytes")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -40,7 +41,7 @@ func fullZones(t *testing.T, w *fullWorld) {
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(zones), pod)
 	}
 	within(t, longest, "of two pods that must be in different zones one waits in milan's only zone", w.inMilan("apart", 1, 1))
-	within(t, time.Minute, "milan refuses a label that it does not list", kubetest.Is(w.rome.Client().CoreV1().Pods(zones), "rack", func(pod *corev1.Pod) bool {
+	within(t, time.Minute, "milan refuses a label that it does not list", lab.Is(w.rome.Client().CoreV1().Pods(zones), "rack", func(pod *corev1.Pod) bool {
 		return pod.Status.Reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(pod.Status.Message, "example.org/rack: ")
 	}))
 	w.zone(t, w.milan, "milan-2", "south")
@@ -67,7 +68,7 @@ func zonesAtHome(t *testing.T, w *fullWorld) {
 		want       map[string]int
 	}{{"without", "null", map[string]int{"rome-1": 4}}, {"with", `"abroad"`, map[string]int{"rome-1": 2, "milan": 2}}} {
 		w.patchNode(t, fmt.Sprintf(`{"spec":{"labels":{"topology.kubernetes.io/zone":%s}}}`, tc.label))
-		within(t, time.Minute, "virtual node "+tc.set+" a zone", kubetest.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(node *corev1.Node) bool {
+		within(t, time.Minute, "virtual node "+tc.set+" a zone", lab.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(node *corev1.Node) bool {
 			return (node.Labels[corev1.LabelTopologyZone] == "abroad") == (tc.set == "with")
 		}))
 		d := webDeployment(tc.set, 4)

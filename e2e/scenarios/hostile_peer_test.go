@@ -120,22 +120,8 @@ func victims(t *testing.T, w *fullWorld) int32 {
 		require.NoError(t, errors.Join(core.AppsV1().DaemonSets("default").Delete(context.Background(), bastion, now),
 			core.CoreV1().Pods("default").Delete(context.Background(), hidden, now), core.CoreV1().Services("default").Delete(context.Background(), hidden, now)))
 	})
-	within(t, longest, "milan's own pods are Ready", func(ctx context.Context) error {
-		list, err := core.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app in (" + bastion + "," + hidden + ")"})
-		if err != nil {
-			return err
-		}
-		ready := 0
-		for _, p := range list.Items {
-			if podReady(&p) == corev1.ConditionTrue {
-				ready++
-			}
-		}
-		if want := len(w.full.Nodes(w.milan.Cluster)) + 1; ready != want {
-			return fmt.Errorf("%d of %d pods are Ready", ready, want)
-		}
-		return nil
-	})
+	within(t, longest, "milan's own pods are Ready", podsAre(w.milan.Cluster, "default", "app in ("+bastion+","+hidden+")", len(w.full.Nodes(w.milan.Cluster))+1,
+		func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue }))
 	return service.Spec.Ports[0].NodePort
 }
 
@@ -218,19 +204,12 @@ func (w *fullWorld) reachFrom(ctx context.Context, s *site.Site, pod string, add
 	for _, a := range addresses {
 		args = append(args, "tcp://"+a+"/0")
 	}
-	said, err := s.Exec(ctx, namespace, name, args...)
-	if err != nil {
-		return nil, err
-	}
-	var arrivals []arrival
-	if err := json.Unmarshal([]byte(said), &arrivals); err != nil {
-		return nil, err
-	}
+	all, err := arrivals(s.Exec(ctx, namespace, name, args...))
 	out := map[string]string{}
-	for _, a := range arrivals {
+	for _, a := range all {
 		out[strings.TrimSuffix(strings.TrimPrefix(a.Target, "tcp://"), "/0")] = a.Problem
 	}
-	return out, nil
+	return out, err
 }
 
 // controls are the problems of a pod of milan with its own node, which answers it.

@@ -141,8 +141,7 @@ func (w *world) floodStatus(ctx context.Context, pod string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.milan.Client().CoreV1().Pods("flooded-rome").Patch(ctx, pod, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	return err
+	return second(w.milan.Client().CoreV1().Pods("flooded-rome").Patch(ctx, pod, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"))
 }
 
 func (w *world) floodEvent(ctx context.Context, pod *corev1.Pod, n int) error {
@@ -157,8 +156,7 @@ func (w *world) floodEvent(ctx context.Context, pod *corev1.Pod, n int) error {
 func (w *world) floodAnswer(ctx context.Context, n int) error {
 	body := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Loud","status":"True","reason":"Loud","message":"%d%s","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 		n, strings.Repeat("z", 2<<10))
-	_, err := w.milan.Liqod().OffloadingV1beta1().NamespaceMaps(tenantOfRome).Patch(ctx, "milan", types.MergePatchType, body, metav1.PatchOptions{}, "status")
-	return err
+	return second(w.milan.Liqod().OffloadingV1beta1().NamespaceMaps(tenantOfRome).Patch(ctx, "milan", types.MergePatchType, body, metav1.PatchOptions{}, "status"))
 }
 
 // stored is the size of a cluster's etcd, by its API server.

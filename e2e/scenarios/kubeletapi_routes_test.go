@@ -168,12 +168,11 @@ func (row routeRow) success() int {
 
 // testKubeletRoutes asks every route with every kind of credential.
 func testKubeletRoutes(t *testing.T, w *world) {
-	ctx := t.Context()
 	k := kubelet{roots: x509.NewCertPool()}
 	require.True(t, k.roots.AppendCertsFromPEM(w.rome.CA))
 	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	k.base = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
-	pods, err := w.podsAt(ctx, "milan", "web")
+	pods, err := w.podsAt(t.Context(), "milan", "web")
 	require.NoError(t, err)
 	k.pod = &pods[0]
 
@@ -186,7 +185,7 @@ func testKubeletRoutes(t *testing.T, w *world) {
 	}
 	nobody, foreign, masters := k.client(t), k.client(t, certificate(w.milan.Authority())), k.client(t, certificate(w.rome.Authority()))
 	everything := w.holder(t, "everything", allBut(nil))
-	answer, err := w.rome.Client().CoreV1().ServiceAccounts("default").CreateToken(ctx, "everything", &authenticationv1.TokenRequest{
+	answer, err := w.rome.Client().CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "everything", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	elsewhere := answer.Status.Token

@@ -69,7 +69,6 @@ func serving(t *testing.T, name, common string, organizations, hosts []string) *
 
 // testCertificates looks at the vkubelet's own request, and makes others in its name.
 func testCertificates(t *testing.T, w *world) {
-	ctx := t.Context()
 	requests := w.rome.Client().CertificatesV1().CertificateSigningRequests()
 	all := kubetest.List(t, requests)
 	issued := 0
@@ -94,11 +93,11 @@ func testCertificates(t *testing.T, w *world) {
 	nobody := kubetest.Create(t, w.rome.Client().CoreV1().ServiceAccounts(tenant), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}})
 	foreign := serving(t, "forged-by-another", "system:node:milan", nodes, []string{"milan"})
 	other, _ := w.as(t, tenant, nobody.Name)
-	_, err := other.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{})
+	_, err := other.CertificatesV1().CertificateSigningRequests().Create(t.Context(), foreign, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "forbidden")
 	right := serving(t, "right", "system:node:milan", nodes, []string{"milan", "127.0.0.1"})
 	kubetest.Create(t, vk.CertificatesV1().CertificateSigningRequests(), right)
-	within(t, soon, "its own is approved", kubetest.Is(requests, right.Name, func(r *certificatesv1.CertificateSigningRequest) bool {
+	within(t, soon, "its own is approved", lab.Is(requests, right.Name, func(r *certificatesv1.CertificateSigningRequest) bool {
 		return len(r.Status.Certificate) > 0
 	}))
 	for name, r := range forged {

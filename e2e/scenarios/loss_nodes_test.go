@@ -189,7 +189,7 @@ func (w nodesWorld) lost(t *testing.T, how, victim string, lose func() error) {
 // givenUp waits for Kubernetes' verdict on a node: from then on pods are deleted that do not tolerate it.
 func (w nodesWorld) givenUp(t *testing.T, node string) time.Time {
 	t.Helper()
-	within(t, longest, "Kubernetes gives "+node+" up", kubetest.Is(w.rome.Client().CoreV1().Nodes(), node, func(n *corev1.Node) bool {
+	within(t, longest, "Kubernetes gives "+node+" up", lab.Is(w.rome.Client().CoreV1().Nodes(), node, func(n *corev1.Node) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
 		})
@@ -223,14 +223,5 @@ func (w nodesWorld) tried(ctx context.Context, works *returned, node string) {
 
 // virtualReady says whether the virtual node is Ready.
 func (w nodesWorld) virtualReady(ctx context.Context) error {
-	n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-	}
-	return fmt.Errorf("the virtual node is not Ready")
+	return w.node("milan", corev1.ConditionTrue)(ctx)
 }

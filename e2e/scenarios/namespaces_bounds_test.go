@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -46,7 +47,7 @@ func testBounds(t *testing.T, w *world) {
 		name := fmt.Sprintf("many-%d", i)
 		last = kubetest.Create(t, w.rome.Client().NetworkingV1().Ingresses("bounded"), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: name + ".bounded.example"}}}})
-		within(t, patience, name+" is reflected or refused", kubetest.Are(client.NetworkingV1().Ingresses(twin), metav1.ListOptions{}, func(list *networkingv1.IngressList) bool {
+		within(t, patience, name+" is reflected or refused", lab.Are(client.NetworkingV1().Ingresses(twin), metav1.ListOptions{}, func(list *networkingv1.IngressList) bool {
 			return len(list.Items) >= min(i+1, ingressesPerTwin)
 		}))
 	}
@@ -68,7 +69,6 @@ func testBounds(t *testing.T, w *world) {
 		if n := quota.Spec.Hard["count/ingresses.networking.k8s.io"]; n.Value() != ingressesPerTwin {
 			return fmt.Errorf("the ResourceQuota allows %s", n.String())
 		}
-		_, err = policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
-		return err
+		return second(policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
 	})
 }

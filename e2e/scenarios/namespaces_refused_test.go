@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -27,16 +26,13 @@ func testMessages(t *testing.T, w *world) {
 		NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "messages-elsewhere"})
 	client := w.rome.Liqod().OffloadingV1beta1()
 	create := func(name string, spec offloadingv1beta1.NamespaceOffloadingSpec) func(context.Context) error {
-		return func(ctx context.Context) error {
-			_, err := client.NamespaceOffloadings("default").Create(ctx, offloading(name, spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
-		}
+		return lab.Creates(client.NamespaceOffloadings("default"), offloading(name, spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	patch := func(body string) func(context.Context) error {
-		return kubetest.Patches(client.NamespaceOffloadings("messages"), "offloading", types.MergePatchType, []byte(body))
+		return lab.Patches(client.NamespaceOffloadings("messages"), "offloading", types.MergePatchType, []byte(body))
 	}
 	node := func(body string) func(context.Context) error {
-		return kubetest.Patches(client.VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(body))
+		return lab.Patches(client.VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(body))
 	}
 	for name, c := range map[string]struct {
 		do   func(context.Context) error
@@ -116,7 +112,6 @@ func kept(t *testing.T, w *world, names ...string) map[string]string {
 // testHostileMap writes the NamespaceMap with the peer's own credentials, while the
 // consumer's controller is away and does not put it right.
 func testHostileMap(t *testing.T, w *world) {
-	ctx := t.Context()
 	peer := w.peerClient(t, "rome")
 	paris := w.parisAsks(t, "secret")
 	w.offload(t, "honest", offloadingv1beta1.NamespaceOffloadingSpec{})
@@ -159,18 +154,18 @@ func testHostileMap(t *testing.T, w *world) {
 		t.Logf("%s: %s %s", original, answer.Phase, answer.Message)
 	}
 	require.Equal(t, before, kept(t, w, names...), "nothing was written")
-	require.NoError(t, w.noTwin("kube-mine")(ctx))
+	require.NoError(t, w.noTwin("kube-mine")(t.Context()))
 
 	w.hostileObjects(t, peer)
 	require.Equal(t, before, kept(t, w, names...), "nothing was written")
 
 	restart()
-	within(t, soon, "the consumer's controller puts its wish right", kubetest.Is(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+	within(t, soon, "the consumer's controller puts its wish right", lab.Is(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
 		return m.Spec.DesiredMapping["a"] == ""
 	}))
 	within(t, soon, "the honest namespace stands", w.offloadingIs("honest", offloadingv1beta1.PhaseReady))
 	require.Equal(t, before, kept(t, w, names...), "nothing was written")
-	require.NoError(t, paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Delete(ctx, "milan", metav1.DeleteOptions{}))
+	require.NoError(t, paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	within(t, soon, "the twin of paris goes with its map", w.noTwin("secret"))
 }
 
@@ -196,7 +191,7 @@ func (w *world) hostileObjects(t *testing.T, peer versioned.Interface) {
 		kubetest.Patch(t, maps, "milan", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"liqo.io/originID":%q}}}`, id))
 	}
 	origin("paris")
-	within(t, soon, "a map that speaks for paris is refused", kubetest.Is(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+	within(t, soon, "a map that speaks for paris is refused", lab.Is(maps, "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
 		c := meta.FindStatusCondition(m.Status.Conditions, "Ready")
 		return c != nil && c.Reason == offloadingv1beta1.ReasonInvalid
 	}))
@@ -215,46 +210,16 @@ func (w *world) hostileObjects(t *testing.T, peer versioned.Interface) {
 // peerClient has the credentials that a peer was given in milan.
 func (w *world) peerClient(t *testing.T, id string) versioned.Interface {
 	t.Helper()
-	kubeconfig, err := w.milan.KubeconfigData(t.Context(), lab.Access{Namespace: "liqo-tenant-" + id, ServiceAccount: "peer-1"})
-	require.NoError(t, err)
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	require.NoError(t, err)
-	client, err := versioned.NewForConfig(config)
-	require.NoError(t, err)
+	_, client := clients(t, holder{in: w.milan, namespace: "liqo-tenant-" + id, account: "peer-1"}.config(t))
 	return client
 }
-
-const parisInMilan = `
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: liqo-tenant-paris
-  labels: {liqo.io/remote-cluster-id: paris, liqo.io/tenant-namespace: "true"}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: peer-1, namespace: liqo-tenant-paris}
----
-apiVersion: core.liqo.io/v1beta1
-kind: ForeignCluster
-metadata: {name: paris}
-spec: {clusterID: paris, userName: "system:serviceaccount:liqo-tenant-paris:peer-1"}
----
-apiVersion: offloading.liqo.io/v1beta1
-kind: NamespaceMap
-metadata:
-  name: milan
-  namespace: liqo-tenant-paris
-  labels: {liqo.io/replicated: "true", liqo.io/originID: paris}
-spec: {desiredMapping: {secret: %s}}
-`
 
 // parisAsks makes a second peer of milan, with one twin.
 func (w *world) parisAsks(t *testing.T, twin string) versioned.Interface {
 	t.Helper()
-	require.NoError(t, w.milan.Apply(t.Context(), fmt.Appendf(nil, parisInMilan, twin)))
+	require.NoError(t, w.milan.Apply(t.Context(), []byte(anotherPeer("secret", twin))))
 	paris := w.peerClient(t, "paris")
-	within(t, soon, "paris has a twin in milan", kubetest.Is(paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris"), "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+	within(t, soon, "paris has a twin in milan", lab.Is(paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris"), "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
 		return m.Status.CurrentMapping["secret"].Phase == offloadingv1beta1.MappingAccepted
 	}))
 	return paris

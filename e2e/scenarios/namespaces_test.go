@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -122,7 +123,7 @@ func absent[T metav1.Object](obj T, err error) error {
 }
 
 // isGone returns a condition: an object does not exist.
-func isGone[T metav1.Object](c kubetest.Getter[T], name string) func(context.Context) error {
+func isGone[T metav1.Object](c lab.Getter[T], name string) func(context.Context) error {
 	return func(ctx context.Context) error { return absent(c.Get(ctx, name, metav1.GetOptions{})) }
 }
 
@@ -293,8 +294,7 @@ func testSelectors(t *testing.T, w *world) {
 			}
 			o.Spec.ClusterSelector = selector
 			o.Annotations = map[string]string{offloadingv1beta1.EndPodsInAnnotation: confirmed}
-			_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Update(ctx, o, metav1.UpdateOptions{})
-			return err
+			return second(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Update(ctx, o, metav1.UpdateOptions{}))
 		}))
 	}
 	label := func(value string) {

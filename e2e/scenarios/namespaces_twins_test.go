@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // testConflict asks for a twin whose name a namespace of milan's own has.
 func testConflict(t *testing.T, w *world) {
-	ctx := t.Context()
 	namespaces := w.milan.Client().CoreV1().Namespaces()
 	kubetest.Create(t, namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "taken-rome", Labels: map[string]string{"mine": "yes"}}})
 	before := kept(t, w, "taken-rome")
@@ -36,12 +36,12 @@ func testConflict(t *testing.T, w *world) {
 		return fmt.Errorf("%d events, none of them says so", len(events.Items))
 	})
 	w.bare(t, "taken", "pod", nil)
-	within(t, soon, "a pod waits", kubetest.Is(w.rome.Client().CoreV1().Pods("taken"), "pod", func(pod *corev1.Pod) bool {
+	within(t, soon, "a pod waits", lab.Is(w.rome.Client().CoreV1().Pods("taken"), "pod", func(pod *corev1.Pod) bool {
 		return pod.Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff
 	}))
 	require.Equal(t, before, kept(t, w, "taken-rome"), "the namespace is untouched")
 
-	require.NoError(t, namespaces.Delete(ctx, "taken-rome", metav1.DeleteOptions{}))
+	require.NoError(t, namespaces.Delete(t.Context(), "taken-rome", metav1.DeleteOptions{}))
 	within(t, soon, "it recovers when the namespace goes", w.offloadingIs("taken", offloadingv1beta1.PhaseReady))
 	within(t, soon, "the pod runs", w.placed("taken", "pod", "milan"))
 }
@@ -62,7 +62,6 @@ func testSameTwin(t *testing.T, w *world) {
 
 // testTwinDeleted has somebody in milan delete a twin.
 func testTwinDeleted(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "lost", offloadingv1beta1.NamespaceOffloadingSpec{})
 	policies := map[string]corev1.RestartPolicy{"always": corev1.RestartPolicyAlways, "onfailure": corev1.RestartPolicyOnFailure, "never": corev1.RestartPolicyNever}
 	uids := map[string]string{}
@@ -75,11 +74,11 @@ func testTwinDeleted(t *testing.T, w *world) {
 		within(t, soon, name+" runs", w.placed("lost", name, "milan"))
 	}
 	twin := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "lost-rome")
-	require.NoError(t, w.milan.Client().CoreV1().Namespaces().Delete(ctx, "lost-rome", metav1.DeleteOptions{}))
+	require.NoError(t, w.milan.Client().CoreV1().Namespaces().Delete(t.Context(), "lost-rome", metav1.DeleteOptions{}))
 	within(t, soon, "what was lost is not Ready", func(ctx context.Context) error {
 		return w.unready(ctx, "lost")
 	})
-	within(t, time.Minute, "the twin is made again", kubetest.Is(w.milan.Client().CoreV1().Namespaces(), "lost-rome", func(again *corev1.Namespace) bool {
+	within(t, time.Minute, "the twin is made again", lab.Is(w.milan.Client().CoreV1().Namespaces(), "lost-rome", func(again *corev1.Namespace) bool {
 		return again.UID != twin.UID
 	}))
 	within(t, soon, "the namespace is Ready", w.offloadingIs("lost", offloadingv1beta1.PhaseReady))
@@ -87,7 +86,7 @@ func testTwinDeleted(t *testing.T, w *world) {
 	for _, name := range []string{"always", "onfailure"} {
 		within(t, soon, name+" runs again", w.runsThere("lost", name, "lost-rome", uids[name]))
 	}
-	within(t, soon, "the pod that may not run again has failed", kubetest.Is(w.rome.Client().CoreV1().Pods("lost"), "never", func(pod *corev1.Pod) bool {
+	within(t, soon, "the pod that may not run again has failed", lab.Is(w.rome.Client().CoreV1().Pods("lost"), "never", func(pod *corev1.Pod) bool {
 		return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == offloadingv1beta1.ReasonRemotePodLost
 	}))
 	never := kubetest.List(t, w.milan.Client().CoreV1().Pods("lost-rome"), metav1.ListOptions{LabelSelector: "offloading.liqo.io/local-pod-uid=" + uids["never"]})
@@ -101,10 +100,8 @@ func (w *world) unready(ctx context.Context, namespace string) error {
 		return err
 	}
 	for _, p := range pods.Items {
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return fmt.Errorf("pod %s is Ready", p.Name)
-			}
+		if podReady(&p) == corev1.ConditionTrue {
+			return fmt.Errorf("pod %s is Ready", p.Name)
 		}
 	}
 	return nil
@@ -133,7 +130,6 @@ func (w *world) runsThere(namespace, name, twin, uid string) func(context.Contex
 
 // testUnoffload takes a namespace back while pods run.
 func testUnoffload(t *testing.T, w *world) {
-	ctx := t.Context()
 	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "back", Labels: map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "false", "mine": "yes"}}})
 	w.offload(t, "back", offloadingv1beta1.NamespaceOffloadingSpec{})
@@ -143,7 +139,7 @@ func testUnoffload(t *testing.T, w *world) {
 	within(t, soon, "the pod runs in milan", w.placed("back", "alone", "milan"))
 	require.NotEmpty(t, w.vkubeletBindings(t, "back"))
 
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Delete(ctx, "offloading", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
 	within(t, soon, "the offloading is gone", isGone(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back"), "offloading"))
 	ns := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), "back")
 	require.Equal(t, "false", ns.Labels[offloadingv1beta1.SchedulingEnabledLabel], "the user's label is back")
@@ -154,22 +150,9 @@ func testUnoffload(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	within(t, soon, "the Deployment runs at home", func(ctx context.Context) error {
-		pods, err := w.rome.Client().CoreV1().Pods("back").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
-		if err != nil {
-			return err
-		}
-		running := 0
-		for _, p := range pods.Items {
-			if p.Status.Phase == corev1.PodRunning && strings.HasPrefix(p.Spec.NodeName, "rome-sim-") {
-				running++
-			}
-		}
-		if running != 2 {
-			return fmt.Errorf("%d pods run at home, of %d", running, len(pods.Items))
-		}
-		return nil
-	})
+	within(t, soon, "the Deployment runs at home", podsAre(w.rome.Cluster, "back", "app=web", 2, func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodRunning && strings.HasPrefix(p.Spec.NodeName, "rome-sim-")
+	}))
 	alone := kubetest.Get(t, w.rome.Client().CoreV1().Pods("back"), "alone")
 	require.Equal(t, corev1.PodFailed, alone.Status.Phase)
 	require.Equal(t, "OffloadingAborted", alone.Status.Reason)
@@ -227,7 +210,6 @@ func testDeletedWhileAway(t *testing.T, w *world) {
 // testRecreatedWhileAway deletes a namespace while milan does not answer, and makes it
 // again under its name: milan never sees it gone, and the first one's pods go nevertheless.
 func testRecreatedWhileAway(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "again", offloadingv1beta1.NamespaceOffloadingSpec{})
 	deployments := w.rome.Client().AppsV1().Deployments("again")
 	kubetest.Create(t, deployments, deployment("web", 3))
@@ -238,10 +220,10 @@ func testRecreatedWhileAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
 	defer w.milan.Proxied().Pass()
 	within(t, soon, "milan is NotReady", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse) })
-	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(ctx, "again", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), "again", metav1.DeleteOptions{}))
 	within(t, bounded, "the namespace is gone", w.homeGone("again"))
 	w.ask(t, "again", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	within(t, soon, "the second is asked for", kubetest.Is(w.rome.Liqod().OffloadingV1beta1().NamespaceMaps(tenant), "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
+	within(t, soon, "the second is asked for", lab.Is(w.rome.Liqod().OffloadingV1beta1().NamespaceMaps(tenant), "milan", func(m *offloadingv1beta1.NamespaceMap) bool {
 		return m.Spec.DesiredMapping["again"] == "again-rome"
 	}))
 	require.Len(t, w.remotes(t, "again-rome"), len(before), "milan knows nothing of it")

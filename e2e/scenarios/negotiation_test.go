@@ -21,6 +21,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/store"
@@ -92,32 +93,31 @@ func gives(consumer, provider *site.Site, node, cpu string) func(context.Context
 
 // offerIs returns a condition on an offer, as the site that is named has it.
 func offerIs(s *site.Site, peer, name string, is func(*sharingv1alpha1.ResourceOffer) bool) func(context.Context) error {
-	return kubetest.Is(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)), name, is)
+	return lab.Is(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)), name, is)
 }
 
 // requestIs returns a condition on the answer to a request, as the consumer has it.
 func requestIs(s *site.Site, provider string, phase sharingv1alpha1.RequestPhase, reason string) func(context.Context) error {
-	return kubetest.Is(s.Liqod().SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(provider)), provider, func(r *sharingv1alpha1.ResourceRequest) bool {
+	return lab.Is(s.Liqod().SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(provider)), provider, func(r *sharingv1alpha1.ResourceRequest) bool {
 		return r.Status.Phase == phase && r.Status.Reason == reason && r.Status.ObservedGeneration == r.Generation
 	})
 }
 
 // peerSays returns a condition: the ForeignCluster of a peer has a condition. An empty reason stands for any.
 func peerSays(s *site.Site, peer, kind string, status metav1.ConditionStatus, reason string) func(context.Context) error {
-	return kubetest.Is(s.Liqod().CoreV1beta1().ForeignClusters(), peer, func(fc *corev1beta1.ForeignCluster) bool {
+	return lab.Is(s.Liqod().CoreV1beta1().ForeignClusters(), peer, func(fc *corev1beta1.ForeignCluster) bool {
 		c := meta.FindStatusCondition(fc.Status.Conditions, kind)
 		return c != nil && c.Status == status && (reason == "" || c.Reason == reason)
 	})
 }
 
 func testOffer(t *testing.T, w *world) {
-	ctx := t.Context()
 	begin := time.Now()
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), Labels: map[string]string{"region": "north"}})
-	within(t, quickly, "the virtual node is asked for", kubetest.Exists(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan"))
+	within(t, quickly, "the virtual node is asked for", lab.Exists(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan"))
 	t.Logf("from the wish to the VirtualNode: %s", time.Since(begin).Round(time.Millisecond))
-	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
-	ready, cancel := context.WithTimeout(ctx, longest)
+	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan"))
+	ready, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, w.rome.WaitVirtualNode(ready, "milan", corev1.ConditionTrue))
 	t.Logf("from the wish to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
@@ -137,7 +137,6 @@ func testOffer(t *testing.T, w *world) {
 // testNotOffered: with an offer of CPU and memory a consumer gets no devices, and it learns
 // nothing of single nodes by asking for them.
 func testNotOffered(t *testing.T, w *world) {
-	ctx := t.Context()
 	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	require.NotContains(t, node.Status.Capacity, corev1.ResourceName("nvidia.com/gpu"))
 	shadow := shadowPod("greedy")
@@ -160,9 +159,9 @@ func testNotOffered(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	_, err := w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
+	_, err := w.milan.Client().CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
-	require.NoError(t, store.IgnoreNotFound(shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{})))
+	require.NoError(t, store.IgnoreNotFound(shadows.Delete(t.Context(), shadow.Name, metav1.DeleteOptions{})))
 
 	plain := corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), Labels: map[string]string{"region": "north"}}
 	for _, value := range []string{"milan-sim-1", "there-is-none"} {
@@ -178,22 +177,7 @@ func testNotOffered(t *testing.T, w *world) {
 
 // runningThere looks for as many running pods in a namespace of milan.
 func (w *world) runningThere(namespace string, want int) func(context.Context) error {
-	return func(ctx context.Context) error {
-		pods, err := w.milan.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		have := 0
-		for _, p := range pods.Items {
-			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
-				have++
-			}
-		}
-		if have != want {
-			return fmt.Errorf("%d pods run in %s, not %d", have, namespace, want)
-		}
-		return nil
-	}
+	return podsAre(w.milan.Cluster, namespace, "", want, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil })
 }
 
 // shared is 90 % of the CPU that the nodes of milan have for others than its own pods.
@@ -253,7 +237,6 @@ func testCapacityChanges(t *testing.T, w *world) {
 	within(t, quickly, "it is back", gives(w.rome, w.milan, "milan", all))
 
 	// Pods of milan's own, first few, then many.
-	ctx := t.Context()
 	kubetest.Create(t, w.milan.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}})
 	own := func(name, cpu string) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec("sim/web:1")}
@@ -272,7 +255,7 @@ func testCapacityChanges(t *testing.T, w *world) {
 		return nil
 	})
 	within(t, quickly, "much does", gives(w.rome, w.milan, "milan", w.shared(t)))
-	require.NoError(t, w.milan.Client().CoreV1().Pods("own").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{}))
+	require.NoError(t, w.milan.Client().CoreV1().Pods("own").DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{}))
 	within(t, quickly, "they are gone", gives(w.rome, w.milan, "milan", all))
 	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
 }
@@ -382,7 +365,6 @@ func testNegotiationAtRest(t *testing.T, w *world) {
 
 // testWithdrawn takes the offer back, while the consumer has pods there.
 func testWithdrawn(t *testing.T, w *world) {
-	ctx := t.Context()
 	lets(t, w.milan, "rome", corev1beta1.PeeringNo)
 	within(t, quickly, "nothing more may begin", func(ctx context.Context) error {
 		q, err := w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
@@ -405,7 +387,7 @@ func testWithdrawn(t *testing.T, w *world) {
 		return nil
 	})
 	lets(t, w.milan, "rome", corev1beta1.PeeringYes)
-	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
+	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan"))
 	within(t, quickly, "offered again", gives(w.rome, w.milan, "milan", "12"))
 	within(t, time.Minute, "pods run there again", w.runningThere("shop-rome", 3))
 }
@@ -484,8 +466,7 @@ func TestNegotiationByHand(t *testing.T) {
 		return o.Status.Phase == sharingv1alpha1.OfferManualActionRequired && o.Status.Reason == "AcceptanceRequired"
 	}))
 	require.True(t, apierrors.IsNotFound(func() error {
-		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
-		return err
+		return second(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{}))
 	}()))
 	w.mendsPeering(t, faultCase{
 		name: "NotAccepted", cause: []string{"capacity used there: milan: ", "(OfferNotUsed; "}, only: "approve",

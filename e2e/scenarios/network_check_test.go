@@ -218,7 +218,7 @@ func wrongKey() networkFault {
 			require.NoError(t, err)
 			kubetest.Patch(t, connections, "milan", types.MergePatchType, body)
 			begin := time.Now()
-			within(t, longest, "the Connection is not Ready", kubetest.Is(connections, "milan", func(c *networkingv1beta1.Connection) bool {
+			within(t, longest, "the Connection is not Ready", lab.Is(connections, "milan", func(c *networkingv1beta1.Connection) bool {
 				return !meta.IsStatusConditionTrue(c.Status.Conditions, networkingv1beta1.ConditionReady)
 			}))
 			require.Less(t, time.Since(begin), statusTurns)

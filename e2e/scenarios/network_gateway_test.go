@@ -62,19 +62,14 @@ func (w networkWorld) networkUnavailable(want corev1.ConditionStatus, keep *core
 		if err != nil {
 			return err
 		}
-		for _, c := range node.Status.Conditions {
-			if c.Type != corev1.NodeNetworkUnavailable {
-				continue
-			}
-			if c.Status != want {
-				return fmt.Errorf("%s is %s (%s: %s)", c.Type, c.Status, c.Reason, c.Message)
-			}
-			if keep != nil {
-				*keep = c
-			}
-			return nil
+		c := nodeCondition(node, corev1.NodeNetworkUnavailable)
+		if c.Status != want {
+			return fmt.Errorf("condition NetworkUnavailable: %+v", c)
 		}
-		return fmt.Errorf("the node has no condition %s", corev1.NodeNetworkUnavailable)
+		if keep != nil {
+			*keep = c
+		}
+		return nil
 	}
 }
 

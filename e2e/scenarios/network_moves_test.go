@@ -87,8 +87,7 @@ func (w networkWorld) exposed(t *testing.T, s *site.Site, change string) {
 	}})
 	require.NoError(t, err)
 	patch := func(ctx context.Context, body []byte) error {
-		_, err := services.Patch(ctx, gatewayService, types.MergePatchType, body, metav1.PatchOptions{})
-		return err
+		return second(services.Patch(ctx, gatewayService, types.MergePatchType, body, metav1.PatchOptions{}))
 	}
 	t.Cleanup(func() { require.NoError(t, patch(context.WithoutCancel(t.Context()), back)) })
 	require.NoError(t, patch(t.Context(), []byte(change)))

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +18,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -73,16 +73,12 @@ func networkPolicies(t *testing.T, w networkWorld) {
 // policyHolds has a pod of milan try all targets.
 func (w networkWorld) policyHolds(ctx context.Context, namespace, pod string, open, closed map[string]string) error {
 	command := slices.Concat([]string{"reach"}, slices.Collect(maps.Values(open)), slices.Collect(maps.Values(closed)))
-	said, err := w.milan.Exec(ctx, namespace, pod, command...)
+	all, err := arrivals(w.milan.Exec(ctx, namespace, pod, command...))
 	if err != nil {
 		return err
 	}
-	var arrivals []arrival
-	if err := json.Unmarshal([]byte(said), &arrivals); err != nil {
-		return err
-	}
 	problems := map[string]string{}
-	for _, a := range arrivals {
+	for _, a := range all {
 		problems[a.Target] = a.Problem
 	}
 	var errs []error
@@ -103,7 +99,6 @@ func (w networkWorld) policyHolds(ctx context.Context, namespace, pod string, op
 // network of the node; and a pod of a second namespace of rome.
 func (w networkWorld) policyPods(t *testing.T) {
 	t.Helper()
-	ctx := t.Context()
 	core := w.milan.Client().CoreV1()
 	for _, ns := range []*corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: ownNamespace}},
@@ -111,7 +106,7 @@ func (w networkWorld) policyPods(t *testing.T) {
 	} {
 		kubetest.Create(t, core.Namespaces(), ns)
 		t.Cleanup(func() { // before the inventory of the peering's end
-			require.NoError(t, core.Namespaces().Delete(context.WithoutCancel(ctx), ns.Name, metav1.DeleteOptions{}))
+			require.NoError(t, core.Namespaces().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{}))
 		})
 		for _, node := range w.full.Nodes(w.milan.Cluster) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: map[string]string{"app": "web"}}, Spec: testSpec(1, "serve")}
@@ -137,7 +132,7 @@ func (w networkWorld) policyPods(t *testing.T) {
 
 	w.offload(t, secondNamespace, offloadingv1beta1.NamespaceOffloadingSpec{})
 	t.Cleanup(func() {
-		require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), secondNamespace, metav1.DeleteOptions{}))
+		require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), secondNamespace, metav1.DeleteOptions{}))
 	})
 	spec := testSpec(1, "serve")
 	spec.RuntimeClassName = ptr.To("liqo")
@@ -148,8 +143,8 @@ func (w networkWorld) policyPods(t *testing.T) {
 func (w networkWorld) policyPod(t *testing.T, s *site.Site, namespace string, pod *corev1.Pod) {
 	t.Helper()
 	pods := s.Client().CoreV1().Pods(namespace)
-	within(t, soon, "pod "+pod.Name+" is created: its namespace may lack its account yet", kubetest.Creates(pods, pod))
-	within(t, longest, "pod "+pod.Name+" is Ready", kubetest.Is(pods, pod.Name, func(have *corev1.Pod) bool {
+	within(t, soon, "pod "+pod.Name+" is created: its namespace may lack its account yet", lab.Creates(pods, pod))
+	within(t, longest, "pod "+pod.Name+" is Ready", lab.Is(pods, pod.Name, func(have *corev1.Pod) bool {
 		return podReady(have) == corev1.ConditionTrue
 	}))
 }

@@ -90,13 +90,18 @@ func beside(seen, own string) string {
 	return out.String()
 }
 
+// arrivals are what a command reach says of each target.
+func arrivals(said string, err error) (all []arrival, _ error) {
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &all)
+	}
+	return all, err
+}
+
 // arrives reports what has not arrived of the targets of a command reach.
 func arrives(said string, err error) error {
-	var arrivals []arrival
-	if err == nil {
-		err = json.Unmarshal([]byte(said), &arrivals)
-	}
-	for _, a := range arrivals {
+	all, err := arrivals(said, err)
+	for _, a := range all {
 		if a.Problem != "" {
 			return fmt.Errorf("%s: %s", a.Target, a.Problem)
 		}

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -302,17 +301,13 @@ func (w networkWorld) row(ctx context.Context, pods map[string]netPod, from netP
 // asksAll has a pod, in a namespace of a cluster, ask all of pods.
 func asksAll(ctx context.Context, s *site.Site, namespace string, pods map[string]netPod, from netPod) error {
 	targets, answers := netTargets(pods, from.in)
-	said, err := s.Exec(ctx, namespace, from.name, append([]string{"reach"}, targets...)...)
+	all, err := arrivals(s.Exec(ctx, namespace, from.name, append([]string{"reach"}, targets...)...))
 	if err != nil {
-		return err
-	}
-	var arrivals []arrival
-	if err := json.Unmarshal([]byte(said), &arrivals); err != nil {
 		return err
 	}
 	answered := map[string]map[string]bool{}
 	var errs []error
-	for _, a := range arrivals {
+	for _, a := range all {
 		if answered[a.Target] == nil {
 			answered[a.Target] = map[string]bool{}
 		}

@@ -215,12 +215,7 @@ func open(n *corev1.Node) bool {
 			return false
 		}
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return readyOf(n).Status == corev1.ConditionTrue
 }
 
 // given is what is offered, all in all.

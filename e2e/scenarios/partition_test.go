@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -214,12 +215,7 @@ func (w partitionWorld) nodeStands(ctx context.Context, s *site.Site, want sight
 	if err != nil {
 		return err
 	}
-	unavailable := corev1.ConditionFalse
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeNetworkUnavailable {
-			unavailable = c.Status
-		}
-	}
+	unavailable := cmp.Or(nodeCondition(node, corev1.NodeNetworkUnavailable).Status, corev1.ConditionFalse)
 	if ready := readyOf(node).Status; ready != want.node || unavailable != want.unavailable {
 		return fmt.Errorf("node %s is Ready=%s and NetworkUnavailable=%s", node.Name, ready, unavailable)
 	}

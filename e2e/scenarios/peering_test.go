@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -27,7 +28,7 @@ func testPeering(t *testing.T, w *world) {
 
 	w.done(t, w.rome, "offload", "namespace", "market", "--pod-offloading-strategy=Remote")
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods("market"), bare("away", corev1.RestartPolicyAlways))
-	within(t, quickly, "the pod runs in milan", kubetest.Is(w.rome.Client().CoreV1().Pods("market"), "away", func(pod *corev1.Pod) bool {
+	within(t, quickly, "the pod runs in milan", lab.Is(w.rome.Client().CoreV1().Pods("market"), "away", func(pod *corev1.Pod) bool {
 		return pod.Status.Phase == corev1.PodRunning && pod.Spec.NodeName == "milan"
 	}))
 
@@ -59,7 +60,7 @@ func (w *world) peer(t *testing.T, s, provider *site.Site) {
 		return err
 	})
 	require.NoError(t, s.StartVKubelet(ctx, "liqo-tenant-"+provider.Name, provider.Name))
-	within(t, longest, "the virtual node is Ready", kubetest.Is(s.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-"+provider.Name), provider.Name, func(vn *offloadingv1beta1.VirtualNode) bool {
+	within(t, longest, "the virtual node is Ready", lab.Is(s.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-"+provider.Name), provider.Name, func(vn *offloadingv1beta1.VirtualNode) bool {
 		return meta.IsStatusConditionTrue(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 	}))
 }

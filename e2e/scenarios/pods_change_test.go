@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -76,7 +77,7 @@ func (c *fixture) refusedChange(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "tight"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("500m")}},
 	})
-	within(t, 10*time.Second, "the quota counts", kubetest.Is(quotas, "tight", func(q *corev1.ResourceQuota) bool { return len(q.Status.Used) > 0 }))
+	within(t, 10*time.Second, "the quota counts", lab.Is(quotas, "tight", func(q *corev1.ResourceQuota) bool { return len(q.Status.Used) > 0 }))
 	kubetest.Patch(t, c.rome.Client().CoreV1().Pods(c.namespace), "web", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"700m"}}}]}}`), "resize")
 	c.hasEvent(t, c.local(t, "web"), "UpdateRefused")
 	require.True(t, podRunning(c.local(t, "web")), "it runs as it is")
@@ -111,7 +112,7 @@ func testNotOffloaded(t *testing.T, w *world) {
 func (w *world) plainNamespace(t *testing.T, name string) {
 	t.Helper()
 	kubetest.Create(t, w.rome.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	within(t, 10*time.Second, "the namespace has its service account", kubetest.Exists(w.rome.Client().CoreV1().ServiceAccounts(name), "default"))
+	within(t, 10*time.Second, "the namespace has its service account", lab.Exists(w.rome.Client().CoreV1().ServiceAccounts(name), "default"))
 }
 
 func anyTaint() []corev1.Toleration {
@@ -142,7 +143,7 @@ func testDaemonSet(t *testing.T, w *world) {
 		return nil
 	})
 	w.offload(t, c.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-	within(t, 30*time.Second, "the DaemonSet runs on every node", kubetest.Is(w.rome.Client().AppsV1().DaemonSets(c.namespace), "agent", func(d *appsv1.DaemonSet) bool {
+	within(t, 30*time.Second, "the DaemonSet runs on every node", lab.Is(w.rome.Client().AppsV1().DaemonSets(c.namespace), "agent", func(d *appsv1.DaemonSet) bool {
 		return d.Status.NumberReady == 3
 	}))
 	require.Equal(t, waiting.UID, c.local(t, waiting.Name).UID, "the pod that waited is the one that runs")

@@ -1,8 +1,7 @@
 package scenarios
 
 import (
-	"context"
-	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/e2e/lab"
 )
 
 // testControllerDown: what happens while the provider's controller is down is caught up
@@ -34,7 +33,7 @@ func testControllerDown(t *testing.T, w *world) {
 	require.NoError(t, remote.Delete(t.Context(), "always", metav1.DeleteOptions{}))
 	c.replaced(t, "always", before["always"], 1)
 
-	within(t, 20*time.Second, "the provider's controller shows that it runs", kubetest.Exists(w.milan.Client().CoordinationV1().Leases(tenantOfRome), corev1beta1.ControllerLease))
+	within(t, 20*time.Second, "the provider's controller shows that it runs", lab.Exists(w.milan.Client().CoordinationV1().Leases(tenantOfRome), corev1beta1.ControllerLease))
 	w.milan.Controller.Kill()
 	<-w.milan.Controller.Exited()
 	c.end(t, "ended", "4")
@@ -70,16 +69,7 @@ func testControllerDown(t *testing.T, w *world) {
 	c.deleteAll(t)
 	w.requireOnce(t, c, append(names, "fresh")...)
 	// Pods of other tests would have the event: the Lease is read every ten seconds.
-	within(t, 30*time.Second, "the node says that the provider's controller runs", func(ctx context.Context) error {
-		node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, have := range node.Status.Conditions {
-			if have.Type == offloadingv1beta1.ReasonControllerSilent && have.Status != corev1.ConditionFalse {
-				return errors.New(have.Message)
-			}
-		}
-		return nil
-	})
+	within(t, 30*time.Second, "the node says that the provider's controller runs", lab.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(n *corev1.Node) bool {
+		return slices.Contains([]corev1.ConditionStatus{"", corev1.ConditionFalse}, nodeCondition(n, offloadingv1beta1.ReasonControllerSilent).Status)
+	}))
 }

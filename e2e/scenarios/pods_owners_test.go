@@ -38,8 +38,7 @@ func testDeployment(t *testing.T, w *world) {
 			}
 			d.Spec.Template = *first.DeepCopy()
 			d.Spec.Template.Spec.Containers[0].Image = step.image
-			_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
-			return err
+			return second(deployments.Update(ctx, d, metav1.UpdateOptions{}))
 		}))
 		within(t, time.Minute, step.what, w.available("web", "rollout", 10))
 		within(t, 30*time.Second, step.what+" in the provider", c.images(step.image, 10))
@@ -77,7 +76,6 @@ func (c *fixture) requireImages(t *testing.T, image string, want int) {
 }
 
 func testStatefulSet(t *testing.T, w *world) {
-	ctx := t.Context()
 	c := w.fixture(t, "db")
 	template := deployment("db", 3).Spec
 	template.Template.Annotations = map[string]string{lab.SimStopAfter: "1500"}
@@ -86,7 +84,7 @@ func testStatefulSet(t *testing.T, w *world) {
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: template.Selector, Template: template.Template, ServiceName: "db"},
 	})
-	ready := kubetest.Is(w.rome.Client().AppsV1().StatefulSets("db"), "db", func(s *appsv1.StatefulSet) bool {
+	ready := lab.Is(w.rome.Client().AppsV1().StatefulSets("db"), "db", func(s *appsv1.StatefulSet) bool {
 		return s.Status.ReadyReplicas == 3 && s.Status.CurrentReplicas == 3
 	})
 	within(t, time.Minute, "3 pods, one after the other", ready)
@@ -101,7 +99,7 @@ func testStatefulSet(t *testing.T, w *world) {
 	require.Equal(t, "db-1", oldRemote.Labels[appsv1.StatefulSetPodNameLabel])
 	require.Equal(t, "db-1", oldRemote.Spec.Hostname)
 	require.Equal(t, "db", oldRemote.Spec.Subdomain)
-	require.NoError(t, w.rome.Client().CoreV1().Pods("db").Delete(ctx, "db-1", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Client().CoreV1().Pods("db").Delete(t.Context(), "db-1", metav1.DeleteOptions{}))
 	c.untilLocal(t, time.Minute, "db-1", "has a successor that runs", func(p *corev1.Pod) bool { return p.UID != old.UID && podRunning(p) })
 	within(t, 30*time.Second, "3 pods again", ready)
 	successor := c.remote(t, "db-1")
@@ -111,7 +109,7 @@ func testStatefulSet(t *testing.T, w *world) {
 	require.Greater(t, c.provider.first(func(m moment) bool { return m.pod.UID == successor.UID }), goneAt, "the successor waits for the predecessor")
 	require.Zero(t, restarts(c.local(t, "db-1")), "a successor is another pod")
 
-	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("db").Delete(ctx, "db", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("db").Delete(t.Context(), "db", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 	within(t, time.Minute, "everything is gone", w.gone(c.namespace, c.twin))
 	c.home.requireHome(t)
 	c.provider.requireProvider(t)
@@ -132,20 +130,8 @@ func job(name string, annotations map[string]string) *batchv1.Job {
 // runJob creates a job and waits for a condition of it.
 func (c *fixture) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobConditionType) *batchv1.Job {
 	t.Helper()
-	jobs := c.rome.Client().BatchV1().Jobs(c.namespace)
-	kubetest.Create(t, jobs, j)
-	var seen *batchv1.Job
-	within(t, time.Minute, fmt.Sprintf("job %s is %s", j.Name, want), func(ctx context.Context) (err error) {
-		if seen, err = jobs.Get(ctx, j.Name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		for _, have := range seen.Status.Conditions {
-			if have.Type == want && have.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("status %+v", seen.Status)
-	})
+	kubetest.Create(t, c.rome.Client().BatchV1().Jobs(c.namespace), j)
+	seen, _ := c.untilJob(t, j.Name, want)
 	return seen
 }
 
@@ -229,7 +215,7 @@ func testJobEvicted(t *testing.T, w *world) {
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: c.twin, Name: first.Name}}))
 	second := c.onlyPod(t, first.Name)
 	c.end(t, second.Name, "0")
-	within(t, 30*time.Second, "the Job is done", kubetest.Is(jobs, "calm", func(have *batchv1.Job) bool {
+	within(t, 30*time.Second, "the Job is done", lab.Is(jobs, "calm", func(have *batchv1.Job) bool {
 		return have.Status.Succeeded == 1 && have.Status.Failed == 0
 	}))
 	c.removeJob(t, "calm")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/e2e/lab"
 )
 
 func podSpec(image string) corev1.PodSpec {
@@ -44,7 +44,7 @@ func (w *world) offload(t *testing.T, namespace string, spec offloadingv1beta1.N
 }
 
 func (w *world) available(name, namespace string, want int32) func(context.Context) error {
-	return kubetest.Is(w.rome.Client().AppsV1().Deployments(namespace), name, func(d *appsv1.Deployment) bool {
+	return lab.Is(w.rome.Client().AppsV1().Deployments(namespace), name, func(d *appsv1.Deployment) bool {
 		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == want && d.Status.AvailableReplicas == want && d.Status.Replicas == want
 	})
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -55,7 +56,7 @@ func (w *postgresWorld) createLate(t *testing.T, name string) {
 // writesLate writes into the volume of the pod of a StatefulSet, once it runs.
 func (w *postgresWorld) writesLate(t *testing.T, name, bytes string) {
 	t.Helper()
-	within(t, longest, name+" runs", w.ready(databases, name+"-0"))
+	within(t, longest, name+" runs", w.podReady(databases, name+"-0"))
 	_, err := w.rome.Exec(t.Context(), databases, name+"-0", "write", bytesFile, bytes)
 	require.NoError(t, err)
 }
@@ -101,7 +102,7 @@ func (w *postgresWorld) follows(t *testing.T, name string) {
 	reflected := w.milan.Client().CoreV1().ConfigMaps(databases + "-rome")
 	kubetest.Create(t, w.rome.Client().CoreV1().ConfigMaps(databases), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	for _, event := range []string{"created at home", "deleted in milan"} {
-		within(t, longest, "a ConfigMap is reflected after it was "+event, kubetest.Exists(reflected, name))
+		within(t, longest, "a ConfigMap is reflected after it was "+event, lab.Exists(reflected, name))
 		require.NoError(t, reflected.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 }
@@ -110,7 +111,7 @@ func (w *postgresWorld) follows(t *testing.T, name string) {
 func (w *postgresWorld) reads(t *testing.T, pod, bytes string) {
 	t.Helper()
 	within(t, 2*longest, pod+" reads its bytes", func(ctx context.Context) error {
-		if err := w.ready(databases, pod)(ctx); err != nil {
+		if err := w.podReady(databases, pod)(ctx); err != nil {
 			return err
 		}
 		read, err := w.rome.Exec(ctx, databases, pod, "cat", bytesFile)
@@ -142,7 +143,7 @@ func postgresConsumerRestored(t *testing.T, w *postgresWorld) {
 	w.onDisk(t, bytes)
 
 	w.createLate(t, name)
-	within(t, longest, "there is a claim again", kubetest.Exists(w.rome.Client().CoreV1().PersistentVolumeClaims(databases), "data-late-0"))
+	within(t, longest, "there is a claim again", lab.Exists(w.rome.Client().CoreV1().PersistentVolumeClaims(databases), "data-late-0"))
 	w.pastes(t, w.rome, kept.Get, "")
 	// The pod that milan ran all the time, as docs/continuity.md says.
 	require.NoError(t, w.milan.Liqod().OffloadingV1beta1().ShadowPods(databases+"-rome").Delete(t.Context(), "late-0", metav1.DeleteOptions{}))
@@ -165,7 +166,7 @@ func postgresProviderRestored(t *testing.T, w *postgresWorld) {
 	volume := kubetest.Get(t, core.PersistentVolumes(), claim.Spec.VolumeName)
 	w.restore(t, w.milan, backup)
 	w.hasRows(t)
-	within(t, longest, "the claim says that its data is not found", kubetest.Are(w.rome.Client().CoreV1().Events(databases), metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)}, func(events *corev1.EventList) bool {
+	within(t, longest, "the claim says that its data is not found", lab.Are(w.rome.Client().CoreV1().Events(databases), metav1.ListOptions{FieldSelector: "reason=RemoteVolumeLost,involvedObject.uid=" + string(local.UID)}, func(events *corev1.EventList) bool {
 		return len(events.Items) > 0 && strings.Contains(events.Items[0].Message, "the state of that cluster went back")
 	}))
 	hold(t, cutFor, "no claim replaces it", isGone(core.PersistentVolumeClaims(twin), "data-later-0"))

@@ -253,7 +253,7 @@ func postgresPodsDeleted(t *testing.T, w *postgresWorld) {
 			if err != nil {
 				return err
 			}
-			return w.ready(databases, db)(ctx)
+			return w.podReady(databases, db)(ctx)
 		})
 	}
 }

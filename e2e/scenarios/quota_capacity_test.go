@@ -281,7 +281,7 @@ func testQuotaUnseen(t *testing.T, w *world, pair *replicaPair) {
 		a.create(t, bare(fmt.Sprintf("p-%02d", i), corev1.RestartPolicyAlways))
 	}
 	exist := func(want int) func(context.Context) error {
-		return kubetest.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{}, func(list *corev1.PodList) bool {
+		return lab.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{}, func(list *corev1.PodList) bool {
 			return len(list.Items) == want
 		})
 	}
@@ -337,7 +337,7 @@ func testQuotaUnderWay(t *testing.T, w *world, pair *replicaPair) {
 	<-arrived
 	a.waits(t, "old", offloadingv1beta1.ReasonQuotaExceeded)
 	a.runs(t, "young")
-	hold(t, 3*time.Second, "one of both runs", kubetest.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{FieldSelector: "metadata.name=old"}, func(list *corev1.PodList) bool {
+	hold(t, 3*time.Second, "one of both runs", lab.Are(w.milan.Client().CoreV1().Pods(a.twin), metav1.ListOptions{FieldSelector: "metadata.name=old"}, func(list *corev1.PodList) bool {
 		return len(list.Items) == 0
 	}))
 	a.deleteAll(t)

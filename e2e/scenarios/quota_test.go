@@ -261,7 +261,7 @@ func testQuotaShrunk(t *testing.T, w *world) {
 	// Lost in the provider: it may not come back before there is room.
 	require.NoError(t, a.milan.Client().CoreV1().Pods(a.twin).Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	a.absent(t, a.milan, 10*time.Second, a.twin, "a")
-	within(t, 10*time.Second, "its ShadowPod waits", kubetest.Is(a.milan.Liqod().OffloadingV1beta1().ShadowPods(a.twin), "a", func(s *offloadingv1beta1.ShadowPod) bool {
+	within(t, 10*time.Second, "its ShadowPod waits", lab.Is(a.milan.Liqod().OffloadingV1beta1().ShadowPods(a.twin), "a", func(s *offloadingv1beta1.ShadowPod) bool {
 		return len(s.Status.Conditions) > 0 && s.Status.Conditions[0].Reason == offloadingv1beta1.ReasonQuotaExceeded
 	}))
 	a.change(t, `{"resources":{"cpu":"1100m"}}`)

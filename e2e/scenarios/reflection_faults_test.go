@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -66,8 +67,7 @@ func (w *world) populate(t *testing.T, namespace string, many int) {
 		if _, err := w.milan.Client().DiscoveryV1().EndpointSlices(twin).Get(ctx, "plain-byhand", metav1.GetOptions{}); err != nil {
 			return err
 		}
-		_, err = w.milan.Client().NetworkingV1().Ingresses(twin).Get(ctx, "web", metav1.GetOptions{})
-		return err
+		return second(w.milan.Client().NetworkingV1().Ingresses(twin).Get(ctx, "web", metav1.GetOptions{}))
 	})
 }
 
@@ -112,7 +112,7 @@ func testReflectionRestart(t *testing.T, w *world) {
 func (w *world) caughtUp(t *testing.T, namespace, name string, patience time.Duration) {
 	t.Helper()
 	kubetest.Create(t, w.rome.Client().CoreV1().ConfigMaps(namespace), configMapOf(name))
-	within(t, patience, name+" is reflected", kubetest.Exists(w.milan.Client().CoreV1().ConfigMaps(namespace+"-rome"), name))
+	within(t, patience, name+" is reflected", lab.Exists(w.milan.Client().CoreV1().ConfigMaps(namespace+"-rome"), name))
 }
 
 // testReflectionAway: what happens while the provider is away is caught up.
@@ -150,7 +150,7 @@ func testSkipLists(t *testing.T, w *world) {
 	before := (*w.rome.VKubelet("milan")).Options
 	w.rome.Controller.Options.Args = append(w.rome.Controller.Options.Args, "--reflection.skipLabels=example.com/configured")
 	require.NoError(t, w.sites.Restart(&w.rome.Controller))
-	within(t, 30*time.Second, "the controller's list acts", kubetest.Is(remote, "keyed", has("patched", "carried")))
+	within(t, 30*time.Second, "the controller's list acts", lab.Is(remote, "keyed", has("patched", "carried")))
 	d := kubetest.Get(t, w.rome.Client().AppsV1().Deployments(tenantOfMilan), "vk-milan")
 	require.NotContains(t, fmt.Sprint(d.Spec.Template.Spec.Containers[0].Args), "skipLabels", "no reason to roll the Deployment")
 	kubetest.Patch(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", types.MergePatchType, []byte(`{"spec":{"offloadingPatch":{"labelsNotReflected":["example.com/patched"]}}}`))
@@ -161,8 +161,7 @@ func testSkipLists(t *testing.T, w *world) {
 // testHandOver: of two virtual nodes of one provider one vkubelet reflects; when it ends
 // the other one goes on, and writes nothing for that.
 func testHandOver(t *testing.T, w *world) {
-	ctx := t.Context()
-	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan-b"}))
+	require.NoError(t, w.rome.AddVirtualNode(t.Context(), w.milan, site.PeerOptions{Node: "milan-b"}))
 	leases := w.rome.Client().CoordinationV1().Leases(tenantOfMilan)
 	holder := func() string {
 		l := kubetest.Get(t, leases, "reflection")
@@ -177,7 +176,7 @@ func testHandOver(t *testing.T, w *world) {
 	require.NotEqual(t, first, holder())
 	require.Equal(t, []string{"create configmaps still-rome/taken-over: 201"}, writes(t, w.milan.Cluster, peer, begin))
 	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
-	require.NoError(t, w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
+	require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionTrue))
 	second := holder()
 	w.noWrites(t, time.Now(), time.Now().Add(5*time.Second), "one of two reflects")
 	require.Equal(t, second, holder())
@@ -204,10 +203,9 @@ func (w *world) namedOnEach(t *testing.T, namespace, configMap string, nodes ...
 // testTwoWays: two clusters that offload namespaces to each other, of the same name: each
 // object is reflected once, and nothing comes back.
 func testTwoWays(t *testing.T, w *world) {
-	ctx := t.Context()
-	require.NoError(t, w.milan.Peer(ctx, w.rome, site.PeerOptions{}))
+	require.NoError(t, w.milan.Peer(t.Context(), w.rome, site.PeerOptions{}))
 	w.offload(t, "mesh", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
-	require.NoError(t, w.milan.Offload(ctx, "mesh", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}))
+	require.NoError(t, w.milan.Offload(t.Context(), "mesh", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}))
 	pairs := []struct {
 		origin, provider *site.Site
 		twin             string

@@ -55,7 +55,6 @@ func services() []*corev1.Service {
 
 // testService: Services of every sort are reflected without what each cluster allocates.
 func testService(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "services", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().CoreV1().Services("services"), w.milan.Client().CoreV1().Services("services-rome")
 	for _, want := range services() {
@@ -96,7 +95,7 @@ func testService(t *testing.T, w *world) {
 	})
 	kubetest.Patch(t, home, "plain", types.MergePatchType, []byte(`{"spec":{"type":"ExternalName","externalName":"example.com"}}`))
 	there(t, "of no address", getter(remote, "plain"), func(s *corev1.Service) bool { return s.Spec.ExternalName == "example.com" })
-	require.NoError(t, home.Delete(ctx, "plain", metav1.DeleteOptions{}))
+	require.NoError(t, home.Delete(t.Context(), "plain", metav1.DeleteOptions{}))
 	away(t, "deleted", getter(remote, "plain"))
 	kubetest.Create(t, home, service("plain", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }))
 	there(t, "headless", getter(remote, "plain"), func(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone })
@@ -105,7 +104,6 @@ func testService(t *testing.T, w *world) {
 // testIngress: an Ingress is reflected without its class, or with the one that the
 // provider offers.
 func testIngress(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "ingresses", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().NetworkingV1().Ingresses("ingresses"), w.milan.Client().NetworkingV1().Ingresses("ingresses-rome")
 	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
@@ -121,7 +119,7 @@ func testIngress(t *testing.T, w *world) {
 	there(t, "of the class that is offered", getter(remote, "web"), func(i *networkingv1.Ingress) bool {
 		return i.Spec.IngressClassName != nil && *i.Spec.IngressClassName == "milans"
 	})
-	require.NoError(t, home.Delete(ctx, "web", metav1.DeleteOptions{}))
+	require.NoError(t, home.Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	away(t, "deleted", getter(remote, "web"))
 }
 
@@ -150,7 +148,6 @@ type discoveryGetter interface {
 // testReflectedEndpoints: both clusters know each endpoint once: the provider's own pods
 // by itself, the others by reflection.
 func testReflectedEndpoints(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "eps", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	pods := w.rome.Client().CoreV1().Pods("eps")
 	atHome := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "home"}, Spec: podSpec("sim/web:1")}
@@ -203,14 +200,13 @@ func testReflectedEndpoints(t *testing.T, w *world) {
 	within(t, quickly, "a slice that is allowed itself", knows(homeOnly...))
 	annotate(`{"metadata":{"annotations":{"liqo.io/skip-reflection":null}}}`)
 	within(t, quickly*2, "milan knows each endpoint once again", knows(ips...))
-	require.NoError(t, pods.Delete(ctx, "home", metav1.DeleteOptions{}))
+	require.NoError(t, pods.Delete(t.Context(), "home", metav1.DeleteOptions{}))
 	within(t, quickly, "an endpoint less", knows(there.Status.PodIP))
 }
 
 // testLeader: the endpoints of a Service without selector, such as one that follows a
 // leader, are known in the provider wherever they are; nothing there would find its own.
 func testLeader(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "leader", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	pods := w.rome.Client().CoreV1().Pods("leader")
 	db := boundPod("db")
@@ -251,6 +247,6 @@ func testLeader(t *testing.T, w *world) {
 	}
 	kubetest.Patch(t, home, "db", types.MergePatchType, fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.100.3.3"]},{"addresses":[%q],"nodeName":%q}]}`, pod.Status.PodIP, pod.Spec.NodeName))
 	there(t, "both", getter(remote, "db"), has("10.100.3.3", pod.Status.PodIP))
-	require.NoError(t, pods.Delete(ctx, "db", metav1.DeleteOptions{}))
+	require.NoError(t, pods.Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	there(t, "the address is not the pod's any more, whoever still says so", getter(remote, "db"), has("10.100.3.3"))
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -139,7 +140,6 @@ func testConfigMap(t *testing.T, w *world) {
 
 // testSecret: Secrets of any type are reflected, but not the tokens of service accounts.
 func testSecret(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "secrets", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().CoreV1().Secrets("secrets"), w.milan.Client().CoreV1().Secrets("secrets-rome")
 	for _, s := range []*corev1.Secret{
@@ -157,11 +157,11 @@ func testSecret(t *testing.T, w *world) {
 	token := kubetest.Create(t, home, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
 		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}})
 	w.eventAbout(t, token, "ReflectionDisabled", "tokens of service accounts stay")
-	_, err := remote.Get(ctx, "token", metav1.GetOptions{})
+	_, err := remote.Get(t.Context(), "token", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
 
 	before := kubetest.Get(t, remote, "own")
-	require.NoError(t, home.Delete(ctx, "own", metav1.DeleteOptions{}))
+	require.NoError(t, home.Delete(t.Context(), "own", metav1.DeleteOptions{}))
 	kubetest.Create(t, home, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Type: "example.com/other"})
 	there(t, "another type", getter(remote, "own"), func(s *corev1.Secret) bool { return s.Type == "example.com/other" && s.UID != before.UID })
 }
@@ -187,7 +187,6 @@ func (w *world) eventAbout(t *testing.T, obj metav1.Object, reason, says string)
 // testCollision: an object of the provider is never touched; the user is told, and the
 // name is taken when it is free.
 func testCollision(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "collide", offloadingv1beta1.NamespaceOffloadingSpec{})
 	home, remote := w.rome.Client().CoreV1().ConfigMaps("collide"), w.milan.Client().CoreV1().ConfigMaps("collide-rome")
 	theirs := kubetest.Create(t, remote, configMapOf("app", "whose", "milan's"))
@@ -195,16 +194,16 @@ func testCollision(t *testing.T, w *world) {
 	w.eventAbout(t, local, "FailedReflection", "collide-rome/app")
 	now := kubetest.Get(t, remote, "app")
 	require.Equal(t, theirs.ResourceVersion, now.ResourceVersion)
-	require.NoError(t, remote.Delete(ctx, "app", metav1.DeleteOptions{}))
-	within(t, 20*time.Second, "reflected when the name is free", kubetest.Is(remote, "app", func(cm *corev1.ConfigMap) bool {
+	require.NoError(t, remote.Delete(t.Context(), "app", metav1.DeleteOptions{}))
+	within(t, 20*time.Second, "reflected when the name is free", lab.Is(remote, "app", func(cm *corev1.ConfigMap) bool {
 		return cm.Data["whose"] == "rome's"
 	}))
 	// An object of the provider outlives a local one of its name.
 	kubetest.Create(t, remote, configMapOf("other", "whose", "milan's"))
 	other := kubetest.Create(t, home, configMapOf("other"))
 	w.eventAbout(t, other, "FailedReflection", "collide-rome/other")
-	require.NoError(t, home.Delete(ctx, "other", metav1.DeleteOptions{}))
-	hold(t, 3*time.Second, "the provider's own stays", kubetest.Exists(remote, "other"))
+	require.NoError(t, home.Delete(t.Context(), "other", metav1.DeleteOptions{}))
+	hold(t, 3*time.Second, "the provider's own stays", lab.Exists(remote, "other"))
 }
 
 // testForeignKeys: what somebody adds in the provider stays, and what we no longer set

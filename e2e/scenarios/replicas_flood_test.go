@@ -16,6 +16,7 @@ import (
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -83,20 +84,7 @@ func floodPod(number int, address string) *corev1.Pod {
 
 // floods says whether all floods have all of their connections.
 func (w replicasWorld) floods(ctx context.Context, want int) error {
-	list, err := w.rome.Client().CoreV1().Pods(floodNamespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	ready := 0
-	for _, p := range list.Items {
-		if podReady(&p) == corev1.ConditionTrue && restarts(&p) == 0 {
-			ready++
-		}
-	}
-	if ready != want {
-		return fmt.Errorf("%d of %d floods are Ready", ready, want)
-	}
-	return nil
+	return podsAre(w.rome.Cluster, floodNamespace, "", want, func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue && restarts(p) == 0 })(ctx)
 }
 
 // allocated waits until an IP that is created now has an address.
@@ -104,7 +92,7 @@ func (w replicasWorld) allocated(t *testing.T) {
 	t.Helper()
 	ips := w.rome.Liqod().IPAMV1alpha1().IPs(floodNamespace)
 	kubetest.Create(t, ips, &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: ipamv1alpha1.IPSpec{IP: "198.51.100.7"}})
-	within(t, longest, "an IP has an address", kubetest.Is(ips, "host", func(ip *ipamv1alpha1.IP) bool { return ip.Status.IP != "" }))
+	within(t, longest, "an IP has an address", lab.Is(ips, "host", func(ip *ipamv1alpha1.IP) bool { return ip.Status.IP != "" }))
 }
 
 // withinMemory compares the peaks of the roles' memory with their limits, which are the chart's.

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -295,20 +294,7 @@ func (w replicasWorld) crossed(t *testing.T, when string, nodes ...string) {
 func (w replicasWorld) reach(ctx context.Context, pod string, targets ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	said, err := w.rome.Exec(ctx, replicasNamespace, pod, append([]string{"reach"}, targets...)...)
-	if err != nil {
-		return err
-	}
-	var arrivals []arrival
-	if err := json.Unmarshal([]byte(said), &arrivals); err != nil {
-		return fmt.Errorf("%w: %s", err, said)
-	}
-	for _, a := range arrivals {
-		if a.Problem != "" {
-			return fmt.Errorf("pod %s asks %s: %s", pod, a.Target, a.Problem)
-		}
-	}
-	return nil
+	return arrives(w.rome.Exec(ctx, replicasNamespace, pod, append([]string{"reach"}, targets...)...))
 }
 
 // started waits until a pod that is created now runs in milan, and is Ready at home.
@@ -317,8 +303,8 @@ func (w replicasWorld) started(t *testing.T, name string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: testSpec(1, "serve")}
 	pod.Spec.RuntimeClassName = ptr.To("liqo")
 	// The API server may still ask the webhook on the node that is lost.
-	within(t, longest, "pod "+name+" is created", kubetest.Creates(w.rome.Client().CoreV1().Pods(replicasNamespace), pod))
-	within(t, longest, "pod "+name+" is Ready", kubetest.Is(w.rome.Client().CoreV1().Pods(replicasNamespace), name, func(p *corev1.Pod) bool {
+	within(t, longest, "pod "+name+" is created", lab.Creates(w.rome.Client().CoreV1().Pods(replicasNamespace), pod))
+	within(t, longest, "pod "+name+" is Ready", lab.Is(w.rome.Client().CoreV1().Pods(replicasNamespace), name, func(p *corev1.Pod) bool {
 		return podReady(p) == corev1.ConditionTrue && p.Spec.NodeName == "milan"
 	}))
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -64,12 +65,8 @@ func allowed(t *testing.T, w *world) {
 			return err
 		}},
 		"liqod-secrets": {
-			"the deletion of a Secret that a token was bound to": func(ctx context.Context) error {
-				return vk.CoreV1().Secrets("shop").Delete(ctx, bound.Name, dryDelete)
-			},
-			"the identity in a peer": func(ctx context.Context) error {
-				return second(ofMilan.CoreV1().Secrets(tenantOfRome).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{"liqo.io/enrolled": "true"}}}, dryCreate))
-			},
+			"the deletion of a Secret that a token was bound to": lab.Deletes(vk.CoreV1().Secrets("shop"), bound.Name, dryDelete),
+			"the identity in a peer":                             lab.Creates(ofMilan.CoreV1().Secrets(tenantOfRome), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{"liqo.io/enrolled": "true"}}}, dryCreate),
 			"its serving certificate": func(ctx context.Context) error {
 				return unchanged(ctx, ofMilan.CoreV1().Secrets("liqod"), w.milan.Client().CoreV1().Secrets("liqod"), "liqod-auth-certs")
 			},
@@ -80,13 +77,9 @@ func allowed(t *testing.T, w *world) {
 		}},
 		"liqod-controller-peers": {
 			"a token of a peer's account": func(ctx context.Context) error {
-				_, err := ofMilan.CoreV1().ServiceAccounts(tenantOfRome).CreateToken(ctx, "peer-1", &authenticationv1.TokenRequest{}, dryCreate)
-				return err
+				return second(ofMilan.CoreV1().ServiceAccounts(tenantOfRome).CreateToken(ctx, "peer-1", &authenticationv1.TokenRequest{}, dryCreate))
 			},
-			"a certificate of a peer": func(ctx context.Context) error {
-				_, err := ofMilan.CertificatesV1().CertificateSigningRequests().Create(ctx, requestOfPeer(t), dryCreate)
-				return err
-			},
+			"a certificate of a peer": lab.Creates(ofMilan.CertificatesV1().CertificateSigningRequests(), requestOfPeer(t), dryCreate),
 		},
 		"liqod-controller-deployments": {"the Deployment of a vkubelet": func(ctx context.Context) error {
 			return unchanged(ctx, controller.AppsV1().Deployments(tenantOfMilan), w.rome.Client().AppsV1().Deployments(tenantOfMilan), "vk-milan")
@@ -95,12 +88,9 @@ func allowed(t *testing.T, w *world) {
 			const uid = "5a1c9c5e-5f5e-4d0c-9a57-2f4f4b4d6a11"
 			claim := claimOf(uid)
 			claim.Labels = map[string]string{"offloading.liqo.io/local-claim-uid": uid}
-			_, err := controller.CoreV1().PersistentVolumeClaims("liqo-storage").Create(ctx, claim, dryCreate)
-			return err
+			return second(controller.CoreV1().PersistentVolumeClaims("liqo-storage").Create(ctx, claim, dryCreate))
 		}},
-		"liqod-tenants": {"the deletion of a tenant namespace by hand": func(ctx context.Context) error {
-			return w.rome.Client().CoreV1().Namespaces().Delete(ctx, tenantOfMilan, dryDelete)
-		}},
+		"liqod-tenants": {"the deletion of a tenant namespace by hand": lab.Deletes(w.rome.Client().CoreV1().Namespaces(), tenantOfMilan, dryDelete)},
 	}
 	// Volumes and events are tried beside what is refused, with the same builders.
 	beside := []string{"liqod-controller-classes", "liqod-controller-sources", "liqod-events"}
@@ -186,9 +176,7 @@ func peerWrites(peer kubernetes.Interface) map[string]attempt {
 			claim.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
 			return second(peer.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, claim, dryCreate))
 		},
-		"a Secret": func(ctx context.Context) error {
-			return second(peer.CoreV1().Secrets(twinOfRome).Create(ctx, &corev1.Secret{ObjectMeta: own, Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil}}, dryCreate))
-		},
+		"a Secret": lab.Creates(peer.CoreV1().Secrets(twinOfRome), &corev1.Secret{ObjectMeta: own, Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil}}, dryCreate),
 		"an Ingress without a class": func(ctx context.Context) error {
 			ing := ingressOf("x", "")
 			ing.ObjectMeta = own
@@ -250,9 +238,7 @@ func controllerWrites(home, provider kubernetes.Interface) map[string]attempt {
 			return second(home.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-berlin", Labels: map[string]string{
 				"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": "berlin", "pod-security.kubernetes.io/enforce": "restricted"}}}, dryCreate))
 		},
-		"the deletion of a twin": func(ctx context.Context) error {
-			return provider.CoreV1().Namespaces().Delete(ctx, twinOfRome, dryDelete)
-		},
+		"the deletion of a twin": lab.Deletes(provider.CoreV1().Namespaces(), twinOfRome, dryDelete),
 		"the deletion of what is in a twin": func(ctx context.Context) error {
 			return provider.CoreV1().ConfigMaps(twinOfRome).DeleteCollection(ctx, dryDelete, metav1.ListOptions{})
 		},
@@ -280,16 +266,12 @@ func writesOfPods(vk, peer, provider kubernetes.Interface) map[string]attempt {
 		}
 	}
 	return map[string]attempt{
-		"the status of its pod":               patch(types.MergePatchType, `{"status":{"message":"x"}}`, "status"),
-		"what becomes of it without provider": patch(types.MergePatchType, `{"metadata":{"annotations":{"offloading.liqo.io/on-provider-loss":"Keep"}}}`),
-		"a toleration of its pod":             patch(types.JSONPatchType, `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"x","operator":"Exists"}}]`),
-		"the deletion of its pod":             func(ctx context.Context) error { return vk.CoreV1().Pods("shop").Delete(ctx, "allowed", dryDelete) },
-		"the deletion of the pod of a peer": func(ctx context.Context) error {
-			return peer.CoreV1().Pods(twinOfRome).Delete(ctx, "allowed", dryDelete)
-		},
-		"the same, by the provider's own role": func(ctx context.Context) error {
-			return provider.CoreV1().Pods(twinOfRome).Delete(ctx, "allowed", dryDelete)
-		},
+		"the status of its pod":                patch(types.MergePatchType, `{"status":{"message":"x"}}`, "status"),
+		"what becomes of it without provider":  patch(types.MergePatchType, `{"metadata":{"annotations":{"offloading.liqo.io/on-provider-loss":"Keep"}}}`),
+		"a toleration of its pod":              patch(types.JSONPatchType, `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"x","operator":"Exists"}}]`),
+		"the deletion of its pod":              lab.Deletes(vk.CoreV1().Pods("shop"), "allowed", dryDelete),
+		"the deletion of the pod of a peer":    lab.Deletes(peer.CoreV1().Pods(twinOfRome), "allowed", dryDelete),
+		"the same, by the provider's own role": lab.Deletes(provider.CoreV1().Pods(twinOfRome), "allowed", dryDelete),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -54,7 +55,7 @@ func forbidden(t *testing.T, p attacker) {
 	guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "guest", Namespace: twinOfRome}, Spec: podSpec("sim/web:1")}
 	kubetest.Create(t, p.milan.Client().CoreV1().Pods(twinOfRome), guest)
 	kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), shadowPod("target"))
-	within(t, 30*time.Second, "a pod to attack is there", kubetest.Exists(p.core.CoreV1().Pods(twinOfRome), "target"))
+	within(t, 30*time.Second, "a pod to attack is there", lab.Exists(p.core.CoreV1().Pods(twinOfRome), "target"))
 	collision(t, p)
 	allRefused(t, objectAttempts(p.core))
 	allRefused(t, sessionAttempts(p.core, "guest"))
@@ -73,7 +74,7 @@ func collision(t *testing.T, p attacker) {
 	before := kubetest.Get(t, p.milan.Client().CoreV1().Pods(twinOfRome), "guest")
 	shadows := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome)
 	kubetest.Create(t, shadows, shadowPod("guest"))
-	within(t, 10*time.Second, "the collision shows", kubetest.Is(shadows, "guest", func(s *offloadingv1beta1.ShadowPod) bool {
+	within(t, 10*time.Second, "the collision shows", lab.Is(shadows, "guest", func(s *offloadingv1beta1.ShadowPod) bool {
 		c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
 		return c != nil && c.Reason == offloadingv1beta1.ReasonPodCollision
 	}))
@@ -87,11 +88,11 @@ func collision(t *testing.T, p attacker) {
 // objectAttempts are attempts with objects that lead to what is the provider's.
 func objectAttempts(c kubernetes.Interface) map[string]attempt {
 	return map[string]attempt{
-		"Service with external address": kubetest.Creates(c.CoreV1().Services(twinOfRome), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1.ServiceSpec{
+		"Service with external address": lab.Creates(c.CoreV1().Services(twinOfRome), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: corev1.ServiceSpec{
 			ExternalIPs: []string{"1.1.1.1"}, Ports: []corev1.ServicePort{{Port: 53}}}}),
-		"Secret with a token": kubetest.Creates(c.CoreV1().Secrets(twinOfRome), &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
+		"Secret with a token": lab.Creates(c.CoreV1().Secrets(twinOfRome), &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
 			Name: "evil", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}}),
-		"deletion of a pod that is not its own": kubetest.Deletes(c.CoreV1().Pods(twinOfRome), "guest"),
+		"deletion of a pod that is not its own": lab.Deletes(c.CoreV1().Pods(twinOfRome), "guest"),
 	}
 }
 
@@ -136,12 +137,11 @@ func shadowAttempts(p attacker) map[string]attempt {
 			s := shadowPod("evil")
 			s.Namespace = twinOfRome
 			change(&s.ObjectMeta)
-			_, err := api.ShadowPods(twinOfRome).Create(ctx, s, metav1.CreateOptions{})
-			return err
+			return second(api.ShadowPods(twinOfRome).Create(ctx, s, metav1.CreateOptions{}))
 		}
 	}
 	patch := func(data string) attempt {
-		return kubetest.Patches(api.ShadowPods(twinOfRome), "target", types.MergePatchType, []byte(data))
+		return lab.Patches(api.ShadowPods(twinOfRome), "target", types.MergePatchType, []byte(data))
 	}
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "kube-root-ca.crt", UID: "1"}
 	return map[string]attempt{
@@ -149,11 +149,10 @@ func shadowAttempts(p attacker) map[string]attempt {
 		"ShadowPod with a finalizer":     create(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
 		"finalizer on a ShadowPod":       patch(`{"metadata":{"finalizers":["example.com/evil"]}}`),
 		"owner on a ShadowPod":           patch(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"1"}]}}`),
-		"finalizers of its NamespaceMap": kubetest.Patches(api.NamespaceMaps(tenantOfRome), "milan", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
+		"finalizers of its NamespaceMap": lab.Patches(api.NamespaceMaps(tenantOfRome), "milan", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)),
 		"NamespaceMap of another name": func(ctx context.Context) error {
 			nm := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}
-			_, err := api.NamespaceMaps(tenantOfRome).Create(ctx, nm, metav1.CreateOptions{})
-			return err
+			return second(api.NamespaceMaps(tenantOfRome).Create(ctx, nm, metav1.CreateOptions{}))
 		},
 	}
 }
@@ -169,12 +168,11 @@ func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
 		return func(ctx context.Context) error {
 			s := shadowSlice("evil", endpoint("169.254.169.254"))
 			change(&s.ObjectMeta)
-			_, err := api.ShadowEndpointSlices(twinOfRome).Create(ctx, s, metav1.CreateOptions{})
-			return err
+			return second(api.ShadowEndpointSlices(twinOfRome).Create(ctx, s, metav1.CreateOptions{}))
 		}
 	}
 	patch := func(data string) attempt {
-		return kubetest.Patches(api.ShadowEndpointSlices(twinOfRome), "target", types.MergePatchType, []byte(data))
+		return lab.Patches(api.ShadowEndpointSlices(twinOfRome), "target", types.MergePatchType, []byte(data))
 	}
 	return map[string]attempt{
 		"ShadowEndpointSlice with an owner": create(func(m *metav1.ObjectMeta) {

@@ -17,6 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -30,24 +31,18 @@ func controllerRights(t *testing.T, w *world) {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
 	cluster := func(name, role string) attempt {
-		return func(ctx context.Context) error {
-			_, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(role)}, none)
-			return err
-		}
+		return lab.Creates(c.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(role)})
 	}
 	allRefused(t, volumesOfOthers(t, w, c))
 	eventsOfRoles(t, w)
 	allRefused(t, map[string]attempt{
-		"cluster-admin":                 cluster("liqod-evil", "cluster-admin"),
-		"a role that it does not ship":  cluster("liqod-evil", "view"),
-		"a binding of another's name":   cluster("evil", "liqod-peer-cluster"),
-		"another's ClusterRoleBinding":  kubetest.Deletes(c.RbacV1().ClusterRoleBindings(), "system:basic-user"),
-		"a user's namespace's deletion": kubetest.Deletes(c.CoreV1().Namespaces(), "victim"),
-		"a real Node's deletion":        kubetest.Deletes(c.CoreV1().Nodes(), w.rome.SimulatedNodeName(1)),
-		"a RoleBinding of another's name": func(ctx context.Context) error {
-			_, err := c.RbacV1().RoleBindings("victim").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: ref("liqod-peer-twin")}, none)
-			return err
-		},
+		"cluster-admin":                   cluster("liqod-evil", "cluster-admin"),
+		"a role that it does not ship":    cluster("liqod-evil", "view"),
+		"a binding of another's name":     cluster("evil", "liqod-peer-cluster"),
+		"another's ClusterRoleBinding":    lab.Deletes(c.RbacV1().ClusterRoleBindings(), "system:basic-user"),
+		"a user's namespace's deletion":   lab.Deletes(c.CoreV1().Namespaces(), "victim"),
+		"a real Node's deletion":          lab.Deletes(c.CoreV1().Nodes(), w.rome.SimulatedNodeName(1)),
+		"a RoleBinding of another's name": lab.Creates(c.RbacV1().RoleBindings("victim"), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: ref("liqod-peer-twin")}),
 		"a NetworkPolicy of a user's namespace": func(ctx context.Context) error {
 			_, err := c.NetworkingV1().NetworkPolicies("victim").Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
@@ -59,8 +54,7 @@ func controllerRights(t *testing.T, w *world) {
 			return err
 		},
 		"a token": func(ctx context.Context) error {
-			_, err := c.CoreV1().ServiceAccounts(tenantOfMilan).CreateToken(ctx, "vk-milan", &authenticationv1.TokenRequest{}, none)
-			return err
+			return second(c.CoreV1().ServiceAccounts(tenantOfMilan).CreateToken(ctx, "vk-milan", &authenticationv1.TokenRequest{}, none))
 		},
 		"a client certificate's approval": func(ctx context.Context) error {
 			csr, err := w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(ctx, "evil-client", metav1.GetOptions{})
@@ -68,8 +62,7 @@ func controllerRights(t *testing.T, w *world) {
 				return err
 			}
 			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Evil"}}
-			_, err = c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
-			return err
+			return second(c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}))
 		},
 	})
 }
@@ -87,10 +80,7 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 	}
 	kubetest.Create(t, w.rome.Client().CoreV1().PersistentVolumes(), volume("others"))
 	merge := func(patch string, sub ...string) attempt {
-		return func(ctx context.Context) error {
-			_, err := c.CoreV1().PersistentVolumeClaims("victim").Patch(ctx, "data", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, sub...)
-			return err
-		}
+		return lab.Patches(c.CoreV1().PersistentVolumeClaims("victim"), "data", types.MergePatchType, []byte(patch), sub...)
 	}
 	csi := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example", VolumeHandle: "of-another-claim"}}
 	theirs := volume("theirs")
@@ -107,10 +97,7 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-node"}}},
 		}}}}
-		return func(ctx context.Context) error {
-			_, err := c.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
-		}
+		return lab.Creates(c.CoreV1().PersistentVolumes(), v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	hostPath := func(path string) corev1.PersistentVolumeSource {
 		return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
@@ -126,7 +113,7 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 		require.NoError(t, accepted(t.Context()), what)
 	}
 	return map[string]attempt{
-		"a volume of a node's files":              kubetest.Creates(c.CoreV1().PersistentVolumes(), volume("evil")),
+		"a volume of a node's files":              lab.Creates(c.CoreV1().PersistentVolumes(), volume("evil")),
 		"the root of a node":                      likeOurs("liqo", hostPath("/")),
 		"the root of a node, of type local":       likeOurs("liqo", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/"}}),
 		"all folders of the provisioner":          likeOurs("liqo", hostPath(folder)),
@@ -145,8 +132,8 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 				Name: uid, Labels: map[string]string{"offloading.liqo.io/local-claim-uid": uid}}, Spec: spec}, metav1.CreateOptions{})
 			return err
 		},
-		"another's volume's deletion": kubetest.Deletes(c.CoreV1().PersistentVolumes(), "others"),
-		"a claim of no claim":         kubetest.Creates(c.CoreV1().PersistentVolumeClaims("liqo-storage"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claim.Spec}),
+		"another's volume's deletion": lab.Deletes(c.CoreV1().PersistentVolumes(), "others"),
+		"a claim of no claim":         lab.Creates(c.CoreV1().PersistentVolumeClaims("liqo-storage"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claim.Spec}),
 		"the node of another's claim": merge(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"evil"}}}`),
 		"the size of another's claim": merge(`{"status":{"capacity":{"storage":"1Ti"}}}`, "status"),
 	}
@@ -210,6 +197,6 @@ func eventsOfRoles(t *testing.T, w *world) {
 		"the controller's, by gateway":     write("gateway", tenantOfMilan, "liqod-controller", "Connection", liqo),
 		"the kubelet's, by the controller": write("controller", "victim", "kubelet", "Pod", "v1"),
 		"about a Node, by the controller":  write("controller", "default", "liqod-controller", "Node", "v1"),
-		"over another's event":             kubetest.Patches(events("controller").Events("victim"), theirs.Name, types.MergePatchType, []byte(`{"message":"all is well","source":{"component":"liqod-controller"}}`)),
+		"over another's event":             lab.Patches(events("controller").Events("victim"), theirs.Name, types.MergePatchType, []byte(`{"message":"all is well","source":{"component":"liqod-controller"}}`)),
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -29,10 +30,7 @@ func deployments(t *testing.T, w *world, c kubernetes.Interface) map[string]atte
 		if change != nil {
 			change(d)
 		}
-		return func(ctx context.Context) error {
-			_, err := c.AppsV1().Deployments(d.Namespace).Create(ctx, d, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
-		}
+		return lab.Creates(c.AppsV1().Deployments(d.Namespace), d, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	pod := func(change func(*corev1.PodSpec)) attempt {
 		return create(func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec) })
@@ -81,10 +79,9 @@ func deployments(t *testing.T, w *world, c kubernetes.Interface) map[string]atte
 		"a change of the image": func(ctx context.Context) error {
 			d := good.DeepCopy()
 			d.Spec.Template.Spec.Containers[0].Image = "evil"
-			_, err := c.AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
+			return second(c.AppsV1().Deployments(d.Namespace).Update(ctx, d, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
 		},
-		"the deletion of a Deployment of people": kubetest.Deletes(c.AppsV1().Deployments(tenantOfMilan), "of-people"),
+		"the deletion of a Deployment of people": lab.Deletes(c.AppsV1().Deployments(tenantOfMilan), "of-people"),
 	}
 }
 
@@ -129,8 +126,7 @@ func offloadedOnly(t *testing.T, c kubernetes.Interface, plain string) map[strin
 				return err
 			}
 			delete(b.Labels, label)
-			_, err = c.RbacV1().RoleBindings("shop").Update(ctx, b, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
+			return second(c.RbacV1().RoleBindings("shop").Update(ctx, b, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
 		},
 	}
 }

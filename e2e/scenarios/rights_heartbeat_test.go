@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/e2e/lab"
 )
 
 // heartbeatAttempts are attempts to write Leases of others, or more of the own one than its
@@ -16,7 +16,7 @@ func heartbeatAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
 	const renewal = `{"spec":{"renewTime":"2026-01-02T03:04:05.000006Z"}}`
 	patch := func(namespace, name, data string) attempt {
-		return kubetest.Patches(p.core.CoordinationV1().Leases(namespace), name, types.MergePatchType, []byte(data))
+		return lab.Patches(p.core.CoordinationV1().Leases(namespace), name, types.MergePatchType, []byte(data))
 	}
 	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, renewal)(t.Context()))
 	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"renewTime":null}}`)(t.Context()))

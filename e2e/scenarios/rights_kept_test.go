@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -30,7 +31,7 @@ func asParis(t *testing.T, w *world) attacker {
 // mapped waits until milan answers an entry of paris's NamespaceMap in a phase.
 func (p attacker) mapped(t *testing.T, original string, phase offloadingv1beta1.MappingPhase, says string) {
 	t.Helper()
-	within(t, longest, original+" is "+string(phase), kubetest.Is(p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", func(nm *offloadingv1beta1.NamespaceMap) bool {
+	within(t, longest, original+" is "+string(phase), lab.Is(p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", func(nm *offloadingv1beta1.NamespaceMap) bool {
 		s := nm.Status.CurrentMapping[original]
 		return s.Phase == phase && strings.Contains(s.Message, says)
 	}))
@@ -40,7 +41,7 @@ func (p attacker) mapped(t *testing.T, original string, phase offloadingv1beta1.
 func (p attacker) ask(t *testing.T, original, twin string) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"spec":{"desiredMapping":{%q:%q}}}`, original, twin)
-	within(t, longest, "paris asks for a twin of "+original, kubetest.Patches(p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", types.MergePatchType, body))
+	within(t, longest, "paris asks for a twin of "+original, lab.Patches(p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis), "milan", types.MergePatchType, body))
 }
 
 func (w *world) annotateTwin(t *testing.T, name, key, value string) {
@@ -84,7 +85,7 @@ func orphan(t *testing.T, w *world) {
 func keptTwins(t *testing.T, w *world) {
 	const twin = "data-paris"
 	ctx, core := t.Context(), w.milan.Client().CoreV1()
-	require.NoError(t, w.milan.Apply(ctx, []byte(paris)))
+	require.NoError(t, w.milan.Apply(ctx, []byte(anotherPeer("shop", twinOfParis))))
 	p := asParis(t, w)
 	p.ask(t, "data", twin)
 	p.mapped(t, "data", offloadingv1beta1.MappingAccepted, "")
@@ -108,7 +109,7 @@ func keptTwins(t *testing.T, w *world) {
 		return err
 	})
 
-	require.NoError(t, w.milan.Apply(ctx, []byte(paris)))
+	require.NoError(t, w.milan.Apply(ctx, []byte(anotherPeer("shop", twinOfParis))))
 	other := asParis(t, w)
 	other.ask(t, "data", twin)
 	other.mapped(t, "data", offloadingv1beta1.MappingCreationLoopBackOff, "kubectl annotate namespace "+twin)
@@ -155,7 +156,7 @@ func testMadeUpClass(t *testing.T, w *world) {
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claim.Spec}}}}}
 		shadows := liqod.OffloadingV1beta1().ShadowPods(twin)
 		kubetest.Create(t, shadows, shadow)
-		within(t, longest, "the refusal shows", kubetest.Is(shadows, shadow.Name, func(have *offloadingv1beta1.ShadowPod) bool {
+		within(t, longest, "the refusal shows", lab.Is(shadows, shadow.Name, func(have *offloadingv1beta1.ShadowPod) bool {
 			return strings.Contains(fmt.Sprint(have.Status.Conditions), "sharing.storageClasses")
 		}))
 		require.NoError(t, shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{}))

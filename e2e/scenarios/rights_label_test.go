@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -38,8 +39,7 @@ func withoutLabel(t *testing.T, p attacker) {
 		return func(ctx context.Context) error {
 			m := meta("evil", "rome")
 			change(&m)
-			_, err := p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{})
-			return err
+			return second(p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{}))
 		}
 	}
 	theirs := kubetest.Create(t, admin.CoreV1().Secrets(ns), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}})
@@ -50,14 +50,13 @@ func withoutLabel(t *testing.T, p attacker) {
 		}),
 		"no origin":         configMap(func(m *metav1.ObjectMeta) { m.Labels = nil }),
 		"another's origin":  configMap(func(m *metav1.ObjectMeta) { m.Labels["offloading.liqo.io/origin"] = "paris" }),
-		"deletes of others": kubetest.Deletes(p.core.CoreV1().Secrets(ns), theirs.Name),
+		"deletes of others": lab.Deletes(p.core.CoreV1().Secrets(ns), theirs.Name),
 		"an identity of the cluster": func(ctx context.Context) error {
 			m := meta("token", "rome")
 			m.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
-			_, err := p.core.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: m, Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{})
-			return err
+			return second(p.core.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: m, Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{}))
 		},
-		"external addresses": kubetest.Creates(p.core.CoreV1().Services(ns), &corev1.Service{ObjectMeta: meta("evil", "rome"), Spec: corev1.ServiceSpec{
+		"external addresses": lab.Creates(p.core.CoreV1().Services(ns), &corev1.Service{ObjectMeta: meta("evil", "rome"), Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"192.0.2.1"},
 		}}),
 	})

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -58,23 +59,22 @@ func markedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta,
 // goingAttempts are changes of objects that are being deleted: a finalizer keeps them.
 func goingAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) map[string]attempt {
 	t.Helper()
-	ctx := t.Context()
 	services, configs := p.core.CoreV1().Services(twinOfRome), p.core.CoreV1().ConfigMaps(twinOfRome)
 	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("going"), Spec: service("going").Spec})
 	kubetest.Create(t, configs, &corev1.ConfigMap{ObjectMeta: own("going")})
 	held := []byte(`{"metadata":{"finalizers":["example.com/held"]}}`)
 	kubetest.Patch(t, p.milan.Client().CoreV1().Services(twinOfRome), "going", types.MergePatchType, held)
 	kubetest.Patch(t, p.milan.Client().CoreV1().ConfigMaps(twinOfRome), "going", types.MergePatchType, held)
-	require.NoError(t, services.Delete(ctx, "going", metav1.DeleteOptions{}))
-	require.NoError(t, configs.Delete(ctx, "going", metav1.DeleteOptions{}))
+	require.NoError(t, services.Delete(t.Context(), "going", metav1.DeleteOptions{}))
+	require.NoError(t, configs.Delete(t.Context(), "going", metav1.DeleteOptions{}))
 	service := func(body string) attempt {
-		return kubetest.Patches(services, "going", types.MergePatchType, []byte(body))
+		return lab.Patches(services, "going", types.MergePatchType, []byte(body))
 	}
 	return map[string]attempt{
 		"type of a Service that is being deleted":        service(`{"spec":{"type":"ExternalName","externalName":"bank.example"}}`),
 		"ports of a Service that is being deleted":       service(`{"spec":{"ports":[{"port":81}]}}`),
 		"annotations of a Service that is being deleted": service(`{"metadata":{"annotations":{"note":"a"}}}`),
-		"labels of a ConfigMap that is being deleted":    kubetest.Patches(configs, "going", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"web"}}}`)),
+		"labels of a ConfigMap that is being deleted":    lab.Patches(configs, "going", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"web"}}}`)),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -17,7 +18,7 @@ func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
 	requests, offers := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome), p.liqod.SharingV1alpha1().ResourceOffers(tenantOfRome)
 	asks := func(name, consumer, provider string) attempt {
-		return kubetest.Creates(requests, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+		return lab.Creates(requests, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: provider}})
 	}
 	offer := func(provider string) *sharingv1alpha1.ResourceOffer {
@@ -39,8 +40,7 @@ func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
 				if err != nil {
 					return err
 				}
-				_, err = offers.UpdateStatus(ctx, have, metav1.UpdateOptions{})
-				return err
+				return second(offers.UpdateStatus(ctx, have, metav1.UpdateOptions{}))
 			})
 		},
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -39,10 +40,9 @@ func networkAttempts(t *testing.T, p attacker) map[string]attempt {
 		"the answer to its own Configuration": func(ctx context.Context) error {
 			next := said.DeepCopy()
 			next.Status.ObservedGeneration = next.Generation
-			_, err := configurations.UpdateStatus(ctx, next, metav1.UpdateOptions{})
-			return err
+			return second(configurations.UpdateStatus(ctx, next, metav1.UpdateOptions{}))
 		},
-		"a Configuration of another name": kubetest.Creates(configurations, says("paris")),
+		"a Configuration of another name": lab.Creates(configurations, says("paris")),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -130,11 +131,10 @@ func privileged() map[string]wished {
 
 // forced shows wishes that a peer may write and that its pods run without.
 func forced(t *testing.T, p attacker) {
-	ctx := t.Context()
-	require.NoError(t, p.milan.AddSimulatedNodes(ctx, 1))
+	require.NoError(t, p.milan.AddSimulatedNodes(t.Context(), 1))
 	kubetest.Patch(t, p.milan.Client().CoreV1().Nodes(), vault, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
 	kubetest.Create(t, p.milan.Client().CoreV1().ServiceAccounts(twinOfRome), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "admin"}})
-	within(t, 10*time.Second, "the vault is cordoned", kubetest.Is(p.milan.Client().CoreV1().Nodes(), vault, func(n *corev1.Node) bool {
+	within(t, 10*time.Second, "the vault is cordoned", lab.Is(p.milan.Client().CoreV1().Nodes(), vault, func(n *corev1.Node) bool {
 		return len(n.Spec.Taints) > 0
 	}))
 	for _, cases := range []map[string]wished{placed(), privileged()} {
@@ -148,10 +148,9 @@ func forced(t *testing.T, p attacker) {
 }
 
 func runsWithout(t *testing.T, p attacker, name string, tc wished) {
-	ctx := t.Context()
 	shadow := shadowPod(name)
 	tc.change(shadow)
-	_, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(ctx, shadow, metav1.CreateOptions{})
+	_, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(t.Context(), shadow, metav1.CreateOptions{})
 	require.NoError(t, err)
 	var pod *corev1.Pod
 	within(t, 30*time.Second, "the pod runs, without what it may not have", func(ctx context.Context) error {
@@ -169,7 +168,7 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 	// The same wish as a change of a plain one's, once the pod runs.
 	later := shadowPod(name + "-later")
 	kubetest.Create(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), later)
-	within(t, 30*time.Second, "the plain pod is there", kubetest.Exists(p.core.CoreV1().Pods(twinOfRome), later.Name))
+	within(t, 30*time.Second, "the plain pod is there", lab.Exists(p.core.CoreV1().Pods(twinOfRome), later.Name))
 	changed := kubetest.Get(t, p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome), later.Name)
 	tc.change(changed)
 	if changed.Annotations == nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -37,16 +38,15 @@ func controllerPolicies(t *testing.T, w *world) {
 	ofPeople(t, w)
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
 	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), deployments(t, w, c), offloadedOnly(t, c, plain), {
-		"a Secret of people in a tenant namespace": kubetest.Deletes(c.CoreV1().Secrets(tenantOfMilan), "of-people"),
-		"a Node": kubetest.Patches(c.CoreV1().Nodes(), other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)),
+		"a Secret of people in a tenant namespace": lab.Deletes(c.CoreV1().Secrets(tenantOfMilan), "of-people"),
+		"a Node": lab.Patches(c.CoreV1().Nodes(), other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)),
 		"a Node that is called virtual": func(ctx context.Context) error {
 			patch := []byte(`{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`)
-			_, err := c.CoreV1().Nodes().Patch(ctx, other, types.MergePatchType, patch, metav1.PatchOptions{})
-			return err
+			return second(c.CoreV1().Nodes().Patch(ctx, other, types.MergePatchType, patch, metav1.PatchOptions{}))
 		},
-		"a pod":                               kubetest.Deletes(c.CoreV1().Pods(plain), "other"),
-		"a pod that tolerates something else": kubetest.Deletes(c.CoreV1().Pods(plain), "elsewhere"),
-		"a pod on no node":                    kubetest.Deletes(c.CoreV1().Pods(plain), "unbound"),
+		"a pod":                               lab.Deletes(c.CoreV1().Pods(plain), "other"),
+		"a pod that tolerates something else": lab.Deletes(c.CoreV1().Pods(plain), "elsewhere"),
+		"a pod on no node":                    lab.Deletes(c.CoreV1().Pods(plain), "unbound"),
 	}} {
 		for name, try := range attempts {
 			t.Run(name, func(t *testing.T) {
@@ -78,18 +78,18 @@ func bindings(c kubernetes.Interface, plain string) map[string]attempt {
 	}
 	everybody := rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:authenticated"}
 	wide := func(role string, to rbacv1.Subject) attempt {
-		return kubetest.Creates(c.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
+		return lab.Creates(c.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: role + ":evil"}, RoleRef: ref(role), Subjects: []rbacv1.Subject{to}})
 	}
 	in := func(namespace, role string, to rbacv1.Subject) attempt {
-		return kubetest.Creates(c.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
+		return lab.Creates(c.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: role + ":evil"}, RoleRef: ref(role), Subjects: []rbacv1.Subject{to}})
 	}
 	own, vkubelet := account("liqod", "liqod-controller"), account(tenantOfMilan, "vk-milan")
 	return map[string]attempt{
 		"Secrets of the cluster for itself":        wide("liqod-controller-tenant", own),
 		"Secrets of the cluster for a vkubelet":    wide("liqod-vkubelet-tenant", vkubelet),
-		"the chart's own binding":                  kubetest.Deletes(c.RbacV1().ClusterRoleBindings(), "liqod-controller"),
+		"the chart's own binding":                  lab.Deletes(c.RbacV1().ClusterRoleBindings(), "liqod-controller"),
 		"a vkubelet's rights for everybody":        wide("liqod-vkubelet-cluster", everybody),
 		"a vkubelet's rights for another account":  wide("liqod-vkubelet-cluster", account("default", "default")),
 		"a peer's rights for everybody":            wide("liqod-peer-cluster", everybody),
@@ -109,19 +109,19 @@ func bindings(c kubernetes.Interface, plain string) map[string]attempt {
 // namespacesOf are attempts on namespaces that are no peer's.
 func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
 	patch := func(name, data string) attempt {
-		return kubetest.Patches(c.CoreV1().Namespaces(), name, types.MergePatchType, []byte(data))
+		return lab.Patches(c.CoreV1().Namespaces(), name, types.MergePatchType, []byte(data))
 	}
 	return map[string]attempt{
-		"a new namespace": kubetest.Creates(c.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
-		"the deletion of one that only has a tenant's name": kubetest.Deletes(c.CoreV1().Namespaces(), noTenant),
+		"a new namespace": lab.Creates(c.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
+		"the deletion of one that only has a tenant's name": lab.Deletes(c.CoreV1().Namespaces(), noTenant),
 		"pod security of a tenant namespace":                patch(tenantOfMilan, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"the removal of a tenant namespace's":               patch(tenantOfMilan, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`),
-		"a tenant namespace without it": kubetest.Creates(c.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
+		"a tenant namespace without it": lab.Creates(c.CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
 			Labels: map[string]string{"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": "evil"}}}),
 		"pod security of a namespace": patch("kube-system", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"a label's removal":           patch(plain, `{"metadata":{"labels":{"team":null}}}`),
 		"a namespace given to a peer": patch(plain, `{"metadata":{"labels":{"liqo.io/remote-cluster-id":"milan"}}}`),
-		"the deletion of one":         kubetest.Deletes(c.CoreV1().Namespaces(), plain),
+		"the deletion of one":         lab.Deletes(c.CoreV1().Namespaces(), plain),
 		"its pod security":            patch(plain, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"a twin with privileged pods": twinOfLevel(c, map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}),
 		"a twin without a level":      twinOfLevel(c, nil),

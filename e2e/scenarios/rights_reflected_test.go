@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -25,7 +26,6 @@ import (
 // not its own or in forms that it may not give them.
 func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
-	ctx := t.Context()
 	theirs := metav1.ObjectMeta{Name: "theirs"}
 	own := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "elsewhere"}}
@@ -43,9 +43,9 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec})
 	kubetest.Patch(t, configs, "own", types.MergePatchType, []byte(`{"data":{"a":"1"}}`))
 	kubetest.Create(t, configs, &corev1.ConfigMap{ObjectMeta: own("gone")})
-	require.NoError(t, configs.Delete(ctx, "gone", metav1.DeleteOptions{}))
+	require.NoError(t, configs.Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 	kubetest.Create(t, claims, &corev1.PersistentVolumeClaim{ObjectMeta: own("gone"), Spec: claimSpec})
-	require.NoError(t, claims.Delete(ctx, "gone", metav1.DeleteOptions{}))
+	require.NoError(t, claims.Delete(t.Context(), "gone", metav1.DeleteOptions{}))
 	// An address that the provider's own people gave it is no wish of the peer.
 	kubetest.Create(t, services, &corev1.Service{ObjectMeta: own("exposed"), Spec: service("exposed").Spec})
 	kubetest.Patch(t, admin.CoreV1().Services(twinOfRome), "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9"]}}`))
@@ -56,17 +56,16 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	markedObjects(t, p, own, claimSpec)
 
 	patch := func(name, body string) attempt {
-		return kubetest.Patches(configs, name, types.MergePatchType, []byte(body))
+		return lab.Patches(configs, name, types.MergePatchType, []byte(body))
 	}
 	attempts := map[string]attempt{
-		"ConfigMap without origin": kubetest.Creates(configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
+		"ConfigMap without origin": lab.Creates(configs, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 		"ConfigMap of another origin": func(ctx context.Context) error {
 			m := own("evil")
 			m.Labels[offloadingv1beta1.OriginLabel] = "paris"
-			_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{})
-			return err
+			return second(configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{}))
 		},
-		"Ingress without origin": kubetest.Creates(p.core.NetworkingV1().Ingresses(twinOfRome), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "evil"},
+		"Ingress without origin": lab.Creates(p.core.NetworkingV1().Ingresses(twinOfRome), &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "evil"},
 			Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
 				Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}),
 		"the provider's root CA":               patch("kube-root-ca.crt", `{"data":{"ca.crt":"evil"}}`),
@@ -75,43 +74,38 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 		"the origin of its own":                patch("own", `{"metadata":{"labels":{"offloading.liqo.io/origin":null}}}`),
 		"finalizer on its own":                 patch("own", `{"metadata":{"finalizers":["example.com/evil"]}}`),
 		"owner on its own":                     patch("own", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"1"}]}}`),
-		"deletion of the provider's root CA":   kubetest.Deletes(configs, "kube-root-ca.crt"),
+		"deletion of the provider's root CA":   lab.Deletes(configs, "kube-root-ca.crt"),
 		"deletion of the provider's Secret":    func(ctx context.Context) error { return secrets.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
 		"token of a service account, of its own origin": func(ctx context.Context) error {
 			s := &corev1.Secret{ObjectMeta: own("evil"), Type: corev1.SecretTypeServiceAccountToken}
 			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
-			_, err := secrets.Create(ctx, s, metav1.CreateOptions{})
-			return err
+			return second(secrets.Create(ctx, s, metav1.CreateOptions{}))
 		},
-		"claim without origin": kubetest.Creates(claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}),
+		"claim without origin": lab.Creates(claims, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}),
 		"claim without class": func(ctx context.Context) error {
 			spec := *claimSpec.DeepCopy()
 			spec.StorageClassName = nil
-			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
-			return err
+			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
 		},
 		"claim of a volume that is there already": func(ctx context.Context) error {
 			spec := *claimSpec.DeepCopy()
 			spec.StorageClassName = ptr.To("")
-			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
-			return err
+			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
 		},
 		"claim of a volume of others": func(ctx context.Context) error {
 			spec := *claimSpec.DeepCopy()
 			spec.VolumeName = "pv-of-others"
-			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
-			return err
+			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
 		},
 		"claim that selects among volumes": func(ctx context.Context) error {
 			spec := *claimSpec.DeepCopy()
 			spec.Selector = &metav1.LabelSelector{}
-			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
-			return err
+			return second(claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{}))
 		},
 		"deletion of the provider's claim": func(ctx context.Context) error { return claims.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
-		"the provider's claim":             kubetest.Patches(claims, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`)),
-		"another address on what has one":  kubetest.Patches(services, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`)),
-		"external address on its own":      kubetest.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`)),
+		"the provider's claim":             lab.Patches(claims, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`)),
+		"another address on what has one":  lab.Patches(services, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`)),
+		"external address on its own":      lab.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`)),
 	}
 	maps.Copy(attempts, classAttempts(p, own, claimSpec))
 	maps.Copy(attempts, serviceAttempts(p, own))
@@ -182,16 +176,14 @@ func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec cor
 		return func(ctx context.Context) error {
 			c := &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: *claimSpec.DeepCopy()}
 			c.Spec.StorageClassName, c.Annotations = &class, notes
-			_, err := p.core.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, c, metav1.CreateOptions{})
-			return err
+			return second(p.core.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, c, metav1.CreateOptions{}))
 		}
 	}
 	ingress := func(class string, notes map[string]string) attempt {
 		return func(ctx context.Context) error {
 			i := &networkingv1.Ingress{ObjectMeta: own("evil"), Spec: ingressOf("evil", class).Spec}
 			i.Annotations = notes
-			_, err := ingresses.Create(ctx, i, metav1.CreateOptions{})
-			return err
+			return second(ingresses.Create(ctx, i, metav1.CreateOptions{}))
 		}
 	}
 	return map[string]attempt{
@@ -200,15 +192,14 @@ func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec cor
 		"claim of a volume that is there already, by an annotation":        claim("disk", map[string]string{corev1.BetaStorageClassAnnotation: ""}),
 		"Ingress of a class that is not shared":                            ingress("inner", nil),
 		"Ingress of a class that is not shared, which an annotation names": ingress("", map[string]string{"kubernetes.io/ingress.class": "inner"}),
-		"Ingress that gets a class that is not shared":                     kubetest.Patches(ingresses, "shared", types.MergePatchType, []byte(`{"spec":{"ingressClassName":"inner"}}`)),
+		"Ingress that gets a class that is not shared":                     lab.Patches(ingresses, "shared", types.MergePatchType, []byte(`{"spec":{"ingressClassName":"inner"}}`)),
 		"load balancer of a class that is not shared": func(ctx context.Context) error {
 			s := service("evil", func(s *corev1.ServiceSpec) {
 				s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr.To("inner")
 			})
-			_, err := services.Create(ctx, &corev1.Service{ObjectMeta: own("evil"), Spec: s.Spec}, metav1.CreateOptions{})
-			return err
+			return second(services.Create(ctx, &corev1.Service{ObjectMeta: own("evil"), Spec: s.Spec}, metav1.CreateOptions{}))
 		},
-		"load balancer that becomes one of a class that is not shared": kubetest.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"type":"LoadBalancer","loadBalancerClass":"inner"}}`)),
+		"load balancer that becomes one of a class that is not shared": lab.Patches(services, "own", types.MergePatchType, []byte(`{"spec":{"type":"LoadBalancer","loadBalancerClass":"inner"}}`)),
 	}
 }
 
@@ -227,15 +218,14 @@ func serviceAttempts(p attacker, own func(string) metav1.ObjectMeta) map[string]
 		out["a Service's "+what] = func(ctx context.Context) error {
 			s := &corev1.Service{ObjectMeta: own("chosen"), Spec: service("chosen").Spec}
 			change(&s.Spec)
-			_, err := services.Create(ctx, s, metav1.CreateOptions{})
-			return err
+			return second(services.Create(ctx, s, metav1.CreateOptions{}))
 		}
 	}
 	for what, body := range map[string]string{
 		"cluster IP": `{"spec":{"clusterIP":"10.96.0.77"}}`, "node port": `{"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":30777}]}}`,
 		"name": `{"spec":{"type":"ExternalName","externalName":"vault.vault.svc.cluster.local"}}`,
 	} {
-		out["a Service's "+what+" afterwards"] = kubetest.Patches(services, "own", types.MergePatchType, []byte(body))
+		out["a Service's "+what+" afterwards"] = lab.Patches(services, "own", types.MergePatchType, []byte(body))
 	}
 	return out
 }
@@ -269,12 +259,11 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 				Path: "/;\n}", PathType: ptr.To(networkingv1.PathTypeImplementationSpecific), Backend: *ing.Spec.DefaultBackend,
 			}}},
 		}}}
-		_, err := ingresses.Create(ctx, ing, metav1.CreateOptions{})
-		return err
+		return second(ingresses.Create(ctx, ing, metav1.CreateOptions{}))
 	}
-	out := map[string]attempt{"path of an Ingress that ends a directive": directive, "host of the bank, afterwards": kubetest.Patches(ingresses, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`))}
+	out := map[string]attempt{"path of an Ingress that ends a directive": directive, "host of the bank, afterwards": lab.Patches(ingresses, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`))}
 	for _, host := range []string{"bank.example.com", "*.example.com"} {
-		out["an Ingress for "+host] = kubetest.Creates(ingresses, at(own("evil"), "free.example.com", host))
+		out["an Ingress for "+host] = lab.Creates(ingresses, at(own("evil"), "free.example.com", host))
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -69,7 +70,7 @@ func trustedApart(t *testing.T, rome attacker) {
 			}
 			return err
 		})
-		within(t, longest, "the pod is created", kubetest.Exists(w.milan.Client().CoreV1().Pods(peer.twin), "mounts"))
+		within(t, longest, "the pod is created", lab.Exists(w.milan.Client().CoreV1().Pods(peer.twin), "mounts"))
 	}
 	paris.ask(t, "ledger", "ledger")
 	paris.mapped(t, "ledger", offloadingv1beta1.MappingAccepted, "")
@@ -94,7 +95,7 @@ func trustedApart(t *testing.T, rome attacker) {
 // shadowSays waits until the ShadowPod mounts has a reason.
 func (p attacker) shadowSays(t *testing.T, namespace, reason string) {
 	t.Helper()
-	within(t, time.Minute, "the ShadowPod says "+reason, kubetest.Is(p.liqod.OffloadingV1beta1().ShadowPods(namespace), "mounts", func(s *offloadingv1beta1.ShadowPod) bool {
+	within(t, time.Minute, "the ShadowPod says "+reason, lab.Is(p.liqod.OffloadingV1beta1().ShadowPods(namespace), "mounts", func(s *offloadingv1beta1.ShadowPod) bool {
 		c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
 		return c != nil && c.Reason == reason
 	}))

@@ -21,12 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // vkubeletRights shows that a vkubelet's identity is bound to its own node.
 func vkubeletRights(t *testing.T, w *world) {
-	ctx := t.Context()
 	vk, _ := clients(t, holder{in: w.rome, namespace: tenantOfMilan, account: "vk-milan"}.config(t))
 	other := w.rome.SimulatedNodeName(1)
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods("default"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "local"},
@@ -35,58 +35,30 @@ func vkubeletRights(t *testing.T, w *world) {
 		NodeName: "milan", Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}})
 	requests := certificateRequests(t, vk, other)
 
-	none := metav1.PatchOptions{}
 	merge := types.MergePatchType
 	tries := map[string]attempt{
-		"status of another node's pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", merge, []byte(`{"status":{"phase":"Failed"}}`), none, "status")
-			return err
-		},
-		"deletion of another node's pod": kubetest.Deletes(vk.CoreV1().Pods("default"), "local"),
-		"image of its own pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","image":"sim/evil:1"}]}}`), none)
-			return err
-		},
-		"labels of its own pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"metadata":{"labels":{"app":"web"}}}`), none)
-			return err
-		},
-		"annotations of its own pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), none)
-			return err
-		},
-		"deadline of its own pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), none)
-			return err
-		},
-		"finalizers of its own pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"metadata":{"finalizers":["evil.example/x"]}}`), none)
-			return err
-		},
-		"tolerations of another node's pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists"}}]`), none)
-			return err
-		},
-		"another Node": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Nodes().Patch(ctx, other, merge, []byte(`{"spec":{"unschedulable":true}}`), none)
-			return err
-		},
-		"status of another Node": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Nodes().Patch(ctx, other, merge, []byte(`{"status":{"conditions":[]}}`), none, "status")
-			return err
-		},
-		"a new Node":                               kubetest.Creates(vk.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: map[string]string{"liqo.io/type": "virtual-node"}}}),
-		"Lease of another vkubelet":                kubetest.Creates(vk.CoordinationV1().Leases(tenantOfMilan), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-other"}}),
-		"Lease named as the shared one, elsewhere": kubetest.Creates(vk.CoordinationV1().Leases("liqod"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "reflection"}}),
-		"a volume that a node could use":           kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/etc", "milan")),
-		"a volume in another provider":             kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "paris")),
-		"a volume of a claim elsewhere": kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
+		"status of another node's pod":             lab.Patches(vk.CoreV1().Pods("default"), "local", merge, []byte(`{"status":{"phase":"Failed"}}`), "status"),
+		"deletion of another node's pod":           lab.Deletes(vk.CoreV1().Pods("default"), "local"),
+		"image of its own pod":                     lab.Patches(vk.CoreV1().Pods("default"), "own", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","image":"sim/evil:1"}]}}`)),
+		"labels of its own pod":                    lab.Patches(vk.CoreV1().Pods("default"), "own", merge, []byte(`{"metadata":{"labels":{"app":"web"}}}`)),
+		"annotations of its own pod":               lab.Patches(vk.CoreV1().Pods("default"), "own", merge, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+		"deadline of its own pod":                  lab.Patches(vk.CoreV1().Pods("default"), "own", merge, []byte(`{"spec":{"activeDeadlineSeconds":1}}`)),
+		"finalizers of its own pod":                lab.Patches(vk.CoreV1().Pods("default"), "own", merge, []byte(`{"metadata":{"finalizers":["evil.example/x"]}}`)),
+		"tolerations of another node's pod":        lab.Patches(vk.CoreV1().Pods("default"), "local", types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists"}}]`)),
+		"another Node":                             lab.Patches(vk.CoreV1().Nodes(), other, merge, []byte(`{"spec":{"unschedulable":true}}`)),
+		"status of another Node":                   lab.Patches(vk.CoreV1().Nodes(), other, merge, []byte(`{"status":{"conditions":[]}}`), "status"),
+		"a new Node":                               lab.Creates(vk.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: map[string]string{"liqo.io/type": "virtual-node"}}}),
+		"Lease of another vkubelet":                lab.Creates(vk.CoordinationV1().Leases(tenantOfMilan), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-other"}}),
+		"Lease named as the shared one, elsewhere": lab.Creates(vk.CoordinationV1().Leases("liqod"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "reflection"}}),
+		"a volume that a node could use":           lab.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/etc", "milan")),
+		"a volume in another provider":             lab.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "paris")),
+		"a volume of a claim elsewhere": lab.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
 			v.Name, v.Spec.ClaimRef.Namespace = "pvc-evil", "liqod"
 		})),
-		"a volume with the name of another claim's": kubetest.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
+		"a volume with the name of another claim's": lab.Creates(vk.CoreV1().PersistentVolumes(), evilVolume("/var/lib/liqod/in-the-provider", "milan", func(v *corev1.PersistentVolume) {
 			v.Name = "pvc-other"
 		})),
-		"Lease of the scheduler": kubetest.Creates(vk.CoordinationV1().Leases("kube-system"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
+		"Lease of the scheduler": lab.Creates(vk.CoordinationV1().Leases("kube-system"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 	}
 	maps.Copy(tries, tokenAttempts(t, w, vk))
 	maps.Copy(tries, eventAttempts(t, vk))
@@ -95,7 +67,7 @@ func vkubeletRights(t *testing.T, w *world) {
 	require.Nil(t, local.DeletionTimestamp)
 	t.Cleanup(func() {
 		for _, name := range requests {
-			csr, err := w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(context.WithoutCancel(ctx), name, metav1.GetOptions{})
+			csr, err := w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(context.WithoutCancel(t.Context()), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			require.Empty(t, csr.Status.Conditions, "request %s must be left alone", name)
 			require.Empty(t, csr.Status.Certificate)
@@ -139,8 +111,7 @@ func tokenAttempts(t *testing.T, w *world, vk kubernetes.Interface) map[string]a
 		return func(ctx context.Context) error {
 			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: tokenLabels("milan")}, Type: corev1.SecretTypeOpaque}
 			change(s)
-			_, err := vk.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{})
-			return err
+			return second(vk.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{}))
 		}
 	}
 	return map[string]attempt{
@@ -152,7 +123,7 @@ func tokenAttempts(t *testing.T, w *world, vk kubernetes.Interface) map[string]a
 		"a Secret with a lasting token": secret(func(s *corev1.Secret) {
 			s.Type, s.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
 		}),
-		"deletion of a user's Secret": kubetest.Deletes(vk.CoreV1().Secrets("shop"), "users"),
+		"deletion of a user's Secret": lab.Deletes(vk.CoreV1().Secrets("shop"), "users"),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -30,7 +31,7 @@ func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeC
 
 // claimBound looks for a claim here that is bound.
 func (w *world) claimBound(name string) func(context.Context) error {
-	return kubetest.Is(w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), name, func(c *corev1.PersistentVolumeClaim) bool {
+	return lab.Is(w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), name, func(c *corev1.PersistentVolumeClaim) bool {
 		return c.Status.Phase == corev1.ClaimBound
 	})
 }
@@ -44,7 +45,7 @@ func (w *world) grow(t *testing.T, name, size string) {
 // asksFor looks for a size in the provider's claim.
 func (w *world) asksFor(name, size string) func(context.Context) error {
 	want := resource.MustParse(size)
-	return kubetest.Is(w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome"), name, func(c *corev1.PersistentVolumeClaim) bool {
+	return lab.Is(w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome"), name, func(c *corev1.PersistentVolumeClaim) bool {
 		return c.Spec.Resources.Requests.Storage().Cmp(want) == 0
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -39,10 +40,9 @@ func testExpansion(t *testing.T, w *world) {
 			return err
 		}
 		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: two}
-		_, err = w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").UpdateStatus(ctx, c, metav1.UpdateOptions{})
-		return err
+		return second(w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").UpdateStatus(ctx, c, metav1.UpdateOptions{}))
 	})
-	within(t, 15*time.Second, "the size shows here", kubetest.Is(w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "data-db-1", func(c *corev1.PersistentVolumeClaim) bool {
+	within(t, 15*time.Second, "the size shows here", lab.Is(w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "data-db-1", func(c *corev1.PersistentVolumeClaim) bool {
 		return c.Status.Capacity.Storage().Cmp(two) == 0
 	}))
 }
@@ -67,7 +67,7 @@ func testDataAway(t *testing.T, w *world) {
 		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse)
 	})
 	require.NoError(t, pods.Delete(t.Context(), "db-0", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-	within(t, 30*time.Second, "the next pod waits", kubetest.Is(pods, "db-0", func(pod *corev1.Pod) bool {
+	within(t, 30*time.Second, "the next pod waits", lab.Is(pods, "db-0", func(pod *corev1.Pod) bool {
 		return pod.UID != before.UID && pod.Spec.NodeName == ""
 	}))
 	within(t, 30*time.Second, "it says for what", w.says(w.rome, []string{"status", "-n", "disks"}, 1,
@@ -123,11 +123,10 @@ func (w *world) twinKept(t *testing.T, twin, claim string, uid types.UID) {
 }
 
 func testUnoffloadKeeps(t *testing.T, w *world) {
-	ctx := t.Context()
 	uid := w.claimUID(t, "disks-rome", "data-db-0")
 	require.NotEmpty(t, uid)
 	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("disks")
-	require.NoError(t, offloadings.Delete(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
+	require.NoError(t, offloadings.Delete(t.Context(), offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
 	w.twinKept(t, "disks-rome", "data-db-0", uid)
 	within(t, 30*time.Second, "the NamespaceOffloading is gone", isGone(offloadings, offloadingv1beta1.NamespaceOffloadingName))
 	require.Equal(t, "cluster milan, namespace disks-rome", w.listedAs(t, w.rome, "disks", "data-db-0", "bound").Where)
@@ -137,7 +136,7 @@ func testUnoffloadKeeps(t *testing.T, w *world) {
 
 	w.pastes(t, w.milan, kept.Get, "")
 	w.listedAs(t, w.milan, "disks", "data-db-0", "bound")
-	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	require.NoError(t, w.rome.Client().CoreV1().Pods("disks").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	within(t, 60*time.Second, "the pods are back with their data", w.storageReady("disks", "db-0"))
 	w.requireVolume(t, "disks", "disks-rome", "data-db-0")
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))
@@ -155,7 +154,7 @@ func testNamespaceKeeps(t *testing.T, w *world) {
 	claim := kubetest.Get(t, w.rome.Client().CoreV1().PersistentVolumeClaims("disks"), "data-db-0")
 	w.namespaceDeleted(t, "disks")
 	w.twinKept(t, "disks-rome", "data-db-0", uid)
-	within(t, 30*time.Second, "the volume says that the data is kept", kubetest.Is(w.rome.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName, func(v *corev1.PersistentVolume) bool {
+	within(t, 30*time.Second, "the volume says that the data is kept", lab.Is(w.rome.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName, func(v *corev1.PersistentVolume) bool {
 		return v.Annotations[offloadingv1beta1.DataKeptAnnotation] != ""
 	}))
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-db-0"))

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -114,7 +115,7 @@ func testRetain(t *testing.T, w *world) {
 	require.Contains(t, kept.Why, "Retain")
 
 	w.runsSet(t, set)
-	within(t, 30*time.Second, "there is another claim", kubetest.Exists(c.CoreV1().PersistentVolumeClaims("disks"), "data-kept-0"))
+	within(t, 30*time.Second, "there is another claim", lab.Exists(c.CoreV1().PersistentVolumeClaims("disks"), "data-kept-0"))
 	w.pastes(t, w.rome, kept.Get, "")
 	within(t, 30*time.Second, "its pod runs with the data", w.storageReady("disks", "kept-0"))
 	require.Equal(t, uid, w.claimUID(t, "disks-rome", "data-kept-0"))

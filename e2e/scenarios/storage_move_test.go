@@ -24,6 +24,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -87,7 +88,7 @@ func (w *moveWorld) storage(t *testing.T) {
 		require.NoError(t, w.full.ApplyStorage(t.Context(), s.Cluster))
 	}
 	for _, provider := range w.list[1:] {
-		within(t, longest, provider.Name+" offers its class", kubetest.Is(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider.Name)), provider.Name, func(vn *offloadingv1beta1.VirtualNode) bool {
+		within(t, longest, provider.Name+" offers its class", lab.Is(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider.Name)), provider.Name, func(vn *offloadingv1beta1.VirtualNode) bool {
 			return len(vn.Spec.StorageClasses) > 0
 		}))
 	}
@@ -120,7 +121,7 @@ func (w *moveWorld) user(name string, selector map[string]string) *corev1.Pod {
 func (w *moveWorld) start(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods(moveNamespace), pod)
-	within(t, longest, pod.Name+" runs with its volume", w.fullWorld.ready(moveNamespace, pod.Name))
+	within(t, longest, pod.Name+" runs with its volume", w.podReady(moveNamespace, pod.Name))
 }
 
 func (w *moveWorld) end(t *testing.T, name string) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -68,14 +69,14 @@ func testDataOfAnother(t *testing.T, w *world) {
 	template.Name, template.Spec.StorageClassName = "reused", &class
 	kubetest.Create(t, claims, &template)
 	kubetest.Create(t, pods, onVirtualNodes("reuser", source))
-	within(t, 30*time.Second, "it says what it waits for", kubetest.Is(pods, "reuser", func(have *corev1.Pod) bool {
+	within(t, 30*time.Second, "it says what it waits for", lab.Is(pods, "reuser", func(have *corev1.Pod) bool {
 		return strings.Contains(have.Status.String(), "RemoteVolumeTaken")
 	}))
 	require.NoError(t, absent(w.milan.Client().CoreV1().Pods("disks-rome").Get(t.Context(), "reuser", metav1.GetOptions{})))
 	require.Equal(t, earlier, w.claimUID(t, "disks-rome", "reused"))
 
 	require.NoError(t, w.milan.Client().CoreV1().PersistentVolumeClaims("disks-rome").Delete(t.Context(), "reused", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "it goes out when the name is free", kubetest.Exists(w.milan.Client().CoreV1().Pods("disks-rome"), "reuser"))
+	within(t, 30*time.Second, "it goes out when the name is free", lab.Exists(w.milan.Client().CoreV1().Pods("disks-rome"), "reuser"))
 	require.NoError(t, pods.Delete(t.Context(), "reuser", metav1.DeleteOptions{}))
 	require.NoError(t, claims.Delete(t.Context(), "reused", metav1.DeleteOptions{}))
 }

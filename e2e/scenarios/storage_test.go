@@ -104,7 +104,7 @@ func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
 }
 
 func (w *world) storageReady(namespace, name string) func(context.Context) error {
-	return kubetest.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool {
+	return lab.Is(w.rome.Client().CoreV1().Pods(namespace), name, func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 		})
@@ -178,7 +178,7 @@ func testNoStorage(t *testing.T, w *world) {
 	set := statefulSet("db", 1)
 	kubetest.Create(t, c.AppsV1().StatefulSets("dry"), set)
 	refused := func(name string) {
-		within(t, 30*time.Second, name+" is refused a node", kubetest.Is(c.CoreV1().Pods("dry"), name, func(pod *corev1.Pod) bool {
+		within(t, 30*time.Second, name+" is refused a node", lab.Is(c.CoreV1().Pods("dry"), name, func(pod *corev1.Pod) bool {
 			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 				return c.Reason == corev1.PodReasonUnschedulable
 			})
@@ -202,7 +202,7 @@ func testStorageComes(t *testing.T, w *world) {
 	within(t, longest, "the pod runs with its volume", w.storageReady("dry", "db-0"))
 	require.NoError(t, c.AppsV1().StatefulSets("dry").Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, c.CoreV1().PersistentVolumeClaims("dry").Delete(t.Context(), "data-db-0", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "the volume goes with its claim", kubetest.Are(c.CoreV1().PersistentVolumes(), metav1.ListOptions{}, func(volumes *corev1.PersistentVolumeList) bool {
+	within(t, 30*time.Second, "the volume goes with its claim", lab.Are(c.CoreV1().PersistentVolumes(), metav1.ListOptions{}, func(volumes *corev1.PersistentVolumeList) bool {
 		return len(volumes.Items) == 0
 	}))
 	require.NoError(t, c.CoreV1().Namespaces().Delete(t.Context(), "dry", metav1.DeleteOptions{}))
@@ -220,7 +220,7 @@ func testOwnClass(t *testing.T, w *world) {
 	kubetest.Create(t, c.AppsV1().StatefulSets(namespace), set)
 	for i := range 3 {
 		var node string
-		within(t, 30*time.Second, "the scheduler has chosen a node", kubetest.Is(c.CoreV1().PersistentVolumeClaims(namespace), fmt.Sprintf("data-own-%d", i), func(claim *corev1.PersistentVolumeClaim) bool {
+		within(t, 30*time.Second, "the scheduler has chosen a node", lab.Is(c.CoreV1().PersistentVolumeClaims(namespace), fmt.Sprintf("data-own-%d", i), func(claim *corev1.PersistentVolumeClaim) bool {
 			node = claim.Annotations[selectedNode]
 			return node != ""
 		}))

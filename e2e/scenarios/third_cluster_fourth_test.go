@@ -25,10 +25,7 @@ func (w hubWorld) fourth(t *testing.T) {
 	asked := func(ctx context.Context) (tally, error) {
 		return tallyOf(ctx, w.list[1], w.twin(w.list[1], netNamespace), "asks")
 	}
-	within(t, longest, "milan asks turin", func(ctx context.Context) error {
-		_, err := asked(ctx)
-		return err
-	})
+	within(t, longest, "milan asks turin", func(ctx context.Context) error { return second(asked(ctx)) })
 	w.peer(t, w.rome, paris)
 	w.only(t, "milan", "turin", "paris")
 	w.run(t, netNamespace, "paris")

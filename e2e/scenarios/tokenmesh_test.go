@@ -107,10 +107,7 @@ func testTokenMeshPods(t *testing.T, m mesh) {
 		}
 	}
 	for _, s := range m.list {
-		within(t, soon, "the pods of "+s.Name+" run", func(ctx context.Context) error {
-			_, err := podIPs(ctx, s, "mesh", len(m.list))
-			return err
-		})
+		within(t, soon, "the pods of "+s.Name+" run", func(ctx context.Context) error { return second(podIPs(ctx, s, "mesh", len(m.list))) })
 		for _, in := range m.others(s) {
 			pod := kubetest.Get(t, in.Client().CoreV1().Pods(twinIn(in, s)), "on-"+in.Name)
 			require.Contains(t, []string{in.SimulatedNodeName(1), in.SimulatedNodeName(2)}, pod.Spec.NodeName)
@@ -248,7 +245,7 @@ func testProviderLost(t *testing.T, w *world, all []*site.Site) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	begin := time.Now()
-	require.NoError(t, lab.Eventually(ctx, kubetest.Is(w.rome.Client().CoreV1().Nodes(), lost.Name, func(n *corev1.Node) bool {
+	require.NoError(t, lab.Eventually(ctx, lab.Is(w.rome.Client().CoreV1().Nodes(), lost.Name, func(n *corev1.Node) bool {
 		return readyOf(n).Status != corev1.ConditionTrue
 	})))
 	t.Logf("node %s is NotReady after %s", lost.Name, time.Since(begin).Round(time.Millisecond))
@@ -256,7 +253,7 @@ func testProviderLost(t *testing.T, w *world, all []*site.Site) {
 		runsOn(t, w.rome, "many", "after-"+p.Name, p)
 	}
 	for _, p := range others {
-		within(t, longest, "a new pod runs in "+p.Name, kubetest.Is(w.rome.Client().CoreV1().Pods("many"), "after-"+p.Name, func(pod *corev1.Pod) bool {
+		within(t, longest, "a new pod runs in "+p.Name, lab.Is(w.rome.Client().CoreV1().Pods("many"), "after-"+p.Name, func(pod *corev1.Pod) bool {
 			return podReady(pod) == corev1.ConditionTrue
 		}))
 	}

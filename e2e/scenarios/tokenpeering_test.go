@@ -209,7 +209,7 @@ func testTokenTenant(t *testing.T, w *world, before map[*site.Site][]string) {
 		namespaces, name, begin := tc.s.Client().CoreV1().Namespaces(), corev1beta1.TenantNamespace(tc.peer), time.Now()
 		was := kubetest.Get(t, namespaces, name)
 		require.NoError(t, namespaces.Delete(ctx, name, metav1.DeleteOptions{}))
-		within(t, bounded, "the namespace is made again in "+tc.s.Name, kubetest.Is(namespaces, name, func(is *corev1.Namespace) bool {
+		within(t, bounded, "the namespace is made again in "+tc.s.Name, lab.Is(namespaces, name, func(is *corev1.Namespace) bool {
 			return is.UID != was.UID
 		}))
 		t.Logf("%s: the namespace is there again after %s", tc.s.Name, time.Since(begin).Round(time.Millisecond))

@@ -263,7 +263,7 @@ func tokenOfAnotherAccount(t *testing.T, w *tokenWorld) {
 	var before, after corev1.Secret
 	require.NoError(t, w.goodToken(&before, "")(t.Context()))
 	require.NoError(t, w.rome.Client().CoreV1().ServiceAccounts(cashiers).Delete(t.Context(), "cashier", metav1.DeleteOptions{}))
-	within(t, 10*time.Second, "the pods are told that their account is missing", kubetest.Are(w.rome.Client().CoreV1().Events(cashiers), metav1.ListOptions{FieldSelector: "reason=FailedSATokensReflection"}, func(events *corev1.EventList) bool {
+	within(t, 10*time.Second, "the pods are told that their account is missing", lab.Are(w.rome.Client().CoreV1().Events(cashiers), metav1.ListOptions{FieldSelector: "reason=FailedSATokensReflection"}, func(events *corev1.EventList) bool {
 		return len(events.Items) >= 3
 	}))
 	w.makeCashier(t)
@@ -287,7 +287,7 @@ func tokenLastPod(t *testing.T, w *tokenWorld) {
 	var secret corev1.Secret
 	require.NoError(t, w.goodToken(&secret, "")(t.Context()))
 	w.deletePods(t, "a", "b")
-	within(t, 30*time.Second, "two pods are gone", kubetest.Are(w.rome.Client().CoreV1().Pods(cashiers), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
+	within(t, 30*time.Second, "two pods are gone", lab.Are(w.rome.Client().CoreV1().Pods(cashiers), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
 		return len(pods.Items) == 1
 	}))
 	require.NoError(t, w.goodToken(&corev1.Secret{}, "")(t.Context()), "the third pod still uses it")
@@ -338,7 +338,7 @@ func tokenAnnotation(t *testing.T, w *tokenWorld) {
 	require.Empty(t, pod.Spec.Volumes)
 	require.NoError(t, w.noTokens(t.Context()))
 	kubetest.Create(t, w.rome.Client().CoreV1().Pods(cashiers), cashierPod("elsewhere", support("remote")))
-	within(t, 10*time.Second, "a value that is not known is refused", kubetest.Is(w.rome.Client().CoreV1().Pods(cashiers), "elsewhere", func(have *corev1.Pod) bool {
+	within(t, 10*time.Second, "a value that is not known is refused", lab.Is(w.rome.Client().CoreV1().Pods(cashiers), "elsewhere", func(have *corev1.Pod) bool {
 		return have.Status.Reason == "APIServerSupportInvalid"
 	}))
 	w.deletePods(t, "apart", "elsewhere")

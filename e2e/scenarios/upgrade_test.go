@@ -117,8 +117,7 @@ func (w *upgraded) adopted(t *testing.T) {
 		if twin.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] == "" {
 			return fmt.Errorf("twin namespace shop-rome has the annotations %v", twin.Annotations)
 		}
-		_, err = w.milan.Client().CoreV1().ResourceQuotas("shop-rome").Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
-		return err
+		return second(w.milan.Client().CoreV1().ResourceQuotas("shop-rome").Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
 	})
 }
 
@@ -155,7 +154,7 @@ func (w *upgraded) works(t *testing.T, state string) {
 	w.application(t, "shop", name)
 	within(t, longest, state+": a new application answers", w.serves("shop", name, 2))
 	w.patchConfigMap(t, "web", name)
-	within(t, longest, state+": a change arrives", kubetest.Is(w.milan.Client().CoreV1().ConfigMaps("shop-rome"), "web", func(have *corev1.ConfigMap) bool {
+	within(t, longest, state+": a change arrives", lab.Is(w.milan.Client().CoreV1().ConfigMaps("shop-rome"), "web", func(have *corev1.ConfigMap) bool {
 		return have.Data["step"] == name
 	}))
 	w.withdraw(t, "shop", name)
@@ -266,8 +265,7 @@ func present(ctx context.Context, s *site.Site, namespace, name string) error {
 	if _, err := c.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
 		return err
 	}
-	_, err := c.NetworkingV1().Ingresses(namespace).Get(ctx, name, metav1.GetOptions{})
-	return err
+	return second(c.NetworkingV1().Ingresses(namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
 func readyEndpoints(ctx context.Context, s *site.Site, namespace, service string) (int, error) {

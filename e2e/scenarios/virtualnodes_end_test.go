@@ -17,9 +17,8 @@ import (
 // testLastNodeDeleted deletes the only virtual node that a provider has left: what was
 // offloaded through it goes.
 func testLastNodeDeleted(t *testing.T, w *world) {
-	ctx := t.Context()
 	begin := time.Now()
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "milan", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	vkubeletGoes(t, w.rome, 30*time.Second, tenant, "milan")
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("milan"))
 	t.Logf("virtual node gone after %s", time.Since(begin).Round(time.Millisecond))
@@ -31,10 +30,9 @@ func testLastNodeDeleted(t *testing.T, w *world) {
 // testPeeringTakenDown goes on as docs/peering.md#connecting-two-clusters-by-hand ends. Neither side hears of the
 // other: milan does not answer rome, and has never dialled it.
 func testPeeringTakenDown(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.milan.Proxied().Drop()
 	defer w.milan.Proxied().Pass()
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("nodes").Delete(ctx, "offloading", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("nodes").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
 	takeDown(t, w.rome, "milan")
 	w.milan.Proxied().Pass() // milan's own roles come this way, too; rome no longer knows it
 	takeDown(t, w.milan, "rome")

@@ -63,10 +63,9 @@ func testSteady(t *testing.T, w *world) {
 				return err
 			}
 			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: fmt.Sprint("other-", turn)})
-			_, err = bindings.Update(ctx, b, metav1.UpdateOptions{})
-			return err
+			return second(bindings.Update(ctx, b, metav1.UpdateOptions{}))
 		})
-		within(t, soon, "the controller takes it off", kubetest.Is(bindings, name, func(b *rbacv1.RoleBinding) bool { return len(b.Subjects) == 1 }))
+		within(t, soon, "the controller takes it off", lab.Is(bindings, name, func(b *rbacv1.RoleBinding) bool { return len(b.Subjects) == 1 }))
 	}
 	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
 		return r.Write() && r.Resource() == "deployments" && r.ObjectRef.Namespace == tenant && r.ObjectRef.Name == "vk-milan"
@@ -111,15 +110,14 @@ func (w *world) remotes(t *testing.T, twin string) map[string]string {
 }
 
 func testNodeDeleted(t *testing.T, w *world) {
-	ctx := t.Context()
 	kubetest.Create(t, w.rome.Client().AppsV1().Deployments("nodes"), deployment("web", 5))
 	within(t, soon, "5 pods run", w.available("web", "nodes", 5))
 	before, locals := w.remotes(t, "nodes-rome"), w.localUIDs(t, "nodes")
 	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
 	for range 3 {
 		gone := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "milan")
-		require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "milan", metav1.DeleteOptions{}))
-		took := within(t, soon, "the Node is back", kubetest.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(again *corev1.Node) bool {
+		require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		took := within(t, soon, "the Node is back", lab.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(again *corev1.Node) bool {
 			return again.UID != gone.UID
 		}))
 		requireFaster(t, took, time.Second, "a deleted Node is back")
@@ -182,7 +180,7 @@ func testNodeEdited(t *testing.T, w *world) {
 	n := kubetest.Get(t, nodes, "milan")
 	require.Equal(t, "kept", n.Labels["theirs"], "what others set stays")
 	kubetest.Patch(t, nodes, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":null}},"spec":{"taints":null}}`))
-	within(t, soon, "the taint is back", kubetest.Is(nodes, "milan", func(n *corev1.Node) bool { return len(n.Spec.Taints) == 1 }))
+	within(t, soon, "the taint is back", lab.Is(nodes, "milan", func(n *corev1.Node) bool { return len(n.Spec.Taints) == 1 }))
 	within(t, soon, "the pods are well", w.available("web", "nodes", 5))
 }
 
@@ -216,7 +214,7 @@ func testForeignNode(t *testing.T, w *world) {
 	w.addNode(t, tenant, "metal")
 	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken"))
 	require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "metal", metav1.DeleteOptions{}))
-	within(t, soon, "it gets the name when the Node goes", kubetest.Exists(w.rome.Client().AppsV1().Deployments(tenant), "vk-metal"))
+	within(t, soon, "it gets the name when the Node goes", lab.Exists(w.rome.Client().AppsV1().Deployments(tenant), "vk-metal"))
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "metal", metav1.DeleteOptions{}))
 	within(t, soon, "a virtual node without a Node goes", w.virtualNodeGone("metal"))
 }
@@ -258,7 +256,6 @@ func (w *world) podsAt(ctx context.Context, node, app string) ([]corev1.Pod, err
 // testDrained deletes a virtual node with two applications on it: one may leave, the
 // other is held by its budget until the deadline.
 func testDrained(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.secondNode(t, "second", "free", 4)
 	d := deployment("held", 2)
 	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "second"}
@@ -267,13 +264,13 @@ func testDrained(t *testing.T, w *world) {
 	kubetest.Create(t, w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes"), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: &intstr.IntOrString{IntVal: 2}, Selector: d.Spec.Selector}})
-	within(t, soon, "the budget is known", kubetest.Is(w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes"), "held", func(b *policyv1.PodDisruptionBudget) bool {
+	within(t, soon, "the budget is known", lab.Is(w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes"), "held", func(b *policyv1.PodDisruptionBudget) bool {
 		return b.Status.CurrentHealthy == 2
 	}))
 	others, free := w.remotesOf(t, "web"), w.localUIDs(t, "nodes")
 	maps.DeleteFunc(free, func(pod string, _ types.UID) bool { return !strings.HasPrefix(pod, "free-") })
 	begin := time.Now()
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "second", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(t.Context(), "second", metav1.DeleteOptions{}))
 	within(t, soon, "the progress shows", w.virtualNode(tenant, "second", "Draining", "pods are left", "evictions are refused: in namespace nodes, The disruption budget held needs 2 healthy pods"))
 	within(t, drainTimeout, "those that may leave have left", func(ctx context.Context) error {
 		pods, err := w.podsAt(ctx, "second", "free")
@@ -362,13 +359,12 @@ func (w *world) nothingLeft(t *testing.T, node string) {
 
 // testNodeDeletedWhileAway deletes a virtual node whose provider swallows all packets.
 func testNodeDeletedWhileAway(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.secondNode(t, "third", "far", 3)
 	w.milan.Proxied().Drop()
 	defer w.milan.Proxied().Pass()
 	within(t, soon, "third is NotReady", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "third", corev1.ConditionFalse) })
 	begin := time.Now()
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "third", metav1.DeleteOptions{}))
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(t.Context(), "third", metav1.DeleteOptions{}))
 	vkubeletGoes(t, w.rome, drainTimeout+drainForceAfter+20*time.Second, tenant, "third")
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("third"))
 	t.Logf("virtual node with its provider away, gone after %s; the deadlines are %s and %s", time.Since(begin).Round(time.Millisecond), drainTimeout, drainForceAfter)

@@ -62,8 +62,7 @@ func unruled(t *testing.T, s *site.Site) {
 				return err
 			}
 			before, have.Webhooks = have.Webhooks, next
-			_, err = configurations.Update(ctx, have, metav1.UpdateOptions{})
-			return err
+			return second(configurations.Update(ctx, have, metav1.UpdateOptions{}))
 		})
 		return before, err
 	}
@@ -81,8 +80,7 @@ func unruled(t *testing.T, s *site.Site) {
 
 // tryOwnID writes, and does not keep, what the rules refuse.
 func tryOwnID(ctx context.Context, s *site.Site) error {
-	_, err := s.Liqod().CoreV1beta1().ForeignClusters().Create(ctx, peerRecord(s.Name, s.Name), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return err
+	return second(s.Liqod().CoreV1beta1().ForeignClusters().Create(ctx, peerRecord(s.Name, s.Name), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 }
 
 // ruled tells whether the rules are on.
@@ -119,21 +117,19 @@ func (a author) cluster(change func(*corev1beta1.ForeignCluster)) func(context.C
 	return func(ctx context.Context) error {
 		fc := peerRecord("turin", "turin")
 		change(fc)
-		_, err := a.liqod.CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
+		return second(a.liqod.CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 	}
 }
 
 func (a author) patchCluster(patch string) func(context.Context) error {
-	return kubetest.Patches(a.liqod.CoreV1beta1().ForeignClusters(), "milan", types.MergePatchType, []byte(patch))
+	return lab.Patches(a.liqod.CoreV1beta1().ForeignClusters(), "milan", types.MergePatchType, []byte(patch))
 }
 
 func (a author) node(namespace string, change func(*offloadingv1beta1.VirtualNode)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		vn := roomyNode("new")
 		change(vn)
-		_, err := a.liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, vn, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
+		return second(a.liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, vn, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 	}
 }
 
@@ -144,10 +140,7 @@ func roomyNode(name string) *offloadingv1beta1.VirtualNode {
 }
 
 func (a author) offload(namespace string, spec offloadingv1beta1.NamespaceOffloadingSpec) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := a.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Create(ctx, offloading("offloading", spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	}
+	return lab.Creates(a.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace), offloading("offloading", spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
 const recordOfMilan = `
@@ -353,10 +346,10 @@ func (a author) newObjects() []judgement {
 
 func (a author) edits() []judgement {
 	patchNode := func(patch string) func(context.Context) error {
-		return kubetest.Patches(a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(patch))
+		return lab.Patches(a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan"), "milan", types.MergePatchType, []byte(patch))
 	}
 	patchOffloading := func(patch string) func(context.Context) error {
-		return kubetest.Patches(a.liqod.OffloadingV1beta1().NamespaceOffloadings("web"), "offloading", types.MergePatchType, []byte(patch))
+		return lab.Patches(a.liqod.OffloadingV1beta1().NamespaceOffloadings("web"), "offloading", types.MergePatchType, []byte(patch))
 	}
 	return []judgement{
 		{patchOffloading(`{"metadata":{"labels":{"team":"a"}}}`), "", ""},

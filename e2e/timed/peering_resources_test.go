@@ -7,8 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
-	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // byResources are the steps of a peering in which each cluster uses the other one, by one token.
@@ -54,7 +54,7 @@ func (p *peering) createResources() {
 }
 
 func (p *peering) deleteToken() {
-	p.eventually("rome's token is deleted", kubetest.Deletes(p.Rome.Client().CoreV1().Secrets(site.Namespace), "milan"), apierrors.IsNotFound)
+	p.eventually("rome's token is deleted", lab.Deletes(p.Rome.Client().CoreV1().Secrets(site.Namespace), "milan"), apierrors.IsNotFound)
 }
 
 // deleteMilan ends the peering in rome, both ways.
@@ -73,7 +73,7 @@ func (p *peering) deleteRome() {
 func (p *peering) deletePeer(s *site.Site, peer string) {
 	p.t.Helper()
 	peers := s.Liqod().CoreV1beta1().ForeignClusters()
-	p.eventually("deleting the ForeignCluster", kubetest.Deletes(peers, peer), apierrors.IsNotFound)
+	p.eventually("deleting the ForeignCluster", lab.Deletes(peers, peer), apierrors.IsNotFound)
 	p.eventually("the ForeignCluster is deleted", func(ctx context.Context) error {
 		fc, err := peers.Get(ctx, peer, metav1.GetOptions{})
 		if err == nil {

@@ -24,7 +24,6 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
-	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -201,7 +200,7 @@ func (p *peering) getReady() {
 	defer cancel()
 	require.NoError(p.t, p.startVKubelet(ctx))
 	require.NoError(p.t, p.Rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
-	p.eventually("the VirtualNode is Ready", kubetest.Is(p.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", func(vn *offloadingv1beta1.VirtualNode) bool {
+	p.eventually("the VirtualNode is Ready", lab.Is(p.Rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan), "milan", func(vn *offloadingv1beta1.VirtualNode) bool {
 		return meta.IsStatusConditionTrue(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 	}))
 }
@@ -214,8 +213,8 @@ func (p *peering) offload() {
 }
 
 func (p *peering) runPod() {
-	p.eventually("creating the pod", kubetest.Creates(p.Rome.Client().CoreV1().Pods(shop), bare(remote, corev1.RestartPolicyAlways)), apierrors.IsAlreadyExists) // the answer was late
-	p.eventually("the pod runs in milan", kubetest.Is(p.Rome.Client().CoreV1().Pods(shop), remote, func(pod *corev1.Pod) bool {
+	p.eventually("creating the pod", lab.Creates(p.Rome.Client().CoreV1().Pods(shop), bare(remote, corev1.RestartPolicyAlways)), apierrors.IsAlreadyExists) // the answer was late
+	p.eventually("the pod runs in milan", lab.Is(p.Rome.Client().CoreV1().Pods(shop), remote, func(pod *corev1.Pod) bool {
 		return running(pod) && pod.Spec.NodeName == "milan"
 	}))
 }

@@ -114,7 +114,7 @@ func (r *podRun) untilRemote(pod *corev1.Pod, what string, is func(*corev1.Pod) 
 
 func (r *podRun) untilPod(c *lab.Cluster, namespace string, pod *corev1.Pod, what string, is func(*corev1.Pod) bool) {
 	r.t.Helper()
-	r.eventually(fmt.Sprintf("pod %s of %s %s", pod.Name, c.Name, what), kubetest.Is(c.Client().CoreV1().Pods(namespace), pod.Name, is))
+	r.eventually(fmt.Sprintf("pod %s of %s %s", pod.Name, c.Name, what), lab.Is(c.Client().CoreV1().Pods(namespace), pod.Name, is))
 }
 
 // summary is the part of a pod's state that explains a failure.
@@ -193,7 +193,7 @@ func (r *podRun) deploy(name string, replicas int32) {
 
 func (r *podRun) available(name string, want int32) {
 	r.t.Helper()
-	r.eventually(fmt.Sprintf("deployment %s has %d pods", name, want), kubetest.Is(r.Rome.Client().AppsV1().Deployments(r.namespace), name, func(d *appsv1.Deployment) bool {
+	r.eventually(fmt.Sprintf("deployment %s has %d pods", name, want), lab.Is(r.Rome.Client().AppsV1().Deployments(r.namespace), name, func(d *appsv1.Deployment) bool {
 		return d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == want && d.Status.AvailableReplicas == want && d.Status.Replicas == want
 	}))
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -69,7 +70,7 @@ func testRestoredConsumer(t *testing.T, w *world) {
 		r.delete(pod, nil)
 	}
 	// The watch of the consumer's pods has not outlived the restoration.
-	r.eventually("nothing is left in the provider", kubetest.Are(w.Milan.Client().CoreV1().Pods(r.twin()), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
+	r.eventually("nothing is left in the provider", lab.Are(w.Milan.Client().CoreV1().Pods(r.twin()), metav1.ListOptions{}, func(pods *corev1.PodList) bool {
 		return len(pods.Items) == 0
 	}))
 }

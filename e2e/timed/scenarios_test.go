@@ -156,7 +156,7 @@ func runRefused(r *podRun) {
 	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
 	_, err := quotas.Create(r.t.Context(), quota, metav1.CreateOptions{})
 	require.True(r.t, err == nil || apierrors.IsAlreadyExists(err), err)
-	r.eventually("the quota counts", kubetest.Is(quotas, "none", func(q *corev1.ResourceQuota) bool { return len(q.Status.Used) > 0 }))
+	r.eventually("the quota counts", lab.Is(quotas, "none", func(q *corev1.ResourceQuota) bool { return len(q.Status.Used) > 0 }))
 	pod := r.create(bare(r.name("refused"), corev1.RestartPolicyAlways), expected{})
 	r.untilHome(pod, "is refused", func(p *corev1.Pod) bool { return p.Status.Reason != "" })
 	require.NoError(r.t, quotas.Delete(r.t.Context(), "none", metav1.DeleteOptions{}))
@@ -185,7 +185,7 @@ func runJob(r *podRun) {
 		Completions: ptr.To[int32](2), Parallelism: ptr.To[int32](2),
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: template.Annotations}, Spec: template.Spec},
 	}})
-	r.eventually("the job is complete", kubetest.Is(jobs, r.name("job"), func(job *batchv1.Job) bool {
+	r.eventually("the job is complete", lab.Is(jobs, r.name("job"), func(job *batchv1.Job) bool {
 		return job.Status.Succeeded == 2 && job.Status.Failed == 0 && job.Status.CompletionTime != nil
 	}))
 	require.NoError(r.t, jobs.Delete(r.t.Context(), r.name("job"), metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))

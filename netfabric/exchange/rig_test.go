@@ -241,17 +241,13 @@ func (r *rig) network(name, cidr string, labels ...string) *ipamv1alpha1.Network
 	for _, l := range labels {
 		n.Labels = map[string]string{l: "true"}
 	}
-	n, err := r.user.IPAMV1alpha1().Networks(tenant).Create(context.Background(), n, metav1.CreateOptions{})
-	require.NoError(r.t, err)
-	return n
+	return kubetest.Create(r.t, r.user.IPAMV1alpha1().Networks(tenant), n)
 }
 
 func (r *rig) ip(name, addr string) *ipamv1alpha1.IP {
 	r.t.Helper()
 	i := &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}, Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(addr)}}
-	i, err := r.user.IPAMV1alpha1().IPs(tenant).Create(context.Background(), i, metav1.CreateOptions{})
-	require.NoError(r.t, err)
-	return i
+	return kubetest.Create(r.t, r.user.IPAMV1alpha1().IPs(tenant), i)
 }
 
 func (r *rig) getNetwork(name string) *ipamv1alpha1.Network {
@@ -282,8 +278,7 @@ func (r *rig) editPool(name string, edit func(*ipamv1alpha1.AddressPool)) {
 	r.t.Helper()
 	p := r.pool(name)
 	edit(p)
-	_, err := r.user.IPAMV1alpha1().AddressPools().Update(context.Background(), p, metav1.UpdateOptions{})
-	require.NoError(r.t, err)
+	kubetest.Update(r.t, r.user.IPAMV1alpha1().AddressPools(), p)
 }
 
 func (r *rig) deleteNetwork(name string) {

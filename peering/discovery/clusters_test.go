@@ -102,8 +102,7 @@ func (w *world) handled() {
 func (w *world) edit(name string, f func(*corev1beta1.ForeignCluster)) {
 	fc := w.get(name)
 	f(fc)
-	_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(context.Background(), fc, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	kubetest.Update(w.t, w.liqo.CoreV1beta1().ForeignClusters(), fc)
 	w.eventually("the cache has it", func() bool {
 		have, err := w.clusters.lister.Get(name)
 		return err == nil && equality.Semantic.DeepEqual(have, fc)

@@ -30,6 +30,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
@@ -290,8 +291,7 @@ func (r *rig) sync() error {
 
 // says returns the condition as "Status Reason: message".
 func (r *rig) says() string {
-	fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), "milan", metav1.GetOptions{})
-	require.NoError(r.t, err)
+	fc := kubetest.Get(r.t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
 	c := r.join.Condition(fc)
 	if c == nil {
 		return ""
@@ -310,25 +310,20 @@ func (r *rig) enrolled() {
 
 func (r *rig) secret() *corev1.Secret {
 	r.t.Helper()
-	s, err := r.core.CoreV1().Secrets("liqo-tenant-milan").Get(context.Background(), "milan", metav1.GetOptions{})
-	require.NoError(r.t, err)
-	return s
+	return kubetest.Get(r.t, r.core.CoreV1().Secrets("liqo-tenant-milan"), "milan")
 }
 
 func (r *rig) change(f func(*corev1beta1.ForeignCluster)) {
 	r.t.Helper()
-	fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), "milan", metav1.GetOptions{})
-	require.NoError(r.t, err)
+	fc := kubetest.Get(r.t, r.liqo.CoreV1beta1().ForeignClusters(), "milan")
 	f(fc)
 	fc.Generation++
-	_, err = r.liqo.CoreV1beta1().ForeignClusters().Update(context.Background(), fc, metav1.UpdateOptions{})
-	require.NoError(r.t, err)
+	kubetest.Update(r.t, r.liqo.CoreV1beta1().ForeignClusters(), fc)
 }
 
 func (r *rig) setToken(token string) {
 	r.t.Helper()
-	_, err := r.core.CoreV1().Secrets("liqod").Update(context.Background(), r.tokenSecret(token), metav1.UpdateOptions{})
-	require.NoError(r.t, err)
+	kubetest.Update(r.t, r.core.CoreV1().Secrets("liqod"), r.tokenSecret(token))
 }
 
 func (r *rig) pass(d time.Duration) { r.clock.SetTime(r.clock.Now().Add(d)) }

@@ -83,9 +83,7 @@ func (b *beating) invite(renewed bool) {
 }
 
 func (b *beating) lease() *coordinationv1.Lease {
-	l, err := b.milan.core.CoordinationV1().Leases(corev1beta1.TenantNamespace("rome")).Get(context.Background(), corev1beta1.HeartbeatLease, metav1.GetOptions{})
-	require.NoError(b.t, err)
-	return l
+	return kubetest.Get(b.t, b.milan.core.CoordinationV1().Leases(corev1beta1.TenantNamespace("rome")), corev1beta1.HeartbeatLease)
 }
 
 // patches returns how many renewals, and how many of all requests for Leases there were.

@@ -143,9 +143,7 @@ func (w *world) eventually(what string, f func() bool) {
 func (w *world) settled() int { return kubetest.Settled(2*time.Minute, w.core, w.liqo) }
 
 func (w *world) cluster(name string) *corev1beta1.ForeignCluster {
-	fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), name, metav1.GetOptions{})
-	require.NoError(w.t, err)
-	return fc
+	return kubetest.Get(w.t, w.liqo.CoreV1beta1().ForeignClusters(), name)
 }
 
 // is reports whether a condition has the given status and reason, written as "True Reason".

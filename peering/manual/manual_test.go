@@ -173,7 +173,6 @@ func TestInterrupted(t *testing.T) {
 // TestSpentTokens: the tokens that a consumer has used up are deleted with it.
 func TestSpentTokens(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	milan := newCluster("milan")
 	milan.Namespace = "liqod"
 	used := func(id string, uses int, by ...string) *corev1.Secret {
@@ -188,7 +187,7 @@ func TestSpentTokens(t *testing.T) {
 	for _, secret := range []*corev1.Secret{used("spent", 1, "rome"), used("new", 1), used("shared", 2, "rome", "genoa"), used("more", 2, "rome"), used("any", 0)} {
 		kubetest.Create(t, milan.Kube.CoreV1().Secrets("liqod"), secret)
 	}
-	_, err := milan.Dismiss(ctx, "rome")
+	_, err := milan.Dismiss(t.Context(), "rome")
 	require.NoError(t, err)
 	list := kubetest.List(t, milan.Kube.CoreV1().Secrets("liqod"))
 	var names []string
@@ -203,18 +202,17 @@ func TestSpentTokens(t *testing.T) {
 // nothing is known of the consumer any more.
 func TestKilledInDismiss(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	milan := newCluster("milan")
 	milan.Namespace = "liqod"
 	milan.admit(t, "rome")
-	require.NoError(t, milan.edit(ctx, "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
+	require.NoError(t, milan.edit(t.Context(), "rome", false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "" }))
 	spent, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: "spent", Hash: trust.Hash("x"), Uses: 1}), []trust.Redemption{{ClusterID: "rome", Serial: "s"}})
 	require.NoError(t, err)
 	kubetest.Create(t, milan.Kube.CoreV1().Secrets("liqod"), spent)
 	kubetest.Create(t, milan.Kube.CertificatesV1().CertificateSigningRequests(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
 		Name: "liqod-peer-rome-1", Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: "rome"}}})
 
-	_, err = milan.Leave(ctx, "rome", false)
+	_, err = milan.Leave(t.Context(), "rome", false)
 	require.NoError(t, err)
 	requests := kubetest.List(t, milan.Kube.CertificatesV1().CertificateSigningRequests())
 	require.Empty(t, requests.Items)
@@ -226,7 +224,6 @@ func TestKilledInDismiss(t *testing.T) {
 // others.
 func TestLeftRequests(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	milan := newCluster("milan")
 	requests := milan.Kube.CertificatesV1().CertificateSigningRequests()
 	for name, by := range map[string][2]string{
@@ -235,7 +232,7 @@ func TestLeftRequests(t *testing.T) {
 		kubetest.Create(t, requests, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: by[0], corev1beta1.RemoteClusterIDLabel: by[1]}}})
 	}
-	_, err := milan.Dismiss(ctx, "rome")
+	_, err := milan.Dismiss(t.Context(), "rome")
 	require.NoError(t, err)
 	list := kubetest.List(t, requests)
 	var names []string
@@ -278,7 +275,6 @@ func TestTwoWays(t *testing.T) {
 // restore the rights. A Secret of that name by another author stays.
 func TestDismissInvited(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	rome := newCluster("rome")
 	rome.Namespace = "liqod"
 	make := func(labels map[string]string, name string) {
@@ -288,9 +284,9 @@ func TestDismissInvited(t *testing.T) {
 	make(map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}, "peer-milan-back")
 	make(nil, "token-back-turin")
 	for _, peer := range []string{"milan", "turin"} {
-		_, err := rome.Leave(ctx, peer, false)
+		_, err := rome.Leave(t.Context(), peer, false)
 		require.NoError(t, err)
-		_, err = rome.Dismiss(ctx, peer)
+		_, err = rome.Dismiss(t.Context(), peer)
 		require.NoError(t, err)
 	}
 	left := kubetest.List(t, rome.core.CoreV1().Secrets("liqod"))
@@ -357,13 +353,12 @@ func TestDismissNetwork(t *testing.T) {
 // did not come again, goes with the peering.
 func TestLeaveWithoutVirtualNodes(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
 	rome := newCluster("rome")
 	for name, provider := range map[string]string{"milan": "milan", "turin": "turin"} {
 		kubetest.Create(t, rome.Kube.CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
 			Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: provider}}})
 	}
-	_, err := rome.Leave(ctx, "milan", false)
+	_, err := rome.Leave(t.Context(), "milan", false)
 	require.NoError(t, err)
 	nodes := kubetest.List(t, rome.Kube.CoreV1().Nodes())
 	require.Len(t, nodes.Items, 1)

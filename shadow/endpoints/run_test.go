@@ -111,7 +111,6 @@ func TestRunWakesForOwnPods(t *testing.T) {
 
 func requireWakesFor(t *testing.T, own discoveryv1.Endpoint) {
 	r := newRunning(t)
-	ctx := t.Context()
 	kubetest.Update(t, r.core.CoreV1().Namespaces(), twin())
 	kubetest.Update(t, r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace), newShadow(endpointsOf(own)))
 	defer r.lead()()
@@ -139,7 +138,7 @@ func requireWakesFor(t *testing.T, own discoveryv1.Endpoint) {
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = new(metav1.Now()), new(int64(30))
 	kubetest.Update(t, pods, pod)
 	r.becomes("-10.200.1.9")
-	require.NoError(t, pods.Delete(ctx, "leader", metav1.DeleteOptions{}))
+	require.NoError(t, pods.Delete(t.Context(), "leader", metav1.DeleteOptions{}))
 	r.becomes("none")
 }
 

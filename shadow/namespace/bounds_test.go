@@ -82,11 +82,10 @@ func TestTwinsAreBounded(t *testing.T) {
 		require.Equal(t, []string{"resourcequotas", "networkpolicies", "rolebindings"}, order)
 
 		w.settled()
-		ctx := t.Context()
 		q := w.quota("web-rome").DeepCopy()
 		q.Spec.Hard["secrets"] = resource.MustParse("5000")
 		kubetest.Update(t, w.core.CoreV1().ResourceQuotas("web-rome"), q)
-		require.NoError(t, w.core.NetworkingV1().NetworkPolicies("web-rome").Delete(ctx, offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
+		require.NoError(t, w.core.NetworkingV1().NetworkPolicies("web-rome").Delete(t.Context(), offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
 		w.eventually("both are as before", func() bool {
 			n := w.quota("web-rome").Spec.Hard["secrets"]
 			return w.policy("web-rome") != nil && n.Value() == 5

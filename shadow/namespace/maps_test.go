@@ -47,8 +47,7 @@ func (w *world) setDesired(desired map[string]string) {
 	m := w.asked()
 	m.Spec.DesiredMapping = desired
 	m.Generation++
-	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Update(context.Background(), m, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	kubetest.Update(w.t, w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), m)
 }
 
 func (w *world) current(original string) offloadingv1beta1.RemoteNamespaceStatus {

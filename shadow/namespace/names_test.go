@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -18,8 +17,7 @@ func (w *world) changeNamespace(name string, change func(*corev1.Namespace)) {
 	w.t.Helper()
 	ns := w.namespace(name).DeepCopy()
 	change(ns)
-	_, err := w.core.CoreV1().Namespaces().Update(context.Background(), ns, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	kubetest.Update(w.t, w.core.CoreV1().Namespaces(), ns)
 }
 
 // TestTwinNames: a peer gets namespaces with its id in their names, those that the

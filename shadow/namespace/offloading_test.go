@@ -54,8 +54,7 @@ func (w *world) answer(peer, namespace string, s offloadingv1beta1.RemoteNamespa
 		m.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
 	}
 	m.Status.CurrentMapping[namespace] = s
-	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).UpdateStatus(context.Background(), m, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	kubetest.UpdateStatus(w.t, w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), m)
 }
 
 func TestOffloadAndBack(t *testing.T) {

@@ -122,7 +122,6 @@ func TestRunWithAQuota(t *testing.T) {
 		pod.UID = types.UID("made-" + pod.Name)
 		return false, nil, nil
 	})
-	ctx := t.Context()
 	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
 	e, err := New(Config{
 		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
@@ -132,8 +131,8 @@ func TestRunWithAQuota(t *testing.T) {
 		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
 	})
 	require.NoError(t, err)
-	own.Start(ctx.Done())
-	shared.Start(ctx.Done())
+	own.Start(t.Context().Done())
+	shared.Start(t.Context().Done())
 	lead := func() (stop func()) {
 		return kubetest.Run(t, func(ctx context.Context) error { return e.Run(ctx, 4) })
 	}

@@ -1,4 +1,4 @@
-package kubetest
+package lab
 
 import (
 	"context"
@@ -7,6 +7,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// Getter reads objects of a kind, as each client of a kind does.
+type Getter[T any] interface {
+	// Get reads an object.
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+}
+
+// Lister lists objects of a kind.
+type Lister[T any] interface {
+	// List lists objects.
+	List(ctx context.Context, opts metav1.ListOptions) (T, error)
+}
+
+// Creator creates objects of a kind.
+type Creator[T any] interface {
+	// Create creates an object.
+	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+}
+
+// Updater updates objects of a kind.
+type Updater[T any] interface {
+	// Update writes all of an object but its status.
+	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+}
+
+// Patcher patches objects of a kind.
+type Patcher[T any] interface {
+	// Patch patches an object, or a subresource of it.
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, opts metav1.PatchOptions, sub ...string) (T, error)
+}
 
 // Is returns a condition to wait for: an object exists, and is reports true for it.
 func Is[T any](c Getter[T], name string, is func(T) bool) func(context.Context) error {
@@ -46,26 +76,18 @@ func Lists[T any](c Lister[T]) func(context.Context) error {
 	}
 }
 
-// Creates returns a request that creates an object, to try.
-func Creates[T any](c Creator[T], obj T) func(context.Context) error {
+// Creates returns a request that creates an object, to try. Options are the first of opts, or none.
+func Creates[T any](c Creator[T], obj T, opts ...metav1.CreateOptions) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := c.Create(ctx, obj, metav1.CreateOptions{})
+		_, err := c.Create(ctx, obj, append(opts, metav1.CreateOptions{})[0])
 		return err
 	}
 }
 
-// Updates returns a request that updates an object, to try.
-func Updates[T any](c Updater[T], obj T) func(context.Context) error {
+// Updates returns a request that updates an object, to try. Options are the first of opts, or none.
+func Updates[T any](c Updater[T], obj T, opts ...metav1.UpdateOptions) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := c.Update(ctx, obj, metav1.UpdateOptions{})
-		return err
-	}
-}
-
-// UpdatesStatus returns a request that updates the status of an object, to try.
-func UpdatesStatus[T any](c StatusUpdater[T], obj T) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := c.UpdateStatus(ctx, obj, metav1.UpdateOptions{})
+		_, err := c.Update(ctx, obj, append(opts, metav1.UpdateOptions{})[0])
 		return err
 	}
 }
@@ -84,7 +106,9 @@ type Deleter interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Deletes returns a request that deletes an object, to try.
-func Deletes(c Deleter, name string) func(context.Context) error {
-	return func(ctx context.Context) error { return c.Delete(ctx, name, metav1.DeleteOptions{}) }
+// Deletes returns a request that deletes an object, to try. Options are the first of opts, or none.
+func Deletes(c Deleter, name string, opts ...metav1.DeleteOptions) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return c.Delete(ctx, name, append(opts, metav1.DeleteOptions{})[0])
+	}
 }
