@@ -36,7 +36,8 @@ type slicesWorld struct {
 }
 
 // testEndpoints: the provider keeps the EndpointSlices that its consumer asks for, of the
-// consumer's addresses only, ready only while the consumer is well.
+// consumer's addresses only, ready only while the consumer is well. Package endpoints tests what becomes of
+// slices that others write, and of addresses of other pods.
 func testEndpoints(t *testing.T, world *world) {
 	w := slicesWorld{world: world}
 	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
@@ -48,14 +49,10 @@ func testEndpoints(t *testing.T, world *world) {
 	t.Run("Appear", func(t *testing.T) { testEndpointsAppear(t, w) })
 	t.Run("Ranges", func(t *testing.T) { testAddressRanges(t, w) })
 	t.Run("Forged", func(t *testing.T) { testForgedEndpoints(t, w) })
-	t.Run("Neighbour", func(t *testing.T) { testNeighbourEndpoint(t, w) })
 	t.Run("Refused", func(t *testing.T) { testRefusedSlice(t, w) })
-	t.Run("Repaired", func(t *testing.T) { testRepairedSlice(t, w) })
-	t.Run("Collision", func(t *testing.T) { testSliceCollision(t, w) })
 	t.Run("Restart", func(t *testing.T) { testSlicesRestart(t, w) })
 	t.Run("Many", func(t *testing.T) { testManySlices(t, w) })
 	t.Run("Outage", func(t *testing.T) { testConsumerOutage(t, w) })
-	t.Run("Unknown", func(t *testing.T) { testConsumerUnknown(t, w) })
 }
 
 func shadowSlice(name string, list ...discoveryv1.Endpoint) *offloadingv1beta1.ShadowEndpointSlice {
@@ -254,26 +251,6 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 	within(t, soon, "it is gone", w.absent("forged"))
 }
 
-// testNeighbourEndpoint: a peer that says of a pod that is not its own that it runs here for
-// it, in another namespace or in the twin.
-func testNeighbourEndpoint(t *testing.T, w slicesWorld) {
-	for _, namespace := range []string{metav1.NamespaceDefault, twinOfRome} {
-		pods := w.milan.Client().CoreV1().Pods(namespace)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "neighbour"}, Spec: podSpec("sim/web:1")}
-		pod.Spec.NodeName = w.milan.SimulatedNodeName(1)
-		kubetest.Create(t, pods, pod)
-		ip := there(t, "it runs", getter(pods, "neighbour"), func(p *corev1.Pod) bool { return p.Status.PodIP != "" }).Status.PodIP
-		said := endpoint(ip)
-		said.NodeName = new("milan")
-		w.create(t, shadowSlice("neighbour", said, endpoint("10.100.1.1")))
-		within(t, soon, "the pod is left out", w.has("neighbour", "+10.100.1.1"))
-		within(t, soon, "and that is said", w.enforced("neighbour", offloadingv1beta1.ReasonEndpointsRefused, ip+" is not in spec.addressRanges"))
-		require.NoError(t, w.peer.Delete(t.Context(), "neighbour", metav1.DeleteOptions{}))
-		require.NoError(t, pods.Delete(t.Context(), "neighbour", metav1.DeleteOptions{}))
-		within(t, soon, "it is gone", w.absent("neighbour"))
-	}
-}
-
 // testRefusedSlice: what this cluster's API server does not take.
 func testRefusedSlice(t *testing.T, w slicesWorld) {
 	bad := []byte(`{"spec":{"template":{"ports":[{"name":"Not A Name","port":80}]}}}`)
@@ -287,56 +264,6 @@ func testRefusedSlice(t *testing.T, w slicesWorld) {
 	within(t, soon, "mended", w.has("ports", "+10.100.1.1"))
 	within(t, soon, "and all is well", w.enforced("ports", ""))
 	require.NoError(t, w.peer.Delete(t.Context(), "ports", metav1.DeleteOptions{}))
-}
-
-func testRepairedSlice(t *testing.T, w slicesWorld) {
-	in := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome)
-	w.create(t, shadowSlice("edited", endpoint("10.100.1.1")))
-	within(t, soon, "it is there", w.has("edited", "+10.100.1.1"))
-	for what, patch := range map[string]string{
-		"endpoints":  `{"endpoints":[{"addresses":["10.9.9.9"]}]}`,
-		"ports":      `{"ports":[]}`,
-		"labels":     `{"metadata":{"labels":{"kubernetes.io/service-name":"other"}}}`,
-		"managed-by": `{"metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":null}}}`,
-		"record":     `{"metadata":{"annotations":{"offloading.liqo.io/applied":null}}}`,
-	} {
-		before := w.slice(t, "edited")
-		kubetest.Patch(t, in, "edited", types.MergePatchType, []byte(patch))
-		within(t, soon, what+" are mended", func(context.Context) error {
-			s := w.slice(t, "edited")
-			if s.UID != before.UID {
-				return fmt.Errorf("another EndpointSlice")
-			}
-			s.ManagedFields, s.ResourceVersion, s.Generation = before.ManagedFields, before.ResourceVersion, before.Generation
-			if fmt.Sprint(before.Labels, before.Annotations) != fmt.Sprint(s.Labels, s.Annotations) || len(s.Ports) != 1 {
-				return fmt.Errorf("%+v", s)
-			}
-			return w.has("edited", "+10.100.1.1")(t.Context())
-		})
-	}
-	kubetest.Patch(t, in, "edited", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"x"}}}`))
-	before := w.slice(t, "edited")
-	require.NoError(t, in.Delete(t.Context(), "edited", metav1.DeleteOptions{}))
-	within(t, soon, "one that is deleted comes back", w.has("edited", "+10.100.1.1"))
-	require.Equal(t, "x", before.Labels["theirs"])
-	require.NotEqual(t, before.UID, w.slice(t, "edited").UID)
-	require.NoError(t, w.peer.Delete(t.Context(), "edited", metav1.DeleteOptions{}))
-}
-
-func testSliceCollision(t *testing.T, w slicesWorld) {
-	in := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome)
-	theirs := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{}}
-	before := kubetest.Create(t, in, theirs)
-	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
-	within(t, soon, "the collision is told", w.enforced("taken", offloadingv1beta1.ReasonEndpointSliceCollision, "shop-rome/taken"))
-	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
-	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
-	within(t, soon, "told again", w.enforced("taken", offloadingv1beta1.ReasonEndpointSliceCollision))
-	require.Equal(t, before, w.slice(t, "taken"), "it is not changed")
-	require.NoError(t, in.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
-	within(t, soon, "ours comes when it has gone", w.has("taken", "+10.100.1.1"))
-	within(t, soon, "and nothing is left to say", w.enforced("taken", ""))
-	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 }
 
 func testSlicesRestart(t *testing.T, w slicesWorld) {
@@ -439,32 +366,4 @@ func testConsumerOutage(t *testing.T, w slicesWorld) {
 			require.Len(t, w.wrote(t, struck, "away"), 2, "off, and on")
 		})
 	}
-}
-
-// testConsumerUnknown: rome answers and no longer says who it is. That is not known to be
-// bad; for a while all stays as it is.
-func testConsumerUnknown(t *testing.T, w slicesWorld) {
-	setUser := func(name string) {
-		patch := fmt.Appendf(nil, `{"spec":{"userName":%q}}`, name)
-		kubetest.Patch(t, w.rome.Liqod().CoreV1beta1().ForeignClusters(), "milan", types.MergePatchType, patch)
-	}
-	setUser("")
-	within(t, soon, "milan has no rights in rome", func(ctx context.Context) error {
-		_, err := w.rome.Client().RbacV1().ClusterRoleBindings().Get(ctx, "liqod-peer-cluster:milan", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("still bound: %w", err)
-	})
-	begin := time.Now()
-	require.NoError(t, w.sites.Restart(&w.milan.Controller))
-	within(t, soon, "milan does not know", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionUnknown, ""))
-	unknown := time.Now()
-	require.NoError(t, w.has("away", "+10.100.1.1", "-10.100.1.9")(t.Context()))
-	hold(t, time.Until(unknown.Add(shortGrace-3*time.Second)), "ready for a while", w.has("away", "+10.100.1.1", "-10.100.1.9"))
-	by(t, unknown, shortGrace+promptly, "then not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
-	require.Len(t, w.wrote(t, begin, "away"), 1)
-	setUser("system:serviceaccount:liqo-tenant-milan:peer-1")
-	within(t, time.Minute, "milan knows", peerSays(w.milan, "rome", corev1beta1.ConditionAPIServer, metav1.ConditionTrue, ""))
-	within(t, soon, "ready again", w.has("away", "+10.100.1.1", "-10.100.1.9"))
 }

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +30,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/lab"
-	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -224,7 +222,8 @@ func (e enrolments) revoke(t *testing.T, id string) {
 	kubetest.Patch(t, e.milan.Liqod().CoreV1beta1().ForeignClusters(), id, types.MergePatchType, []byte(`{"spec":{"userName":""}}`))
 }
 
-// testEnrolment gets identities from milan by its endpoint, uses and abuses them.
+// testEnrolment gets identities from milan by its endpoint, uses and abuses them. TestPeerings kills the
+// controller at each write of an enrolment.
 func testEnrolment(t *testing.T, w *world) {
 	e := enrolments{w}
 	t.Run("rights", e.rights)
@@ -234,7 +233,6 @@ func testEnrolment(t *testing.T, w *world) {
 	t.Run("left", e.left)
 	t.Run("replicas", e.replicas)
 	t.Run("refused", e.refused)
-	t.Run("killed", e.killed)
 	t.Run("by tokens", e.byTokens)
 	t.Run("controller", e.controller)
 	requests := kubetest.List(t, e.milan.Client().CertificatesV1().CertificateSigningRequests(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=liqod"})
@@ -477,48 +475,6 @@ func (e enrolments) refused(t *testing.T) {
 	require.NotContains(t, out, good.Secret)
 }
 
-// enrolmentWrites are those of the controller until its answer.
-func enrolmentWrites(r lab.Request) bool {
-	if !strings.HasSuffix(r.UserAgent, " controller") {
-		return false
-	}
-	switch r.Resource {
-	case "foreignclusters":
-		return r.Subresource == ""
-	case "secrets":
-		return r.Namespace == site.Namespace
-	}
-	return r.Resource == "certificatesigningrequests" || r.Resource == "namespaces"
-}
-
-// killed asks again after the controller was killed at each write of an enrolment, before
-// and after it is done.
-func (e enrolments) killed(t *testing.T) {
-	// The successor has the name of its predecessor in the elections, as that of a container has.
-	e.milan.Controller.Options.Env = append(e.milan.Controller.Options.Env, "POD_NAME=controller-of-milan")
-	require.NoError(t, e.sites.Restart(&e.milan.Controller))
-	a, token := newApplicant(t, "bari"), e.token(t)
-	within(t, quickly, "the endpoint is served again", func(ctx context.Context) error {
-		return e.again(ctx, a, token, csr(t, a.id, "", a.key))
-	})
-	within(t, quickly, "there is a leader, who gives rights", a.works(t))
-	var writes atomic.Int64
-	e.milan.Proxied().Intercept(func(r lab.Request) lab.Fate {
-		if enrolmentWrites(r) {
-			writes.Add(1)
-		}
-		return lab.Fate{}
-	})
-	defer e.milan.Proxied().Intercept(nil)
-	_, _ = e.enrolled(t, "bari-0")
-	require.NotZero(t, writes.Load())
-	for n := range writes.Load() {
-		for when, done := range map[string]bool{"before": false, "after": true} {
-			t.Run(fmt.Sprintf("%s write %d", when, n), func(t *testing.T) { e.killedAt(t, fmt.Sprintf("bari-%d-%s", n, when), n, done) })
-		}
-	}
-}
-
 // again asks once for an identity, as the same request may be sent again.
 func (e enrolments) again(ctx context.Context, a *applicant, token trust.Token, csr string) error {
 	refused, err := post(ctx, token, trust.EnrollPath, nil, "", trust.EnrollRequest{Token: token.String(), ClusterID: a.id, ClusterUID: a.uid, CSR: csr}, &a.grant)
@@ -526,29 +482,6 @@ func (e enrolments) again(ctx context.Context, a *applicant, token trust.Token, 
 		err = errors.New(refused.Message)
 	}
 	return err
-}
-
-// killedAt enrolls a cluster, and has the controller killed at the n-th write of that.
-func (e enrolments) killedAt(t *testing.T, id string, n int64, done bool) {
-	a, token := newApplicant(t, id), e.token(t)
-	var count atomic.Int64
-	again := make(chan error, 1)
-	kill := func() { again <- e.sites.Restart(&e.milan.Controller) }
-	e.milan.Proxied().Intercept(func(r lab.Request) lab.Fate {
-		switch {
-		case !enrolmentWrites(r) || count.Add(1) != n+1:
-			return lab.Fate{}
-		case done:
-			return lab.Fate{After: kill, Unanswered: true}
-		}
-		return lab.Fate{Before: kill, Unsent: true}
-	})
-	request := csr(t, a.id, "", a.key)
-	require.Error(t, e.again(t.Context(), a, token, request), "it is cut off")
-	require.NoError(t, <-again)
-	within(t, quickly, "asked again it answers", func(ctx context.Context) error { return e.again(ctx, a, token, request) })
-	within(t, quickly, "it has its rights", a.works(t))
-	require.Equal(t, trust.ReasonUnauthorized, newApplicant(t, id).enroll(t, token))
 }
 
 // byTokens gives identities as a cluster does that signs no certificates.

@@ -15,7 +15,6 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
-	"github.com/liqod/liqod/e2e/site"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
@@ -68,24 +67,9 @@ func testMessages(t *testing.T, w *world) {
 	require.NoError(t, patch(`{"spec":{"podOffloadingStrategy":"LocalAndRemote"}}`)(t.Context()), "the pod strategy may change")
 }
 
-// testReserved offloads what may not be, and asks for twins that may not be.
+// testReserved asks for twins of names that peers may not have. Package namespace tests all of them.
 func testReserved(t *testing.T, w *world) {
 	unruled(t, w.rome)
-	for namespace, says := range map[string]string{
-		"kube-system": "belongs to Kubernetes", site.Namespace: "the one that liqod runs in", "liqo-tenant-milan": "is a tenant namespace",
-	} {
-		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
-		within(t, soon, namespace+" is refused", w.offloadingIs(namespace, offloadingv1beta1.PhaseAllFailed, namespace, says))
-		ns := kubetest.Get(t, w.rome.Client().CoreV1().Namespaces(), namespace)
-		require.NotContains(t, ns.Labels, offloadingv1beta1.SchedulingEnabledLabel)
-		require.NoError(t, w.noTwin(namespace+"-rome")(t.Context()))
-		require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
-	}
-	for _, twin := range []string{"default", "kube-system", "kube-new", site.Namespace, "liqo-tenant-paris"} {
-		namespace := "wants-" + twin
-		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: twin})
-		within(t, soon, "twin "+twin+" is refused", w.offloadingIs(namespace, offloadingv1beta1.PhaseAllFailed, twin, "reserved"))
-	}
 	w.ask(t, "wants-product", offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "cert-manager"})
 	within(t, soon, "the name of a product is refused before it is installed", w.offloadingIs("wants-product", offloadingv1beta1.PhaseAllFailed, "cert-manager", "controller.twinNames of milan"))
 	require.NoError(t, w.noTwin("cert-manager")(t.Context()))

@@ -33,7 +33,6 @@ func TestNamespaces(t *testing.T) {
 	})
 	t.Run("Commands", func(t *testing.T) { testCommands(t, w) })
 	t.Run("Strategies", func(t *testing.T) { testStrategies(t, w) })
-	t.Run("Affinity", func(t *testing.T) { testAffinityKept(t, w) })
 	t.Run("Mapping", func(t *testing.T) { testMapping(t, w) })
 	t.Run("Messages", func(t *testing.T) { testMessages(t, w) })
 	t.Run("Reserved", func(t *testing.T) { testReserved(t, w) })
@@ -41,7 +40,7 @@ func TestNamespaces(t *testing.T) {
 	t.Run("AtOnce", func(t *testing.T) {
 		// These wait for Kubernetes to delete namespaces, most of the time.
 		for name, run := range map[string]func(*testing.T, *world){
-			"Selectors": testSelectors, "Conflict": testConflict, "SameTwin": testSameTwin, "TwinDeleted": testTwinDeleted, "Unoffload": testUnoffload,
+			"Selectors": testSelectors, "Conflict": testConflict, "TwinDeleted": testTwinDeleted, "Unoffload": testUnoffload,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -244,35 +243,6 @@ func (w *world) placed(namespace, name, want string) func(context.Context) error
 		}
 		return nil
 	}
-}
-
-// testAffinityKept reads what the webhook has made of a pod with an affinity of its own.
-func testAffinityKept(t *testing.T, w *world) {
-	w.offload(t, "affinity", offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("north")})
-	own := onNode("milan")
-	preferred := []corev1.PreferredSchedulingTerm{{Weight: 7, Preference: corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpExists}}}}}
-	own.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = preferred
-	required := own.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	required.NodeSelectorTerms = append(required.NodeSelectorTerms, corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "gpu", Operator: corev1.NodeSelectorOpExists}}})
-	own.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-		TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}}}}
-
-	have := w.bare(t, "affinity", "own", func(s *corev1.PodSpec) { s.Affinity = own }).Spec.Affinity
-	require.Equal(t, own.PodAntiAffinity, have.PodAntiAffinity)
-	require.Equal(t, preferred, have.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-	terms := have.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	require.Len(t, terms, 2)
-	for i, term := range terms {
-		require.Subset(t, term.MatchExpressions, required.NodeSelectorTerms[i].MatchExpressions)
-		require.Subset(t, term.MatchFields, required.NodeSelectorTerms[i].MatchFields)
-		require.Subset(t, term.MatchExpressions, []corev1.NodeSelectorRequirement{
-			{Key: "region", Operator: corev1.NodeSelectorOpIn, Values: []string{"north"}},
-			{Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{offloadingv1beta1.TypeVirtualNode}},
-		})
-	}
-	within(t, soon, "the pod runs in milan", w.placed("affinity", "own", "milan"))
 }
 
 // testSelectors changes the selector under a namespace, and the labels under a selector.

@@ -46,20 +46,6 @@ func testConflict(t *testing.T, w *world) {
 	within(t, soon, "the pod runs", w.placed("taken", "pod", "milan"))
 }
 
-// testSameTwin has two namespaces that want one twin.
-func testSameTwin(t *testing.T, w *world) {
-	spec := offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "one-for-two"}
-	w.offload(t, "first", spec)
-	w.ask(t, "second", spec)
-	within(t, soon, "the second is told", w.offloadingIs("second", offloadingv1beta1.PhaseAllFailed, "namespace first is already offloaded", "one-for-two"))
-	twin := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "one-for-two")
-	require.Equal(t, "first", twin.Annotations[offloadingv1beta1.OriginalNameAnnotation])
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("first").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
-	within(t, soon, "the second gets it when the first goes", w.offloadingIs("second", offloadingv1beta1.PhaseReady))
-	again := kubetest.Get(t, w.milan.Client().CoreV1().Namespaces(), "one-for-two")
-	require.NotEqual(t, twin.UID, again.UID, "nothing of the first is left in it")
-}
-
 // testTwinDeleted has somebody in milan delete a twin.
 func testTwinDeleted(t *testing.T, w *world) {
 	w.offload(t, "lost", offloadingv1beta1.NamespaceOffloadingSpec{})

@@ -11,21 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // quickly is granted for a reflected change; on a quiet machine it takes milliseconds.
 const quickly = 10 * time.Second
 
+// TestReflection has every kind of object live and end, in turn. Package engine tests what becomes of single fields.
 func TestReflection(t *testing.T) {
 	w := newAdjustedWorld(t, dualStack, anyService())
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
-			"ConfigMap": testConfigMap, "Secret": testSecret, "Collision": testCollision, "ForeignKeys": testForeignKeys,
+			"RootCA": testRootCA, "Secret": testSecret,
 			"Service": testService, "Ingress": testIngress, "Endpoints": testReflectedEndpoints, "Leader": testLeader, "Rows": testRows, "RowsTaken": testRowsTaken,
 			"PullSecrets": testPullSecrets, "ServiceRows": testServiceRows,
 		} {
@@ -93,48 +92,14 @@ func configMapOf(name string, data ...string) *corev1.ConfigMap {
 	return cm
 }
 
-// testConfigMap: a ConfigMap is created, changed, excluded, included and deleted.
-func testConfigMap(t *testing.T, w *world) {
-	ctx := t.Context()
+// testRootCA: the home's root CA has a name of its own beside the provider's.
+func testRootCA(t *testing.T, w *world) {
 	w.offload(t, "cm", offloadingv1beta1.NamespaceOffloadingSpec{})
-	home, remote := w.rome.Client().CoreV1().ConfigMaps("cm"), w.milan.Client().CoreV1().ConfigMaps("cm-rome")
-	get := getter(remote, "app")
-	local := configMapOf("app", "a", "1", "b", "2")
-	local.Labels, local.Annotations = map[string]string{"tier": "front"}, map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}"}
-	kubetest.Create(t, home, local)
-	have := there(t, "created", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "1" && cm.Data["b"] == "2" })
-	require.Equal(t, "front", have.Labels["tier"])
-	require.Equal(t, "rome", have.Labels[offloadingv1beta1.OriginLabel])
-	require.Equal(t, "milan", have.Labels[offloadingv1beta1.DestinationLabel])
-	require.Equal(t, "x", have.Annotations["note"])
-	require.NotContains(t, have.Annotations, corev1.LastAppliedConfigAnnotation)
-	away(t, "and nothing under the name of the provider's own", getter(remote, "kube-root-ca.crt.rom"))
+	remote := w.milan.Client().CoreV1().ConfigMaps("cm-rome")
 	rootCA := there(t, "the home's root CA", getter(remote, "kube-root-ca.crt.rome"), anyState[*corev1.ConfigMap])
 	own := kubetest.Get(t, w.rome.Client().CoreV1().ConfigMaps("cm"), "kube-root-ca.crt")
 	require.Equal(t, own.Data, rootCA.Data)
-
-	patch := func(body string) {
-		t.Helper()
-		kubetest.Patch(t, home, "app", types.MergePatchType, []byte(body))
-	}
-	patch(`{"data":{"a":"3","b":null},"metadata":{"labels":{"tier":null,"new":"yes"}}}`)
-	have = there(t, "changed", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "3" && cm.Labels["new"] == "yes" })
-	require.NotContains(t, have.Data, "b")
-	require.NotContains(t, have.Labels, "tier")
-
-	patch(`{"metadata":{"annotations":{"liqo.io/skip-reflection":"true"}}}`)
-	away(t, "excluded", get)
-	patch(`{"metadata":{"annotations":{"liqo.io/skip-reflection":null}}}`)
-	have = there(t, "included again", get, anyState[*corev1.ConfigMap])
-	patch(`{"immutable":true,"data":{"a":"4"}}`)
-	there(t, "immutable", get, func(cm *corev1.ConfigMap) bool { return cm.Immutable != nil && *cm.Immutable && cm.UID == have.UID })
-	require.NoError(t, home.Delete(ctx, "app", metav1.DeleteOptions{}))
-	kubetest.Create(t, home, configMapOf("app", "a", "5"))
-	there(t, "made anew", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "5" && cm.UID != have.UID })
-	require.NoError(t, home.Delete(ctx, "app", metav1.DeleteOptions{}))
-	away(t, "deleted", get)
-
-	require.NoError(t, remote.Delete(ctx, "kube-root-ca.crt.rome", metav1.DeleteOptions{}))
+	require.NoError(t, remote.Delete(t.Context(), "kube-root-ca.crt.rome", metav1.DeleteOptions{}))
 	there(t, "what somebody deletes in the provider comes back", getter(remote, "kube-root-ca.crt.rome"), func(cm *corev1.ConfigMap) bool { return cm.UID != rootCA.UID })
 }
 
@@ -182,48 +147,4 @@ func (w *world) eventAbout(t *testing.T, obj metav1.Object, reason, says string)
 		}
 		return fmt.Errorf("%d events, none of which says %q", len(events.Items), says)
 	})
-}
-
-// testCollision: an object of the provider is never touched; the user is told, and the
-// name is taken when it is free.
-func testCollision(t *testing.T, w *world) {
-	w.offload(t, "collide", offloadingv1beta1.NamespaceOffloadingSpec{})
-	home, remote := w.rome.Client().CoreV1().ConfigMaps("collide"), w.milan.Client().CoreV1().ConfigMaps("collide-rome")
-	theirs := kubetest.Create(t, remote, configMapOf("app", "whose", "milan's"))
-	local := kubetest.Create(t, home, configMapOf("app", "whose", "rome's"))
-	w.eventAbout(t, local, "FailedReflection", "collide-rome/app")
-	now := kubetest.Get(t, remote, "app")
-	require.Equal(t, theirs.ResourceVersion, now.ResourceVersion)
-	require.NoError(t, remote.Delete(t.Context(), "app", metav1.DeleteOptions{}))
-	within(t, 20*time.Second, "reflected when the name is free", lab.Is(remote, "app", func(cm *corev1.ConfigMap) bool {
-		return cm.Data["whose"] == "rome's"
-	}))
-	// An object of the provider outlives a local one of its name.
-	kubetest.Create(t, remote, configMapOf("other", "whose", "milan's"))
-	other := kubetest.Create(t, home, configMapOf("other"))
-	w.eventAbout(t, other, "FailedReflection", "collide-rome/other")
-	require.NoError(t, home.Delete(t.Context(), "other", metav1.DeleteOptions{}))
-	hold(t, 3*time.Second, "the provider's own stays", lab.Exists(remote, "other"))
-}
-
-// testForeignKeys: what somebody adds in the provider stays, and what we no longer set
-// goes; what somebody changes there is put right.
-func testForeignKeys(t *testing.T, w *world) {
-	w.offload(t, "keys", offloadingv1beta1.NamespaceOffloadingSpec{})
-	home, remote := w.rome.Client().CoreV1().ConfigMaps("keys"), w.milan.Client().CoreV1().ConfigMaps("keys-rome")
-	local := configMapOf("app", "a", "1")
-	local.Labels = map[string]string{"ours": "1"}
-	kubetest.Create(t, home, local)
-	get := getter(remote, "app")
-	there(t, "created", get, anyState[*corev1.ConfigMap])
-	kubetest.Patch(t, remote, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"2"},"annotations":{"theirs":"3"}}}`))
-	kubetest.Patch(t, home, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"ours":null}},"data":{"a":"2"}}`))
-	have := there(t, "changed", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "2" })
-	require.NotContains(t, have.Labels, "ours")
-	require.Equal(t, "2", have.Labels["theirs"])
-	require.Equal(t, "3", have.Annotations["theirs"])
-	kubetest.Patch(t, remote, "app", types.MergePatchType, []byte(`{"data":{"a":"wrong","b":"more"}}`))
-	have = there(t, "put right", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "2" })
-	require.NotContains(t, have.Data, "b")
-	require.Equal(t, "2", have.Labels["theirs"])
 }

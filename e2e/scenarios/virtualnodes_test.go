@@ -33,15 +33,13 @@ const (
 
 const tenant = "liqo-tenant-milan"
 
+// TestVirtualNodes makes, drains and deletes virtual nodes. Package virtualnode tests what others do to a Node.
 func TestVirtualNodes(t *testing.T) {
 	w := newWorld(t, map[string]any{"controller": map[string]any{
 		"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()}})
 	w.offload(t, "nodes", offloadingv1beta1.NamespaceOffloadingSpec{})
 	t.Run("Steady", func(t *testing.T) { testSteady(t, w) })
 	t.Run("NodeDeleted", func(t *testing.T) { testNodeDeleted(t, w) })
-	t.Run("NodeEdited", func(t *testing.T) { testNodeEdited(t, w) })
-	t.Run("ForeignNode", func(t *testing.T) { testForeignNode(t, w) })
-	t.Run("WrongNamespace", func(t *testing.T) { testWrongNamespace(t, w) })
 	t.Run("Certificates", func(t *testing.T) { testCertificates(t, w) })
 	t.Run("KubeletAPI", func(t *testing.T) { testKubeletAPI(t, w) })
 	t.Run("KubeletRoutes", func(t *testing.T) { testKubeletRoutes(t, w) })
@@ -157,78 +155,8 @@ func (w *world) leaseOf(node string, uid types.UID) func(context.Context) error 
 	}
 }
 
-// testNodeEdited takes off the Node what makes it a virtual one, and puts on what others
-// may put on.
-func testNodeEdited(t *testing.T, w *world) {
-	nodes := w.rome.Client().CoreV1().Nodes()
-	kubetest.Patch(t, nodes, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"region":"moon","liqo.io/type":null,
-		"liqo.io/remote-cluster-id":"paris","theirs":"kept"}},"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`))
-	within(t, soon, "labels and taint are back", func(ctx context.Context) error {
-		n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if n.Labels["region"] != "north" || n.Labels["liqo.io/type"] != "virtual-node" || n.Labels["liqo.io/remote-cluster-id"] != "milan" {
-			return fmt.Errorf("labels %v", n.Labels)
-		}
-		own := corev1.Taint{Key: offloadingv1beta1.VirtualNodeTaintKey, Effect: corev1.TaintEffectNoExecute}
-		if len(n.Spec.Taints) != 2 || !own.MatchTaint(&n.Spec.Taints[0]) && !own.MatchTaint(&n.Spec.Taints[1]) {
-			return fmt.Errorf("taints %v", n.Spec.Taints)
-		}
-		return nil
-	})
-	n := kubetest.Get(t, nodes, "milan")
-	require.Equal(t, "kept", n.Labels["theirs"], "what others set stays")
-	kubetest.Patch(t, nodes, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":null}},"spec":{"taints":null}}`))
-	within(t, soon, "the taint is back", lab.Is(nodes, "milan", func(n *corev1.Node) bool { return len(n.Spec.Taints) == 1 }))
-	within(t, soon, "the pods are well", w.available("web", "nodes", 5))
-}
-
-func (w *world) addNode(t *testing.T, namespace, name string) {
-	t.Helper()
-	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: offloadingv1beta1.VirtualNodeSpec{
-		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}}}
-	kubetest.Create(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace), vn)
-}
-
-// testForeignNode asks for a virtual node of the name of a Node of rome's own.
-func testForeignNode(t *testing.T, w *world) {
-	ctx := t.Context()
-	unruled(t, w.rome)
-	kubetest.Create(t, w.rome.Client().CoreV1().Nodes(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "metal", Labels: map[string]string{"mine": "yes"}}})
-	w.addNode(t, tenant, "metal")
-	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken", "Node metal exists"))
-	n := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), "metal")
-	require.Empty(t, n.Spec.ProviderID)
-	require.NotContains(t, n.Labels, offloadingv1beta1.TypeLabel)
-	require.NoError(t, absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-metal", metav1.GetOptions{})))
-
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "metal", metav1.DeleteOptions{}))
-	within(t, soon, "the virtual node goes", w.virtualNodeGone("metal"))
-	still, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "metal", metav1.GetOptions{})
-	require.NoError(t, err, "the Node stays")
-	require.Equal(t, n.UID, still.UID)
-	require.False(t, still.Spec.Unschedulable)
-
-	w.addNode(t, tenant, "metal")
-	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken"))
-	require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "metal", metav1.DeleteOptions{}))
-	within(t, soon, "it gets the name when the Node goes", lab.Exists(w.rome.Client().AppsV1().Deployments(tenant), "vk-metal"))
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "metal", metav1.DeleteOptions{}))
-	within(t, soon, "a virtual node without a Node goes", w.virtualNodeGone("metal"))
-}
-
 func (w *world) virtualNodeGone(name string) func(context.Context) error {
 	return isGone(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant), name)
-}
-
-func testWrongNamespace(t *testing.T, w *world) {
-	unruled(t, w.rome)
-	w.addNode(t, "default", "stray")
-	within(t, soon, "the namespace is wrong", w.virtualNode("default", "stray", "Invalid", "stray", "default", "tenant namespace "+tenant))
-	require.NoError(t, absent(w.rome.Client().AppsV1().Deployments("default").Get(t.Context(), "vk-stray", metav1.GetOptions{})))
-	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes("default").Delete(t.Context(), "stray", metav1.DeleteOptions{}))
 }
 
 // secondNode adds a virtual node with a Deployment on it.
