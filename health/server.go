@@ -1,12 +1,17 @@
 package health
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	"go.uber.org/zap"
 
 	"github.com/liqod/liqod/kube/serve"
@@ -90,4 +95,117 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	_, _ = fmt.Fprint(w, report)
+}
+
+// Checks is a list of named conditions for traffic to be sent here. With none, the
+// process is ready. Its zero value is usable, and safe for concurrent use.
+type Checks struct {
+	mu     sync.Mutex
+	checks []check
+}
+
+type check struct {
+	name string
+	run  func() error
+}
+
+// Add appends a check. run must return soon: nil when traffic is welcome, otherwise an
+// error that says why not.
+func (c *Checks) Add(name string, run func() error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checks = append(c.checks, check{name, run})
+}
+
+// Report runs all checks, and returns one line for each and the errors of those that fail.
+func (c *Checks) Report() (string, error) {
+	c.mu.Lock()
+	checks := append([]check(nil), c.checks...)
+	c.mu.Unlock()
+	var lines strings.Builder
+	var errs []error
+	for _, one := range checks {
+		err := one.run()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", one.name, err))
+			fmt.Fprintf(&lines, "[-] %s: %v\n", one.name, err)
+			continue
+		}
+		fmt.Fprintf(&lines, "[+] %s\n", one.name)
+	}
+	if len(errs) == 0 {
+		lines.WriteString("ok\n")
+	}
+	return lines.String(), errors.Join(errs...)
+}
+
+// mostPages bounds the pages of metrics in memory.
+const mostPages = 4
+
+// pages serves metrics. A page stays in memory until its readers have it, and slow ones take
+// long. Beyond mostPages such pages, a further reader gets the newest one, which is then as old
+// as an answer may last.
+type pages struct {
+	gatherer prometheus.Gatherer
+
+	mu     sync.Mutex
+	newest *page
+	being  int // pages with readers
+}
+
+// page has metrics as text.
+type page struct {
+	text    []byte
+	readers int
+}
+
+// ServeHTTP implements http.Handler.
+func (p *pages) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	one, err := p.open()
+	if err != nil {
+		http.Error(w, "gathering metrics: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer p.close(one)
+	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+	_, _ = w.Write(one.text) // the reader is gone
+}
+
+// open returns a page for a reader.
+func (p *pages) open() (*page, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.being < mostPages {
+		text, err := p.gather()
+		if err != nil {
+			return nil, err
+		}
+		p.newest = &page{text: text}
+		p.being++
+	}
+	p.newest.readers++
+	return p.newest, nil
+}
+
+func (p *pages) close(one *page) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one.readers--; one.readers == 0 {
+		p.being--
+	}
+}
+
+func (p *pages) gather() ([]byte, error) {
+	families, err := p.gatherer.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	encoder := expfmt.NewEncoder(&out, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, family := range families {
+		if err := encoder.Encode(family); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
 }

@@ -330,7 +330,7 @@ func (a author) newObjects() []judgement {
 		{a.node("web", func(*vn) {}), "must be in the tenant namespace liqo-tenant-milan", ""},
 		{a.node("liqo-tenant-milan", func(n *vn) { n.Name = a.SimulatedNodeName(1) }), "exists that does not belong to this virtual node", ""},
 
-		{a.offload("web", nso{}), "", "no virtual node yet"},
+		{a.offload("web", nso{}), "", ""},
 		{a.offload("web", nso{ClusterSelector: long}), "spec.clusterSelector", ""},
 		{a.offload("kube-system", nso{}), "belongs to Kubernetes", ""},
 	}

@@ -1,9 +1,26 @@
+// Package client builds the configuration of Kubernetes API clients: the address of the
+// API server, the credentials, and the behaviour of requests when the server is slow,
+// unreachable or hostile. It has no liqod types.
+//
+// A hardened request passes these round trippers, outermost first: patience (retries the
+// reads of informers), headed (ends watches after the state of the server went back), capped
+// (bounds concurrent writes), gated (rejects writes without a valid lease), observed (metrics)
+// and deadline (timeouts). Below them is distrusted, for an API server of another
+// organisation: it pins the host and limits sizes.
 package client
 
 import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -106,3 +123,138 @@ type wrapped struct{ next http.RoundTripper }
 
 // WrappedRoundTripper returns the next round tripper.
 func (w wrapped) WrappedRoundTripper() http.RoundTripper { return w.next }
+
+// Observer receives the result of every attempt of a request, for metrics. Its method is
+// called from many goroutines.
+type Observer interface {
+	// Request reports that an attempt of verb (get, list, watch, create, update, patch,
+	// delete, connect) ended after d. code is the HTTP status, "timeout", "canceled" or
+	// "error". The body of the response may not have arrived yet.
+	Request(verb, code string, d time.Duration)
+}
+
+type observed struct {
+	wrapped
+
+	observer Observer
+}
+
+// RoundTrip implements http.RoundTripper.
+func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
+	start := time.Now()
+	resp, err := o.next.RoundTrip(req)
+	o.observer.Request(verbOf(req), codeOf(resp, err), time.Since(start))
+	return resp, err
+}
+
+func codeOf(resp *http.Response, err error) string {
+	switch {
+	case err == nil:
+		return strconv.Itoa(resp.StatusCode)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	}
+	return "error"
+}
+
+// Life is the time in which a certificate or a token is valid. The zero value is without an
+// end.
+type Life struct{ From, Until time.Time }
+
+// CertificateLife returns the life of a certificate.
+func CertificateLife(cert *x509.Certificate) Life {
+	return Life{From: cert.NotBefore, Until: cert.NotAfter}
+}
+
+// LifeOf returns the life of the credentials of cfg: of its client certificate, or else of
+// its token if that is a JSON Web Token with an end. It does not verify them. Other
+// credentials have the zero Life.
+func LifeOf(cfg *rest.Config) Life {
+	if block, _ := pem.Decode(cfg.CertData); block != nil {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			return CertificateLife(cert)
+		}
+	}
+	parts := strings.Split(cfg.BearerToken, ".")
+	if len(parts) != 3 {
+		return Life{}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return Life{}
+	}
+	var claims struct {
+		IssuedAt  int64 `json:"iat"`
+		ExpiresAt int64 `json:"exp"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil || claims.ExpiresAt <= 0 || claims.IssuedAt < 0 {
+		return Life{}
+	}
+	return Life{From: time.Unix(claims.IssuedAt, 0), Until: time.Unix(claims.ExpiresAt, 0)}
+}
+
+// Gate decides whether this process may write now. Its method is called from many
+// goroutines.
+type Gate interface {
+	// Allow returns nil, or the reason why a write must not be sent.
+	Allow() error
+}
+
+// gated rejects writes that its gate does not allow. Reads and upgraded connections pass.
+type gated struct {
+	wrapped
+
+	gate Gate
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *gated) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isWrite(req) {
+		if err := g.gate.Allow(); err != nil {
+			closeBody(req)
+			return nil, fmt.Errorf("refusing to %s: %w", verbOf(req), err)
+		}
+	}
+	return g.next.RoundTrip(req)
+}
+
+// capped bounds the number of concurrent writes.
+type capped struct {
+	wrapped
+
+	slots chan struct{}
+}
+
+func newSlots(n int) chan struct{} {
+	if n <= 0 {
+		return nil
+	}
+	return make(chan struct{}, n)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *capped) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !isWrite(req) {
+		return c.next.RoundTrip(req)
+	}
+	select {
+	case c.slots <- struct{}{}:
+	case <-req.Context().Done():
+		closeBody(req)
+		return nil, req.Context().Err()
+	}
+	// The server has finished the write when its response begins, so the slot is free
+	// before the body is read.
+	defer func() { <-c.slots }()
+	return c.next.RoundTrip(req)
+}
+
+// closeBody fulfils a duty of http.RoundTripper: it must close the body of a request,
+// even of one that it does not send.
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}

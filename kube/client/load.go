@@ -1,11 +1,16 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path/filepath"
+	"sync/atomic"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -124,4 +129,58 @@ func safeUser(name string, u *clientcmdapi.AuthInfo) error {
 
 func unsafef(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrUnsafeKubeconfig}, args...)...)
+}
+
+// StripManagedFields is a transform function for informers. It removes the managed fields
+// of obj in place: liqod does not read them, and they are often half of the size of an
+// object. A value that is not an object is returned unchanged.
+func StripManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil && m.GetManagedFields() != nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+const (
+	dialTimeout = 3 * time.Second
+	// The kernel of a paused server still accepts connections. Only the first byte
+	// received, which over TLS answers the ClientHello, shows that the server process is
+	// running.
+	firstByteTimeout = 5 * time.Second
+	keepAlive        = 15 * time.Second
+)
+
+// dialer opens connections with a bound on the time to connect and on the time until the
+// first byte from the server. It requires TLS, because only then does the server answer
+// before a request is sent. client-go has no setting for the timeout of a TLS handshake.
+type dialer struct{ firstByte time.Duration }
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(d.firstByte)); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &greeted{Conn: conn}, nil
+}
+
+// greeted removes the read deadline when the first byte arrives.
+type greeted struct {
+	net.Conn
+
+	heard atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *greeted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 && c.heard.CompareAndSwap(false, true) {
+		if unset := c.Conn.SetReadDeadline(time.Time{}); err == nil {
+			err = unset
+		}
+	}
+	return n, err
 }

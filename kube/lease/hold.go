@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
 
@@ -106,4 +110,118 @@ func (r *Runner) renew(ctx context.Context, held *coordinationv1.Lease) (*coordi
 		return nil, errTaken
 	}
 	return r.write(ctx, have)
+}
+
+// ErrFenced is returned for a write of a process that does not hold its lease, or has not
+// renewed it within the renew deadline.
+var ErrFenced = errors.New("fenced off")
+
+// Fence decides whether this process may write. It uses the monotonic clock, which
+// continues while a process is paused, and the time since the boot, which continues while the
+// whole machine is suspended. A write that Allow permitted may still be in
+// flight when the fence closes. The time between the renew deadline and the end of the
+// lease is reserved for such writes, and the context of the work is cancelled. Its
+// methods are safe for concurrent use.
+type Fence struct {
+	clock    clock.PassiveClock
+	boot     func() time.Duration // time since the boot
+	deadline time.Duration
+
+	mu      sync.Mutex
+	holding bool
+	renewed time.Time
+	booted  time.Duration // boot at the time of renewed
+}
+
+// Allow returns nil while this process holds the lease and has renewed it within the
+// renew deadline. Otherwise it returns an ErrFenced with the reason.
+func (f *Fence) Allow() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.holding {
+		return fmt.Errorf("%w: the lease is not held", ErrFenced)
+	}
+	if age := f.age(); age >= f.deadline {
+		return fmt.Errorf("%w: the lease was last renewed %s ago", ErrFenced, age.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// age needs mu.
+func (f *Fence) age() time.Duration { return max(f.clock.Since(f.renewed), f.boot()-f.booted) }
+
+// open opens the fence after a successful write of this process's identity into the lease.
+// at and booted are the times before the request was sent. Other candidates count from a later
+// moment, so the fence closes before they can take over.
+func (f *Fence) open(at time.Time, booted time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holding, f.renewed, f.booted = true, at, booted
+}
+
+// left returns the time until the fence closes without a further renewal.
+func (f *Fence) left() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.deadline - f.age()
+}
+
+func (f *Fence) shut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holding = false
+}
+
+// versionReporter reports the resource version of the Lease with each answer.
+type versionReporter struct {
+	coordinationv1client.LeasesGetter
+
+	saw func(version string)
+}
+
+// Leases implements coordinationv1client.LeasesGetter.
+func (r versionReporter) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return reportingLeases{r.LeasesGetter.Leases(namespace), r.saw}
+}
+
+type reportingLeases struct {
+	coordinationv1client.LeaseInterface
+
+	saw func(version string)
+}
+
+// Get implements coordinationv1client.LeaseInterface.
+func (r reportingLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return r.report(r.LeaseInterface.Get(ctx, name, o))
+}
+
+// Create implements coordinationv1client.LeaseInterface.
+func (r reportingLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return r.report(r.LeaseInterface.Create(ctx, lease, o))
+}
+
+// Update implements coordinationv1client.LeaseInterface.
+func (r reportingLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return r.report(r.LeaseInterface.Update(ctx, lease, o))
+}
+
+// Watch implements coordinationv1client.LeaseInterface.
+func (r reportingLeases) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := r.LeaseInterface.Watch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+		if lease, ok := event.Object.(*coordinationv1.Lease); ok {
+			r.saw(lease.ResourceVersion)
+		}
+		return event, true
+	}), nil
+}
+
+func (r reportingLeases) report(lease *coordinationv1.Lease, err error) (*coordinationv1.Lease, error) {
+	if err == nil {
+		r.saw(lease.ResourceVersion)
+	}
+	return lease, err
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -91,4 +92,60 @@ func IsRefusal(err error) bool {
 	default:
 		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 	}
+}
+
+// Backoff is a delay that doubles from First to Longest. The caller keeps the last delay.
+type Backoff struct{ First, Longest time.Duration }
+
+// Next returns the delay that follows last; zero: none yet.
+func (b Backoff) Next(last time.Duration) time.Duration {
+	return min(max(2*last, b.First), b.Longest)
+}
+
+// Pace limits how often something happens that a client causes, such as a peer that changes an object
+// without end. Each client has a limit of its own. The zero value is ready, and nothing is persisted.
+// It is safe for concurrent use.
+type Pace struct {
+	mu      sync.Mutex
+	clients map[string]*rate.Limiter
+}
+
+// Take returns how long a client has to wait, and counts the event if it need not. A client has burst
+// events at once, and one more after each interval; both are those of its first event.
+func (p *Pace) Take(client string, burst int, interval time.Duration, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients == nil {
+		p.clients = map[string]*rate.Limiter{}
+	}
+	if p.clients[client] == nil {
+		p.clients[client] = rate.NewLimiter(rate.Every(interval), burst)
+	}
+	r := p.clients[client].ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
+}
+
+const (
+	// FirstRepair is the delay before the third identical write. The second one is not
+	// delayed.
+	FirstRepair = time.Second
+	// LastRepair is the longest delay between two identical writes.
+	LastRepair = time.Minute
+)
+
+// RepairDelay is the back-off for a write that another client keeps reverting. It returns
+// how long the next identical write must wait after the one just sent. last is the delay
+// that the write just sent had to wait, and ago is the time between it and the identical
+// write before. The delay starts at FirstRepair, doubles with each write up to
+// LastRepair, and is zero again if ago is longer than twice LastRepair. RepairDelay is a
+// pure function.
+func RepairDelay(last, ago time.Duration) time.Duration {
+	if ago > 2*LastRepair {
+		return 0
+	}
+	return Backoff{FirstRepair, LastRepair}.Next(last)
 }

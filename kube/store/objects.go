@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -164,4 +167,128 @@ func IgnoreGone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// CatchUp is how long a cache is given to show what a live read has shown.
+const CatchUp = 500 * time.Millisecond
+
+// Exists reports whether the API server has an object that a cache lacks. A decision that
+// takes something away does not follow from the cache alone. list reads live, is selects the
+// object, and what names it in the error.
+func Exists[L runtime.Object, T any](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error), is func(T) bool) (bool, error) {
+	live, err := list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("confirming that %s is gone: %w", what, err)
+	}
+	found := false
+	err = meta.EachListItem(live, func(obj runtime.Object) error {
+		o, ok := obj.(T)
+		found = found || (ok && is(o))
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("confirming that %s is gone: %w", what, err)
+	}
+	return found, nil
+}
+
+// Lister is the part of a typed client that lists objects.
+type Lister[L runtime.Object] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+}
+
+// sweeper sends the requests of Sweep.
+type sweeper[L runtime.Object] interface {
+	Deleter
+	Lister[L]
+}
+
+// Sweep lists objects, and deletes those for which goes returns true, or all if it is nil. It returns
+// these, also such that are being deleted already. T is a pointer to an item of the list L.
+func Sweep[T metav1.Object, L runtime.Object](ctx context.Context, kind string, client sweeper[L], options metav1.ListOptions, goes func(T) bool) (left []T, err error) {
+	all, err := Find[T](ctx, kind, client, options)
+	for _, o := range all {
+		if goes != nil && !goes(o) {
+			continue
+		}
+		left = append(left, o)
+		if o.GetDeletionTimestamp() == nil {
+			if err := Delete(ctx, kind, client, o); err != nil {
+				return left, err
+			}
+		}
+	}
+	return left, err
+}
+
+// Find lists objects live. T is a pointer to an item of the list L. kind names them in errors.
+func Find[T any, L runtime.Object](ctx context.Context, kind string, client Lister[L], options metav1.ListOptions) (all []T, err error) {
+	list, err := client.List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing %ss: %w", kind, err)
+	}
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		if o, ok := obj.(T); ok {
+			all = append(all, o)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// Pointers returns pointers to the items of a list, as a lister returns objects.
+func Pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+// Patch is a JSON merge patch (RFC 7396), or a part of one. A nil value removes its key.
+type Patch = map[string]any
+
+// Put sets into[key] to part, unless part is empty.
+func Put(into Patch, key string, part Patch) {
+	if len(part) > 0 {
+		into[key] = part
+	}
+}
+
+// MapChanges returns the patch of labels or annotations that sets the keys of want in
+// have, and removes the keys of ours that want lacks. All other keys stay.
+func MapChanges(want, have map[string]string, ours []string) Patch {
+	patch := Patch{}
+	for key, value := range want {
+		if old, ok := have[key]; !ok || old != value {
+			patch[key] = value
+		}
+	}
+	for _, key := range ours {
+		_, wanted := want[key]
+		if _, ok := have[key]; ok && !wanted {
+			patch[key] = nil
+		}
+	}
+	return patch
+}
+
+// EncodePatch encodes a patch as JSON and adds the UID of obj as a precondition, so that
+// a newer object of the same name is not patched. It does not modify patch. Equal patches
+// give equal bytes.
+func EncodePatch(patch Patch, obj metav1.Object) ([]byte, error) {
+	body, metadata := maps.Clone(patch), Patch{}
+	if body == nil {
+		body = Patch{}
+	}
+	if have, ok := patch["metadata"].(Patch); ok {
+		metadata = maps.Clone(have)
+	}
+	metadata["uid"] = string(obj.GetUID())
+	body["metadata"] = metadata
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
+	}
+	return data, nil
 }

@@ -3,10 +3,15 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -249,4 +254,99 @@ func Index[T any](values func(T) []string) cache.IndexFunc {
 // deleted.
 func Each[T any](changed func(T)) Handler[T] {
 	return Handler[T]{Set: func(_, after T) { changed(after) }, Gone: func(last T, _ bool) { changed(last) }}
+}
+
+// Binding binds a ClusterRole to subjects: in one namespace, or in the whole cluster
+// where Namespace is empty.
+type Binding struct {
+	Namespace, Name, ClusterRole string
+	// Labels that the binding must carry; others are left alone.
+	Labels   map[string]string
+	Subjects []rbacv1.Subject
+}
+
+// Binder keeps RoleBindings and ClusterRoleBindings as they are wanted: it reads caches, and
+// writes only what differs. It is safe for concurrent use for different bindings.
+type Binder struct {
+	kube  kubernetes.Interface
+	roles listers.RoleBindingLister
+	wide  listers.ClusterRoleBindingLister
+}
+
+// NewBinder returns a Binder that reads from the given caches, which must not be
+// filtered: a right that is not seen would not be taken. wide may be nil where only
+// bindings with a namespace are used.
+func NewBinder(client kubernetes.Interface, roles listers.RoleBindingLister, wide listers.ClusterRoleBindingLister) *Binder {
+	return &Binder{kube: client, roles: roles, wide: wide}
+}
+
+// UserSubject is the subject that stands for a user name.
+func UserSubject(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+// ServiceAccountSubject is the subject that stands for a service account.
+func ServiceAccountSubject(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+// Ensure makes the binding be as wanted. The subjects change in one write, so that who
+// is no longer among them loses the right at once. A binding to another ClusterRole is
+// deleted and made anew: what a binding refers to cannot be changed.
+func (b *Binder) Ensure(ctx context.Context, want Binding) error {
+	meta := metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: maps.Clone(want.Labels)}
+	if want.Namespace == "" {
+		return ClusterRoleBindings(b.kube, "").Apply(ctx, Known(b.wide.Get(want.Name)),
+			&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: roleRef(want.ClusterRole), Subjects: want.Subjects})
+	}
+	return RoleBindings(b.kube, want.Namespace, "").Apply(ctx, Known(b.roles.RoleBindings(want.Namespace).Get(want.Name)),
+		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: roleRef(want.ClusterRole), Subjects: want.Subjects})
+}
+
+// RoleBindings says how Apply makes RoleBindings of a namespace. by is the field manager.
+func RoleBindings(kube kubernetes.Interface, namespace, by string) Kind[*rbacv1.RoleBinding] {
+	return Kind[*rbacv1.RoleBinding]{Name: "RoleBinding", By: by, Client: kube.RbacV1().RoleBindings(namespace), Set: func(next, want *rbacv1.RoleBinding) bool {
+		next.Subjects = want.Subjects
+		AddLabels(next, want)
+		return next.RoleRef == want.RoleRef
+	}}
+}
+
+// ClusterRoleBindings says how Apply makes ClusterRoleBindings. by is the field manager.
+func ClusterRoleBindings(kube kubernetes.Interface, by string) Kind[*rbacv1.ClusterRoleBinding] {
+	return Kind[*rbacv1.ClusterRoleBinding]{Name: "ClusterRoleBinding", By: by, Client: kube.RbacV1().ClusterRoleBindings(), Set: func(next, want *rbacv1.ClusterRoleBinding) bool {
+		next.Subjects = want.Subjects
+		AddLabels(next, want)
+		return next.RoleRef == want.RoleRef
+	}}
+}
+
+// AddLabels gives next the labels that want has; others stay.
+func AddLabels(next, want metav1.Object) {
+	labels := maps.Clone(next.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, want.GetLabels())
+	next.SetLabels(labels)
+}
+
+// RemoveUnless deletes the binding if it exists and is not exactly the subjects'.
+func (b *Binder) RemoveUnless(ctx context.Context, namespace, name string, subjects ...rbacv1.Subject) error {
+	if namespace == "" {
+		have := Known(b.wide.Get(name))
+		if have == nil || equality.Semantic.DeepEqual(have.Subjects, subjects) {
+			return nil
+		}
+		return Delete(ctx, "ClusterRoleBinding", b.kube.RbacV1().ClusterRoleBindings(), have)
+	}
+	have := Known(b.roles.RoleBindings(namespace).Get(name))
+	if have == nil || equality.Semantic.DeepEqual(have.Subjects, subjects) {
+		return nil
+	}
+	return Delete(ctx, "RoleBinding", b.kube.RbacV1().RoleBindings(namespace), have)
+}
+
+func roleRef(clusterRole string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole}
 }

@@ -98,18 +98,14 @@ func (k *Cluster) UID(ctx context.Context) (string, error) {
 
 // Namespaces implements Self.
 func (k *Cluster) Namespaces(ctx context.Context) (names []string, err error) {
-	list, err := k.cfg.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
-	if err != nil {
-		return nil, fmt.Errorf("listing namespaces: %w", err)
-	}
-	for i := range list.Items {
-		ns := &list.Items[i]
+	list, err := store.Find[*corev1.Namespace](ctx, "namespace", k.cfg.Kube.CoreV1().Namespaces(), metav1.ListOptions{LabelSelector: "!" + corev1beta1.RemoteClusterIDLabel})
+	for _, ns := range list {
 		twin := ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] != "" || ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] != ""
 		if !twin && !strings.HasPrefix(ns.Name, corev1beta1.TenantNamespacePrefix) {
 			names = append(names, ns.Name)
 		}
 	}
-	return names, nil
+	return names, err
 }
 
 // Token implements Tokens.
@@ -401,28 +397,22 @@ func (k *Cluster) clusterInfo(ctx context.Context) (string, error) {
 func (k *Cluster) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
 	secrets, name := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
 	next := receivedSecret(name, fc, token)
-	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		if _, err := secrets.Create(ctx, next, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
-			return fmt.Errorf("creating secret %s/%s: %w", k.cfg.Namespace, name, err)
-		}
-		return nil
-	}
+	have, err := store.Live(ctx, "secret", secrets, name)
 	if err != nil {
-		return fmt.Errorf("reading secret %s/%s: %w", k.cfg.Namespace, name, err)
+		return err
 	}
-	kept := string(have.Data[corev1beta1.TokenSecretKey])
-	if have.Type != corev1beta1.BackTokenType || have.Annotations[corev1beta1.SentTokenAnnotation] != trust.Hash(kept) {
-		return fmt.Errorf("secret %s/%s: %w", k.cfg.Namespace, name, ErrWritten)
+	if have != nil {
+		kept := string(have.Data[corev1beta1.TokenSecretKey])
+		if have.Type != corev1beta1.BackTokenType || have.Annotations[corev1beta1.SentTokenAnnotation] != trust.Hash(kept) {
+			return fmt.Errorf("secret %s/%s: %w", k.cfg.Namespace, name, ErrWritten)
+		}
+		if kept == token && equality.Semantic.DeepEqual(have.OwnerReferences, next.OwnerReferences) {
+			return nil
+		}
+		next.ResourceVersion = have.ResourceVersion
 	}
-	if kept == token && equality.Semantic.DeepEqual(have.OwnerReferences, next.OwnerReferences) {
-		return nil
-	}
-	next.ResourceVersion = have.ResourceVersion
-	if _, err := secrets.Update(ctx, next, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("changing secret %s/%s: %w", k.cfg.Namespace, name, err)
-	}
-	return nil
+	_, err = store.Write(ctx, "secret", secrets, fieldManager, have, next)
+	return err
 }
 
 func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *corev1.Secret {

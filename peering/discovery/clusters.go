@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -74,7 +73,7 @@ type Clusters struct {
 	mu     sync.Mutex
 	found  map[string]map[string]Record // by source, then by cluster id
 	whole  map[string]bool              // by source: a complete answer has arrived
-	writes map[string]*rate.Limiter     // by source
+	writes loop.Pace                    // by source
 
 	// creating is held while a ForeignCluster is created, so that the workers together do not
 	// exceed Most.
@@ -86,7 +85,7 @@ type Clusters struct {
 func NewClusters(cfg Config) (*Clusters, error) {
 	c := &Clusters{
 		cfg: cfg, lister: cfg.ForeignClusters.Lister(),
-		found: map[string]map[string]Record{}, whole: map[string]bool{}, writes: map[string]*rate.Limiter{},
+		found: map[string]map[string]Record{}, whole: map[string]bool{},
 	}
 	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
 	return c, c.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
@@ -226,18 +225,10 @@ func (c *Clusters) full(via string) error {
 // spend takes a write from the budget of a source, or returns an error that has the loop try
 // again later.
 func (c *Clusters) spend(via string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.writes[via] == nil {
-		c.writes[via] = rate.NewLimiter(rate.Every(writeInterval), writesAtOnce)
-	}
-	now := c.cfg.Clock.Now()
-	r := c.writes[via].ReserveN(now, 1)
-	wait := r.DelayFrom(now)
+	wait := c.writes.Take(via, writesAtOnce, writeInterval, c.cfg.Clock.Now())
 	if wait <= 0 {
 		return nil
 	}
-	r.CancelAt(now)
 	c.cfg.Metrics.Ignored(via, IgnoredTooOften, 1)
 	return loop.After(wait)
 }
@@ -303,12 +294,12 @@ func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	if err := want(fc, via, r); err != nil {
 		return err
 	}
-	_, err = c.cfg.Liqo.CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{})
+	_, err = store.Write(ctx, "ForeignCluster", c.cfg.Liqo.CoreV1beta1().ForeignClusters(), "", nil, fc)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("making the ForeignCluster of %s, found as %s: %w", r.ClusterID, r.Instance, err)
+		return err
 	}
 	c.cfg.Log.Info("cluster found", zap.String("peer", r.ClusterID), zap.String("via", via), zap.String("instance", r.Instance))
 	return nil
@@ -327,14 +318,8 @@ func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster,
 	if err := c.spend(via); err != nil {
 		return err
 	}
-	_, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Update(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the event of the other write queues the key
-	}
-	if err != nil {
-		return fmt.Errorf("following the record of %s: %w", r.ClusterID, err)
-	}
-	return nil
+	_, err := store.Write(ctx, "ForeignCluster", c.cfg.Liqo.CoreV1beta1().ForeignClusters(), "", have, next)
+	return store.IgnoreGone(err) // the event of the other write queues the key
 }
 
 // remove deletes a ForeignCluster whose record is gone, after live reads have confirmed

@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/client"
@@ -311,15 +310,9 @@ func (j *Join) mark(ctx context.Context, fc *corev1beta1.ForeignCluster, version
 	if version == "" || fc.Annotations[corev1beta1.PeerVersionAnnotation] == version {
 		return nil
 	}
-	body, err := store.EncodePatch(store.Patch{"metadata": store.Patch{"annotations": store.Patch{corev1beta1.PeerVersionAnnotation: version}}}, fc)
-	if err != nil {
-		return err
-	}
-	_, err = j.cfg.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("annotating ForeignCluster %s: %w", fc.Name, err)
-	}
-	return nil
+	_, err := store.Merge(ctx, "ForeignCluster", j.cfg.Liqo.CoreV1beta1().ForeignClusters(), "", fc,
+		store.Patch{"metadata": store.Patch{"annotations": store.Patch{corev1beta1.PeerVersionAnnotation: version}}})
+	return store.IgnoreGone(err)
 }
 
 // good returns the standing of a valid identity. The next sync is at the time at.

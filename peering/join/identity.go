@@ -97,16 +97,14 @@ func (j *Join) read(ctx context.Context, id string) (*identity, error) {
 // nil.
 func (j *Join) other(ctx context.Context, id string) (*identity, error) {
 	namespace := corev1beta1.TenantNamespace(id)
-	list, err := j.cfg.Kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
-	if err != nil {
-		return nil, fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
-	}
-	for n := range list.Items {
-		if i := parse(&list.Items[n]); i.given() {
+	secrets, err := store.Find[*corev1.Secret](ctx, "secret", j.cfg.Kube.CoreV1().Secrets(namespace),
+		metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	for _, secret := range secrets {
+		if i := parse(secret); i.given() {
 			return i, nil
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // held is the last usable identity in a peer that this process has read, with the UIDs of the
@@ -148,9 +146,9 @@ func (j *Join) lost(fc *corev1beta1.ForeignCluster, have *identity) *identity {
 // restore creates the Secret of an identity again.
 func (j *Join) restore(ctx context.Context, fc *corev1beta1.ForeignCluster, was *identity) (standing, error) {
 	again := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: was.secret.Name, Labels: was.secret.Labels, Annotations: was.secret.Annotations}, Data: was.secret.Data}
-	made, err := j.cfg.Kube.CoreV1().Secrets(was.secret.Namespace).Create(ctx, again, metav1.CreateOptions{})
+	made, err := store.Write(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(was.secret.Namespace), "", nil, again)
 	if err != nil {
-		return standing{}, fmt.Errorf("creating secret %s again: %w", was.ref(), err)
+		return standing{}, err
 	}
 	j.cfg.Log.Info("identity kept although the tenant namespace was deleted", zap.String("peer", fc.Spec.ClusterID))
 	return j.keep(ctx, fc, parse(made))
@@ -159,22 +157,15 @@ func (j *Join) restore(ctx context.Context, fc *corev1beta1.ForeignCluster, was 
 // begin stores the key of an enrolment before any request is sent. An existing Secret
 // without credentials is completed.
 func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte) (*identity, error) {
-	secrets := j.cfg.Kube.CoreV1().Secrets(corev1beta1.TenantNamespace(id))
-	if have == nil {
-		made, err := secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{corev1beta1.EnrolledLabel: "true", corev1beta1.RemoteClusterIDLabel: id}},
-			Data:       map[string][]byte{nextKey: key},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("creating secret %s/%s: %w", corev1beta1.TenantNamespace(id), id, err)
-		}
-		return parse(made), nil
+	var before *corev1.Secret
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(id), Name: id}}
+	if have != nil {
+		before, next = have.secret, have.secret.DeepCopy()
 	}
-	next := have.secret.DeepCopy()
 	metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.EnrolledLabel, "true")
 	metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.RemoteClusterIDLabel, id)
 	setData(next, nextKey, key)
-	return j.update(ctx, next)
+	return j.write(ctx, before, next)
 }
 
 // granted is the result of an enrolment or a renewal.
@@ -208,7 +199,7 @@ func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	} {
 		setData(next, key, value)
 	}
-	return j.update(ctx, next)
+	return j.write(ctx, have.secret, next)
 }
 
 // keep updates the kubeconfig of a valid identity after a change of spec.apiServer.
@@ -222,7 +213,7 @@ func (j *Join) keep(ctx context.Context, fc *corev1beta1.ForeignCluster, have *i
 		next := have.secret.DeepCopy()
 		metav1.SetMetaDataLabel(&next.ObjectMeta, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
 		setData(next, corev1beta1.KubeconfigSecretKey, kubeconfig)
-		if have, err = j.update(ctx, next); err != nil {
+		if have, err = j.write(ctx, have.secret, next); err != nil {
 			return standing{}, err
 		}
 	}
@@ -233,10 +224,10 @@ func (j *Join) keep(ctx context.Context, fc *corev1beta1.ForeignCluster, have *i
 	return kept, nil
 }
 
-func (j *Join) update(ctx context.Context, next *corev1.Secret) (*identity, error) {
-	written, err := j.cfg.Kube.CoreV1().Secrets(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+func (j *Join) write(ctx context.Context, have, next *corev1.Secret) (*identity, error) {
+	written, err := store.Write(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(next.Namespace), "", have, next)
 	if err != nil {
-		return nil, fmt.Errorf("changing secret %s/%s: %w", next.Namespace, next.Name, err)
+		return nil, err
 	}
 	return parse(written), nil
 }

@@ -8,6 +8,8 @@ package join
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -310,4 +312,118 @@ func (j *Join) ownUID() (types.UID, error) {
 		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return ns.UID, nil
+}
+
+// A step is the next action on the identity in a peer.
+type step int
+
+const (
+	// stepNone: there is no identity, and none is wanted.
+	stepNone step = iota
+	// stepGiven: people have provided the credentials.
+	stepGiven
+	// stepUnasked: an identity is wanted, but there is no token.
+	stepUnasked
+	// stepEnrol: exchange a token for an identity.
+	stepEnrol
+	// stepRenew: renew the identity.
+	stepRenew
+	// stepKeep: the identity is valid.
+	stepKeep
+)
+
+// jitter is the maximum fraction of the time before renewal by which an identity is renewed
+// earlier, so that many renewals do not coincide.
+const jitter = 0.1
+
+// decide returns the next step. It is pure. wanted means that this cluster wants to use the
+// peer, invited that there is a token. renewAt is Config.RenewAt. An existing identity is
+// renewed even if it is no longer wanted, because virtual nodes that are being drained
+// still need it.
+func decide(have *identity, now time.Time, wanted, invited bool, renewAt float64) step {
+	switch {
+	case have.given():
+		if wanted {
+			return stepGiven
+		}
+		return stepNone
+	case have.usable(now):
+		if !now.Before(have.renewal(renewAt)) {
+			return stepRenew
+		}
+		return stepKeep
+	case !wanted:
+		return stepNone
+	case !invited:
+		return stepUnasked
+	}
+	return stepEnrol
+}
+
+// renewal returns the time at which an identity is renewed. It is deterministic.
+func (i *identity) renewal(renewAt float64) time.Time {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(i.grant.User + i.issued.String())) // never fails
+	early := 1 - jitter*float64(h.Sum32()%1000)/1000
+	life := i.grant.NotAfter.Sub(i.issued)
+	return i.issued.Add(time.Duration(float64(life) * renewAt * early))
+}
+
+// Delays between failed attempts: the first and the longest. The slow ones apply to
+// problems that only people can solve.
+const (
+	quickDelay, quickLongest = time.Second, 30 * time.Second
+	slowDelay, slowLongest   = 10 * time.Second, 5 * time.Minute
+)
+
+// attempt identifies an exchange with a peer. of is a digest of its inputs: after a change
+// of the inputs, the next attempt does not wait.
+type attempt struct{ kind, of string }
+
+func enrolling(id string) string { return "enrol " + id }
+
+func renewing(id string) string { return "renew " + id }
+
+// patience is the back-off state of a kind of attempt. Events that wake the loop do not
+// shorten the back-off.
+type patience struct {
+	of       string
+	failures int
+	until    time.Time
+	said     standing
+	refused  bool // the peer does not accept the identity
+}
+
+// waits reports whether the back-off of an attempt has not ended yet.
+func (j *Join) waits(a attempt) (patience, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := j.patient[a.kind]
+	left := p.until.Sub(j.cfg.Clock.Now())
+	if p.of != a.of || left <= 0 {
+		return p, false
+	}
+	p.said = p.said.after(min(left, lookAgain))
+	return p, true
+}
+
+// failed records a failed attempt, and returns its standing with the delay before the next
+// sync.
+func (j *Join) failed(a attempt, said standing, slow, refused bool) standing {
+	delay, longest := quickDelay, quickLongest
+	if slow {
+		delay, longest = slowDelay, slowLongest
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := j.patient[a.kind]
+	if p.of != a.of {
+		p = patience{of: a.of}
+	}
+	delay = min(delay<<min(p.failures, 10), longest)
+	delay = delay*3/4 + rand.N(delay/2)
+	p.failures++
+	p.until, p.said, p.refused = j.cfg.Clock.Now().Add(delay), said, refused
+	j.patient[a.kind] = p
+	return said.after(min(delay, lookAgain))
 }

@@ -1,3 +1,9 @@
+// Package link handles what concerns a peer as a whole: its identity, the credentials for
+// it, whether its API server answers and is still the cluster of the peering, and the rights
+// of the peer and of this cluster's controller in the tenant namespace. In the controller,
+// Directory keeps the clients for the peers, Rights the RBAC bindings, and Conditions the
+// status of ForeignClusters. In a vkubelet, which has one provider, Credentials keeps the
+// clients for the provider, and Check its state.
 package link
 
 import (
@@ -5,6 +11,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -325,5 +332,37 @@ func (d *Directory) set(id string, e *Endpoint) {
 	}
 	for _, f := range told {
 		f(id)
+	}
+}
+
+// Connector returns a function that creates the clients of a peer from its cluster id and
+// a kubeconfig. Each peer has its own limit for writes. The gate of settings holds for all
+// but heartbeats. foreign describes the peer's API server. The function does not connect to
+// the peer.
+func Connector(settings client.Settings, foreign func(id string) client.Foreign) func(id string, kubeconfig []byte) (Clients, error) {
+	return func(id string, kubeconfig []byte) (Clients, error) {
+		cfg, err := client.FromKubeconfig(kubeconfig)
+		if err != nil {
+			return Clients{}, err
+		}
+		way := client.NewWay(cfg)
+		distrusted, err := client.Distrust(way.Config(), foreign(id))
+		if err != nil {
+			return Clients{}, err
+		}
+		cfg = client.Harden(distrusted, settings)
+		kube, kubeErr := kubernetes.NewForConfig(client.Core(cfg))
+		liqo, liqoErr := versioned.NewForConfig(cfg)
+		free := settings
+		free.Gate = nil
+		beats, beatsErr := kubernetes.NewForConfig(client.Core(client.Harden(distrusted, free)))
+		if err := errors.Join(kubeErr, liqoErr, beatsErr); err != nil {
+			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+		}
+		renew := func(kubeconfig []byte) bool {
+			cfg, err := client.FromKubeconfig(kubeconfig)
+			return err == nil && way.Renew(cfg)
+		}
+		return Clients{Host: cfg.Host, Kube: kube, Liqo: liqo, Beats: beats, Ready: Readyz(kube), Renew: renew}, nil
 	}
 }

@@ -190,15 +190,13 @@ func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string
 // uses reports whether this cluster uses a provider.
 func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	nodes, err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
+	nodes, err := store.Find[*offloadingv1beta1.VirtualNode](ctx, "VirtualNode", c.Liqo.OffloadingV1beta1().VirtualNodes(namespace), metav1.ListOptions{})
+	if err != nil || len(nodes) > 0 {
+		return len(nodes) > 0, err
 	}
-	secrets, err := c.Kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
-	if err != nil {
-		return false, fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
-	}
-	return len(nodes.Items)+len(secrets.Items) > 0, nil
+	secrets, err := store.Find[*corev1.Secret](ctx, "secret", c.Kube.CoreV1().Secrets(namespace),
+		metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	return len(secrets) > 0, err
 }
 
 // forget deletes the tenant namespace of a peer that neither direction uses, and then its

@@ -7,6 +7,8 @@ package manual
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 
@@ -15,7 +17,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // ErrNotInstalled means that a cluster has no configuration of liqod's chart.
@@ -77,4 +83,40 @@ func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace st
 		err = ErrNotInstalled
 	}
 	return config.ClusterID, namespace, err
+}
+
+const fieldManager = "liqod-enroll"
+
+// check returns an error if peer is not a valid id of another cluster.
+func (c Cluster) check(peer string) error {
+	if peer == c.ID {
+		return fmt.Errorf("both clusters have the id %q: a cluster cannot be a peer of itself, and each needs its own id (discovery.config.clusterID of the chart)", peer)
+	}
+	return trust.CheckClusterID(peer)
+}
+
+// foreignCluster returns the ForeignCluster of a peer, or nil.
+func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
+	return store.Live(ctx, "ForeignCluster", c.Liqo.CoreV1beta1().ForeignClusters(), peer)
+}
+
+// Authority returns the fingerprint of the authority that issues the certificate of a
+// cluster's authentication endpoint. namespace is the namespace of liqod.
+func Authority(ctx context.Context, kube kubernetes.Interface, namespace string) (string, error) {
+	secret, err := kube.CoreV1().Secrets(namespace).Get(ctx, corev1beta1.AuthCertificatesName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("secret %s/%s with the certificate of the authentication is missing: is the controller running?", namespace, corev1beta1.AuthCertificatesName)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading secret %s/%s: %w", namespace, corev1beta1.AuthCertificatesName, err)
+	}
+	block, _ := pem.Decode(secret.Data[serve.BundleKey])
+	if block == nil {
+		return "", fmt.Errorf("secret %s/%s has no certificate in %s", namespace, secret.Name, serve.BundleKey)
+	}
+	ca, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("reading secret %s/%s: %w", namespace, secret.Name, err)
+	}
+	return trust.Fingerprint(ca), nil
 }

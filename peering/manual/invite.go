@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -143,32 +143,21 @@ func tokenSecret(provider string) string { return "peer-" + provider + "-token" 
 // keepToken writes the Secret that the provider's ForeignCluster refers to.
 func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) error {
 	secrets, name := c.Kube.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
-	data := in.data()
 	have, err := store.Live(ctx, "secret", secrets, name)
 	if err != nil {
 		return err
 	}
-	if have == nil {
-		_, err = secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: provider}}, Data: data,
-		}, metav1.CreateOptions{FieldManager: fieldManager})
-		if err != nil {
-			return fmt.Errorf("creating secret %s/%s: %w", c.Namespace, name, err)
-		}
-		return nil
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name,
+		Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: provider}}}
+	if have != nil {
+		next = have.DeepCopy()
 	}
-	next := have.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
-	maps.Copy(next.Data, data)
-	if equality.Semantic.DeepEqual(have.Data, next.Data) {
-		return nil
-	}
-	if _, err := secrets.Update(ctx, next, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-		return fmt.Errorf("changing secret %s/%s: %w", c.Namespace, name, err)
-	}
-	return nil
+	maps.Copy(next.Data, in.data())
+	_, err = store.Write(ctx, "secret", secrets, fieldManager, have, next)
+	return err
 }
 
 // edit changes the ForeignCluster of a peer. It creates a missing one if create is set. It
@@ -182,25 +171,16 @@ func (c Cluster) edit(ctx context.Context, peer string, create bool, change func
 			return err
 		case have == nil && !create:
 			return nil
-		case have == nil:
-			fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
-			change(fc)
-			if _, err := records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
-				return fmt.Errorf("creating ForeignCluster %s: %w", peer, err)
-			}
-			return nil
-		case have.DeletionTimestamp != nil:
+		case have != nil && have.DeletionTimestamp != nil:
 			return fmt.Errorf("ForeignCluster %s is being deleted: wait until it is gone", have.Name)
 		}
-		next := have.DeepCopy()
+		next := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
+		if have != nil {
+			next = have.DeepCopy()
+		}
 		change(next)
-		if equality.Semantic.DeepEqual(have, next) {
-			return nil
-		}
-		if _, err := records.Update(ctx, next, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-			return fmt.Errorf("changing ForeignCluster %s: %w", have.Name, err)
-		}
-		return nil
+		_, err = store.Write(ctx, "ForeignCluster", records, fieldManager, have, next)
+		return err
 	})
 }
 
@@ -223,26 +203,23 @@ func (c Cluster) stop(ctx context.Context, fc *corev1beta1.ForeignCluster) error
 // asked returns the ResourceRequests to a provider and the ResourceOffers of it.
 func (c Cluster) asked(ctx context.Context, provider string) (out []string, err error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	requests, err := c.Liqo.SharingV1alpha1().ResourceRequests(namespace).List(ctx, metav1.ListOptions{})
+	requests, err := store.Find[*sharingv1alpha1.ResourceRequest](ctx, "ResourceRequest", c.Liqo.SharingV1alpha1().ResourceRequests(namespace), metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing the ResourceRequests of namespace %s: %w", namespace, err)
+		return nil, err
 	}
-	for i := range requests.Items {
-		if requests.Items[i].Spec.ProviderClusterID == provider {
-			out = append(out, "ResourceRequest "+requests.Items[i].Name)
+	for _, r := range requests {
+		if r.Spec.ProviderClusterID == provider {
+			out = append(out, "ResourceRequest "+r.Name)
 		}
 	}
-	offers, err := c.Liqo.SharingV1alpha1().ResourceOffers(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the ResourceOffers of namespace %s: %w", namespace, err)
-	}
-	for i := range offers.Items {
-		if offers.Items[i].Spec.ProviderClusterID == provider {
-			out = append(out, "ResourceOffer "+offers.Items[i].Name)
+	offers, err := store.Find[*sharingv1alpha1.ResourceOffer](ctx, "ResourceOffer", c.Liqo.SharingV1alpha1().ResourceOffers(namespace), metav1.ListOptions{})
+	for _, o := range offers {
+		if o.Spec.ProviderClusterID == provider {
+			out = append(out, "ResourceOffer "+o.Name)
 		}
 	}
 	slices.Sort(out)
-	return out, nil
+	return out, err
 }
 
 // dropTokens deletes the Secrets with tokens of a provider, if liqod created them.
@@ -265,13 +242,9 @@ func (c Cluster) dropMade(ctx context.Context, name string) error {
 
 // abandon force-deletes the pods on a virtual node without waiting for the provider.
 func (c Cluster) abandon(ctx context.Context, node string) error {
-	pods, err := c.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	if err != nil {
-		return fmt.Errorf("listing the pods of node %s: %w", node, err)
-	}
+	pods, err := store.Find[*corev1.Pod](ctx, "pod", c.Kube.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	var now int64
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	for _, pod := range pods {
 		if pod.Spec.NodeName != node {
 			continue
 		}
@@ -280,5 +253,5 @@ func (c Cluster) abandon(ctx context.Context, node string) error {
 			return err
 		}
 	}
-	return nil
+	return err
 }

@@ -2,17 +2,27 @@ package manual
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"go.uber.org/zap"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/reasons"
 )
 
 // retire deletes the ServiceAccounts and tokens of enrolments, if the authentication
@@ -103,4 +113,125 @@ func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
 		return strings.HasPrefix(request.Name, corev1beta1.PeerRequestPrefix+consumer+"-")
 	})
 	return store.IgnoreNotFound(err) // the cluster may have no certificate API
+}
+
+const (
+	// endAgain is the poll interval while objects are still being removed.
+	endAgain = time.Second
+	// theirPatience is how long a reachable provider may take to remove its objects. After
+	// that, the peering ends without it: the provider is another organisation, and must not
+	// block the end for ever.
+	theirPatience = 10 * time.Minute
+)
+
+// EndingConfig is the input of NewEnding. All fields are required except Observer.
+type EndingConfig struct {
+	// Cluster is this cluster, with the controller's rights. If its Namespace is empty, the
+	// tokens there are not deleted.
+	Cluster         Cluster
+	ForeignClusters informers.ForeignClusterInformer
+	Events          record.EventRecorder
+	Clock           clock.PassiveClock
+	Log             *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Ending ends the peering of a ForeignCluster that is being deleted, in both directions,
+// and then removes the finalizer. It ignores ForeignClusters without the finalizer, as
+// liqod created nothing for them. Its keys are names of ForeignClusters.
+type Ending struct {
+	*loop.Loop
+	cfg EndingConfig
+
+	mu      sync.Mutex
+	told    map[types.UID]string
+	waiting map[types.UID]time.Time // since when only the provider's objects are left
+}
+
+// NewEnding returns an Ending and registers its event handler on the informer. It starts
+// nothing.
+func NewEnding(cfg EndingConfig) (*Ending, error) {
+	e := &Ending{cfg: cfg, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
+	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	return e, e.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
+}
+
+func (e *Ending) sync(ctx context.Context, key loop.Key) error {
+	fc := store.Known(e.cfg.ForeignClusters.Lister().Get(key.Name))
+	if fc == nil || fc.DeletionTimestamp == nil || !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
+		return nil
+	}
+	left, err := e.end(ctx, fc)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		e.tell(fc, left)
+		return loop.After(endAgain)
+	}
+	e.forget(fc.UID)
+	return nil
+}
+
+// end takes the next step, and returns the objects that are still being removed.
+func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]string, error) {
+	id := fc.Name
+	if e.cfg.Cluster.check(id) != nil {
+		return nil, e.cfg.Cluster.release(ctx, fc) // a cluster is not its own peer
+	}
+	// In a namespace that is being deleted, the controller has no rights any more, and
+	// nothing to do.
+	name := corev1beta1.TenantNamespace(id)
+	ns, err := store.Live(ctx, "namespace", e.cfg.Cluster.Kube.CoreV1().Namespaces(), name)
+	switch {
+	case err != nil:
+		return nil, err
+	case ns == nil:
+		return nil, errors.Join(e.cfg.Cluster.dropLost(ctx, id), e.cfg.Cluster.release(ctx, fc))
+	case ns.DeletionTimestamp != nil:
+		return []string{"namespace " + name}, nil
+	}
+	left, theirs, err := e.cfg.Cluster.leave(ctx, id, false, e.impatient(fc.UID))
+	if err != nil || len(left) > 0 {
+		e.awaits(fc.UID, theirs)
+		return left, err
+	}
+	return e.cfg.Cluster.Dismiss(ctx, id)
+}
+
+// tell records an event about the remaining objects when they change.
+func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
+	what := strings.Join(left, "; ")
+	e.mu.Lock()
+	news := e.told[fc.UID] != what
+	e.told[fc.UID] = what
+	e.mu.Unlock()
+	if news {
+		e.cfg.Events.Event(fc, corev1.EventTypeNormal, reasons.PeeringEnds, "still being removed: "+what)
+	}
+}
+
+// awaits records since when only the provider's objects are left.
+func (e *Ending) awaits(uid types.UID, theirs bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, waiting := e.waiting[uid]; theirs && !waiting {
+		e.waiting[uid] = e.cfg.Clock.Now()
+	}
+}
+
+// impatient reports whether the wait for the provider has exceeded theirPatience.
+func (e *Ending) impatient(uid types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	since, waiting := e.waiting[uid]
+	return waiting && e.cfg.Clock.Since(since) >= theirPatience
+}
+
+func (e *Ending) forget(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.told, uid)
+	delete(e.waiting, uid)
 }

@@ -178,7 +178,7 @@ func TestVirtualNodeOfAnOffer(t *testing.T) {
 		LoadBalancerClasses: []offloadingv1beta1.ClassOffer{{LoadBalancerClassName: "lb", Default: true}},
 		OffloadingPatch:     &offloadingv1beta1.OffloadingPatch{NodeSelector: map[string]string{"pool": "shared"}},
 	}, vn.Spec)
-	require.True(t, sameNode(vn, virtualNode(vn, o, "milan")))
+	require.Equal(t, vn, virtualNode(vn, o, "milan"))
 
 	// Additions by people stay; the offer's own fields are restored.
 	vn.UID, vn.Finalizers = types.UID("1"), []string{"x"}

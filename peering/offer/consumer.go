@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -205,19 +204,16 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 	case s.wanted && s.request == nil && s.secret != "":
 		want := &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: s.provider, Namespace: corev1beta1.TenantNamespace(s.provider),
 			Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: s.provider}}, Spec: spec}
-		_, err := requests.Create(ctx, want, metav1.CreateOptions{})
+		_, err := store.Write(ctx, "ResourceRequest", requests, "", nil, want)
 		if apierrors.IsAlreadyExists(err) {
 			return c.behind(ctx, s, err)
 		}
-		if err != nil {
-			return fmt.Errorf("creating ResourceRequest %s: %w", s.provider, err)
-		}
-	case s.wanted && s.request != nil && !equality.Semantic.DeepEqual(s.request.Spec, spec):
+		return err
+	case s.wanted && s.request != nil:
 		next := s.request.DeepCopy()
 		next.Spec = spec
-		if _, err := requests.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("updating ResourceRequest %s: %w", s.provider, err)
-		}
+		_, err := store.Write(ctx, "ResourceRequest", requests, "", s.request, next)
+		return err
 	}
 	return nil
 }
@@ -284,16 +280,9 @@ func (c *Consumer) live(ctx context.Context, o *sharingv1alpha1.ResourceOffer) (
 // answer writes the status of an offer if it differs.
 func (c *Consumer) answer(ctx context.Context, o *sharingv1alpha1.ResourceOffer, status sharingv1alpha1.ResourceOfferStatus) error {
 	status.ObservedGeneration = o.Generation
-	if status == o.Status {
-		return nil
-	}
 	next := o.DeepCopy()
 	next.Status = status
-	_, err := c.cfg.Liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err != nil {
-		return fmt.Errorf("writing the status of ResourceOffer %s: %w", o.Name, err)
-	}
-	return nil
+	return store.WriteStatus(ctx, "ResourceOffer", c.cfg.Liqo.SharingV1alpha1().ResourceOffers(o.Namespace), "", o, next)
 }
 
 func (c *Consumer) drain(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
@@ -307,24 +296,15 @@ func (c *Consumer) keep(ctx context.Context, r received) error {
 	nodes := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(r.offer.Namespace)
 	r.offer = r.offer.DeepCopy()
 	maps.DeleteFunc(r.offer.Spec.Labels, func(key, _ string) bool { return c.cfg.LeftOut(r.provider, key) })
-	if r.node == nil {
-		if _, err := nodes.Create(ctx, virtualNode(nil, r.offer, r.secret), metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("creating VirtualNode %s: %w", r.offer.Name, err)
-		}
+	secret := r.secret
+	if r.node != nil && r.node.DeletionTimestamp != nil {
 		return nil
 	}
-	secret := r.secret
 	if secret == "" { // missing at the moment
 		secret = r.node.Spec.KubeconfigSecretRef.Name
 	}
-	next := virtualNode(r.node, r.offer, secret)
-	if r.node.DeletionTimestamp != nil || sameNode(next, r.node) {
-		return nil
-	}
-	if _, err := nodes.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("updating VirtualNode %s: %w", next.Name, err)
-	}
-	return nil
+	_, err := store.Write(ctx, "VirtualNode", nodes, "", r.node, virtualNode(r.node, r.offer, secret))
+	return err
 }
 
 // orphans deletes the VirtualNodes whose offers are gone, if the provider is not wanted. If

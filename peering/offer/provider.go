@@ -477,8 +477,8 @@ func (p *Provider) write(ctx context.Context, consumer string, c changes) error 
 	}
 	offers := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(consumer))
 	for _, o := range c.remove {
-		if err := offers.Delete(ctx, o.Name, store.DeleteUID(o)); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting ResourceOffer %s: %w", o.Name, err)
+		if err := store.Delete(ctx, "ResourceOffer", offers, o); err != nil {
+			return err
 		}
 	}
 	for _, o := range c.update {
@@ -488,9 +488,8 @@ func (p *Provider) write(ctx context.Context, consumer string, c changes) error 
 	}
 	var errs []error
 	for _, o := range c.create {
-		if _, err := offers.Create(ctx, o, metav1.CreateOptions{}); err != nil {
-			errs = append(errs, fmt.Errorf("creating ResourceOffer %s: %w", o.Name, err))
-		}
+		_, err := store.Write(ctx, "ResourceOffer", offers, "", nil, o)
+		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

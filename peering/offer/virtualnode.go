@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -58,11 +57,6 @@ func offered(names []string, field func(*offloadingv1beta1.ClassOffer) *string) 
 		out = append(out, c)
 	}
 	return out
-}
-
-// sameNode reports whether two VirtualNodes are equal in the fields that virtualNode sets.
-func sameNode(a, b *offloadingv1beta1.VirtualNode) bool {
-	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 // AcceptMode says how offers of providers are decided.

@@ -9,11 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,8 +87,7 @@ func (m *Maps) wake(keys []loop.Key) {
 // which changes with each object of the twin. The size of claims, and kinds of liqod for which a
 // usage appears, are a difference.
 func sameQuota(a, b *corev1.ResourceQuota) bool {
-	return a.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Equal(*b.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI)) &&
-		equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
+	return claimed(a).Equal(*claimed(b)) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
 }
 
 // countsLiqod reports whether an entry of a ResourceQuota counts objects of a kind of liqod.
@@ -162,12 +159,12 @@ func (m *Maps) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
 	return keys
 }
 
-// bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. why is
-// the reason for which they cannot be; the peer gets no rights in the twin then.
-// all is what counts for all twins of the peer.
-func (m *Maps) bound(ctx context.Context, peer, twin string, all together) (why string, err error) {
-	if why, err = m.boundCounts(ctx, peer, twin, all); why != "" || err != nil {
-		return why, err
+// bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. While they
+// cannot be, as for a foreignError, the peer gets no rights in the twin. all is what counts for
+// all twins of the peer.
+func (m *Maps) bound(ctx context.Context, peer, twin string, all together) error {
+	if err := m.boundCounts(ctx, peer, twin, all); err != nil {
+		return err
 	}
 	return m.boundNetwork(ctx, peer, twin, all.blocks)
 }
@@ -190,7 +187,7 @@ func (m *Maps) together(peer string, twins int) together {
 	quotas := store.Listed(m.cfg.Bounds.ResourceQuotas.Lister().List(labels.SelectorFromSet(boundLabels(peer))))
 	free := m.cfg.Bounds.Storage
 	for _, q := range quotas {
-		free -= q.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Value()
+		free -= claimed(q).Value()
 	}
 	share := max(free, 0) / int64(max(twins, len(quotas), 1))
 	for out.room = m.cfg.Bounds.Limits.Name(corev1.ResourceRequestsStorage, resource.BinarySI).Value(); out.room > share; {
@@ -209,130 +206,77 @@ func boundLabels(peer string) map[string]string {
 	return map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: peer}
 }
 
-// foreign returns the message for an object of another author under the name of one that
+// foreignError is the message about an object of another author under the name of one that
 // bounds a twin.
-func foreign(kind, twin, setting, off string) string {
-	return fmt.Sprintf("%s %s in namespace %s was not made by liqod (label %s=%s), which bounds what a peer has there by an object of that name: delete or rename it, or set %s to %s",
-		kind, offloadingv1beta1.TwinBounds, twin, offloadingv1beta1.ManagedByLabel, managedByNamespaceMap, setting, off)
+type foreignError string
+
+func (e foreignError) Error() string { return string(e) }
+
+// bounding says how objects of one kind bound a twin. setting is the one that ends them with the
+// value off.
+func bounding[T store.Applied[T]](kind, setting, off string, client interface {
+	store.Writer[T]
+	store.API[T]
+}, spec func(next, want T),
+) store.Kind[T] {
+	return store.Kind[T]{Name: kind, Client: client, Ours: func(have T) error {
+		if madeAsBound(have) {
+			return nil
+		}
+		return foreignError(fmt.Sprintf("%s %s in namespace %s was not made by liqod (label %s=%s), which bounds what a peer has there by an object of that name: delete or rename it, or set %s to %s",
+			kind, offloadingv1beta1.TwinBounds, have.GetNamespace(), offloadingv1beta1.ManagedByLabel, managedByNamespaceMap, setting, off))
+	}, Set: func(next, want T) bool {
+		store.AddLabels(next, want)
+		spec(next, want)
+		return true
+	}}
 }
 
-// boundClient is the part of a client that bounds of one kind need.
-type boundClient[T any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
-	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
-// bounding is how objects of one kind bound a twin.
-type bounding[T metav1.Object] struct {
-	kind, setting, off string // the setting and its value without these objects
-	client             boundClient[T]
-	cached             func(name string) (T, error)
-	same               func(have, want T) bool // their specs
-	next               func(have, want T) T    // a copy of have with the spec of want
-}
-
-func (m *Maps) boundCounts(ctx context.Context, peer, twin string, all together) (why string, err error) {
-	b := bounding[*corev1.ResourceQuota]{
-		kind: "ResourceQuota", setting: "sharing.twinLimits", off: "[]",
-		client: m.cfg.Kube.CoreV1().ResourceQuotas(twin), cached: m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get,
-		same: func(have, want *corev1.ResourceQuota) bool { return equality.Semantic.DeepEqual(have.Spec, want.Spec) },
-		next: func(have, want *corev1.ResourceQuota) *corev1.ResourceQuota {
-			next := have.DeepCopy()
-			next.Spec = want.Spec
-			return next
-		},
-	}
+func (m *Maps) boundCounts(ctx context.Context, peer, twin string, all together) error {
+	k := bounding("ResourceQuota", "sharing.twinLimits", "[]", m.cfg.Kube.CoreV1().ResourceQuotas(twin),
+		func(next, want *corev1.ResourceQuota) { next.Spec = want.Spec })
+	have := store.Known(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get(offloadingv1beta1.TwinBounds))
 	if len(m.cfg.Bounds.Limits) == 0 {
-		return "", dropBound(ctx, b, twin)
+		return dropBound(ctx, k, have)
 	}
 	limits := m.limits()
 	if limit, bounded := limits[corev1.ResourceRequestsStorage]; bounded && m.cfg.Bounds.Storage > 0 {
 		most := resource.NewQuantity(all.room, resource.BinarySI)
-		if have, err := b.cached(offloadingv1beta1.TwinBounds); err == nil {
-			most.Add(*have.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI))
+		if have != nil {
+			most.Add(*claimed(have))
 		}
 		if most.Cmp(limit) < 0 {
 			limits[corev1.ResourceRequestsStorage] = *most
 		}
 	}
-	return keepBound(ctx, m, b, &corev1.ResourceQuota{
+	return k.Apply(ctx, have, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
 		Spec:       corev1.ResourceQuotaSpec{Hard: limits.DeepCopy()},
 	})
 }
 
-func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) (why string, err error) {
-	b := bounding[*networkingv1.NetworkPolicy]{
-		kind: "NetworkPolicy", setting: "sharing.networkPolicy", off: "false",
-		client: m.cfg.Kube.NetworkingV1().NetworkPolicies(twin), cached: m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get,
-		same: func(have, want *networkingv1.NetworkPolicy) bool {
-			return equality.Semantic.DeepEqual(have.Spec, want.Spec)
-		},
-		next: func(have, want *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
-			next := have.DeepCopy()
-			next.Spec = want.Spec
-			return next
-		},
-	}
+// claimed returns the size of all claims that Kubernetes counts for a quota.
+func claimed(q *corev1.ResourceQuota) *resource.Quantity {
+	return q.Status.Used.Name(corev1.ResourceRequestsStorage, resource.BinarySI)
+}
+
+func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) error {
+	k := bounding("NetworkPolicy", "sharing.networkPolicy", "false", m.cfg.Kube.NetworkingV1().NetworkPolicies(twin),
+		func(next, want *networkingv1.NetworkPolicy) { next.Spec = want.Spec })
+	have := store.Known(m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get(offloadingv1beta1.TwinBounds))
 	if !m.cfg.Bounds.NetworkPolicy {
-		return "", dropBound(ctx, b, twin)
+		return dropBound(ctx, k, have)
 	}
-	return keepBound(ctx, m, b, twinPolicy(peer, twin, blocks))
+	return k.Apply(ctx, have, twinPolicy(peer, twin, blocks))
 }
 
 // dropBound deletes the object that bounds a twin, if Maps made it.
-func dropBound[T metav1.Object](ctx context.Context, b bounding[T], twin string) error {
-	have, err := b.cached(offloadingv1beta1.TwinBounds)
-	if apierrors.IsNotFound(err) {
+func dropBound[T store.Applied[T]](ctx context.Context, k store.Kind[T], have T) error {
+	var none T
+	if have == none || !madeAsBound(have) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("reading the %s of namespace %s: %w", b.kind, twin, err)
-	}
-	if !madeAsBound(have) {
-		return nil
-	}
-	return store.Delete(ctx, b.kind, b.client, have)
-}
-
-// keepBound makes the object that bounds a twin as it is wanted. why is as that of bound.
-func keepBound[T metav1.Object](ctx context.Context, m *Maps, b bounding[T], want T) (why string, err error) {
-	twin := want.GetNamespace()
-	have, err := b.cached(want.GetName())
-	if apierrors.IsNotFound(err) {
-		_, err = b.client.Create(ctx, want, metav1.CreateOptions{})
-		if !apierrors.IsAlreadyExists(err) {
-			return "", m.made(err, b.kind, twin)
-		}
-		have, err = b.client.Get(ctx, want.GetName(), metav1.GetOptions{}) // the cache is late
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading the %s of namespace %s: %w", b.kind, twin, err)
-	}
-	labels, wanted := have.GetLabels(), want.GetLabels()
-	switch {
-	case !madeAsBound(have):
-		return foreign(b.kind, twin, b.setting, b.off), nil
-	case b.same(have, want) && labels[corev1beta1.RemoteClusterIDLabel] == wanted[corev1beta1.RemoteClusterIDLabel]:
-		return "", nil
-	}
-	next := b.next(have, want)
-	maps.Copy(next.GetLabels(), wanted) // it has the label of madeAsBound
-	if _, err := b.client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return "", fmt.Errorf("restoring the %s of namespace %s: %w", b.kind, twin, err)
-	}
-	return "", nil
-}
-
-// made logs the creation of an object that bounds a twin, or returns its error.
-func (m *Maps) made(err error, kind, twin string) error {
-	if err != nil {
-		return fmt.Errorf("creating the %s of namespace %s: %w", kind, twin, err)
-	}
-	m.cfg.Log.Info("twin namespace bounded", zap.String("namespace", twin), zap.String("kind", kind))
-	return nil
+	return store.Delete(ctx, k.Name, k.Client, have)
 }
 
 // blocks returns what the NetworkPolicies of a peer's twins allow outside of the cluster.

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -70,12 +68,12 @@ func (e *entries) has(provider, namespace, name string) bool {
 func (e *entries) set(ctx context.Context, provider, namespace, name string) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return e.create(ctx, provider, namespace, name)
-	}
+	m, err := store.Live(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)), provider)
 	if err != nil {
-		return "", fmt.Errorf("reading the NamespaceMap of %s: %w", provider, err)
+		return "", err
+	}
+	if m == nil {
+		return e.create(ctx, provider, namespace, name)
 	}
 	if !isHome(m) {
 		return fmt.Sprintf("NamespaceMap %s/%s was written by cluster %s and cannot request namespaces from it", m.Namespace, m.Name, provider), nil
@@ -109,12 +107,9 @@ func taken(m *offloadingv1beta1.NamespaceMap, namespace, name string) string {
 func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading the NamespaceMap of %s: %w", provider, err)
+	m, err := store.Live(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)), provider)
+	if err != nil || m == nil {
+		return err
 	}
 	if _, ok := m.Spec.DesiredMapping[namespace]; !ok || !isHome(m) {
 		return nil
@@ -139,10 +134,8 @@ func (e *entries) create(ctx context.Context, provider, namespace, name string) 
 	if problem == "" {
 		desired[namespace] = name
 	}
-	if _, err := e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Create(ctx, m, metav1.CreateOptions{}); err != nil {
-		return "", fmt.Errorf("creating NamespaceMap %s/%s: %w", m.Namespace, m.Name, err)
-	}
-	return problem, nil
+	_, err := store.Write(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), "", nil, m)
+	return problem, err
 }
 
 // asked returns the entries of a provider's map as the NamespaceOffloadings record them.
@@ -160,16 +153,12 @@ func (e *entries) asked(provider string) map[string]string {
 // patch sets one entry, or removes it if name is nil. Other entries are not part of the
 // patch. A map that has changed since it was read is a conflict.
 func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, namespace string, name *string) error {
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion},
-		"spec":     map[string]any{"desiredMapping": map[string]any{namespace: name}},
+	_, err := store.Merge(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), "", m, store.Patch{
+		"metadata": store.Patch{"resourceVersion": m.ResourceVersion},
+		"spec":     store.Patch{"desiredMapping": store.Patch{namespace: name}},
 	})
-	if err != nil {
-		return fmt.Errorf("encoding an entry for %s: %w", namespace, err)
+	if name == nil {
+		return store.IgnoreNotFound(err)
 	}
-	_, err = e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil && (name != nil || !apierrors.IsNotFound(err)) {
-		return fmt.Errorf("writing the entry of %s to NamespaceMap %s/%s: %w", namespace, m.Namespace, m.Name, err)
-	}
-	return nil
+	return err
 }

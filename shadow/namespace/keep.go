@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -79,7 +77,8 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	all := m.together(peer, 0)
 	// An object of another author under the name of a bound changes nothing: the peer has no
 	// rights in the namespace.
-	if _, err := m.bound(ctx, peer, ns.Name, all); err != nil {
+	var foreign foreignError
+	if err := m.bound(ctx, peer, ns.Name, all); err != nil && !errors.As(err, &foreign) {
 		return err
 	}
 	if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == why {
@@ -91,17 +90,11 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	if err := m.empty(ctx, ns.Name); err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": map[string]any{offloadingv1beta1.DataKeptAnnotation: why},
+	_, err = store.Merge(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": store.Patch{
+		"resourceVersion": ns.ResourceVersion, "annotations": store.Patch{offloadingv1beta1.DataKeptAnnotation: why},
 	}})
 	if err != nil {
-		return fmt.Errorf("encoding why %s is kept: %w", ns.Name, err)
-	}
-	if _, err := m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("marking the twin namespace %s as kept: %w", ns.Name, err)
+		return store.IgnoreNotFound(err)
 	}
 	m.cfg.Events.Event(ns, corev1.EventTypeNormal, reasons.VolumesKept, why)
 	m.cfg.Log.Info("twin namespace kept for its volumes", zap.String("namespace", ns.Name))

@@ -1,3 +1,10 @@
+// Package namespace offloads namespaces. In the consumer, Offloading turns
+// NamespaceOffloadings into entries of NamespaceMaps, one map per provider. It writes to
+// its own cluster only, and never waits for a provider. In the provider, Maps reads the
+// NamespaceMaps that peers have replicated into their tenant namespaces. It creates a twin
+// namespace for each entry, with the peer's rights in it, and deletes a twin whose entry is
+// gone. A peer is another organisation, so Maps validates everything that it reads from a
+// map.
 package namespace
 
 import (
@@ -5,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -375,11 +383,8 @@ func (m *Maps) report(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, s
 	}
 	next := nm.DeepCopy()
 	next.Status = status
-	if _, err := m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("writing the status: %w", err)
+	if err := store.WriteStatus(ctx, "NamespaceMap", m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace), "", nm, next); err != nil {
+		return store.IgnoreNotFound(err)
 	}
 	told := 0
 	for _, original := range slices.Sorted(maps.Keys(status.CurrentMapping)) {
@@ -390,4 +395,44 @@ func (m *Maps) report(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, s
 		}
 	}
 	return nil
+}
+
+const (
+	// creationInterval is the time after which a peer may have one more twin created. A suite
+	// of tests that makes a namespace in each second is steady use, and never slower for it.
+	creationInterval = time.Second
+	// fewestCreations is the least number of twins that a peer may have created at once.
+	fewestCreations = 20
+)
+
+// beyond returns the entries of a map for which there is no room: a peer may have at most
+// most twins. All its twins count, also those that are being deleted or are kept for their
+// volumes. An existing twin always stays.
+func beyond(nm *offloadingv1beta1.NamespaceMap, twins map[string]*corev1.Namespace, most int) map[string]bool {
+	out := map[string]bool{}
+	count := len(twins)
+	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
+		switch {
+		case twins[nm.Spec.DesiredMapping[original]] != nil:
+		case count < most:
+			count++
+		default:
+			out[original] = true
+		}
+	}
+	return out
+}
+
+// tooMany is the message for an entry for which there is no room.
+func (m *Maps) tooMany(peer string) string {
+	return fmt.Sprintf("cluster %s may have %d namespaces in %s, and has or asks for more: offload fewer, or have sharing.namespacesPerPeer of %s raised. Namespaces that are being deleted or are kept for their volumes count too",
+		peer, m.cfg.NamespacesPerPeer, m.cfg.ClusterID, m.cfg.ClusterID)
+}
+
+// tooOften is the error for a twin that is created later.
+type tooOften struct{ wait time.Duration }
+
+// Error implements error.
+func (tooOften) Error() string {
+	return fmt.Sprintf("more namespaces were created for the cluster in a short time than sharing.namespacesPerPeer: one more is created each %s, and this one follows by itself", creationInterval)
 }

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -262,15 +261,7 @@ func (o *Offloading) finalizer(ctx context.Context, nso *offloadingv1beta1.Names
 
 // report writes the status if it has changed.
 func (o *Offloading) report(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, s summary) error {
-	status := s.status(nso)
-	if equality.Semantic.DeepEqual(status, nso.Status) {
-		return nil
-	}
 	next := nso.DeepCopy()
-	next.Status = status
-	_, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing the status: %w", err)
-	}
-	return nil
+	next.Status = s.status(nso)
+	return store.IgnoreNotFound(store.WriteStatus(ctx, "NamespaceOffloading", o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace), "", nso, next))
 }

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -354,11 +352,13 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 
 // open bounds the twin, and then gives the peer its rights there.
 func (m *Maps) open(ctx context.Context, w wish) (offloadingv1beta1.RemoteNamespaceStatus, error) {
-	if why, err := m.bound(ctx, w.peer, w.name, w.all); why != "" || err != nil {
-		if why == "" {
-			why = fmt.Sprintf("namespace %s cannot be bounded: %v", w.name, err)
-		}
-		return w.failed(why), err
+	err := m.bound(ctx, w.peer, w.name, w.all)
+	var foreign foreignError
+	if errors.As(err, &foreign) {
+		return w.failed(string(foreign)), nil
+	}
+	if err != nil {
+		return w.failed(fmt.Sprintf("namespace %s cannot be bounded: %v", w.name, err)), err
 	}
 	if err := m.bind(ctx, w); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
@@ -422,10 +422,7 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 
 // correct restores the labels and annotations of a twin. A nil annotation is removed.
 func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[string]string, annotations map[string]any) error {
-	right := true
-	for k, v := range labels {
-		right = right && ns.Labels[k] == v
-	}
+	right := len(store.MapChanges(labels, ns.Labels, nil)) == 0
 	for k, v := range annotations {
 		have, ok := ns.Annotations[k]
 		right = right && ok == (v != nil) && (!ok || have == v)
@@ -433,16 +430,10 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 	if right {
 		return nil
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "labels": labels, "annotations": annotations,
+	_, err := store.Merge(ctx, "namespace", m.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": store.Patch{
+		"resourceVersion": ns.ResourceVersion, "labels": labels, "annotations": annotations,
 	}})
-	if err != nil {
-		return fmt.Errorf("encoding the labels of %s: %w", ns.Name, err)
-	}
-	if _, err := m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("restoring the labels of the twin namespace %s: %w", ns.Name, err)
-	}
-	return nil
+	return err
 }
 
 // bind grants the rights in a twin, and revokes those that no longer apply.
@@ -461,11 +452,12 @@ func (m *Maps) bind(ctx context.Context, w wish) error {
 		Subjects: []rbacv1.Subject{store.UserSubject(w.user)}})
 }
 
-// revoke removes the peer's rights in a twin from every user except the given one. It
+// revoke removes the peer's rights in a twin from every user except the given one, or from all. It
 // applies to twins that are being deleted, too, because that may take long.
 func (m *Maps) revoke(ctx context.Context, twin, user string) error {
-	if user == "" {
-		return m.bindings.Remove(ctx, twin, PeerTwinRole)
+	var subjects []rbacv1.Subject
+	if user != "" {
+		subjects = append(subjects, store.UserSubject(user))
 	}
-	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, store.UserSubject(user))
+	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, subjects...)
 }

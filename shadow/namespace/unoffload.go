@@ -2,17 +2,12 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -52,12 +47,9 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 // deletes the pods of a namespace before its other objects, and pods at an unreachable
 // provider are released only once the namespace is not offloaded.
 func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
-	live, err := o.cfg.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil // the NamespaceOffloading is gone, too
-	}
-	if err != nil {
-		return fmt.Errorf("confirming that the namespace is being deleted: %w", err)
+	live, err := store.Live(ctx, "namespace", o.cfg.Kube.CoreV1().Namespaces(), ns.Name)
+	if err != nil || live == nil {
+		return err // without the namespace the NamespaceOffloading is gone, too
 	}
 	if live.DeletionTimestamp == nil {
 		return loop.After(cacheDelay) // a new namespace of the same name
@@ -118,12 +110,9 @@ func (o *Offloading) mark(ctx context.Context, ns *corev1.Namespace) error {
 
 // unmark reverts mark, and restores the value that the label had before.
 func (o *Offloading) unmark(ctx context.Context, namespace string) error {
-	ns, err := o.cfg.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading the namespace: %w", err)
+	ns, err := store.Live(ctx, "namespace", o.cfg.Kube.CoreV1().Namespaces(), namespace)
+	if err != nil || ns == nil {
+		return err
 	}
 	before, ok := ns.Annotations[markAnnotation]
 	if !ok {
@@ -139,16 +128,8 @@ func (o *Offloading) unmark(ctx context.Context, namespace string) error {
 	})
 }
 
-func (o *Offloading) patchNamespace(ctx context.Context, ns *corev1.Namespace, metadata map[string]any) error {
-	metadata["uid"] = ns.UID
+func (o *Offloading) patchNamespace(ctx context.Context, ns *corev1.Namespace, metadata store.Patch) error {
 	metadata["resourceVersion"] = ns.ResourceVersion
-	body, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return fmt.Errorf("encoding the label %s: %w", offloadingv1beta1.SchedulingEnabledLabel, err)
-	}
-	_, err = o.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing the label %s: %w", offloadingv1beta1.SchedulingEnabledLabel, err)
-	}
-	return nil
+	_, err := store.Merge(ctx, "namespace", o.cfg.Kube.CoreV1().Namespaces(), "", ns, store.Patch{"metadata": metadata})
+	return store.IgnoreNotFound(err)
 }

@@ -3,12 +3,14 @@ package pod
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -18,15 +20,19 @@ import (
 // CountPods is the name of the number of all pods in Config.Limits.
 const CountPods corev1.ResourceName = "count/pods"
 
-// full returns why a twin has no room for a further pod; "": it has. No ResourceQuota counts the
-// pods: the Enforcer alone creates them, and the API server writes the usage of a ResourceQuota anew
-// for each pod. What a worker creates at the same time is not counted yet.
+// full returns the reason for which a twin has no room for a further pod, or "". No ResourceQuota
+// counts the pods: the Enforcer alone creates them, and the API server would write the usage of a
+// ResourceQuota again for each pod. full does not count a pod that another worker is creating.
 func (e *Enforcer) full(namespace string) string {
-	pods := e.pods.ByIndex(cache.NamespaceIndex, namespace)
-	running := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return offloadingv1beta1.Ended(p.Status.Phase) })
-	for i, have := range []int{len(running), len(pods)} {
-		name := []corev1.ResourceName{corev1.ResourcePods, CountPods}[i]
-		if most, bound := e.cfg.Limits[name]; bound && int64(have) >= most.Value() {
+	pods, running := e.pods.ByIndex(cache.NamespaceIndex, namespace), int64(0)
+	for _, p := range pods {
+		if !offloadingv1beta1.Ended(p.Status.Phase) {
+			running++
+		}
+	}
+	for i, name := range []corev1.ResourceName{corev1.ResourcePods, CountPods} {
+		have := []int64{running, int64(len(pods))}[i]
+		if most, bound := e.cfg.Limits[name]; bound && have >= most.Value() {
 			return fmt.Sprintf("namespace %s is full: this provider accepts %s=%s there (sharing.twinLimits)", namespace, name, most.String())
 		}
 	}
@@ -82,4 +88,106 @@ func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) 
 		return err
 	}
 	return e.release(ctx, live)
+}
+
+// takenRetry is the delay before a creation is tried again after a collision with a pod
+// that was deleted in between.
+const takenRetry = time.Second
+
+// memory holds state that no cache has. All of it may be lost: after a restart, the restart
+// counts of a lost pod may be missing from those of its replacement, and delays start anew.
+type memory struct {
+	refusals loop.Refusals // by UID of the pod, or of the ShadowPod that has none
+
+	mu      sync.Mutex
+	lost    map[loop.Key]*corev1.Pod
+	made    map[loop.Key]types.UID // ShadowPods for which a creation was sent
+	leaving map[types.UID]time.Time
+	undone  map[types.UID]bool // pods that surprise deleted before they ran
+}
+
+func newMemory() *memory {
+	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, leaving: map[types.UID]time.Time{}, undone: map[types.UID]bool{}}
+}
+
+// lose keeps the last state of a deleted pod.
+func (m *memory) lose(key loop.Key, pod *corev1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lost[key] = pod
+}
+
+// remembered is the state in memory of one key.
+type remembered struct {
+	lost *corev1.Pod // last state of the deleted pod; nil: none
+	made types.UID   // UID of the ShadowPod for which a creation was sent
+}
+
+// of returns the state of key. Callers read it before the cache of ShadowPods. In this
+// order, state that close has already dropped belongs to a ShadowPod that the cache no
+// longer has.
+func (m *memory) of(key loop.Key) remembered {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return remembered{lost: m.lost[key], made: m.made[key]}
+}
+
+// asking records that a creation is about to be sent.
+func (m *memory) asking(key loop.Key, shadow types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.made[key] = shadow
+}
+
+// forget drops the last state of pod under key, if it is the one remembered.
+func (m *memory) forget(key loop.Key, pod *corev1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if have := m.lost[key]; have != nil && pod != nil && have.UID == pod.UID {
+		delete(m.lost, key)
+	}
+}
+
+// forgetAll drops all state of a deleted ShadowPod.
+func (m *memory) forgetAll(key loop.Key, shadow types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.lost, key)
+	if m.made[key] == shadow {
+		delete(m.made, key)
+	}
+	m.refusals.Forget(shadow)
+}
+
+// leave records when a pod was first seen without a ShadowPod. Only the first call counts.
+func (m *memory) leave(pod types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.leaving[pod]; !known {
+		m.leaving[pod] = now
+	}
+}
+
+func (m *memory) leavingSince(pod types.UID) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leaving[pod]
+}
+
+// undo records that a pod is about to be deleted before it ran. Its deletion is not a loss.
+func (m *memory) undo(pod types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.undone[pod] = true
+}
+
+// arrived drops the state of a pod that is gone, or wanted again. It reports whether undo
+// was called for the pod.
+func (m *memory) arrived(pod types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	undone := m.undone[pod]
+	delete(m.leaving, pod)
+	delete(m.undone, pod)
+	return undone
 }

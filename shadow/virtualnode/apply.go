@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -25,124 +26,36 @@ type takenError struct{ message string }
 
 func (e takenError) Error() string { return e.message }
 
-// writer is the part of a typed client that put uses.
-type writer[T any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
-	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
-// kind describes to put how objects of one kind are compared and changed.
-type kind[T metav1.Object] struct {
-	name   string
-	client writer[T]
-	// equal reports whether have needs no write.
-	equal func(have, want T) bool
-	// merge returns a copy of have with the wanted fields, or false if have must be deleted
-	// and created again.
-	merge func(have, want T) (T, bool)
-}
-
-// put creates or corrects want. cached and cacheErr are the result of the lister.
-func put[T metav1.Object](ctx context.Context, k kind[T], vn *offloadingv1beta1.VirtualNode, want, cached T, cacheErr error) error {
-	have := cached
-	if cacheErr != nil {
-		if _, err := k.client.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}); !apierrors.IsAlreadyExists(err) {
-			return wrap(err, "creating %s %s", k.name, qualified(want))
+// ours returns a function that returns an error for objects that were not made for vn.
+func ours[T metav1.Object](kind string, vn *offloadingv1beta1.VirtualNode) func(T) error {
+	return func(have T) error {
+		if owned(vn, have) {
+			return nil
 		}
-		var err error
-		if have, err = k.client.Get(ctx, want.GetName(), metav1.GetOptions{}); err != nil {
-			return wrap(err, "reading %s %s", k.name, qualified(want))
-		}
+		return takenError{fmt.Sprintf("%s %s exists and was not made for this VirtualNode: delete it, or name the VirtualNode differently", kind, cache.MetaObjectToName(have))}
 	}
-	if !owned(vn, have) {
-		return takenError{fmt.Sprintf("%s %s exists and was not made for this VirtualNode: delete it, or name the VirtualNode differently", k.name, qualified(want))}
-	}
-	if k.equal(have, want) {
-		return nil
-	}
-	merged, ok := k.merge(have, want)
-	if !ok {
-		if err := k.client.Delete(ctx, have.GetName(), byUID(have)); err != nil && !apierrors.IsNotFound(err) {
-			return wrap(err, "deleting %s %s", k.name, qualified(want))
-		}
-		_, err := k.client.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
-		return wrap(err, "creating %s %s", k.name, qualified(want))
-	}
-	_, err := k.client.Update(ctx, merged, metav1.UpdateOptions{FieldManager: fieldManager})
-	return wrap(err, "updating %s %s", k.name, qualified(want))
-}
-
-func wrap(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf(format+": %w", append(args, err)...)
-}
-
-func qualified(obj metav1.Object) string {
-	if obj.GetNamespace() == "" {
-		return obj.GetName()
-	}
-	return obj.GetNamespace() + "/" + obj.GetName()
-}
-
-func byUID(obj metav1.Object) metav1.DeleteOptions {
-	uid := obj.GetUID()
-	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 }
 
 func (l *Lifecycle) putServiceAccount(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	want := forgeServiceAccount(vn)
-	k := kind[*corev1.ServiceAccount]{
-		name:   "ServiceAccount",
-		client: l.kube.CoreV1().ServiceAccounts(want.Namespace),
-		equal:  func(_, _ *corev1.ServiceAccount) bool { return true },
-		merge:  func(have, _ *corev1.ServiceAccount) (*corev1.ServiceAccount, bool) { return have, true },
+	k := store.Kind[*corev1.ServiceAccount]{
+		Name: "ServiceAccount", By: fieldManager, Client: l.kube.CoreV1().ServiceAccounts(want.Namespace), Ours: ours[*corev1.ServiceAccount]("ServiceAccount", vn),
+		Set: func(_, _ *corev1.ServiceAccount) bool { return true },
 	}
-	have, err := l.serviceAccounts.ServiceAccounts(want.Namespace).Get(want.Name)
-	return put(ctx, k, vn, want, have, err)
+	return k.Apply(ctx, store.Known(l.serviceAccounts.ServiceAccounts(want.Namespace).Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putRoleBinding(ctx context.Context, vn *offloadingv1beta1.VirtualNode, want *rbacv1.RoleBinding) error {
-	k := kind[*rbacv1.RoleBinding]{
-		name:   "RoleBinding",
-		client: l.kube.RbacV1().RoleBindings(want.Namespace),
-		equal: func(have, want *rbacv1.RoleBinding) bool {
-			return have.RoleRef == want.RoleRef && sameSubjects(have.Subjects, want.Subjects) && len(store.MapChanges(want.Labels, have.Labels, nil)) == 0
-		},
-		merge: func(have, want *rbacv1.RoleBinding) (*rbacv1.RoleBinding, bool) {
-			merged := have.DeepCopy()
-			merged.Subjects = want.Subjects
-			maps.Copy(merged.Labels, want.Labels) // it has those that every object of ours has
-			return merged, have.RoleRef == want.RoleRef
-		},
-	}
-	have, err := l.roleBindings.RoleBindings(want.Namespace).Get(want.Name)
-	return put(ctx, k, vn, want, have, err)
+	k := store.RoleBindings(l.kube, want.Namespace, fieldManager)
+	k.Ours = ours[*rbacv1.RoleBinding](k.Name, vn)
+	return k.Apply(ctx, store.Known(l.roleBindings.RoleBindings(want.Namespace).Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putClusterRoleBinding(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	want := forgeClusterRoleBinding(vn)
-	k := kind[*rbacv1.ClusterRoleBinding]{
-		name:   "ClusterRoleBinding",
-		client: l.kube.RbacV1().ClusterRoleBindings(),
-		equal: func(have, want *rbacv1.ClusterRoleBinding) bool {
-			return have.RoleRef == want.RoleRef && sameSubjects(have.Subjects, want.Subjects)
-		},
-		merge: func(have, want *rbacv1.ClusterRoleBinding) (*rbacv1.ClusterRoleBinding, bool) {
-			merged := have.DeepCopy()
-			merged.Subjects = want.Subjects
-			return merged, have.RoleRef == want.RoleRef
-		},
-	}
-	have, err := l.clusterRoleBindings.Get(want.Name)
-	return put(ctx, k, vn, want, have, err)
-}
-
-func sameSubjects(have, want []rbacv1.Subject) bool {
-	return apiequality.Semantic.DeepEqual(have, want)
+	k := store.ClusterRoleBindings(l.kube, fieldManager)
+	k.Ours = ours[*rbacv1.ClusterRoleBinding](k.Name, vn)
+	return k.Apply(ctx, store.Known(l.clusterRoleBindings.Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
@@ -150,55 +63,43 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 	if err != nil {
 		return err
 	}
-	k := kind[*appsv1.Deployment]{
-		name:   "Deployment",
-		client: l.kube.AppsV1().Deployments(want.Namespace),
-		// The API server adds defaults to the spec, so only fields of want are compared.
-		// Numbers count even if they are 0: want has the defaults of those that are not pointers.
-		// The digest reveals fields that an earlier want had set.
-		equal: func(have, want *appsv1.Deployment) bool {
-			return have.Annotations[hashAnnotation] == want.Annotations[hashAnnotation] &&
-				apiequality.Semantic.DeepDerivative(want.Spec, have.Spec)
-		},
-		merge: func(have, want *appsv1.Deployment) (*appsv1.Deployment, bool) {
-			merged := have.DeepCopy()
-			if merged.Annotations == nil {
-				merged.Annotations = map[string]string{}
-			}
-			maps.Copy(merged.Annotations, want.Annotations)
-			merged.Spec.Replicas = want.Spec.Replicas
-			merged.Spec.Template = want.Spec.Template
-			return merged, apiequality.Semantic.DeepEqual(have.Spec.Selector, want.Spec.Selector)
-		},
+	k := store.Kind[*appsv1.Deployment]{
+		Name: "Deployment", By: fieldManager, Client: l.kube.AppsV1().Deployments(want.Namespace), Ours: ours[*appsv1.Deployment]("Deployment", vn), Set: setDeployment,
 	}
-	have, err := l.deployments.Deployments(want.Namespace).Get(want.Name)
-	return put(ctx, k, vn, want, have, err)
+	return k.Apply(ctx, store.Known(l.deployments.Deployments(want.Namespace).Get(want.Name)), want)
+}
+
+// setDeployment changes what differs. The API server adds defaults to the spec, so only fields of
+// want are compared. Numbers count even if they are 0: want has the defaults of those that are not
+// pointers. The digest reveals fields that an earlier want had set.
+func setDeployment(next, want *appsv1.Deployment) bool {
+	if next.Annotations[hashAnnotation] == want.Annotations[hashAnnotation] && apiequality.Semantic.DeepDerivative(want.Spec, next.Spec) {
+		return true
+	}
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, hashAnnotation, want.Annotations[hashAnnotation])
+	next.Spec.Replicas, next.Spec.Template = want.Spec.Replicas, want.Spec.Template
+	return apiequality.Semantic.DeepEqual(next.Spec.Selector, want.Spec.Selector)
 }
 
 // putBudget creates or corrects the PodDisruptionBudget of a vkubelet with several replicas,
 // and deletes that of others.
 func (l *Lifecycle) putBudget(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	have, err := l.budgets.PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name))
+	have, budgets := store.Known(l.budgets.PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name))), l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace)
 	want := forgeBudget(vn, l.defaults)
 	if want == nil {
-		if err != nil || !owned(vn, have) {
+		if have == nil || !owned(vn, have) {
 			return nil
 		}
-		return absent(l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace).Delete(ctx, have.Name, byUID(have)), "PodDisruptionBudget", have)
+		return store.Delete(ctx, "PodDisruptionBudget", budgets, have)
 	}
-	k := kind[*policyv1.PodDisruptionBudget]{
-		name:   "PodDisruptionBudget",
-		client: l.kube.PolicyV1().PodDisruptionBudgets(want.Namespace),
-		equal: func(have, want *policyv1.PodDisruptionBudget) bool {
-			return apiequality.Semantic.DeepEqual(have.Spec, want.Spec)
-		},
-		merge: func(have, want *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudget, bool) {
-			merged := have.DeepCopy()
-			merged.Spec = want.Spec
-			return merged, true
+	k := store.Kind[*policyv1.PodDisruptionBudget]{
+		Name: "PodDisruptionBudget", By: fieldManager, Client: budgets, Ours: ours[*policyv1.PodDisruptionBudget]("PodDisruptionBudget", vn),
+		Set: func(next, want *policyv1.PodDisruptionBudget) bool {
+			next.Spec = want.Spec
+			return true
 		},
 	}
-	return put(ctx, k, vn, want, have, err)
+	return k.Apply(ctx, have, want)
 }
 
 // offloadedNamespaces returns the namespaces that are offloaded to the provider, sorted. m
@@ -242,8 +143,8 @@ func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.Vi
 		if slices.Contains(mapped, b.Namespace) {
 			continue
 		}
-		if err := l.kube.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, byUID(b)); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting RoleBinding %s/%s: %w", b.Namespace, b.Name, err)
+		if err := store.Delete(ctx, "RoleBinding", l.kube.RbacV1().RoleBindings(b.Namespace), b); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package virtualnode
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -161,15 +162,13 @@ func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSig
 // addresses returns the addresses at which vn's vkubelet may serve. It lists the pods live:
 // with a stale address, the certificate would be valid for another pod.
 func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualNode) ([]netip.Addr, error) {
-	list, err := a.kube.CoreV1().Pods(vn.Namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String(),
-	})
+	pods, err := kubeletPods(ctx, a.kube, vn)
 	if err != nil {
-		return nil, fmt.Errorf("listing the vkubelet's pods: %w", err)
+		return nil, err
 	}
 	var addresses []netip.Addr
-	for i := range list.Items {
-		addresses = append(addresses, podAddresses(&list.Items[i], VirtualKubeletName(vn.Name))...)
+	for _, pod := range pods {
+		addresses = append(addresses, podAddresses(pod, VirtualKubeletName(vn.Name))...)
 	}
 	if addr, err := netip.ParseAddr(vn.Spec.VirtualKubelet.NodeAddress); err == nil {
 		addresses = append(addresses, addr.Unmap())
@@ -247,4 +246,119 @@ func (a *Approver) forget(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.told, name)
+}
+
+const (
+	nodeUserPrefix = "system:node:"
+	nodesGroup     = "system:nodes"
+)
+
+// Facts are the inputs of the decision on a certificate request.
+type Facts struct {
+	// VirtualNode is the one whose vkubelet sent the request; nil: there is none.
+	VirtualNode *offloadingv1beta1.VirtualNode
+	// Refused says why the VirtualNode may not have a Node; empty: it may.
+	Refused string
+	// Addresses are the addresses at which that vkubelet may serve.
+	Addresses []netip.Addr
+}
+
+// Approve decides on a request for a serving certificate. It returns true only if the
+// vkubelet of facts.VirtualNode requests a certificate for its own node name and its own
+// addresses. Otherwise the string is the reason for the refusal. It is pure.
+func Approve(csr *certificatesv1.CertificateSigningRequest, facts Facts) (bool, string) {
+	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+		return false, fmt.Sprintf("the signer is %s: only %s is accepted", csr.Spec.SignerName, certificatesv1.KubeletServingSignerName)
+	}
+	vn := facts.VirtualNode
+	key, ok := Requestor(csr.Spec.Username)
+	if !ok || vn == nil || key.Namespace != vn.Namespace || key.Name != vn.Name {
+		return false, fmt.Sprintf("the requestor %s is not the vkubelet of a VirtualNode", csr.Spec.Username)
+	}
+	if !valid(vn) || facts.Refused != "" {
+		return false, fmt.Sprintf("VirtualNode %s/%s may not have a Node: %s", vn.Namespace, vn.Name, facts.Refused)
+	}
+	request, err := parseRequest(csr.Spec.Request)
+	if err != nil {
+		return false, err.Error()
+	}
+	for _, check := range []error{
+		checkUsages(csr.Spec.Usages),
+		checkSubject(request, vn.Name),
+		checkNames(request, vn.Name, facts.Addresses),
+	} {
+		if check != nil {
+			return false, check.Error()
+		}
+	}
+	return true, ""
+}
+
+func parseRequest(raw []byte) (*x509.CertificateRequest, error) {
+	block, rest := pem.Decode(raw)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
+		return nil, errors.New("the request is not one PEM block of type CERTIFICATE REQUEST")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the request: %w", err)
+	}
+	if err := request.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("checking the signature of the request: %w", err)
+	}
+	return request, nil
+}
+
+func checkUsages(have []certificatesv1.KeyUsage) error {
+	accepted := []certificatesv1.KeyUsage{
+		certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth,
+	}
+	for _, usage := range have {
+		if !slices.Contains(accepted, usage) {
+			return fmt.Errorf("usage %q is not accepted: the usages must be %q, %q and at most %q",
+				usage, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth, certificatesv1.UsageKeyEncipherment)
+		}
+	}
+	for _, usage := range []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth} {
+		if !slices.Contains(have, usage) {
+			return fmt.Errorf("usage %q is missing", usage)
+		}
+	}
+	return nil
+}
+
+func checkSubject(request *x509.CertificateRequest, nodeName string) error {
+	subject := request.Subject
+	if want := nodeUserPrefix + nodeName; subject.CommonName != want {
+		return fmt.Errorf("the common name is %q: it must be %q", subject.CommonName, want)
+	}
+	if !slices.Equal(subject.Organization, []string{nodesGroup}) {
+		return fmt.Errorf("the organizations are %q: they must be exactly %q", subject.Organization, []string{nodesGroup})
+	}
+	// The signer copies a second common name or any other attribute into the certificate.
+	if len(subject.Names) != 2 {
+		return fmt.Errorf("the subject has %d attributes: it must have a common name and an organization only", len(subject.Names))
+	}
+	return nil
+}
+
+func checkNames(request *x509.CertificateRequest, nodeName string, addresses []netip.Addr) error {
+	if len(request.EmailAddresses) > 0 || len(request.URIs) > 0 {
+		return errors.New("email addresses and URIs are not accepted as names")
+	}
+	if len(request.DNSNames)+len(request.IPAddresses) == 0 {
+		return errors.New("the request names no DNS name and no address")
+	}
+	for _, name := range request.DNSNames {
+		if name != nodeName {
+			return fmt.Errorf("DNS name %q is not the node's name %q", name, nodeName)
+		}
+	}
+	for _, ip := range request.IPAddresses {
+		addr, ok := netip.AddrFromSlice(ip)
+		if !ok || !slices.Contains(addresses, addr.Unmap()) {
+			return fmt.Errorf("address %s is none of the vkubelet's: %s", ip, addresses)
+		}
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package virtualnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -193,11 +192,7 @@ func (l *Lifecycle) hold(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 	}
 	held := vn.DeepCopy()
 	held.Finalizers = append(held.Finalizers, offloadingv1beta1.VirtualNodeFinalizer)
-	held, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(ctx, held, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("adding the finalizer: %w", err)
-	}
-	return held, nil
+	return store.Write(ctx, "VirtualNode", l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, held)
 }
 
 // apply creates or corrects the objects of vn, the rights of the vkubelet before its

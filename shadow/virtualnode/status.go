@@ -8,8 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -115,12 +113,6 @@ func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.Virtu
 		}
 		store.SetCondition(&want.Status.Conditions, c)
 	}
-	if apiequality.Semantic.DeepEqual(vn.Status, want.Status) {
-		return nil
-	}
-	_, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) {
-		return nil // it was deleted meanwhile
-	}
-	return wrap(err, "writing the status")
+	err := store.WriteStatus(ctx, "VirtualNode", l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, want)
+	return store.IgnoreNotFound(err) // it was deleted meanwhile
 }

@@ -3,18 +3,22 @@ package virtualnode
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
@@ -54,8 +58,8 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return l.going(ctx, vn, reasons.Deleting, "the vkubelet is being removed")
 	}
 	if node != nil && !stays {
-		if err := l.kube.CoreV1().Nodes().Delete(ctx, node.Name, byUID(node)); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting Node %s: %w", node.Name, err)
+		if err := store.Delete(ctx, "Node", l.kube.CoreV1().Nodes(), node); err != nil {
+			return err
 		}
 	}
 	if err := l.removeRights(ctx, vn); err != nil {
@@ -173,13 +177,11 @@ func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
 // cordon makes the Node unschedulable. It also restores the type label, because an
 // admission policy lets the controller delete only Nodes with that label.
 func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
-	return l.patchNode(ctx, node.Name, "cordoning", map[string]any{
-		"metadata": map[string]any{
-			"uid":    node.UID,
-			"labels": map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode},
-		},
-		"spec": map[string]any{"unschedulable": true},
+	_, err := store.Merge(ctx, "Node", l.kube.CoreV1().Nodes(), fieldManager, node, store.Patch{
+		"metadata": store.Patch{"labels": map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}},
+		"spec":     store.Patch{"unschedulable": true},
 	})
+	return store.IgnoreNotFound(err)
 }
 
 // taint gives a Node the taint of virtual nodes, if it has been without (nodeTaint). Liqod may
@@ -189,23 +191,11 @@ func (l *Lifecycle) taint(ctx context.Context, node *corev1.Node) error {
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&own) }) {
 		return nil
 	}
-	return l.patchNode(ctx, node.Name, "tainting", map[string]any{
-		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, // the patch replaces the whole list
-		"spec":     map[string]any{"taints": append(slices.Clone(node.Spec.Taints), own)},
+	_, err := store.Merge(ctx, "Node", l.kube.CoreV1().Nodes(), fieldManager, node, store.Patch{
+		"metadata": store.Patch{"resourceVersion": node.ResourceVersion}, // the patch replaces the whole list
+		"spec":     store.Patch{"taints": append(slices.Clone(node.Spec.Taints), own)},
 	})
-}
-
-// patchNode merges changes into a Node, unless it is gone. doing is the word for errors.
-func (l *Lifecycle) patchNode(ctx context.Context, name, doing string, changes map[string]any) error {
-	patch, err := json.Marshal(changes)
-	if err != nil {
-		return fmt.Errorf("%s Node %s: encoding: %w", doing, name, err)
-	}
-	_, err = l.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return wrap(err, "%s Node %s", doing, name)
+	return store.IgnoreNotFound(err)
 }
 
 // removeDeployment reports whether the vkubelet and its pods are gone. A running vkubelet
@@ -213,86 +203,51 @@ func (l *Lifecycle) patchNode(ctx context.Context, name, doing string, changes m
 // wait ends after ForceAfter; their rights are removed next.
 func (l *Lifecycle) removeDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
 	deployments := l.kube.AppsV1().Deployments(vn.Namespace)
-	d, err := deployments.Get(ctx, VirtualKubeletName(vn.Name), metav1.GetOptions{})
+	d, err := store.Live(ctx, "Deployment", deployments, VirtualKubeletName(vn.Name))
 	switch {
-	case apierrors.IsNotFound(err):
-		return l.kubeletPodsGone(ctx, vn)
 	case err != nil:
-		return false, fmt.Errorf("reading Deployment: %w", err)
+		return false, err
+	case d == nil:
+		return l.kubeletPodsGone(ctx, vn)
 	case !owned(vn, d):
 		return true, nil
 	case d.DeletionTimestamp.IsZero():
-		opts := byUID(d)
 		foreground := metav1.DeletePropagationForeground
-		opts.PropagationPolicy = &foreground
-		err := deployments.Delete(ctx, d.Name, opts)
-		return false, l.excuse(ctx, vn, absent(err, "Deployment", d))
+		return false, l.excuse(ctx, vn, store.Delete(ctx, "Deployment", deployments, d, func(o *metav1.DeleteOptions) { o.PropagationPolicy = &foreground }))
 	}
 	return l.clock.Since(d.DeletionTimestamp.Time) > l.drain.ForceAfter, nil
 }
 
 func (l *Lifecycle) kubeletPodsGone(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
-	list, err := l.kube.CoreV1().Pods(vn.Namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String(),
-	})
-	if err != nil {
-		return false, fmt.Errorf("listing the vkubelet's pods: %w", err)
-	}
-	for i := range list.Items {
-		deleted := list.Items[i].DeletionTimestamp
-		if deleted.IsZero() || l.clock.Since(deleted.Time) <= l.drain.ForceAfter {
-			return false, nil
-		}
-	}
-	return true, nil
+	pods, err := kubeletPods(ctx, l.kube, vn)
+	return err == nil && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+		deleted := pod.DeletionTimestamp
+		return deleted.IsZero() || l.clock.Since(deleted.Time) <= l.drain.ForceAfter
+	}), err
+}
+
+// kubeletPods lists the pods of vn's vkubelet live.
+func kubeletPods(ctx context.Context, kube kubernetes.Interface, vn *offloadingv1beta1.VirtualNode) ([]*corev1.Pod, error) {
+	return store.Find[*corev1.Pod](ctx, "pod", kube.CoreV1().Pods(vn.Namespace), metav1.ListOptions{LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String()})
 }
 
 // removeRights deletes the bindings, the PodDisruptionBudget, the ServiceAccount and the Leases. It lists live,
 // because nothing would delete a binding that the cache lacks.
 func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	selector := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String()}
-	bindings, err := l.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, selector)
-	if err != nil {
-		return fmt.Errorf("listing RoleBindings: %w", err)
+	bindings, err := store.Find[*rbacv1.RoleBinding](ctx, "RoleBinding", l.kube.RbacV1().RoleBindings(metav1.NamespaceAll), selector)
+	errs := []error{err}
+	for _, b := range bindings {
+		errs = append(errs, store.Delete(ctx, "RoleBinding", l.kube.RbacV1().RoleBindings(b.Namespace), b))
 	}
-	var errs []error
-	for i := range bindings.Items {
-		b := &bindings.Items[i]
-		errs = append(errs, absent(l.kube.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, byUID(b)), "RoleBinding", b))
-	}
-	clusterBindings, err := l.kube.RbacV1().ClusterRoleBindings().List(ctx, selector)
-	if err != nil {
-		return fmt.Errorf("listing ClusterRoleBindings: %w", err)
-	}
-	for i := range clusterBindings.Items {
-		b := &clusterBindings.Items[i]
-		errs = append(errs, absent(l.kube.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, byUID(b)), "ClusterRoleBinding", b))
-	}
-	errs = append(errs, l.excuse(ctx, vn, l.removeBudgets(ctx, vn, selector)))
-	accounts, err := l.kube.CoreV1().ServiceAccounts(vn.Namespace).List(ctx, selector)
-	if err != nil {
-		return fmt.Errorf("listing ServiceAccounts: %w", err)
-	}
-	for i := range accounts.Items {
-		a := &accounts.Items[i]
-		err := l.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, a.Name, byUID(a))
-		errs = append(errs, l.excuse(ctx, vn, absent(err, "ServiceAccount", a)))
-	}
+	_, err = store.Sweep[*rbacv1.ClusterRoleBinding](ctx, "ClusterRoleBinding", l.kube.RbacV1().ClusterRoleBindings(), selector, nil)
+	errs = append(errs, err)
+	_, err = store.Sweep[*policyv1.PodDisruptionBudget](ctx, "PodDisruptionBudget", l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace), selector, nil)
+	errs = append(errs, l.excuse(ctx, vn, err))
+	_, err = store.Sweep[*corev1.ServiceAccount](ctx, "ServiceAccount", l.kube.CoreV1().ServiceAccounts(vn.Namespace), selector, nil)
+	errs = append(errs, l.excuse(ctx, vn, err))
 	for _, name := range l.leases(vn) {
 		errs = append(errs, l.excuse(ctx, vn, l.removeLease(ctx, vn.Namespace, name)))
-	}
-	return errors.Join(errs...)
-}
-
-func (l *Lifecycle) removeBudgets(ctx context.Context, vn *offloadingv1beta1.VirtualNode, selector metav1.ListOptions) error {
-	budgets, err := l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace).List(ctx, selector)
-	if err != nil {
-		return fmt.Errorf("listing PodDisruptionBudgets: %w", err)
-	}
-	var errs []error
-	for i := range budgets.Items {
-		b := &budgets.Items[i]
-		errs = append(errs, absent(l.kube.PolicyV1().PodDisruptionBudgets(b.Namespace).Delete(ctx, b.Name, byUID(b)), "PodDisruptionBudget", b))
 	}
 	return errors.Join(errs...)
 }
@@ -311,14 +266,11 @@ func (l *Lifecycle) leases(vn *offloadingv1beta1.VirtualNode) []string {
 
 func (l *Lifecycle) removeLease(ctx context.Context, namespace, name string) error {
 	leases := l.kube.CoordinationV1().Leases(namespace)
-	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+	lease, err := store.Live(ctx, "Lease", leases, name)
+	if err != nil || lease == nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("reading the Lease of the vkubelet: %w", err)
-	}
-	return absent(leases.Delete(ctx, lease.Name, byUID(lease)), "Lease", lease)
+	return store.Delete(ctx, "Lease", leases, lease)
 }
 
 // excuse drops a Forbidden error in a tenant namespace that is being deleted. The
@@ -333,13 +285,6 @@ func (l *Lifecycle) excuse(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return nil
 	}
 	return err
-}
-
-func absent(err error, kind string, obj metav1.Object) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return wrap(err, "deleting %s %s", kind, qualified(obj))
 }
 
 // leftovers reports whether vn's Node exists (again). If not, it force-deletes pods that
@@ -369,9 +314,161 @@ func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.Virtual
 func (l *Lifecycle) release(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	free := vn.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == offloadingv1beta1.VirtualNodeFinalizer })
-	_, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(ctx, free, metav1.UpdateOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) {
+	_, err := store.Write(ctx, "VirtualNode", l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, free)
+	return store.IgnoreNotFound(err)
+}
+
+// evictionsAtOnce limits the concurrent requests of one drain.
+const evictionsAtOnce = 16
+
+// step is the way in which a drain removes pods.
+type step int
+
+const (
+	stepEvict  step = iota // evict, within disruption budgets
+	stepDelete             // delete with grace period
+	stepForce              // force-delete, without waiting for the provider
+)
+
+// plan has the pods that the next step of a drain acts on. left is the number of pods that
+// must be gone before the drain ends.
+type plan struct {
+	step step
+	pods []*corev1.Pod
+	left int
+}
+
+// planDrain plans the next step for the pods of a node whose drain began at start.
+// DaemonSet pods and mirror pods go last. A DaemonSet pod created after start does not
+// count: as long as the Node exists, its DaemonSet replaces every deleted pod.
+func planDrain(pods []*corev1.Pod, start, now time.Time, cfg DrainConfig) plan {
+	p := plan{step: stepAt(start, now, cfg)}
+	var ordinary, daemons []*corev1.Pod
+	for _, pod := range pods {
+		switch {
+		case ended(pod):
+		case !stays(pod):
+			ordinary = append(ordinary, pod)
+		case !pod.CreationTimestamp.After(start):
+			daemons = append(daemons, pod)
+		}
+	}
+	p.left = len(ordinary) + len(daemons)
+	candidates := ordinary
+	if len(ordinary) == 0 || p.step == stepForce {
+		candidates = append(candidates, daemons...)
+	}
+	for _, pod := range candidates {
+		if pod.DeletionTimestamp.IsZero() || p.step == stepForce {
+			p.pods = append(p.pods, pod)
+		}
+	}
+	return p
+}
+
+// deletes reports whether the plan deletes pods, and does not only evict them.
+func (p plan) deletes() bool {
+	return len(p.pods) > 0 && (p.step != stepEvict || slices.ContainsFunc(p.pods, stays))
+}
+
+// ended reports whether pod is terminated and only finalizers keep it, so that no request
+// can speed up its removal.
+func ended(pod *corev1.Pod) bool {
+	return !pod.DeletionTimestamp.IsZero() && ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
+}
+
+func stepAt(start, now time.Time, cfg DrainConfig) step {
+	switch deadline := start.Add(cfg.Timeout); {
+	case now.Before(deadline):
+		return stepEvict
+	case now.Before(deadline.Add(cfg.ForceAfter)):
+		return stepDelete
+	default:
+		return stepForce
+	}
+}
+
+// stays reports whether an eviction of pod is pointless. A DaemonSet creates its pod again,
+// and a mirror pod belongs to its kubelet.
+func stays(pod *corev1.Pod) bool {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+// podsOn lists the pods bound to the node called name. It reads live.
+func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, error) {
+	return store.Find[*corev1.Pod](ctx, "pod", l.kube.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(),
+	})
+}
+
+// pressAll applies the plan's step to each of its pods once. blocked are the sorted refusals
+// of disruption budgets, each once.
+func (l *Lifecycle) pressAll(ctx context.Context, p plan) (blocked []string, err error) {
+	errs, refusals := make([]error, len(p.pods)), make([]string, len(p.pods))
+	var group errgroup.Group
+	group.SetLimit(evictionsAtOnce)
+	for i, pod := range p.pods {
+		group.Go(func() error {
+			refusals[i], errs[i] = l.press(ctx, pod, p.step)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs: one failure does not stop the others
+	slices.Sort(refusals)
+	refusals = slices.DeleteFunc(slices.Compact(refusals), func(r string) bool { return r == "" })
+	return refusals, errors.Join(errs...)
+}
+
+// press applies step s to one pod. A refusal that ends by itself is not an error. blocked is
+// the refusal of a disruption budget.
+func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) (blocked string, failed error) {
+	opts := store.DeleteUID(pod)
+	var err error
+	switch {
+	case s == stepForce:
+		opts.GracePeriodSeconds = ptr.To[int64](0)
+		err = l.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+	case s == stepDelete || stays(pod):
+		opts.GracePeriodSeconds = l.boundedGrace(pod)
+		err = l.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+	default:
+		err = l.kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+			DeleteOptions: &opts,
+		})
+	}
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return "", nil // gone, or replaced by a pod of the same name
+	case apierrors.IsTooManyRequests(err):
+		return budgetOf(pod, err), nil // the next poll retries
+	case err == nil, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return "", nil // the deletion of its namespace removes it
+	}
+	return "", fmt.Errorf("removing pod %s/%s: %w", pod.Namespace, pod.Name, err)
+}
+
+// budgetOf returns what the API server says about the disruption budget that refuses the
+// eviction of a pod, or "" if something else refuses it. The answer names the budget, so it
+// needs no right to read budgets.
+func budgetOf(pod *corev1.Pod, err error) string {
+	cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
+	if !ok || cause.Message == "" {
+		return ""
+	}
+	return fmt.Sprintf("in namespace %s, %s", pod.Namespace, strings.TrimSuffix(cause.Message, "."))
+}
+
+// boundedGrace returns the grace period for a deletion, in seconds: nil for the pod's own,
+// else ForceAfter, after which the pod is force-deleted anyway.
+func (l *Lifecycle) boundedGrace(pod *corev1.Pod) *int64 {
+	limit := int64(l.drain.ForceAfter / time.Second)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own == nil || *own <= limit {
 		return nil
 	}
-	return wrap(err, "removing the finalizer")
+	return &limit
 }
