@@ -36,6 +36,7 @@ const (
 	ForcedDeletion                   = "ForcedDeletion"                   // VirtualNode
 	ForeignOrigin                    = "ForeignOrigin"                    // ShadowEndpointSlice, ShadowPod
 	HomeAPIServerUnknown             = "HomeAPIServerUnknown"             // Pod
+	HomeServicesUnknown              = "HomeServicesUnknown"              // Pod
 	HostNamespacesLeftOut            = "HostNamespacesLeftOut"            // Pod
 	HostTaken                        = "HostTaken"                        // Ingress
 	ImagePullBackOff                 = "ImagePullBackOff"                 // Container (from the kubelet)
@@ -179,6 +180,7 @@ var table = map[string]map[string]reason{
 		"*PodSecurity":             {waits: "", fix: "${edit}\nChange the fields that the message names; or the administrators of cluster ${peer} relax controller.podSecurityLevel."},
 		"*refused":                 {waits: "", fix: "${edit}\nChange the field that the message names; or the administrators of cluster ${peer} allow it."},
 		"HomeAPIServerUnknown":     {waits: "passes", fix: ""},
+		"HomeServicesUnknown":      {waits: "passes", fix: ""},
 		"NamespaceTerminating":     {waits: "passes", fix: ""},
 		"NotReflectedYet":          {waits: "passes", fix: ""},
 		"OffloadingBackOff":        {waits: "passes", fix: ""},

@@ -312,7 +312,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		Namespaces: offloaded, VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
-		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
+		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), HomeDNS: func() (forge.DNS, error) { return v.homeDNS(vn.Spec.ClusterID) }, RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
 		HostIPs: v.addresses, Behind: shared.behind, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
 		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, Silent: check.Silent, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,

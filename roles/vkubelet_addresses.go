@@ -2,7 +2,12 @@ package roles
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
 
+	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -85,6 +90,49 @@ func (v *vkubelet) homeAPI(peer string) kinds.HomeAPI {
 		return nil
 	}
 	return exchange.HomeAPI{IPs: v.tenant.IPAM().V1alpha1().IPs(), Remap: v.remap.Peer(peer), Namespace: v.namespace, VirtualNode: v.name}
+}
+
+// resolvConf is where a process finds its DNS.
+const resolvConf = "/etc/resolv.conf"
+
+// homeDNS returns the DNS of this cluster, or the reason why pods in the provider do not reach it.
+func (v *vkubelet) homeDNS(peer string) (out forge.DNS, err error) {
+	if v.remap == nil || !v.remap.Peer(peer).Fabric() {
+		return out, errors.New("the network fabric does not connect the two (networking.enabled, spec.networkingEnabled of the ForeignCluster)")
+	}
+	cfg := v.env.Config.VKubelet
+	if out = (forge.DNS{Servers: cfg.ClusterDNS, Domain: cfg.ClusterDomain}); len(out.Servers) == 0 || out.Domain == "" {
+		own, err := dns.ClientConfigFromFile(resolvConf)
+		if err != nil {
+			return out, fmt.Errorf("reading the DNS of this process: %w; set vkubelet.clusterDNS and vkubelet.clusterDomain", err)
+		}
+		out = ownDNS(own, out)
+	}
+	if out.Domain == "" {
+		return out, errors.New("the domain of Services is in no search list of " + resolvConf + ": set vkubelet.clusterDomain")
+	}
+	var servers []netip.Addr
+	for _, s := range out.Servers {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			return out, fmt.Errorf("the name server %q is no address: set vkubelet.clusterDNS", s)
+		}
+		servers = append(servers, a)
+	}
+	return out, v.remap.Peer(peer).Serves(servers)
+}
+
+// ownDNS completes a DNS with that of a pod.
+func ownDNS(own *dns.ClientConfig, out forge.DNS) forge.DNS {
+	if len(out.Servers) == 0 {
+		out.Servers = own.Servers
+	}
+	for _, search := range own.Search {
+		if domain, ok := strings.CutPrefix(search, "svc."); ok && out.Domain == "" {
+			out.Domain = strings.TrimSuffix(domain, ".")
+		}
+	}
+	return out
 }
 
 // onRemap sets the function that is called if the translation of a peer's addresses

@@ -24,6 +24,7 @@ const (
 	MaxPodRanges      = 8
 	maxExternalRanges = 2  // one of each family
 	MaxTransitRanges  = 16 // of clusters behind it
+	maxServiceRanges  = 4  // of its Services
 	MaxThirds         = 16 // clusters that it names
 	maxGateways       = 8  // of one cluster
 	MaxEndpoints      = 8  // of one gateway
@@ -137,6 +138,9 @@ func Ranges(c networkingv1beta1.ClusterCIDR, out *Problems) []netip.Prefix {
 	all, total := slices.Concat(pods, external), 0
 	if len(c.Transit) > 0 {
 		all = append(all, parseRanges("transit", c.Transit, MaxTransitRanges, out)...)
+	}
+	if len(c.Service) > 0 {
+		all = append(all, parseRanges("service", c.Service, maxServiceRanges, out)...)
 	}
 	for i, p := range all {
 		if j := slices.IndexFunc(all[:i], p.Overlaps); j >= 0 {

@@ -294,7 +294,7 @@ func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (check.Su
 			s.Own.Pods = append(s.Own.Pods, r.Prefix)
 		case networkingv1beta1.RangeExternal:
 			s.Own.External = append(s.Own.External, r.Prefix)
-		case networkingv1beta1.RangeTransit: // a view of another peer, as Views has it
+		case networkingv1beta1.RangeTransit, networkingv1beta1.RangeService: // a view of another peer, as Views has it; what Own has
 		}
 	}
 	for _, g := range mine.Spec.Gateways {

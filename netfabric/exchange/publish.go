@@ -157,6 +157,7 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 		return err
 	}
 	p.addTransit(&spec, peer, have)
+	p.addServices(&spec, peer)
 	spec.Admits = p.admits(peer)
 	configurations := p.cfg.Client.NetworkingV1beta1().Configurations(namespace)
 	if have == nil {

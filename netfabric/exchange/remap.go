@@ -18,6 +18,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -405,6 +406,9 @@ func mapsOf(peer string, spec *networkingv1beta1.ConnectionSpec) (theirs, ours p
 func readMappings(field string, mappings []networkingv1beta1.Mapping) (plan.Maps, error) {
 	out := make(plan.Maps, 0, len(mappings))
 	for _, m := range mappings {
+		if m.Use == networkingv1beta1.RangeService {
+			continue // nodes alone translate these
+		}
 		own, ok := m.Own.Prefix()
 		view, valid := m.View.Prefix()
 		if !ok || !valid {
@@ -460,6 +464,27 @@ func (p PeerRemapper) Remap(addr netip.Addr) (netip.Addr, bool) { return p.all.R
 // View returns the address at which the peer reaches addr, an address in this cluster's own
 // ranges. It returns false if there is none.
 func (p PeerRemapper) View(addr netip.Addr) (netip.Addr, bool) { return p.all.View(p.peer, addr) }
+
+// Serves returns the reason why the peer does not lead to these addresses of Services of this cluster.
+func (p PeerRemapper) Serves(services []netip.Addr) error {
+	var given []netip.Prefix
+	if c := connectionOf(p.all.cfg.Connections, p.peer); c != nil {
+		for _, m := range c.Spec.Local {
+			if own, ok := m.Own.Prefix(); ok && m.Use == networkingv1beta1.RangeService {
+				given = append(given, own)
+			}
+		}
+	}
+	if len(given) == 0 {
+		return fmt.Errorf("it has no view of the ranges of Services yet: it has no room in its ipam.pools (see the condition Ready of the Configuration %s/%s), or an earlier version", corev1beta1.TenantNamespace(p.peer), p.peer)
+	}
+	for _, a := range services {
+		if !slices.ContainsFunc(given, func(r netip.Prefix) bool { return r.Contains(a) }) {
+			return fmt.Errorf("%s, an address of the DNS, is in no range of Services (%s): set vkubelet.clusterDNS", a, ipamv1alpha1.RangesText(given))
+		}
+	}
+	return nil
+}
 
 // Fabric reports whether the network fabric connects this cluster with the peer.
 func (p PeerRemapper) Fabric() bool { return p.all.Fabric(p.peer) }

@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
+	"github.com/liqod/liqod/netfabric/ipam"
 )
 
 // addTransit adds the ranges under which this cluster sees the pods of other peers that share a
@@ -49,6 +51,30 @@ func (p *Publisher) addTransit(spec *networkingv1beta1.ConfigurationSpec, peer s
 	spec.Behind = slices.DeleteFunc(thirds, func(t networkingv1beta1.Third) bool {
 		return len(t.Namespaces) > check.MaxSharedNamespaces || slices.ContainsFunc(t.Ranges, func(m networkingv1beta1.Mapping) bool { return !slices.Contains(cidr.Transit, m.View) })
 	})
+}
+
+// addServices adds the ranges of this cluster's Services while a peer runs pods that use them.
+func (p *Publisher) addServices(spec *networkingv1beta1.ConfigurationSpec, peer string) {
+	if !slices.ContainsFunc(store.All[*offloadingv1beta1.NamespaceOffloading](p.cfg.Offloadings.Informer().GetStore()), func(o *offloadingv1beta1.NamespaceOffloading) bool {
+		return o.Spec.Services == offloadingv1beta1.ServicesHome && slices.Contains(offloadingv1beta1.ProvidersOf(o), peer)
+	}) {
+		return
+	}
+	own, err := p.cfg.Own.Own()
+	var ranges []netip.Prefix // found ones may be configured, too
+	for _, s := range slices.SortedFunc(slices.Values(own.Services), func(a, b netip.Prefix) int { return a.Bits() - b.Bits() }) {
+		if !ipam.Within(ranges, s) {
+			ranges = append(ranges, s)
+		}
+	}
+	next := spec.Local.CIDR
+	next.Service = texts(ranges)
+	var wrong check.Problems
+	if check.Ranges(next, &wrong); err != nil || len(wrong) > 0 {
+		p.cfg.Log.Warn("a peer is not given the ranges of Services", zap.String("peer", peer), zap.Stringer("problems", wrong), zap.Error(err))
+		return
+	}
+	spec.Local.CIDR = next
 }
 
 // place returns where an element is in a list, and the end of the list for one that is not.

@@ -243,3 +243,27 @@ func TestAPeerIsAdmitted(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, b.mine("milan").Spec.Admits)
 }
+
+// A peer is given the ranges of Services while it runs pods of a namespace with services Home, and not for
+// another namespace.
+func TestServicesArePublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.connected()
+	given := func() cidrs {
+		r.settle("milan")
+		return b.mine("milan").Spec.Local.CIDR.Service
+	}
+	b.offloads("tools", "milan")
+	require.Empty(t, given())
+	client := b.others.OffloadingV1beta1().NamespaceOffloadings("shop")
+	_, err := client.Create(t.Context(), &offloadingv1beta1.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloadingv1beta1.NamespaceOffloadingName},
+		Spec:       offloadingv1beta1.NamespaceOffloadingSpec{Services: offloadingv1beta1.ServicesHome},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	b.offloads("shop", "milan")
+	require.NotEmpty(t, given())
+	b.offloads("shop")
+	require.Empty(t, given())
+}

@@ -14,12 +14,11 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// Behind finds the pods in one peer that another peer reaches through a gateway of this cluster:
-// those of namespaces that are offloaded to both. Pods are watched only from the first such
+// Behind finds the pods in one peer that another peer reaches through a gateway of this cluster,
+// those of namespaces that are offloaded to both; and the pods in peers that reach Services of this cluster. Pods are watched only from the first such
 // namespace on.
 type Behind struct {
 	offloadings offloadinginformers.NamespaceOffloadingInformer
@@ -60,7 +59,8 @@ func (b *Behind) read() (out Shared, known bool) {
 	offloadings := store.All[*offloadingv1beta1.NamespaceOffloading](b.offloadings.Informer().GetStore())
 	meet := map[string]bool{}
 	for _, o := range offloadings {
-		meet[o.Namespace] = meet[o.Namespace] || len(offloadingv1beta1.ProvidersOf(o)) > 1
+		providers := len(offloadingv1beta1.ProvidersOf(o))
+		meet[o.Namespace] = meet[o.Namespace] || providers > 1 || providers > 0 && o.Spec.Services == offloadingv1beta1.ServicesHome
 	}
 	out.Offloadings = slices.DeleteFunc(offloadings, func(o *offloadingv1beta1.NamespaceOffloading) bool { return !meet[o.Namespace] })
 	if len(out.Offloadings) == 0 {
@@ -85,5 +85,5 @@ func (b *builder) lead(peer *plan.Peer, c candidate, peers []candidate) {
 			peer.Ours, given = append(slices.Clip(peer.Ours), m), append(given, m.Own)
 		}
 	}
-	peer.Through = slices.DeleteFunc(slices.Clone(b.shared[peer.ID]), func(p netip.Prefix) bool { return !ipam.Within(given, p) })
+	peer.Through = within(b.shared.reach[peer.ID], given)
 }

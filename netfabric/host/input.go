@@ -85,7 +85,7 @@ func (r Refusal) String() string {
 // out alone, with a Refusal; of two that collide the older one stays. An error means that the
 // settings or this host's own objects are wrong; then there is no Input.
 func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
-	b := &builder{set: set, shared: objects.Shared.reach(admissions(objects.Connections))}
+	b := &builder{set: set, shared: objects.Shared.sharing(admissions(objects.Connections))}
 	b.addGateways(objects.Gateways)
 	b.addNodes(objects.Nodes, objects.Pods)
 	if err := b.base(); err != nil {
@@ -104,7 +104,7 @@ func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
 
 type builder struct {
 	set     Settings
-	shared  map[string][]netip.Prefix // addresses of pods, by the peer that reaches them
+	shared  sharing
 	refused []Refusal
 
 	replicas []plan.Replica
@@ -123,6 +123,8 @@ type candidate struct {
 	peer             plan.Peer
 	podsOf, external []netip.Prefix // own ranges
 	behind           plan.Maps      // ranges of third clusters
+	services         []netip.Prefix // own ranges of Services
+	meant            plan.Maps      // what the addresses of the peer mean here
 }
 
 // exposure is an address that an IP requests.
@@ -289,11 +291,14 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 		if err != nil {
 			return out, err
 		}
+		out.meant = append(out.meant, plan.Map{Own: mapping.View, View: mapping.Own})
 		switch m.Use {
 		case networkingv1beta1.RangePod:
 			out.podsOf = append(out.podsOf, mapping.Own)
 		case networkingv1beta1.RangeExternal:
 			out.external = append(out.external, mapping.Own)
+		case networkingv1beta1.RangeService:
+			out.services = append(out.services, mapping.Own)
 		case networkingv1beta1.RangeTransit:
 			out.behind = append(out.behind, mapping)
 			continue // given with the third cluster alone
@@ -312,7 +317,10 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 			out.peer.Theirs.External = append(out.peer.Theirs.External, mapping.View)
 		case networkingv1beta1.RangeTransit:
 			out.peer.Theirs.Transit = append(out.peer.Theirs.Transit, mapping.View)
+		case networkingv1beta1.RangeService:
+			out.peer.Theirs.Services = append(out.peer.Theirs.Services, mapping.View)
 		}
+		out.meant = append(out.meant, mapping)
 	}
 	return out, b.remotes(&out)
 }
@@ -446,7 +454,7 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 	for _, e := range b.ips {
 		probe := plan.Input{External: in.External, Ports: in.Ports, MTU: in.MTU, IPs: []plan.IP{e.ip}}
 		older := slices.IndexFunc(peers, func(c candidate) bool {
-			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && contains(viewsOf(c.peer), e.ip.Real)
+			return !e.from.CreationTimestamp.Before(&c.from.CreationTimestamp) && contains(c.peer.Theirs.All(), e.ip.Real)
 		})
 		switch err := probe.Check(); {
 		case len(in.External) == 0: // no Connection yet, so the external range is not known
@@ -464,10 +472,6 @@ func (b *builder) fitting(in plan.Input, peers []candidate) (out []plan.IP, drop
 	return out, dropped
 }
 
-func viewsOf(p plan.Peer) []netip.Prefix {
-	return slices.Concat(p.Theirs.Pods, p.Theirs.External, p.Theirs.Transit)
-}
-
 func contains(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
@@ -477,7 +481,7 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	in := plan.Input{Self: b.set.Self, Gateways: b.replicas, Ports: b.set.Ports, AnySender: b.set.AnySender, MTU: b.set.MTU, IPs: ips}
 	in.Via = b.via("")
 	for _, c := range peers {
-		in.Pods, in.External = union(in.Pods, c.podsOf), union(in.External, c.external)
+		in.Pods, in.External, in.Services = union(in.Pods, c.podsOf), union(in.External, c.external), union(in.Services, c.services)
 	}
 	for _, h := range b.hosts {
 		in.Nodes = append(in.Nodes, b.podsOf(h, in.Pods))
@@ -485,6 +489,11 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	for i, c := range peers {
 		peer := c.peer
 		peer.Gateways, peer.Reach, peer.Via = b.located(c, b.around(peers, i, in)), b.reach(c), b.via(peer.ID)
+		peer.Home = within(b.shared.home[peer.ID], c.podsOf)
+		if len(peer.Home) > 0 {
+			peer.Meant = c.meant
+		}
+		peer.Served = within(b.shared.served[peer.ID], peer.Theirs.Pods)
 		b.lead(&peer, c, peers)
 		in.Peers = append(in.Peers, peer)
 	}
@@ -508,7 +517,12 @@ func (b *builder) reach(c candidate) []netip.Prefix {
 	if b.set.AllPods != nil && b.set.AllPods(corev1beta1.Trust(c.from.Spec.Trust)) {
 		return c.podsOf
 	}
-	return slices.DeleteFunc(slices.Clone(b.shared[c.peer.ID]), func(p netip.Prefix) bool { return !ipam.Within(c.podsOf, p) })
+	return within(b.shared.reach[c.peer.ID], c.podsOf)
+}
+
+// within returns the addresses that lie in a range.
+func within(addresses, ranges []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(addresses), func(p netip.Prefix) bool { return !ipam.Within(ranges, p) })
 }
 
 // strays adds a Refusal for each podCIDR outside of the published ranges: its pods do not reach
@@ -544,7 +558,7 @@ func (b *builder) podsOf(h plan.Host, own []netip.Prefix) plan.Host {
 		}
 		return h
 	}
-	h.Pods = slices.DeleteFunc(slices.Clone(h.Pods), func(p netip.Prefix) bool { return !ipam.Within(own, p) })
+	h.Pods = within(h.Pods, own)
 	return h
 }
 
@@ -553,7 +567,7 @@ func (b *builder) around(peers []candidate, one int, in plan.Input) check.Surrou
 	s := check.Surroundings{ClusterID: b.set.ClusterID, Own: check.Own{Pods: in.Pods, External: in.External, Nodes: b.nodeAddrs}, Views: slices.Clone(b.set.Closed)}
 	for i, c := range peers {
 		if i != one {
-			s.Views = append(s.Views, check.Named("a range of peer "+c.peer.ID, viewsOf(c.peer))...)
+			s.Views = append(s.Views, check.Named("a range of peer "+c.peer.ID, c.peer.Theirs.All())...)
 		}
 	}
 	return s

@@ -36,7 +36,7 @@ const (
 func (f *fabric) keepOwners(peers []plan.Peer) {
 	owners := map[netip.Prefix]string{}
 	for _, p := range peers {
-		for _, r := range viewsOf(p) {
+		for _, r := range p.Theirs.All() {
 			owners[r] = p.ID
 		}
 	}

@@ -75,8 +75,11 @@ func (s *Shares) read() Shared {
 	}
 }
 
-// origin is a namespace of a peer.
-type origin struct{ cluster, namespace string }
+// origin is a namespace of a peer. home: its pods use the Services of the peer.
+type origin struct {
+	cluster, namespace string
+	home               bool
+}
 
 // admissions returns the peers that reach the Pods of namespaces of other peers here.
 func admissions(connections []*networkingv1beta1.Connection) map[origin][]string {
@@ -84,7 +87,7 @@ func admissions(connections []*networkingv1beta1.Connection) map[origin][]string
 	for _, c := range connections {
 		for _, t := range c.Spec.Admits {
 			for _, namespace := range t.Namespaces {
-				of := origin{t.ClusterID, namespace}
+				of := origin{t.ClusterID, namespace, false}
 				out[of] = append(out[of], c.Spec.ClusterID)
 			}
 		}
@@ -92,18 +95,26 @@ func admissions(connections []*networkingv1beta1.Connection) map[origin][]string
 	return out
 }
 
-// reach returns the addresses of the Pods that each peer reaches: Pods that run here for it, or for
+// sharing are addresses of Pods, by peer.
+type sharing struct {
+	reach  map[string][]netip.Prefix // that it reaches
+	home   map[string][]netip.Prefix // that run here for it, and live in its address space
+	served map[string][]netip.Prefix // of this cluster's namespaces that it runs, and that use the Services of this one
+}
+
+// sharing returns what reach has, and which Pods live in the address space of their home. The Pods that each peer reaches are: Pods that run here for it, or for
 // another peer that shares their namespace with it, Pods
 // of namespaces that this cluster offloads to it, and endpoints that people have written into
 // such namespaces. Labels of a Pod alone say nothing, as others than liqod may write them. The
 // address of a Pod that has just gone, and of its successor, is left out until it has one owner.
-func (s Shared) reach(admitted map[origin][]string) map[string][]netip.Prefix {
-	consumers, providers := map[string]origin{}, map[string][]string{}
+func (s Shared) sharing(admitted map[origin][]string) sharing {
+	consumers, providers, served := map[string]origin{}, map[string][]string{}, map[string]bool{}
 	for _, ns := range s.Twins {
 		consumers[ns.Name] = originOf(ns)
 	}
 	for _, o := range s.Offloadings {
 		providers[o.Namespace] = append(providers[o.Namespace], offloadingv1beta1.ProvidersOf(o)...)
+		served[o.Namespace] = o.Spec.Services == offloadingv1beta1.ServicesHome
 	}
 	named := map[netip.Prefix][]string{}
 	for _, slice := range s.Slices {
@@ -111,7 +122,7 @@ func (s Shared) reach(admitted map[origin][]string) map[string][]netip.Prefix {
 			named[a] = append(named[a], providers[slice.Namespace]...)
 		}
 	}
-	out := map[string][]netip.Prefix{}
+	out := sharing{map[string][]netip.Prefix{}, map[string][]netip.Prefix{}, map[string][]netip.Prefix{}}
 	owners := podOwners(s.Pods)
 	for _, pod := range s.Pods {
 		for _, a := range podAddrs(pod) {
@@ -119,12 +130,20 @@ func (s Shared) reach(admitted map[origin][]string) map[string][]netip.Prefix {
 				continue
 			}
 			peers := slices.Concat(providers[pod.Namespace], named[a])
+			for _, peer := range providers[pod.Namespace] {
+				if served[pod.Namespace] {
+					out.served[peer] = append(out.served[peer], a)
+				}
+			}
 			if of := consumers[pod.Namespace]; of.cluster != "" && pod.Labels[offloadingv1beta1.OriginLabel] == of.cluster {
-				peers = append(append(peers, of.cluster), admitted[of]...)
+				peers = append(append(peers, of.cluster), admitted[origin{of.cluster, of.namespace, false}]...)
+				if of.home {
+					out.home[of.cluster] = append(out.home[of.cluster], a)
+				}
 			}
 			slices.Sort(peers)
 			for _, peer := range slices.Compact(peers) {
-				out[peer] = append(out[peer], a)
+				out.reach[peer] = append(out.reach[peer], a)
 			}
 		}
 	}
@@ -137,7 +156,10 @@ func originOf(ns *corev1.Namespace) origin {
 	if offloadingv1beta1.TwinOf(ns) == "" {
 		return origin{}
 	}
-	return origin{ns.Labels[corev1beta1.RemoteClusterIDLabel], ns.Annotations[offloadingv1beta1.OriginalNameAnnotation]}
+	return origin{
+		ns.Labels[corev1beta1.RemoteClusterIDLabel], ns.Annotations[offloadingv1beta1.OriginalNameAnnotation],
+		ns.Annotations[offloadingv1beta1.ServicesAnnotation] == string(offloadingv1beta1.ServicesHome),
+	}
 }
 
 // endpointsOf returns the addresses in an EndpointSlice that is reflected.
@@ -175,7 +197,7 @@ func TrimShared(obj any) (any, error) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 			Labels:      only(o.Labels, corev1beta1.RemoteClusterIDLabel),
-			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.OriginalNameAnnotation),
+			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.OriginalNameAnnotation, offloadingv1beta1.ServicesAnnotation),
 		}}, nil
 	case *discoveryv1.EndpointSlice:
 		out := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{

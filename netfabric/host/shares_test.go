@@ -124,7 +124,7 @@ func TestPodsThatAreShared(t *testing.T) {
 			t.Parallel()
 			shared := Shared{Twins: trimmed(t, tc.twins), Pods: trimmed(t, tc.pods), Offloadings: tc.to, Slices: trimmed(t, tc.slices)}
 			got := map[string][]string{}
-			for peer, addresses := range shared.reach(admissions(admitting)) {
+			for peer, addresses := range shared.sharing(admissions(admitting)).reach {
 				for _, a := range addresses {
 					require.True(t, a.IsSingleIP())
 					got[peer] = append(got[peer], a.Addr().String())
@@ -281,4 +281,47 @@ func TestSelectorOfSlices(t *testing.T) {
 		}
 		require.Equal(t, want, selector.Matches(set), by)
 	}
+}
+
+// Pods in twins whose mark says so live in the address space of their peer. On the other side they are
+// those of the namespaces with services Home that run in the peer.
+func TestPodsThatLiveAtHome(t *testing.T) {
+	t.Parallel()
+	home, twin := twinOf("apps-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation), twinOf("tools-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
+	home.Annotations[offloadingv1beta1.ServicesAnnotation] = string(offloadingv1beta1.ServicesHome)
+	forged := twinOf("own", "rome", "note")
+	forged.Annotations[offloadingv1beta1.ServicesAnnotation] = string(offloadingv1beta1.ServicesHome)
+	shop := offloaded("shop", map[string]metav1.ConditionStatus{"milan": metav1.ConditionTrue})
+	shop.Spec.Services = offloadingv1beta1.ServicesHome
+	got := Shared{
+		Twins:       []*corev1.Namespace{home, twin, forged},
+		Offloadings: []*offloadingv1beta1.NamespaceOffloading{shop, offloaded("tools", map[string]metav1.ConditionStatus{"milan": metav1.ConditionTrue})},
+		Pods: []*corev1.Pod{
+			podOf("apps-rome", "rome", "10.244.1.1"), podOf("apps-rome", "", "10.244.1.2"), podOf("tools-rome", "rome", "10.244.1.3"),
+			podOf("own", "rome", "10.244.1.4"), podOf("shop", "", "10.200.1.5"), podOf("tools", "", "10.200.1.6"),
+		},
+	}.sharing(nil)
+	require.Equal(t, map[string][]netip.Prefix{"rome": ranges("10.244.1.1/32")}, got.home)
+	require.Equal(t, map[string][]netip.Prefix{"milan": ranges("10.200.1.5/32")}, got.served)
+}
+
+// A Connection with ranges of Services tells nodes and gateways what the addresses mean to these pods.
+func TestRangesOfServices(t *testing.T) {
+	t.Parallel()
+	c := linked("milan", 1, publicKeys(t, 1)[0])
+	service := func(own, view networkingv1beta1.CIDR) networkingv1beta1.Mapping {
+		return networkingv1beta1.Mapping{Own: own, View: view, Use: networkingv1beta1.RangeService}
+	}
+	c.Spec.Local, c.Spec.Remote = append(c.Spec.Local, service("10.96.0.0/16", "10.77.0.0/16")), append(c.Spec.Remote, service("10.96.0.0/16", "10.78.0.0/16"))
+	home := twinOf("apps-milan", "milan", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
+	home.Annotations[offloadingv1beta1.ServicesAnnotation] = string(offloadingv1beta1.ServicesHome)
+	o := Objects{Connections: []*networkingv1beta1.Connection{c}, Nodes: []*corev1.Node{hostNode("node-1", "192.0.2.11", "10.244.1.0/24")}, Shared: Shared{Twins: []*corev1.Namespace{home}, Pods: []*corev1.Pod{podOf("apps-milan", "milan", "10.244.1.1")}}}
+	in, refused, err := BuildInput(o, Settings{ClusterID: "rome", Self: "node-1", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500})
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	require.Equal(t, ranges("10.96.0.0/16"), in.Services)
+	require.Equal(t, ranges("10.78.0.0/16"), in.Peers[0].Theirs.Services)
+	require.Equal(t, ranges("10.244.1.1/32"), in.Peers[0].Home)
+	require.Contains(t, in.Peers[0].Meant, plan.Map{Own: netip.MustParsePrefix("10.96.0.0/16"), View: netip.MustParsePrefix("10.78.0.0/16")}, "a Service of milan")
+	require.Contains(t, in.Peers[0].Meant, plan.Map{Own: netip.MustParsePrefix("10.77.0.0/16"), View: netip.MustParsePrefix("10.96.0.0/16")}, "a Service of this cluster, as milan sees it")
 }

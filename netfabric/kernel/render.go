@@ -206,6 +206,9 @@ func addresses(f plan.Family) (src, dst, size uint32) {
 // loadKey loads the key of a lookup into reg, and the parts behind the first into the
 // registers that follow.
 func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
+	if key == plan.Asked { // of an IPv4 connection the kernel writes four bytes
+		return []expr.Any{&expr.Ct{Key: expr.CtKeyDST, Register: reg}}, nil
+	}
 	src, dst, size := addresses(f)
 	offsets, ok := map[plan.Key][]uint32{
 		plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}, plan.SrcDstService: {src, dst},

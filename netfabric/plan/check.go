@@ -91,6 +91,9 @@ func (c *checker) own() {
 		c.check(place{field: "pods"}, CheckRange(p))
 	}
 	c.external(place{field: "external"}, c.in.External)
+	for _, p := range c.in.Services {
+		c.check(place{field: "services"}, CheckRange(p))
+	}
 	for _, m := range c.in.Hairpin {
 		c.check(place{field: "hairpin"}, m.Check())
 	}
@@ -166,7 +169,7 @@ func (c *checker) peer(p Peer) {
 	if p.ID == "" {
 		c.fail(at("id"), "it is missing")
 	}
-	for _, r := range p.Theirs.all() {
+	for _, r := range p.Theirs.All() {
 		c.check(at("theirs"), CheckRange(r))
 	}
 	c.external(at("theirs.external"), p.Theirs.External)
@@ -191,13 +194,18 @@ func (c *checker) peer(p Peer) {
 		c.fail(at("use"), "there is no gateway %d", p.Use)
 	}
 	c.parts(at("reach"), p.Reach, c.in.Pods, "the own pod ranges %s")
+	c.parts(at("home"), p.Home, c.in.Pods, "the own pod ranges %s")
+	c.parts(at("served"), p.Served, p.Theirs.Pods, "the pod ranges %s of the peer")
+	for _, m := range p.Meant {
+		c.check(at("meant"), m.Check())
+	}
 	c.through(p)
 }
 
 // through checks the addresses in third clusters: each is in a range that the peer is given, and
 // that is none of this cluster.
 func (c *checker) through(p Peer) {
-	own := slices.Concat(c.in.Pods, c.in.External)
+	own := slices.Concat(c.in.Pods, c.in.External, c.in.Services)
 	var given []netip.Prefix
 	for _, m := range p.Ours {
 		if !slices.Contains(own, m.Own) {
@@ -300,11 +308,11 @@ func allocatable(a netip.Addr, external []netip.Prefix) bool {
 func (c *checker) given() {
 	from := map[netip.Prefix]string{}
 	for _, p := range c.in.Peers {
-		for _, r := range p.Theirs.all() {
+		for _, r := range p.Theirs.All() {
 			from[r] = p.ID
 		}
 	}
-	for _, r := range slices.Concat(c.in.Pods, c.in.External) {
+	for _, r := range slices.Concat(c.in.Pods, c.in.External, c.in.Services) {
 		from[r] = ""
 	}
 	for _, m := range c.in.Hairpin {
@@ -314,17 +322,25 @@ func (c *checker) given() {
 	}
 	for _, p := range c.in.Peers {
 		at := place{peer: p.ID, field: "peers.ours"}
-		var owns, views []claim
 		for _, m := range p.Ours {
 			if owner, ok := from[m.Own]; !ok || owner == p.ID {
 				c.fail(at, "%s is neither an own range nor one of another peer", m.Own)
 			}
-			owns = append(owns, claim{m.Own, at, false})
-			views = append(views, claim{m.View, at, false})
 		}
-		c.apart(owns)
-		c.apart(views)
+		c.eachApart(at, p.Ours)
+		c.eachApart(place{peer: p.ID, field: "peers.meant"}, p.Meant)
 	}
+}
+
+// eachApart checks that of some maps the ranges of either side are apart.
+func (c *checker) eachApart(at place, list Maps) {
+	var owns, views []claim
+	for _, m := range list {
+		owns = append(owns, claim{m.Own, at, false})
+		views = append(views, claim{m.View, at, false})
+	}
+	c.apart(owns)
+	c.apart(views)
 }
 
 // claim is a prefix that may not overlap another one of a list, unless both are addresses.
@@ -368,6 +384,9 @@ func (c *checker) ranges() {
 	for _, p := range c.in.External {
 		claims = append(claims, claim{p, place{field: "external"}, false})
 	}
+	for _, p := range c.in.Services {
+		claims = append(claims, claim{p, place{field: "services"}, false})
+	}
 	c.apart(claims)
 
 	var pods []claim
@@ -385,7 +404,7 @@ func (c *checker) views() (out []claim) {
 		out = append(out, claim{m.View, place{field: "hairpin"}, false})
 	}
 	for _, p := range c.in.Peers {
-		for _, r := range p.Theirs.all() {
+		for _, r := range p.Theirs.All() {
 			out = append(out, claim{r, place{peer: p.ID, field: "peers.theirs"}, false})
 		}
 	}
@@ -435,7 +454,7 @@ func (c *checker) mtu() {
 	}
 	for _, p := range c.in.Peers {
 		least := minMTU4
-		if len(only(p.Theirs.all(), V6)) > 0 {
+		if len(only(p.Theirs.All(), V6)) > 0 {
 			least = minMTU6
 		}
 		if p.MTU != 0 && (p.MTU < least || p.MTU > maxMTU) {

@@ -82,7 +82,7 @@ func (t *tape) input() Input {
 	}
 	in.Via = []string{"", "g0", "g1"}[t.n(3)]
 	for i := range t.n(4) {
-		p := Peer{ID: fmt.Sprint("p", i), Theirs: Ranges{t.prefixes(2), t.prefixes(1), t.prefixes(1)}, Use: t.n(3), MTU: 12 * t.n(128), Reach: t.prefixes(2)}
+		p := Peer{ID: fmt.Sprint("p", i), Theirs: Ranges{t.prefixes(2), t.prefixes(1), t.prefixes(1), t.prefixes(1)}, Use: t.n(3), MTU: 12 * t.n(128), Reach: t.prefixes(2)}
 		for j := range t.n(3) {
 			p.Gateways = append(p.Gateways, Remote{j + t.n(2), key(byte(8*i + j + 1)), netip.AddrPortFrom(t.addr(), uint16(t.n(3))), ""})
 		}
@@ -95,7 +95,7 @@ func (t *tape) input() Input {
 				in.Peers[i].Ours = append(in.Peers[i].Ours, Map{own, t.like(own)})
 			}
 		}
-		owns = append(owns, in.Peers[i].Theirs.all()...)
+		owns = append(owns, in.Peers[i].Theirs.All()...)
 	}
 	for range t.n(3) {
 		ip := IP{External: t.addr(), Real: t.addr(), Peer: []string{"", "p0", "p1"}[t.n(3)]}
@@ -117,7 +117,7 @@ func (t *tape) service() Service {
 
 // valid is an input of the same shape that passes Check.
 func (t *tape) valid() Input {
-	in := []Input{rome(), milan()}[t.n(2)]
+	in := []Input{rome(), milan(), servesHome(rome()), livesAtHome(milan())}[t.n(4)]
 	for range t.n(6) {
 		was := in
 		in = mutations[t.n(len(mutations))](t, clone(in))
@@ -153,7 +153,7 @@ func (t *tape) packet(in Input) Packet {
 func (t *tape) near(in Input) netip.Addr {
 	ranges := slices.Concat(in.Pods, in.External)
 	for _, p := range in.Peers {
-		ranges = append(ranges, p.Theirs.all()...)
+		ranges = append(ranges, p.Theirs.All()...)
 		for _, m := range p.Ours {
 			ranges = append(ranges, m.View)
 		}
@@ -251,7 +251,7 @@ func FuzzGuard(f *testing.F) {
 	}
 	states := map[string]State{}
 	inputs := map[string]Input{}
-	for name, in := range map[string]Input{"rome": rome(), "milan": milan(), "hub": hub()} {
+	for name, in := range map[string]Input{"rome": rome(), "milan": milan(), "hub": hub(), "home": servesHome(hub())} {
 		in.Self = "gw-a"
 		s, err := Gateway(in)
 		require.NoError(f, err)
@@ -259,7 +259,7 @@ func FuzzGuard(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tp := &tape{data}
-		name := []string{"rome", "milan", "hub"}[tp.n(3)]
+		name := []string{"rome", "milan", "hub", "home"}[tp.n(4)]
 		checkSent(t, inputs[name], states[name], tp.packet(inputs[name]))
 	})
 }
@@ -284,7 +284,7 @@ func TestRandomPackets(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	verdicts := map[Verdict]int{}
-	for _, in := range []Input{rome(), milan(), hub()} {
+	for _, in := range []Input{rome(), milan(), hub(), servesHome(hub())} {
 		in.Self = "gw-a"
 		s, err := Gateway(in)
 		require.NoError(t, err)

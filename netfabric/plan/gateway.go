@@ -89,7 +89,7 @@ func (g gateway) device() Device {
 				d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: single(ReplicaAddr(e, r.Number))})
 			}
 			if r.Number == p.Use {
-				for _, a := range p.Theirs.all() {
+				for _, a := range p.Theirs.All() {
 					d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: a})
 				}
 			}
@@ -112,7 +112,7 @@ func (g gateway) rules() []Rule {
 
 func (g gateway) routes() (out []Route) {
 	for _, p := range g.in.Peers {
-		for _, r := range p.Theirs.all() {
+		for _, r := range p.Theirs.All() {
 			route := Route{Table: PeersTable, Dst: r, Link: TunnelDevice, MTU: PathMTU(g.in.MTU, g.in.underlay(), p.MTU)}
 			if own := only(g.in.External, family(r.Addr())); len(own) > 0 {
 				route.Src = GatewayAddr(own[0])
@@ -121,8 +121,12 @@ func (g gateway) routes() (out []Route) {
 		}
 	}
 	carried := g.families
+	serving := g.serving()
 	for _, h := range g.in.Nodes {
 		dsts := slices.Clone(h.Pods)
+		if h.Name == serving {
+			dsts = append(dsts, g.in.Services...)
+		}
 		for _, a := range h.Addrs {
 			if slices.Contains(carried, family(a)) {
 				dsts = append(dsts, single(a))
@@ -133,6 +137,20 @@ func (g gateway) routes() (out []Route) {
 		}
 	}
 	return out
+}
+
+// serving returns the node whose kube-proxy answers for Services: the one that this gateway runs on, or
+// else the first one.
+func (g gateway) serving() (name string) {
+	for _, h := range g.in.Nodes {
+		if h.Name == g.replica.Node {
+			return h.Name
+		}
+		if name == "" || h.Name < name {
+			name = h.Name
+		}
+	}
+	return name
 }
 
 func (g gateway) table() Table {
@@ -149,6 +167,8 @@ func (g gateway) table() Table {
 			both("limited", 2, NoValue),   // range of a peer . real address of which it has nothing but ports
 			both("open", 2, NoValue),      // range of a peer . node of which it has all ports
 			both("closed", 1, NoValue),    // nodes within the own pod ranges
+			both("services", 1, NoValue),  // own ranges of Services
+			both("served", 2, NoValue),    // pod of a peer . own range of Services that it reaches
 			both("through", 2, NoValue),   // range of a peer . pod in a third cluster that it reaches
 			both("dnat", 2, Prefix),       // range of a peer . view of us -> own range
 			both("snat", 2, Prefix),       // range of a peer . own range -> view of us
@@ -253,6 +273,8 @@ func passTunnel(errorsOfOthers []Match) []Match {
 			Match{CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Goto, To: DropToPort},
 			Match{Out: OverlayDevice, CT: New, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
 			Match{Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Goto, To: DropToNode},
+			Match{Out: OverlayDevice, CT: New, Set: Lookup{Name: "served", Key: SrcDst}, Do: Accept},
+			Match{Out: OverlayDevice, CT: New, Set: Lookup{Name: "services", Key: Dst}, Do: Goto, To: DropToPod},
 		),
 		[]Match{
 			{Out: "!" + TunnelDevice, Do: Accept},
@@ -276,23 +298,31 @@ func (g gateway) elements() []Element {
 	for _, p := range slices.Concat(g.in.Pods, g.in.External) {
 		e.set("own", p)
 	}
+	for _, s := range g.in.Services {
+		e.set("services", s)
+	}
 	nodes := g.nodes(&e)
 	for _, p := range g.in.Peers {
 		// What is no pod of the peer has no address in a third cluster: it gets the gateway's.
 		for _, r := range slices.Concat(p.Theirs.Pods, p.Theirs.Transit) {
 			e.set("own", r)
 		}
-		e.share(p.Theirs.all())
+		e.share(p.Theirs)
+		for _, s := range g.in.servicesOf(p) {
+			for _, pod := range p.Served {
+				e.pair("served", pod, s)
+			}
+		}
 		for _, r := range p.Theirs.External { // probes have no other source
 			e.set("probes", r)
 		}
-		for _, r := range p.Theirs.all() {
+		for _, r := range p.Theirs.All() {
 			e.set("peers", r)
 			e.set(Refused, r)
 			for _, pod := range p.Through {
 				e.pair("through", r, pod)
 			}
-			for _, other := range p.Theirs.all() {
+			for _, other := range p.Theirs.All() {
 				e.pair("back", r, other)
 			}
 			g.towards(&e, p, r)
@@ -361,11 +391,12 @@ func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, their
 	all := allPorts(ips)
 	for _, ip := range ips {
 		host := single(ip.Real)
+		service := within(host, g.in.Services)
 		switch {
 		case ip.OnGateways(): // no packet for it is forwarded
-		case !nodes[ip.Real]:
+		case !nodes[ip.Real] && !service:
 			e.pair("targets", theirs, host)
-		case all[ip.Real] && within(host, g.in.Pods):
+		case all[ip.Real] && (service || within(host, g.in.Pods)):
 			e.pair("open", theirs, host)
 		}
 		if all[ip.Real] {

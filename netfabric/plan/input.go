@@ -10,6 +10,7 @@ import (
 type Input struct {
 	Self     string         // which of Nodes, or of Gateways, the state is for
 	Pods     []netip.Prefix // own pod ranges
+	Services []netip.Prefix // own ranges of Services that peers are given
 	External []netip.Prefix // own external ranges, at most one of each family
 	Nodes    []Host
 	Gateways []Replica
@@ -52,6 +53,13 @@ type Peer struct {
 	// Reach are the addresses, or ranges, of pods on the node in.Self that it opens connections
 	// to, at all ports, beside what IPs name. Only Node uses it.
 	Reach []netip.Prefix
+	// Home are pods on the node in.Self to which addresses mean what they mean in the peer, as Meant
+	// has it: Own is a range in the peer, View the same here. Only Node uses both.
+	Home  []netip.Prefix
+	Meant Maps
+	// Served are the addresses of pods in the peer that open connections to own Services. Only Gateway
+	// uses it.
+	Served []netip.Prefix
 	// Through are the addresses of pods in third clusters, within ranges that it is given, that it
 	// opens connections to through this cluster. Only Gateway uses it.
 	Through []netip.Prefix
@@ -62,11 +70,19 @@ type Ranges struct {
 	Pods     []netip.Prefix
 	External []netip.Prefix // at most one of each family
 	Transit  []netip.Prefix // of clusters behind it
+	Services []netip.Prefix // of its Services: answers have such sources, nothing else
 }
 
-func (r Ranges) all() []netip.Prefix {
-	out := append([]netip.Prefix{}, r.Pods...)
-	return append(append(out, r.External...), r.Transit...)
+// All returns the ranges of all kinds.
+func (r Ranges) All() []netip.Prefix {
+	return slices.Concat(r.Pods, r.External, r.Transit, r.Services)
+}
+
+// servicesOf are the own ranges of Services that a peer is given.
+func (in Input) servicesOf(p Peer) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(in.Services), func(s netip.Prefix) bool {
+		return !slices.ContainsFunc(p.Ours, func(m Map) bool { return m.Own == s })
+	})
 }
 
 // Remote is a gateway of a peer.
@@ -142,7 +158,7 @@ func only(list []netip.Prefix, f Family) []netip.Prefix {
 func (in Input) families() (out []Family) {
 	ranges := append(slices.Clone(in.Pods), in.External...)
 	for _, p := range in.Peers {
-		ranges = append(ranges, p.Theirs.all()...)
+		ranges = append(ranges, p.Theirs.All()...)
 	}
 	for _, f := range []Family{V4, V6} {
 		if len(only(ranges, f)) > 0 {

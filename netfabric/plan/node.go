@@ -54,7 +54,7 @@ func (n node) routes() (out []Route) {
 	}
 	for _, p := range n.in.Peers {
 		via := n.gateway(cmp.Or(p.Via, n.in.Via))
-		for _, r := range p.Theirs.all() {
+		for _, r := range p.Theirs.All() {
 			out = append(out, n.route(r, via, PathMTU(n.in.MTU, n.in.underlay(), p.MTU)))
 		}
 	}
@@ -93,18 +93,21 @@ func (n node) table() Table {
 	return Table{
 		Name: TableName,
 		Sets: slices.Concat(
-			both("senders", 1, NoValue), // hosts that send overlay packets
-			both("pods", 1, NoValue),    // own pod ranges
-			both("fabric", 1, NoValue),  // sources that come out of the fabric
-			both("hosts", 1, Address),   // own external address -> real address
-			both("again", 1, Prefix),    // view of an own range -> that range
-			both("keep", 1, Prefix),     // sources that nothing may change -> the same
-			both("node", 1, Address),    // destinations in the fabric -> address of this node
-			both("ports", 4, NoValue),   // range of a peer . address that an IP names . protocol . port
-			both("open", 2, NoValue),    // range of a peer . address of which it has all ports by an IP
-			both("reach", 2, NoValue),   // range of a peer . pods of this node that it reaches
-			both(Refused, 1, Counter),   // ranges of peers
-			shares(),                    // ranges of peers
+			both("senders", 1, NoValue),  // hosts that send overlay packets
+			both("pods", 1, NoValue),     // own pod ranges
+			both("fabric", 1, NoValue),   // sources that come out of the fabric
+			both("hosts", 1, Address),    // own external address -> real address
+			both("again", 1, Prefix),     // view of an own range -> that range
+			both("keep", 1, Prefix),      // sources that nothing may change -> the same
+			both("node", 1, Address),     // destinations in the fabric -> address of this node
+			both("ports", 4, NoValue),    // range of a peer . address that an IP names . protocol . port
+			both("open", 2, NoValue),     // range of a peer . address of which it has all ports by an IP
+			both("reach", 2, NoValue),    // range of a peer . pods of this node that it reaches
+			both("services", 1, NoValue), // own ranges of Services
+			both("home_in", 2, Prefix),   // pod of this node . range as it is in the pod's home -> the same here
+			both("home_out", 2, Prefix),  // pod of this node . range -> the same in the pod's home
+			both(Refused, 1, Counter),    // ranges of peers
+			shares(),                     // ranges of peers
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -135,9 +138,14 @@ func nodeChains(ports Ports) []Chain {
 		)},
 		// Ahead of the translation of node ports, by which an address of the node leads elsewhere.
 		{Name: "reach_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: []Match{{In: OverlayDevice, Do: Goto, To: outOfOverlay}}},
+		{Name: "home_in", NAT: true, Hook: HookPrerouting, Priority: HomeInPriority, Rules: each(Match{Do: DNATPrefix, Map: Lookup{Name: "home_in", Key: SrcDst}})},
 		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
+		{Name: "home_out", NAT: true, Hook: HookPostrouting, Priority: HomeOutPriority, Rules: each(Match{Do: SNATPrefix, Map: Lookup{Name: "home_out", Key: DstSrc}})},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: each(
+			// kube-proxy of this node answers for a Service: endpoints answer to this node.
+			Match{In: OverlayDevice, Out: OverlayDevice, Set: Lookup{Name: "services", Key: Asked}, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
+			Match{In: OverlayDevice, Set: Lookup{Name: "services", Key: Asked}, Do: Masquerade},
 			Match{Out: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
 			Match{Out: OverlayDevice, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
 			Match{In: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
@@ -194,17 +202,57 @@ func (n node) elements() []Element {
 			e.to("node", r, single(a))
 		}
 	}
+	for _, s := range n.in.Services {
+		e.set("services", s)
+	}
 	for _, p := range n.in.Peers {
-		e.share(p.Theirs.all())
-		for _, r := range p.Theirs.all() {
+		n.home(&e, p)
+		e.share(p.Theirs)
+		for _, r := range p.Theirs.All() {
 			e.set(Refused, r)
 			n.exposed(&e, p, r)
 			for _, pods := range p.Reach {
 				e.pair("reach", r, pods)
 			}
 		}
+		for _, s := range n.in.servicesOf(p) {
+			for _, r := range p.Theirs.All() { // gateways let pass what may
+				e.pair("open", r, s)
+			}
+		}
 	}
 	return e
+}
+
+// home adds what addresses mean to the pods of this node that live in a peer's address space. A
+// source keeps its address where the other one lies in the range of this node: many network plugins
+// give pods a route to that without a router.
+func (n node) home(e *elements, p Peer) {
+	for _, pod := range p.Home {
+		for _, m := range p.Meant {
+			if m.Own == m.View || !within(pod, n.host.Pods) {
+				continue
+			}
+			e.pairTo("home_in", pod, m.Own, m.View)
+			for _, part := range outside(m.Own, n.host.Pods) {
+				here, _ := move(part.Addr(), m.Own, m.View)
+				e.pairTo("home_out", pod, netip.PrefixFrom(here, part.Bits()), part)
+			}
+		}
+	}
+}
+
+// outside returns the parts of a range that overlap none of others.
+func outside(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
+	if within(p, others) {
+		return nil
+	}
+	if !slices.ContainsFunc(others, p.Overlaps) {
+		return []netip.Prefix{p}
+	}
+	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	high := netip.PrefixFrom(Last(p), p.Bits()+1).Masked()
+	return append(outside(low, others), outside(high, others)...)
 }
 
 // gateways returns the addresses that packets of gateways come from: their own, and those of
@@ -243,7 +291,7 @@ func (n node) exposed(e *elements, p Peer, theirs netip.Prefix) {
 func (n node) inside() []netip.Prefix {
 	out := slices.Clone(n.in.External)
 	for _, p := range n.in.Peers {
-		out = append(out, p.Theirs.all()...)
+		out = append(out, p.Theirs.All()...)
 	}
 	return out
 }

@@ -45,8 +45,10 @@ const (
 
 	RawPriority       = -300 // before connection tracking
 	ManglePriority    = -150
+	HomeInPriority    = -101 // ahead of kube-proxy, to which the addresses of another cluster may be its own
 	DNATPriority      = -100
 	FilterPriority    = 0
+	HomeOutPriority   = 98
 	SNATPriority      = 99 // ahead of the masquerade of CNIs at 100
 	LastGuardPriority = 300
 )

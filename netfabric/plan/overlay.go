@@ -124,9 +124,12 @@ func shareOf(n int) string {
 	return "share_small"
 }
 
-// share adds the ranges of a peer to the sets of shares.
-func (e *elements) share(ranges []netip.Prefix) {
-	n := map[Family]int{}
+// share adds the ranges of a peer to the sets of shares. Nothing begins in those of its Services.
+func (e *elements) share(theirs Ranges) {
+	for _, r := range theirs.Services {
+		e.set("share_small", r)
+	}
+	ranges, n := slices.Concat(theirs.Pods, theirs.External, theirs.Transit), map[Family]int{}
 	for _, r := range ranges {
 		n[family(r.Addr())]++
 	}

@@ -38,6 +38,8 @@ var numbers = map[string]string{
 	"TableName":         TableName,
 	"RawPriority":       fmt.Sprint(RawPriority),
 	"ManglePriority":    fmt.Sprint(ManglePriority),
+	"HomeInPriority":    fmt.Sprint(HomeInPriority),
+	"HomeOutPriority":   fmt.Sprint(HomeOutPriority),
 	"DNATPriority":      fmt.Sprint(DNATPriority),
 	"FilterPriority":    fmt.Sprint(FilterPriority),
 	"SNATPriority":      fmt.Sprint(SNATPriority),

@@ -274,6 +274,9 @@ const (
 	SrcDst Key = "saddr . daddr"
 	DstSrc Key = "daddr . saddr"
 
+	// Asked is the destination that the connection was opened to.
+	Asked Key = "ct original daddr"
+
 	SrcDstService Key = SrcDst + ofService
 	SrcInner      Key = "saddr . inner"
 )

@@ -373,6 +373,8 @@ func (t *tracer) find(l Lookup) (Element, bool) {
 	switch {
 	case l.Key == Dst || l.Key == DstSrc:
 		a, b = b, a
+	case l.Key == Asked:
+		a = t.p.Flow.Sent.Dst
 	case l.Key == SrcInner && t.back:
 		b = t.p.Flow.Answer.Src
 	case l.Key == SrcInner:

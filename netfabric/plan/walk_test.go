@@ -15,13 +15,14 @@ import (
 func clone(in Input) Input {
 	in.Nodes = slices.Clone(in.Nodes)
 	in.Gateways = slices.Clone(in.Gateways)
-	in.Pods, in.External = slices.Clone(in.Pods), slices.Clone(in.External)
+	in.Pods, in.External, in.Services = slices.Clone(in.Pods), slices.Clone(in.External), slices.Clone(in.Services)
 	in.IPs, in.Hairpin = slices.Clone(in.IPs), slices.Clone(in.Hairpin)
 	in.Peers = slices.Clone(in.Peers)
 	for i := range in.Peers {
 		p := &in.Peers[i]
 		p.Ours, p.Gateways, p.Reach, p.Through = slices.Clone(p.Ours), slices.Clone(p.Gateways), slices.Clone(p.Reach), slices.Clone(p.Through)
-		p.Theirs = Ranges{slices.Clone(p.Theirs.Pods), slices.Clone(p.Theirs.External), slices.Clone(p.Theirs.Transit)}
+		p.Home, p.Meant, p.Served = slices.Clone(p.Home), slices.Clone(p.Meant), slices.Clone(p.Served)
+		p.Theirs = Ranges{slices.Clone(p.Theirs.Pods), slices.Clone(p.Theirs.External), slices.Clone(p.Theirs.Transit), slices.Clone(p.Theirs.Services)}
 	}
 	return in
 }

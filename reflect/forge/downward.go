@@ -18,6 +18,9 @@ const (
 	labelCopies      = "labels.liqo.io"
 	annotationCopies = "annotations.liqo.io"
 	allCopies        = "offloading.liqo.io/all-"
+
+	// homeNamespace is the annotation with the namespace of a pod that uses the Services of this cluster.
+	homeNamespace = annotationCopies + "/home-namespace"
 )
 
 // fieldRefs calls visit for each reference of spec to a field of the pod itself. owner names the
@@ -87,6 +90,9 @@ func parse(path string) (reference, bool) {
 // and reads as empty, as at home. The error is a *Refused for a reference to a key that stays home.
 func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, err error) {
 	copies = map[string]string{}
+	if o.Home {
+		copies[homeNamespace] = local.Namespace
+	}
 	fieldRefs(&local.Spec, func(owner, item string, ref *corev1.ObjectFieldSelector) {
 		r, ok := parse(ref.FieldPath)
 		if !ok {
@@ -108,11 +114,13 @@ func (o PodOptions) copies(local *corev1.Pod) (copies map[string]string, err err
 }
 
 // leadToCopies changes the references of spec to what only this cluster knows of the pod.
-func leadToCopies(spec *corev1.PodSpec) {
+func (o PodOptions) leadToCopies(spec *corev1.PodSpec) {
 	fieldRefs(spec, func(_, _ string, ref *corev1.ObjectFieldSelector) {
 		switch r, ok := parse(ref.FieldPath); {
 		case ok:
 			ref.FieldPath = fmt.Sprintf("metadata.annotations['%s']", r.copy)
+		case o.Home && ref.FieldPath == "metadata.namespace":
+			ref.FieldPath = fmt.Sprintf("metadata.annotations['%s']", homeNamespace)
 		case ref.FieldPath == "metadata.uid":
 			ref.FieldPath = fmt.Sprintf("metadata.labels['%s']", offloadingv1beta1.LocalPodUIDLabel)
 		case ref.FieldPath == "spec.nodeName":

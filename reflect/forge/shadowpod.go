@@ -37,6 +37,9 @@ type PodOptions struct {
 	ClaimedVolumes []string
 	// API configures how the pod reaches this cluster's API server.
 	API APIAccess
+	// Home: the pod uses the Services of this cluster, by DNS.
+	Home bool
+	DNS  DNS
 }
 
 // ShadowPod returns the ShadowPod for a local pod. An error is always a *Refused.
@@ -133,10 +136,11 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	o.claimVolumes(&spec, local)
 	o.carryTokens(&spec, local)
 	o.leadHome(&spec, local)
+	o.resolveAtHome(&spec, local)
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
-	leadToCopies(&spec)
+	o.leadToCopies(&spec)
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)

@@ -26,7 +26,7 @@ func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o Pod
 	updateContainers(spec.Containers, local.Spec.Containers)
 	updateContainers(spec.InitContainers, local.Spec.InitContainers)
 	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
-	leadToCopies(&corev1.PodSpec{EphemeralContainers: spec.EphemeralContainers})
+	o.leadToCopies(&corev1.PodSpec{EphemeralContainers: spec.EphemeralContainers})
 	spec.Tolerations = addTolerations(spec.Tolerations, forgeTolerations(local, o.Patch))
 	spec.ActiveDeadlineSeconds = local.Spec.ActiveDeadlineSeconds
 	spec.TerminationGracePeriodSeconds = local.Spec.TerminationGracePeriodSeconds

@@ -150,6 +150,12 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if why := p.awaitsAPI(v.local, o); why != "" {
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.HomeAPIServerUnknown, why)), loop.After(homeAPIRetry))
 	}
+	if o.Home {
+		if o.DNS, err = p.cfg.HomeDNS(); err != nil {
+			return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.HomeServicesUnknown, fmt.Sprintf(
+				"namespace %s has services Home, and pods in cluster %s do not reach the Services of this cluster: %s", v.key.Namespace, p.cfg.Destination, err))), loop.After(homeAPIRetry))
+		}
+	}
 	if o.ClaimedVolumes, err = p.cfg.Claims.ephemeral(ctx, v.local); err != nil {
 		return err
 	}
@@ -232,6 +238,9 @@ func (p *Pods) options(v view) forge.PodOptions {
 	o := forge.PodOptions{NodeName: p.cfg.Node, API: access, ObjectOptions: forge.ObjectOptions{
 		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, RemoteNamespace: v.twin.remote,
 	}}
+	if m := p.cfg.Namespaces.Map(); m != nil {
+		o.Home = m.Spec.Services[v.key.Namespace] == offloadingv1beta1.ServicesHome
+	}
 	vn := p.virtualNode()
 	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
 	if vn != nil {

@@ -68,6 +68,9 @@ type PodsConfig struct {
 	// HomeAPI finds the address of the consumer's API server if API.Host is empty; nil: pods
 	// are not led there.
 	HomeAPI HomeAPI
+	// HomeDNS returns the DNS for pods that use the consumer's Services, or the reason why the provider
+	// does not lead there.
+	HomeDNS func() (forge.DNS, error)
 	// Behind returns the first of the named objects of a namespace whose copy in its twin is not
 	// as it has to be, as engine.Engine does; nil: pods wait for no copies.
 	Behind func(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error)

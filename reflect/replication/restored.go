@@ -107,11 +107,11 @@ func keepDesired(home, remote *offloadingv1beta1.NamespaceMap) {
 // pushDesired copies the mapping of home to remote and keeps the marked namespaces that
 // home lacks.
 func pushDesired(home, remote *offloadingv1beta1.NamespaceMap) {
-	before := remote.Spec.DesiredMapping
+	before := remote.Spec
 	remote.Spec = *home.Spec.DeepCopy()
 	var kept []string
 	for _, ns := range keptNamespaces(remote) {
-		name, there := before[ns]
+		name, there := before.DesiredMapping[ns]
 		if _, known := home.Spec.DesiredMapping[ns]; known || !there {
 			continue
 		}
@@ -119,6 +119,12 @@ func pushDesired(home, remote *offloadingv1beta1.NamespaceMap) {
 			remote.Spec.DesiredMapping = map[string]string{}
 		}
 		remote.Spec.DesiredMapping[ns] = name
+		if services := before.Services[ns]; services != "" {
+			if remote.Spec.Services == nil {
+				remote.Spec.Services = map[string]offloadingv1beta1.ServiceNetwork{}
+			}
+			remote.Spec.Services[ns] = services
+		}
 		kept = append(kept, ns)
 	}
 	setKept(remote, kept)

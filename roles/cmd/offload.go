@@ -31,8 +31,12 @@ every selected provider has the namespace's twin. The word namespace may be left
 namespace is offloaded already, only the settings whose flags are given change; --selector ''
 selects every virtual node again.
 
-The names of twins (--namespace-mapping-strategy, --remote-namespace-name) cannot be changed
-once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.
+With --services Home the pods in providers have the DNS, the names and the addresses of this
+cluster: an address means there what it means here. Each call by name then goes through this
+cluster, and stops while it cannot be reached. It needs the network fabric.
+
+The names of twins (--namespace-mapping-strategy, --remote-namespace-name) and --services cannot
+be changed once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.
 
 A change of the selector that ends running pods, or that selects no virtual node any more, is
 refused, with the number of these pods by provider. With --end-pods it is done.
@@ -47,11 +51,13 @@ liqod status -n shop says both, too.`
 const offloadExamples = `  %[1]s offload namespace shop
   %[1]s offload namespace shop --pod-offloading-strategy=Remote --selector='liqo.io/remote-cluster-id=milan'
   %[1]s offload namespace shop -l 'region in (north),gpu' -l 'region=south' --timeout=1m
+  %[1]s offload namespace shop --services=Home
   %[1]s offload namespace shop --namespace-mapping-strategy=EnforceSameName -o yaml | kubectl apply -f -`
 
 // wish has the flags of offload.
 type wish struct {
 	strategy, mapping, remoteName string
+	services                      string
 	selectors                     []string
 	output                        string
 	wait, endPods                 bool
@@ -59,7 +65,7 @@ type wish struct {
 }
 
 func (c *commands) offload() *cobra.Command {
-	w := wish{strategy: string(offloadingv1beta1.PodsLocalAndRemote), mapping: string(offloadingv1beta1.DefaultName)}
+	w := wish{strategy: string(offloadingv1beta1.PodsLocalAndRemote), mapping: string(offloadingv1beta1.DefaultName), services: string(offloadingv1beta1.ServicesTwin)}
 	cmd := &cobra.Command{
 		Use: "namespace NAME", Aliases: []string{"namespaces", "ns"},
 		Short: "Let the pods of a namespace run in other clusters",
@@ -71,6 +77,8 @@ func (c *commands) offload() *cobra.Command {
 	addChoice(cmd, &w.mapping, "namespace-mapping-strategy", "", "how the twins are named: NAME-<this cluster's id>, NAME, or as --remote-namespace-name says",
 		string(offloadingv1beta1.DefaultName), string(offloadingv1beta1.EnforceSameName), string(offloadingv1beta1.SelectedName))
 	flags.StringVar(&w.remoteName, "remote-namespace-name", "", "`name` of the twins, with SelectedName")
+	addChoice(cmd, &w.services, "services", "", "whose DNS and Services the pods in providers use: those of the provider, with the Services reflected there, or those of this cluster",
+		string(offloadingv1beta1.ServicesTwin), string(offloadingv1beta1.ServicesHome))
 	flags.StringArrayVarP(&w.selectors, "selector", "l", nil, "`labels` of the virtual nodes to use, as for kubectl get -l; may be repeated, and one that matches is enough")
 	flags.BoolVar(&w.endPods, "end-pods", false, "let a change of --selector end the pods in the providers that it leaves")
 	addChoice(cmd, &w.output, "output", "o", "print the NamespaceOffloading instead of creating it", asYAML, asJSON)
@@ -171,7 +179,7 @@ func (w wish) object(namespace string) (*offloadingv1beta1.NamespaceOffloading, 
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName},
 		Spec: offloadingv1beta1.NamespaceOffloadingSpec{
 			NamespaceMappingStrategy: offloadingv1beta1.NamespaceMappingStrategy(w.mapping), RemoteNamespaceName: w.remoteName,
-			PodOffloadingStrategy: offloadingv1beta1.PodOffloadingStrategy(w.strategy), ClusterSelector: selector,
+			PodOffloadingStrategy: offloadingv1beta1.PodOffloadingStrategy(w.strategy), ClusterSelector: selector, Services: offloadingv1beta1.ServiceNetwork(w.services),
 		},
 	}, nil
 }
@@ -217,13 +225,19 @@ func (w wish) ask(ctx context.Context, to *clients, want *offloadingv1beta1.Name
 		if _, err := client.Create(ctx, want, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("offloading namespace %s: %w", namespace, err)
 		}
-		return say(out, "namespace %s: offloading is asked for (%s, twins by %s)", namespace, want.Spec.PodOffloadingStrategy, want.Spec.NamespaceMappingStrategy)
+		if err := say(out, "namespace %s: offloading is asked for (%s, twins by %s)", namespace, want.Spec.PodOffloadingStrategy, want.Spec.NamespaceMappingStrategy); err != nil || want.Spec.Services != offloadingv1beta1.ServicesHome {
+			return err
+		}
+		return say(out, "namespace %s: services Home: each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached", namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
 	}
 	if !given("pod-offloading-strategy") {
 		want.Spec.PodOffloadingStrategy = have.Spec.PodOffloadingStrategy
+	}
+	if !given("services") {
+		want.Spec.Services = have.Spec.Services
 	}
 	if !given("selector") {
 		want.Spec.ClusterSelector = have.Spec.ClusterSelector
@@ -244,6 +258,9 @@ func (w wish) change(ctx context.Context, to *clients, have, want *offloadingv1b
 	case mapping != want.Spec.NamespaceMappingStrategy, have.Spec.RemoteNamespaceName != want.Spec.RemoteNamespaceName:
 		return fmt.Errorf("namespace %s is offloaded already, with twins named by %s: that cannot be changed; unoffload it first, which removes its pods there",
 			namespace, named(mapping, have.Spec.RemoteNamespaceName))
+	case cmp.Or(have.Spec.Services, offloadingv1beta1.ServicesTwin) != cmp.Or(want.Spec.Services, offloadingv1beta1.ServicesTwin):
+		return fmt.Errorf("namespace %s is offloaded already, with services %s: that cannot be changed, because its pods there have the DNS that they began with; unoffload it first, which removes its pods there",
+			namespace, cmp.Or(have.Spec.Services, offloadingv1beta1.ServicesTwin))
 	case have.Spec.PodOffloadingStrategy == want.Spec.PodOffloadingStrategy && equality.Semantic.DeepEqual(have.Spec.ClusterSelector, want.Spec.ClusterSelector):
 		return say(out, "namespace %s: offloading is asked for already", namespace)
 	}

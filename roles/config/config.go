@@ -207,6 +207,10 @@ type VKubelet struct {
 	EnableAPIServerSupport bool   `mapstructure:"enableAPIServerSupport"`
 	HomeAPIServer          string `mapstructure:"homeAPIServer"`
 	TokenBinding           string `mapstructure:"tokenBinding"`
+	// ClusterDNS and ClusterDomain are for pods that use the Services of this cluster; empty: as in
+	// resolv.conf of this process.
+	ClusterDNS    []string `mapstructure:"clusterDNS"`
+	ClusterDomain string   `mapstructure:"clusterDomain"`
 }
 
 // Values of VKubelet.TokenBinding.

@@ -134,6 +134,8 @@ var rules = map[string]kind{
 	"vkubelet.enableAPIServerSupport": boolean(),
 	"vkubelet.homeAPIServer":          remoteAddress().orEmpty(),
 	"vkubelet.tokenBinding":           oneOf(TokenBindingSecret, TokenBindingPod),
+	"vkubelet.clusterDNS":             list(ipAddress()),
+	"vkubelet.clusterDomain":          matching("domain", "a DNS domain, as cluster.local", dnsSubdomain, 200).orEmpty(),
 
 	"webhook.address":     address(),
 	"webhook.hosts":       list(host()),

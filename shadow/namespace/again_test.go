@@ -94,7 +94,7 @@ func TestWhoHasANameKeepsIt(t *testing.T) {
 		indexer := w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Informer().GetIndexer()
 		require.NoError(t, indexer.Add(had))
 		e := &entries{liqo: w.liqo, lister: w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Lister(), offloadings: w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Lister()}
-		problem, err := e.set(t.Context(), "milan", "d", "shop")
+		problem, err := e.set(t.Context(), "milan", "d", entry{name: "shop"})
 		require.NoError(t, err)
 		require.Contains(t, problem, "namespace c is already offloaded to cluster milan as shop")
 		require.Equal(t, map[string]string{"c": "shop"}, w.desired("milan"))

@@ -267,7 +267,13 @@ func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []net
 	if !m.cfg.Bounds.NetworkPolicy {
 		return dropBound(ctx, k, have)
 	}
-	return k.Apply(ctx, have, twinPolicy(peer, twin, blocks))
+	return k.Apply(ctx, have, twinPolicy(peer, twin, m.home(twin), blocks))
+}
+
+// home reports whether the pods of a twin use the Services of the consumer.
+func (m *Maps) home(twin string) bool {
+	ns := store.Known(m.namespaces.Get(twin))
+	return ns != nil && ns.Annotations[offloadingv1beta1.ServicesAnnotation] == string(offloadingv1beta1.ServicesHome)
 }
 
 // dropBound deletes the object that bounds a twin, if Maps made it.

@@ -65,6 +65,29 @@ func (w *world) reaches(namespace, address string) bool {
 	return p != nil && allows(w.t, p, destination{address: address})
 }
 
+// The twin of a namespace with services Home says so to role route, also after somebody has taken the mark, and its pods
+// do not reach the DNS of the provider.
+func TestTwinOfHome(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		home := func(m *offloadingv1beta1.NamespaceMap) {
+			m.Spec.Services = map[string]offloadingv1beta1.ServiceNetwork{"web": offloadingv1beta1.ServicesHome}
+		}
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome", "shop": "shop-rome"}, home)).bounds()
+		w.accepted("web", "shop")
+		mark := func(twin string) string { return w.namespace(twin).Annotations[offloadingv1beta1.ServicesAnnotation] }
+		require.Equal(t, "Home", mark("web-rome"))
+		require.Empty(t, mark("shop-rome"))
+		dns := destination{address: "10.244.0.3", namespace: "kube-system", inNamespace: map[string]string{"kubernetes.io/metadata.name": "kube-system"}, pod: map[string]string{"k8s-app": "kube-dns"}, port: 53}
+		w.eventually("the DNS of the provider is closed", func() bool { return !allows(t, w.policy("web-rome"), dns) })
+		require.True(t, allows(t, w.policy("shop-rome"), dns))
+		for twin, forged := range map[string]string{"web-rome": "", "shop-rome": "Home"} {
+			was := mark(twin)
+			w.changeNamespace(twin, func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.ServicesAnnotation] = forged })
+			w.eventually("it is as it was", func() bool { return mark(twin) == was })
+		}
+	})
+}
+
 func TestTwinsAreBounded(t *testing.T) {
 	kubetest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).bounds()

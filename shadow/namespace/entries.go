@@ -57,15 +57,34 @@ func (e *entries) providers(namespace string) []string {
 	return out
 }
 
-// has reports whether the cached map of a provider has an entry for a twin with that name.
-func (e *entries) has(provider, namespace, name string) bool {
+// entry is the twin of a namespace.
+type entry struct {
+	name string
+	// services is empty for ServicesTwin.
+	services offloadingv1beta1.ServiceNetwork
+}
+
+// entryOf returns the entry that a NamespaceOffloading asks for.
+func entryOf(nso *offloadingv1beta1.NamespaceOffloading, name string) entry {
+	if nso.Spec.Services != offloadingv1beta1.ServicesHome {
+		return entry{name: name}
+	}
+	return entry{name, offloadingv1beta1.ServicesHome}
+}
+
+func (w entry) in(m *offloadingv1beta1.NamespaceMap, namespace string) bool {
+	return m.Spec.DesiredMapping[namespace] == w.name && m.Spec.Services[namespace] == w.services
+}
+
+// has reports whether the cached map of a provider has an entry.
+func (e *entries) has(provider, namespace string, want entry) bool {
 	m := e.home(provider)
-	return m != nil && m.Spec.DesiredMapping[namespace] == name
+	return m != nil && want.in(m, namespace)
 }
 
 // set adds an entry to the map of a provider. The returned text, if any, says why that is
 // not possible. It is for the author of the NamespaceOffloading.
-func (e *entries) set(ctx context.Context, provider, namespace, name string) (string, error) {
+func (e *entries) set(ctx context.Context, provider, namespace string, want entry) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m, err := store.Live(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)), provider)
@@ -73,18 +92,18 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 		return "", err
 	}
 	if m == nil {
-		return e.create(ctx, provider, namespace, name)
+		return e.create(ctx, provider, namespace, want)
 	}
 	if !isHome(m) {
 		return fmt.Sprintf("NamespaceMap %s/%s was written by cluster %s and cannot request namespaces from it", m.Namespace, m.Name, provider), nil
 	}
-	if problem := taken(m, namespace, name); problem != "" {
+	if problem := taken(m, namespace, want.name); problem != "" {
 		return problem, nil
 	}
-	if m.Spec.DesiredMapping[namespace] == name {
+	if want.in(m, namespace) {
 		return "", nil
 	}
-	if err := e.patch(ctx, m, namespace, &name); apierrors.IsInvalid(err) {
+	if err := e.patch(ctx, m, namespace, &want); apierrors.IsInvalid(err) {
 		return fmt.Sprintf("the NamespaceMap of cluster %s accepts no more namespaces: %v", provider, err), nil
 	} else if err != nil {
 		return "", err
@@ -120,42 +139,61 @@ func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 // create creates the map of a provider. If the map existed before and was deleted by hand,
 // the new one has all former entries from the start. Otherwise the provider would delete
 // the twins that are missing from it.
-func (e *entries) create(ctx context.Context, provider, namespace, name string) (string, error) {
-	desired := e.asked(provider)
+func (e *entries) create(ctx context.Context, provider, namespace string, want entry) (string, error) {
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1beta1.TenantNamespace(provider),
 			Name:      provider,
 			Labels:    map[string]string{corev1beta1.RemoteClusterIDLabel: provider, offloadingv1beta1.ReplicationLabel: "true", offloadingv1beta1.RemoteIDLabel: provider},
 		},
-		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: desired},
+		Spec: e.asked(provider),
 	}
-	problem := taken(m, namespace, name)
+	problem := taken(m, namespace, want.name)
 	if problem == "" {
-		desired[namespace] = name
+		want.add(&m.Spec, namespace)
 	}
 	_, err := store.Write(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), "", nil, m)
 	return problem, err
 }
 
 // asked returns the entries of a provider's map as the NamespaceOffloadings record them.
-func (e *entries) asked(provider string) map[string]string {
+func (e *entries) asked(provider string) (out offloadingv1beta1.NamespaceMapSpec) {
 	all := store.Listed(e.offloadings.List(labels.Everything()))
-	out := map[string]string{}
 	for _, nso := range all {
 		if slices.Contains(offloadingv1beta1.ProvidersOf(nso), provider) {
-			out[nso.Namespace] = nso.Status.RemoteNamespaceName
+			entryOf(nso, nso.Status.RemoteNamespaceName).add(&out, nso.Namespace)
 		}
 	}
 	return out
 }
 
-// patch sets one entry, or removes it if name is nil. Other entries are not part of the
+func (w entry) add(to *offloadingv1beta1.NamespaceMapSpec, namespace string) {
+	if to.DesiredMapping == nil {
+		to.DesiredMapping, to.Services = map[string]string{}, map[string]offloadingv1beta1.ServiceNetwork{}
+	}
+	to.DesiredMapping[namespace] = w.name
+	if w.services != "" {
+		to.Services[namespace] = w.services
+	}
+}
+
+// patch sets one entry, or removes it if want is nil. Other entries are not part of the
 // patch. A map that has changed since it was read is a conflict.
-func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, namespace string, name *string) error {
+func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, namespace string, want *entry) error {
+	var name, services any
+	if want != nil {
+		name = want.name
+	}
+	if want != nil && want.services != "" {
+		services = want.services
+	}
+	spec := store.Patch{"desiredMapping": store.Patch{namespace: name}}
+	if services != nil || m.Spec.Services[namespace] != "" {
+		spec["services"] = store.Patch{namespace: services}
+	}
 	_, err := store.Merge(ctx, "NamespaceMap", e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace), "", m, store.Patch{
 		"metadata": store.Patch{"resourceVersion": m.ResourceVersion},
-		"spec":     store.Patch{"desiredMapping": store.Patch{namespace: name}},
+		"spec":     spec,
 	})
 	if name == nil {
 		return store.IgnoreNotFound(err)

@@ -166,7 +166,8 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 // NamespaceOffloading that etcd has not. The entry for it would be removed as soon as the
 // cache catches up, and the twin with it.
 func (o *Offloading) ask(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, id, name string) (string, error) {
-	if o.entries.has(id, nso.Namespace, name) {
+	want := entryOf(nso, name)
+	if o.entries.has(id, nso.Namespace, want) {
 		return "", nil
 	}
 	live, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Get(ctx, nso.Name, metav1.GetOptions{})
@@ -176,7 +177,7 @@ func (o *Offloading) ask(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	case err != nil:
 		return "", fmt.Errorf("confirming the NamespaceOffloading: %w", err)
 	}
-	return o.entries.set(ctx, id, nso.Namespace, name)
+	return o.entries.set(ctx, id, nso.Namespace, want)
 }
 
 // plan returns the name of the twins, and the choice for each cluster. An error is a

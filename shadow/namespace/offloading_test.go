@@ -91,6 +91,21 @@ func TestOffloadAndBack(t *testing.T) {
 	})
 }
 
+// A map says of which namespaces the pods use the Services of this cluster, until they are taken back.
+func TestServicesAreInTheMap(t *testing.T) {
+	kubetest.Bubble(t, func(t *testing.T) {
+		home := func(n *offloadingv1beta1.NamespaceOffloading) { n.Spec.Services = offloadingv1beta1.ServicesHome }
+		w := newWorld(t, plainNamespace("web"), plainNamespace("shop"), plainNamespace("bank"), tenantNamespace("milan"), virtualNode("milan", "milan", nil),
+			offload("web"), offload("shop", home), offload("bank", home)).consumer()
+		w.eventually("asked", func() bool { return len(w.desired("milan")) == 3 })
+		const is = offloadingv1beta1.ServicesHome
+		require.Equal(t, map[string]offloadingv1beta1.ServiceNetwork{"shop": is, "bank": is}, w.namespaceMap("milan").Spec.Services)
+		w.removeOffloading("shop")
+		w.eventually("taken back", func() bool { return len(w.desired("milan")) == 2 })
+		require.Equal(t, map[string]offloadingv1beta1.ServiceNetwork{"bank": is}, w.namespaceMap("milan").Spec.Services)
+	})
+}
+
 func TestUsersLabelStays(t *testing.T) {
 	t.Parallel()
 	for name, label := range map[string]string{"true": "true", "other": "no"} {

@@ -51,13 +51,18 @@ func prefixesOf(texts ...string) (out []netip.Prefix) {
 
 // twinPolicy returns the NetworkPolicy of a twin. It restricts what the pods reach, and not
 // who reaches them. Policies match the addresses of endpoints, so the rules name no address of a Service.
-// blocks are the rules of toBlocks.
-func twinPolicy(peer, twin string, blocks []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
+// blocks are the rules of toBlocks. The pods of a twin with home use the DNS of the consumer: that of this
+// cluster is closed, so that it does not answer before the pod's node knows the pod.
+func twinPolicy(peer, twin string, home bool, blocks []networkingv1.NetworkPolicyEgressRule) *networkingv1.NetworkPolicy {
+	egress := []networkingv1.NetworkPolicyEgressRule{toDNS(), {To: toTwins(peer)}}
+	if home {
+		egress = egress[1:]
+	}
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
-			Egress:      append([]networkingv1.NetworkPolicyEgressRule{toDNS(), {To: toTwins(peer)}}, blocks...),
+			Egress:      append(egress, blocks...),
 		},
 	}
 }

@@ -171,7 +171,7 @@ func TestReachOfAPeersPods(t *testing.T) {
 		"never metadata":                  {reach{own: own, reachable: prefixesOf("0.0.0.0/0")}, destination{address: "169.254.169.254"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy := twinPolicy("rome", "shop-rome", toBlocks(c.reach))
+			policy := twinPolicy("rome", "shop-rome", false, toBlocks(c.reach))
 			requireValid(t, policy)
 			require.Equal(t, c.want, allows(t, policy, c.to))
 		})
@@ -180,7 +180,7 @@ func TestReachOfAPeersPods(t *testing.T) {
 
 func TestPolicyRestrictsNoIngress(t *testing.T) {
 	t.Parallel()
-	policy := twinPolicy("rome", "shop-rome", toBlocks(reach{}))
+	policy := twinPolicy("rome", "shop-rome", false, toBlocks(reach{}))
 	require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}, policy.Spec.PolicyTypes)
 	require.Empty(t, policy.Spec.PodSelector, "all pods of the twin")
 	for _, p := range policy.Spec.Egress[0].Ports {
@@ -195,7 +195,7 @@ func TestPolicyOfAManyNodedCluster(t *testing.T) {
 	for i := range 5000 {
 		own = append(own, netip.MustParsePrefix(fmt.Sprintf("198.51.%d.%d/32", i/250, i%250)))
 	}
-	policy := twinPolicy("rome", "shop-rome", toBlocks(reach{own: own}))
+	policy := twinPolicy("rome", "shop-rome", false, toBlocks(reach{own: own}))
 	requireValid(t, policy)
 	for _, peer := range policy.Spec.Egress[len(policy.Spec.Egress)-1].To {
 		require.LessOrEqual(t, len(peer.IPBlock.Except), mostExcepted)

@@ -71,8 +71,9 @@ type wish struct {
 	peer     string
 	original string
 	name     string
-	user     string // of the peer; empty: none
-	noUser   string // why there is no user
+	services offloadingv1beta1.ServiceNetwork // empty: those of the twin
+	user     string                           // of the peer; empty: none
+	noUser   string                           // why there is no user
 	of       identity
 	early    string // why the peer gets no twin and no rights yet; empty: it may
 	all      together
@@ -97,7 +98,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	group.SetLimit(parallelTwins)
 	taken, over := standing(nm, twins), beyond(nm, twins, m.cfg.NamespacesPerPeer)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, of: of, early: early, all: all}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], services: nm.Spec.Services[original], user: user, noUser: noUser, of: of, early: early, all: all}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
@@ -277,6 +278,9 @@ func wanted(nm *offloadingv1beta1.NamespaceMap, ns *corev1.Namespace) bool {
 	return wants(nm, ns.Name) // the annotation was removed by hand: it is restored
 }
 
+// home reports whether the pods of the twin use the Services of the consumer.
+func (w wish) home() bool { return w.services == offloadingv1beta1.ServicesHome }
+
 func (w wish) failed(message string) offloadingv1beta1.RemoteNamespaceStatus {
 	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: message}
 }
@@ -333,7 +337,10 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	// A twin that was kept for its volumes is wanted again: a consent to delete the volumes
 	// does not outlast that.
 	annotations := map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original,
-		offloadingv1beta1.DataKeptAnnotation: nil, offloadingv1beta1.DeleteVolumesAnnotation: nil}
+		offloadingv1beta1.DataKeptAnnotation: nil, offloadingv1beta1.DeleteVolumesAnnotation: nil, offloadingv1beta1.ServicesAnnotation: nil}
+	if w.home() {
+		annotations[offloadingv1beta1.ServicesAnnotation] = string(w.services)
+	}
 	mark, why, err := m.claim(ctx, w, have)
 	if err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
@@ -404,6 +411,9 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	}
 	if w.of != (identity{}) {
 		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = w.of.mark()
+	}
+	if w.home() {
+		annotations[offloadingv1beta1.ServicesAnnotation] = string(w.services)
 	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: w.name, Labels: m.twinLabels(w), Annotations: annotations,

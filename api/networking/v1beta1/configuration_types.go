@@ -131,6 +131,12 @@ type ClusterCIDR struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Transit []CIDR `json:"transit,omitempty"`
+	// Service are the ranges of its Services, while the receiver runs pods that use them (services
+	// Home of a NamespaceOffloading).
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Service []CIDR `json:"service,omitempty"`
 }
 
 // WireGuard says where WireGuard runs in a gateway.
@@ -267,6 +273,11 @@ type MappedCIDR struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Transit []CIDR `json:"transit,omitempty"`
+	// Service are ranges of the writer's Services.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4
+	Service []CIDR `json:"service,omitempty"`
 }
 
 // ConfigurationList is a list of Configurations.
@@ -292,6 +303,8 @@ func (c *MappedCIDR) Of(use RangeUse) *[]CIDR {
 		return &c.Pod
 	case RangeExternal:
 		return &c.External
+	case RangeService:
+		return &c.Service
 	}
 	return &c.Transit
 }

@@ -45,14 +45,14 @@ type ConnectionSpec struct {
 	// +listType=map
 	// +listMapKey=own
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=28
+	// +kubebuilder:validation:MaxItems=32
 	Local []Mapping `json:"local"`
 	// Remote maps the peer's own ranges, and those of clusters behind it, to the views that this
 	// cluster has of them.
 	// +listType=map
 	// +listMapKey=own
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=28
+	// +kubebuilder:validation:MaxItems=32
 	Remote []Mapping `json:"remote"`
 	// Gateways are the peer's.
 	// +optional
@@ -113,7 +113,7 @@ func (s *ConnectionSpec) AdmittedPods(cluster, namespace string) []Mapping {
 }
 
 // RangeUse says what a range of a cluster is for.
-// +kubebuilder:validation:Enum=Pod;External;Transit
+// +kubebuilder:validation:Enum=Pod;External;Transit;Service
 type RangeUse string
 
 // Uses of a range.
@@ -124,10 +124,12 @@ const (
 	RangeExternal RangeUse = "External"
 	// RangeTransit has addresses of pods in a third cluster, as the cluster between sees them.
 	RangeTransit RangeUse = "Transit"
+	// RangeService has addresses of Services, for the pods whose namespaces have services Home.
+	RangeService RangeUse = "Service"
 )
 
 // RangeUses returns all uses, in the order of the fields of ClusterCIDR.
-func RangeUses() []RangeUse { return []RangeUse{RangePod, RangeExternal, RangeTransit} }
+func RangeUses() []RangeUse { return []RangeUse{RangePod, RangeExternal, RangeTransit, RangeService} }
 
 // Mapping is a range of one cluster, and the one of the same size under which the other
 // sees it.

@@ -30,6 +30,11 @@ func (in *ClusterCIDR) DeepCopyInto(out *ClusterCIDR) {
 		*out = make([]CIDR, len(*in))
 		copy(*out, *in)
 	}
+	if in.Service != nil {
+		in, out := &in.Service, &out.Service
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
 	return
 }
 
@@ -456,6 +461,11 @@ func (in *MappedCIDR) DeepCopyInto(out *MappedCIDR) {
 	}
 	if in.Transit != nil {
 		in, out := &in.Transit, &out.Transit
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
+	if in.Service != nil {
+		in, out := &in.Service, &out.Service
 		*out = make([]CIDR, len(*in))
 		copy(*out, *in)
 	}

@@ -177,6 +177,8 @@ const (
 	ConsumerUIDAnnotation = "offloading.liqo.io/consumer-uid"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
+	// ServicesAnnotation on a twin namespace is Home where the pods use the Services of the consumer.
+	ServicesAnnotation = "offloading.liqo.io/services"
 	// ShadowPodUIDAnnotation on a provider's pod is the UID of the ShadowPod that it was made
 	// for. With the label ManagedByLabel it says that also of a pod whose owner reference was
 	// removed.

@@ -31,6 +31,10 @@ type NamespaceMapSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=2000
 	DesiredMapping map[string]string `json:"desiredMapping,omitempty"`
+	// Services has the namespaces of the consumer whose pods use its Services and DNS (Home).
+	// +optional
+	// +kubebuilder:validation:MaxProperties=2000
+	Services map[string]ServiceNetwork `json:"services,omitempty"`
 }
 
 // MappingPhase is the state of one twin namespace.

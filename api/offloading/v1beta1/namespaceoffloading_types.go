@@ -57,12 +57,26 @@ const (
 	PodsLocalAndRemote PodOffloadingStrategy = "LocalAndRemote"
 )
 
+// ServiceNetwork says whose Services and DNS offloaded pods use.
+// +kubebuilder:validation:Enum=Twin;Home
+type ServiceNetwork string
+
+// Service networks.
+const (
+	// ServicesTwin gives pods the DNS of the provider, and the reflected Services there.
+	ServicesTwin ServiceNetwork = "Twin"
+	// ServicesHome gives pods the DNS, the names and the addresses of this cluster. They need it for
+	// each call by name.
+	ServicesHome ServiceNetwork = "Home"
+)
+
 // NamespaceOffloadingSpec is what is wanted of an offloaded namespace.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.namespaceMappingStrategy) || self.namespaceMappingStrategy != 'SelectedName' || (has(self.remoteNamespaceName) && size(self.remoteNamespaceName) > 0)",message="namespaceMappingStrategy SelectedName needs remoteNamespaceName"
 // +kubebuilder:validation:XValidation:rule="(has(self.namespaceMappingStrategy) && self.namespaceMappingStrategy == 'SelectedName') || !has(self.remoteNamespaceName) || size(self.remoteNamespaceName) == 0",message="remoteNamespaceName is used with namespaceMappingStrategy SelectedName only"
 // +kubebuilder:validation:XValidation:rule="(has(self.namespaceMappingStrategy) ? self.namespaceMappingStrategy : 'DefaultName') == (has(oldSelf.namespaceMappingStrategy) ? oldSelf.namespaceMappingStrategy : 'DefaultName')",message="namespaceMappingStrategy is immutable: delete the NamespaceOffloading and create another"
 // +kubebuilder:validation:XValidation:rule="has(self.remoteNamespaceName) == has(oldSelf.remoteNamespaceName) && (!has(self.remoteNamespaceName) || self.remoteNamespaceName == oldSelf.remoteNamespaceName)",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
+// +kubebuilder:validation:XValidation:rule="(has(self.services) ? self.services : 'Twin') == (has(oldSelf.services) ? oldSelf.services : 'Twin')",message="services is immutable, because the pods that run have the DNS that they began with: delete the NamespaceOffloading and create another"
 type NamespaceOffloadingSpec struct {
 	// NamespaceMappingStrategy says how twin namespaces are named. Immutable.
 	// +optional
@@ -77,6 +91,10 @@ type NamespaceOffloadingSpec struct {
 	// +optional
 	// +kubebuilder:default=LocalAndRemote
 	PodOffloadingStrategy PodOffloadingStrategy `json:"podOffloadingStrategy,omitempty"`
+	// Services says whose Services and DNS the pods in providers use. Immutable.
+	// +optional
+	// +kubebuilder:default=Twin
+	Services ServiceNetwork `json:"services,omitempty"`
 	// ClusterSelector selects virtual nodes by their labels. Empty selects all.
 	// +optional
 	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitzero"`

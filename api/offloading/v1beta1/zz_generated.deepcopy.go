@@ -147,6 +147,13 @@ func (in *NamespaceMapSpec) DeepCopyInto(out *NamespaceMapSpec) {
 			(*out)[key] = val
 		}
 	}
+	if in.Services != nil {
+		in, out := &in.Services, &out.Services
+		*out = make(map[string]ServiceNetwork, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	return
 }
 

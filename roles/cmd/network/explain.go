@@ -129,7 +129,13 @@ func (e *explanation) find(in plan.Input) error {
 	if e.arriving {
 		there, here = here, there
 	}
-	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(viewsOf(p), *there) })
+	for _, p := range in.Peers {
+		if meant, ok := p.Meant.Out(e.to); ok && contains(p.Home, e.from) {
+			e.line("%s lives in the address space of peer %s (services Home): %s is %s here", e.from, p.ID, e.to, meant)
+			there = &meant
+		}
+	}
+	i := slices.IndexFunc(in.Peers, func(p plan.Peer) bool { return contains(p.Theirs.All(), *there) })
 	if i < 0 {
 		return fmt.Errorf("%w: %s is %s; the peers of this cluster have %s", ErrNoPeer, *there, whose(in, *there), ranged(in.Peers))
 	}
@@ -157,10 +163,6 @@ func (e *explanation) find(in plan.Input) error {
 		return fmt.Errorf("%s is not in the podCIDRs of a Node: the address of a pod of this cluster is accepted", *here)
 	}
 	return errors.New("no Node has podCIDRs of the family of the address: give the address of a pod")
-}
-
-func viewsOf(p plan.Peer) []netip.Prefix {
-	return slices.Concat(p.Theirs.Pods, p.Theirs.External, p.Theirs.Transit)
 }
 
 func contains(ranges []netip.Prefix, a netip.Addr) bool {
@@ -207,7 +209,7 @@ func reached(ip plan.IP) string {
 func ranged(peers []plan.Peer) string {
 	var texts []string
 	for _, p := range peers {
-		for _, r := range viewsOf(p) {
+		for _, r := range p.Theirs.All() {
 			texts = append(texts, fmt.Sprintf("%s (%s)", r, p.ID))
 		}
 	}

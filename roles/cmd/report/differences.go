@@ -71,6 +71,9 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 			out = append(out, difference{what + " " + someOf(names), means + ": docs/compatibility.md#" + where})
 		}
 	}
+	if s.home(namespace) {
+		out = append(out, difference{"services Home", "each call by name of a pod in a provider goes through this cluster, and stops while it cannot be reached: docs/networking.md#services-at-home"})
+	}
 	add("NetworkPolicy", has.Policies, "is not sent to providers, and does not bind pods there", "network")
 	add("PodDisruptionBudget", has.Budgets, "drains in this cluster respect it, drains in a provider do not", "scheduling-and-limits")
 	add("DaemonSet", has.DaemonSets, "a virtual node gets one pod of it at most, and not each node of the provider", "scheduling-and-limits")
@@ -80,7 +83,7 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 		if w.Pod.HostNetwork {
 			onHost = append(onHost, w.Name)
 		}
-		if found := s.fullNames(namespace, &w.Pod); len(found) > 0 {
+		if found := s.fullNames(namespace, &w.Pod); len(found) > 0 && !s.home(namespace) {
 			naming, full = append(naming, w.Name), append(full, found...)
 		}
 	}
@@ -212,9 +215,16 @@ func (s *Snapshot) fullNames(of string, pod *corev1.PodSpec) (out []string) {
 	return out
 }
 
-// sameName reports whether the twins of a namespace have its name.
-func (s *Snapshot) sameName(namespace string) bool {
+// home reports whether the pods of a namespace use the Services of this cluster.
+func (s *Snapshot) home(namespace string) bool {
 	return slices.ContainsFunc(s.Offloadings, func(o offloadingv1beta1.NamespaceOffloading) bool {
+		return o.Namespace == namespace && o.Spec.Services == offloadingv1beta1.ServicesHome
+	})
+}
+
+// sameName reports whether the twins of a namespace have its name, or its pods the name from here.
+func (s *Snapshot) sameName(namespace string) bool {
+	return s.home(namespace) || slices.ContainsFunc(s.Offloadings, func(o offloadingv1beta1.NamespaceOffloading) bool {
 		by := o.Spec.NamespaceMappingStrategy
 		return o.Namespace == namespace && (by == offloadingv1beta1.EnforceSameName || by == offloadingv1beta1.SelectedName && o.Spec.RemoteNamespaceName == namespace)
 	})

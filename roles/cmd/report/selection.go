@@ -162,5 +162,8 @@ func (c *checker) offloadCommand(o *offloadingv1beta1.NamespaceOffloading, selec
 	if o.Spec.RemoteNamespaceName != "" {
 		command += " --remote-namespace-name " + o.Spec.RemoteNamespaceName
 	}
+	if o.Spec.Services == offloadingv1beta1.ServicesHome {
+		command += " --services " + string(o.Spec.Services)
+	}
 	return command
 }

@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// servesHome is rome, in whose Services pods of milan live: 10.200.2.20 is one.
+func servesHome(rome Input) Input {
+	rome.Services = prefixes("10.96.0.0/16")
+	rome.Peers[0].Ours = append(rome.Peers[0].Ours, maps("10.96.0.0/16", "10.210.0.0/16")...)
+	rome.Peers[0].Served = prefixes("10.200.2.20/32")
+	return rome
+}
+
+// livesAtHome is milan, where the addresses of rome mean to the pod 10.244.2.20 what they mean in rome.
+func livesAtHome(milan Input) Input {
+	milan.Peers[0].Theirs.Services = prefixes("10.210.0.0/16")
+	milan.Peers[0].Home = prefixes("10.244.2.20/32")
+	milan.Peers[0].Meant = maps(
+		"10.244.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.71.0.0/16", "10.96.0.0/16", "10.210.0.0/16",
+		"10.200.0.0/16", "10.244.0.0/16", "10.201.0.0/16", "10.70.0.0/16")
+	return milan
+}
+
+func atHome(t *testing.T, change ...func(rome, milan *Input)) *world {
+	t.Helper()
+	return romeAndMilan(t, func(rome, milan *Input) {
+		*rome, *milan = servesHome(*rome), livesAtHome(*milan)
+		for _, c := range change {
+			c(rome, milan)
+		}
+	})
+}
+
+// To a pod with services Home each address means what it means in rome, and to another pod of the same
+// node what it means in milan.
+func TestAddressesAtHome(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		pod, to  string
+		at       string
+		src, dst string
+		verdict  Verdict
+		back     bool
+	}{
+		"a Service":                     {"10.244.2.20", "10.96.0.10", "rome rome-1", "192.168.0.11", "10.96.0.10", Handed, true},
+		"a Service, from another pod":   {"10.244.2.21", "10.96.0.10", "milan milan-2", "10.244.2.21", "10.96.0.10", Handed, false},
+		"its view, from another pod":    {"10.244.2.21", "10.210.0.10", "rome gw-a", "10.200.2.21", "10.96.0.10", Dropped, false},
+		"a pod of rome":                 {"10.244.2.20", "10.244.1.10", "rome rome-1", "10.200.2.20", "10.244.1.10", Handed, true},
+		"rome's view of a pod of milan": {"10.244.2.20", "10.200.1.7", "milan milan-2", "10.244.2.20", "10.244.1.7", Handed, true},
+		"that number, from another pod": {"10.244.2.21", "10.200.1.7", "rome rome-1", "10.200.2.21", "10.244.1.7", Handed, true},
+		"an exposed node of rome":       {"10.244.2.20", "10.70.0.20", "rome rome-2", "10.200.2.20", "192.168.0.12", Delivered, false},
+		"the internet":                  {"10.244.2.20", "192.0.2.1", "milan milan-2", "10.244.2.20", "192.0.2.1", Handed, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := atHome(t)
+			sent := tcp(tc.pod, tc.to)
+			at, got, _ := w.follow("milan milan-2", sent)
+			require.Equal(t, tc.at, at, "%v", got)
+			require.Equal(t, tc.verdict, got.Verdict, "%v", got)
+			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+			if tc.back {
+				home, last, _ := w.follow(at, answer(got.Packet, "veth0"))
+				require.Equal(t, "milan milan-2", home, "%v", last)
+				require.Equal(t, sent.reverse(), last.Packet.Tuple, "the answer comes from the address that was asked")
+			}
+		})
+	}
+}
+
+// Who connects to such a pod has the address that it has in rome, and the pod answers and calls back by
+// it. One whose address would lie in the range of the node keeps the address that it has in milan.
+func TestCallersAtHome(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ from, caller, to, seen string }{
+		"a pod of rome":              {"rome rome-1", "10.244.1.10", "10.200.2.20", "10.244.1.10"},
+		"a pod of milan":             {"milan milan-1", "10.244.1.7", "10.244.2.20", "10.200.1.7"},
+		"a number of the own node":   {"rome rome-2", "10.244.2.10", "10.200.2.20", "10.200.2.10"},
+		"a pod of rome, another pod": {"rome rome-1", "10.244.1.10", "10.200.2.21", "10.200.1.10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := atHome(t)
+			sent := tcp(tc.caller, tc.to)
+			at, got, _ := w.follow(tc.from, sent)
+			if at == "milan milan-1" { // the network of milan leads on
+				p := sent
+				p.In = "eth0"
+				at, got, _ = w.follow("milan milan-2", p)
+			}
+			require.Equal(t, "milan milan-2", at, "%v", got)
+			require.Equal(t, tc.seen, got.Packet.Src.String(), "%v", got)
+			_, last, _ := w.follow(at, answer(got.Packet, "veth0"))
+			require.Equal(t, sent.reverse(), last.Packet.Tuple)
+		})
+	}
+}
+
+// What is not given is not reached: another pod of milan, and a peer without such pods.
+func TestServicesAreOpenToPodsThatLiveAtHome(t *testing.T) {
+	t.Parallel()
+	w := atHome(t, func(rome, _ *Input) { rome.Peers[0].Served = nil })
+	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.96.0.10"))
+	require.Equal(t, "rome gw-a", at)
+	require.Equal(t, Dropped, got.Verdict)
+	require.Contains(t, got.What, DropToPod)
+
+	p := tcp("10.1.1.5", "10.96.0.10")
+	p.In, p.Key = TunnelDevice, key(21)
+	at, got, _ = w.follow("rome gw-a", p)
+	require.Equal(t, "rome gw-a", at)
+	require.Equal(t, Dropped, got.Verdict, "paris was not given the range: %v", got)
+}
+
+// The traces of a pod that lives at home, with equal ranges: to a Service and back, to a pod of a third
+// cluster, and while no gateway leads home.
+func TestTracesAtHome(t *testing.T) {
+	t.Parallel()
+	w := atHome(t)
+	there, last := w.walk("milan milan-2", tcp("10.244.2.20", "10.96.0.10"))
+	compareTrace(t, "home", there)
+	back, _ := w.walk("rome rome-1", answer(last.Packet, "cni0"))
+	compareTrace(t, "home back", back)
+
+	third := three(t, func(rome *Input) { *rome = servesHome(*rome) })
+	in := livesAtHome(milan())
+	in.Peers[0].Theirs.Transit = prefixes("10.203.0.0/16")
+	in.Peers[0].Meant = append(in.Peers[0].Meant, maps("10.1.0.0/16", "10.203.0.0/16")...)
+	third.cluster("milan", in)
+	lines, last := third.walk("milan milan-2", tcp("10.244.2.20", "10.1.1.5"))
+	compareTrace(t, "home third", lines)
+	require.Equal(t, "10.204.2.20 > 10.1.1.5", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+
+	away := atHome(t, func(_, milan *Input) { milan.Via = "" })
+	lines, _ = away.walk("milan milan-2", tcp("10.244.2.20", "10.96.0.10"))
+	compareTrace(t, "home away", lines)
+}
+
+// What a peer says of its ranges does not stop the others: an address that means two things is refused.
+func TestMeaningsAreApart(t *testing.T) {
+	t.Parallel()
+	in := livesAtHome(milan())
+	require.NoError(t, in.Check())
+	in.Peers[0].Meant = append(in.Peers[0].Meant, maps("10.96.128.0/24", "10.99.0.0/24")...)
+	require.ErrorContains(t, in.Check(), "peers.meant")
+}
