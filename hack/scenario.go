@@ -83,6 +83,7 @@ func scenarios() []scenario {
 
 		{s, "TestClocks", long},
 		{s, "TestTokenProviders", long},
+		{s, "TestVersions", long},
 
 		{t, "TestAlarm", own},
 		{s, "TestRecordedAlerts", own},

@@ -43,7 +43,7 @@ func (f *Full) AddAPIServer(ctx context.Context, c *Cluster) (*Process, error) {
 		}
 		args[i+1] = value
 	}
-	p, err := c.lab.Process(ProcessOptions{Name: c.Name + "/" + name, Path: c.lab.kubelab, Args: args, Dir: c.Dir, Netns: c.Options.Netns, Env: c.lab.opts.PlaneEnv})
+	p, err := c.lab.Process(ProcessOptions{Name: c.Name + "/" + name, Path: c.kubelab, Args: args, Dir: c.Dir, Netns: c.Options.Netns, Env: c.lab.opts.PlaneEnv})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ type ChartOptions struct {
 	Release string
 	// Namespace of the release. Default liqod. Install makes it if it is missing.
 	Namespace string
+	// KubeVersion is the version of Kubernetes that Render shows to the chart. Install sees to it. Default: KubernetesVersion.
+	KubeVersion string
 	// Values override the chart's, as a tree. They win over the chart's defaults.
 	Values map[string]any
 	// APIVersions are versions of APIs, or kinds as apps/v1/Deployment, that Render shows to the
@@ -42,6 +44,7 @@ func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 	setDefault(&opts.Chart, filepath.Join(tools, "..", "..", "charts", "liqod"))
 	setDefault(&opts.Release, "liqod")
 	setDefault(&opts.Namespace, "liqod")
+	setDefault(&opts.KubeVersion, KubernetesVersion)
 	binary, err := buildTool(ctx, "helm", l.Logf)
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the values: %w", err)
 	}
-	args := []string{"--name", opts.Release, "--namespace", opts.Namespace, "--kube-version", KubernetesVersion, "--values", "/dev/stdin"}
+	args := []string{"--name", opts.Release, "--namespace", opts.Namespace, "--kube-version", opts.KubeVersion, "--values", "/dev/stdin"}
 	if opts.Hooks {
 		args = append(args, "--hooks")
 	}
@@ -68,6 +71,7 @@ func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 // remove what the chart no longer has.
 func (c *Cluster) Install(ctx context.Context, opts ChartOptions) error {
 	setDefault(&opts.Namespace, "liqod")
+	opts.KubeVersion = c.KubernetesVersion()
 	manifests, err := c.lab.Render(ctx, opts)
 	if err != nil {
 		return err
@@ -87,6 +91,7 @@ func (c *Cluster) Install(ctx context.Context, opts ChartOptions) error {
 // rollback do: it applies the new chart, and then deletes what only the old one has, unless the
 // object is to be kept.
 func (c *Cluster) Upgrade(ctx context.Context, from, to ChartOptions) error {
+	from.KubeVersion, to.KubeVersion = c.KubernetesVersion(), c.KubernetesVersion()
 	have, err := c.lab.Render(ctx, from)
 	if err != nil {
 		return err

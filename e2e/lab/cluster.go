@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,6 +24,9 @@ import (
 type ClusterOptions struct {
 	// Name of the cluster: a DNS label, unique in the lab.
 	Name string
+	// Kubernetes is the minor version of the control plane and of real nodes: 1.32, 1.34 or 1.37. Default: that
+	// of KubernetesVersion. etcd, kubectl and simulated nodes are always the lab's own.
+	Kubernetes string
 	// PodCIDR is the range of the pods' addresses, or one of each family with a comma between
 	// them. IPv6 needs nodes on a Network with IPv6. Default 10.244.0.0/16.
 	PodCIDR string
@@ -75,6 +79,7 @@ type Cluster struct {
 	Options ClusterOptions
 
 	lab       *Lab
+	kubelab   string // the binary with the cluster's version of Kubernetes
 	authority *Authority
 	plane     *controlPlane
 	sim       *Process
@@ -149,6 +154,9 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("making the directory of the cluster: %w", err)
 	}
+	if err := c.findKubernetes(ctx); err != nil {
+		return err
+	}
 	if err := c.layOut(); err != nil {
 		return err
 	}
@@ -220,6 +228,9 @@ func setDefault[T comparable](value *T, fallback T) {
 func (o *ClusterOptions) validate() error {
 	if o.Name == "" {
 		return fmt.Errorf("a cluster needs a name")
+	}
+	if o.Kubernetes != "" && otherVersions()[o.Kubernetes] == "" {
+		return fmt.Errorf("cluster %s: Kubernetes %s is not one of %s", o.Name, o.Kubernetes, slices.Sorted(maps.Keys(otherVersions())))
 	}
 	if o.NodeGrace < 4*time.Second {
 		return fmt.Errorf("cluster %s: the node grace is %s; at least 4s is accepted", o.Name, o.NodeGrace)

@@ -244,8 +244,12 @@ func (c *Cluster) startComponent(name string) error {
 	if !known {
 		return fmt.Errorf("no component %q: use %s, %s, %s or %s", name, Etcd, APIServer, ControllerManager, Scheduler)
 	}
+	path := c.kubelab
+	if name == Etcd {
+		path = c.lab.kubelab
+	}
 	p, err := c.lab.Process(ProcessOptions{
-		Name: c.Name + "/" + name, Path: c.lab.kubelab, Args: append([]string{name}, args...), Dir: c.Dir, Netns: c.Options.Netns,
+		Name: c.Name + "/" + name, Path: path, Args: append([]string{name}, args...), Dir: c.Dir, Netns: c.Options.Netns,
 		Env: append(c.planeEnv(), c.lab.opts.PlaneEnv...), ClockAhead: c.Options.ClockAhead,
 	})
 	if err != nil {

@@ -76,6 +76,16 @@ func TestToolsAreListed(t *testing.T) {
 	}
 }
 
+// TestOtherVersions: the module of each version of Kubernetes requires that version.
+func TestOtherVersions(t *testing.T) {
+	for minor, version := range otherVersions() {
+		module, err := os.ReadFile("../tools/kube-" + minor + "/go.mod")
+		require.NoError(t, err)
+		require.Contains(t, string(module), "\tk8s.io/kubernetes "+version+"\n")
+		require.True(t, strings.HasPrefix(version, "v"+minor+"."))
+	}
+}
+
 func TestBuildOutput(t *testing.T) {
 	var o buildOutput
 	for range 100 {

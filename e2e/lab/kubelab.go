@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,8 +20,14 @@ import (
 	"github.com/liqod/liqod/hack/image"
 )
 
-// KubernetesVersion is the version of the clusters.
+// KubernetesVersion is the version of the clusters, unless they ask for another one.
 const KubernetesVersion = "v1.36.3"
+
+// otherVersions are the other versions of Kubernetes that a cluster may run, by minor version.
+// e2e/tools/kube-1.N has the module of each.
+func otherVersions() map[string]string {
+	return map[string]string{"1.32": "v1.32.9", "1.34": "v1.34.4", "1.37": "v1.37.2"}
+}
 
 const module = "github.com/liqod/liqod"
 
@@ -42,28 +49,49 @@ func findKubelab(ctx context.Context, opts Options) (string, error) {
 	return buildTool(ctx, "kube", opts.Log)
 }
 
+// findKubernetes finds or builds the programs of the cluster's version of Kubernetes. A cold build takes minutes.
+func (c *Cluster) findKubernetes(ctx context.Context) (err error) {
+	minor := c.Options.Kubernetes
+	if minor == "" {
+		c.kubelab = c.lab.kubelab
+		return nil
+	}
+	c.kubelab, err = buildTool(ctx, "kube-"+minor, c.lab.opts.Log)
+	return err
+}
+
+// KubernetesVersion is the version of Kubernetes that the cluster runs, such as v1.36.3.
+func (c *Cluster) KubernetesVersion() string {
+	return cmp.Or(otherVersions()[c.Options.Kubernetes], KubernetesVersion)
+}
+
 // tools are the programs of the lab by their folders in e2e/tools.
 func tools() map[string]ToolOptions {
 	const small = "-s -w"
-	return map[string]ToolOptions{
+	all := map[string]ToolOptions{
 		"coredns":     {Name: "coredns", LDFlags: small},
 		"flannel":     {Name: "flannel", LDFlags: small},
 		"helm":        {Name: "helmrender", LDFlags: small},
-		"kube":        {Name: "kubelab", LDFlags: versionFlags()},
+		"kube":        {Name: "kubelab", LDFlags: versionFlags(KubernetesVersion)},
 		"kube-router": {Name: "kube-router", LDFlags: small},
 		"local-path-provisioner": {
 			Name: "local-path-provisioner", LDFlags: small, Package: "github.com/rancher/local-path-provisioner",
 		},
 		"metrics-server": {Name: "metrics-server", LDFlags: small},
 	}
+	for minor, version := range otherVersions() {
+		all["kube-"+minor] = ToolOptions{Name: "kubelab-" + minor, LDFlags: versionFlags(version)}
+	}
+	return all
 }
 
-// BuildTools builds the programs of the lab, so that no cluster waits for a compiler: all of them, or
-// those of the simulated tier where the full one is not possible. log is called with progress.
+// BuildTools builds the programs of the lab, so that no cluster waits for a compiler: all but the other
+// versions of Kubernetes, or those of the simulated tier where the full one is not possible. log is called
+// with progress.
 func BuildTools(ctx context.Context, log func(format string, args ...any)) error {
 	folders := []string{"helm", "kube"}
 	if len(FullTierMissing()) == 0 {
-		folders = slices.Sorted(maps.Keys(tools()))
+		folders = slices.DeleteFunc(slices.Sorted(maps.Keys(tools())), func(folder string) bool { return strings.HasPrefix(folder, "kube-1.") })
 	}
 	for _, folder := range folders {
 		if _, err := buildTool(ctx, folder, log); err != nil {
@@ -87,9 +115,11 @@ func buildTool(ctx context.Context, folder string, log func(format string, args 
 	return BuildTool(ctx, opts)
 }
 
-func versionFlags() string {
+// versionFlags has the linker write a version such as v1.36.3 into the programs of Kubernetes.
+func versionFlags(version string) string {
 	const variable = " -X k8s.io/component-base/version."
-	return "-s -w" + variable + "gitVersion=" + KubernetesVersion + variable + "gitMajor=1" + variable + "gitMinor=36"
+	minor := strings.Split(version, ".")[1]
+	return "-s -w" + variable + "gitVersion=" + version + variable + "gitMajor=1" + variable + "gitMinor=" + minor
 }
 
 // toolDir is the folder of a tool's module in the sources of this module.

@@ -82,7 +82,7 @@ func (n *Node) boot(ctx context.Context) error {
 		"CGROUPS": strings.Join(groups.dirs, " "), "CGROUP_V1": strings.Join(groups.v1, " "),
 		"NETNS": n.Machine.Netns, "NODE_DIR": n.Dir, "NODE_NAME": n.Name, "NODE_ADDRESS": strings.Join(n.addresses(), ","),
 		"NODE_LABELS": labelList(n.opts.Labels), "NODE_KUBECONFIG": filepath.Join(n.Dir, "kubeconfig"),
-		"KUBELAB": n.full.lab.Kubelab(), "TEST_IMAGE": n.full.testImage,
+		"KUBELAB": n.cluster.kubelab, "TEST_IMAGE": n.full.testImage,
 	}
 	maps.Copy(env, n.networkEnv())
 	var list []string

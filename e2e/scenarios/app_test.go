@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,19 @@ type storeWorld struct{ *fullWorld }
 // TestApplication: an application of many services that was written for one cluster works
 // in two with equal ranges: its manifests say nothing of them, only the kustomization beside
 // them does.
-func TestApplication(t *testing.T) {
+func TestApplication(t *testing.T) { testStore(t, nil) }
+
+// TestVersions is TestApplication with other versions of Kubernetes in either cluster.
+func TestVersions(t *testing.T) {
+	for _, pair := range [][]string{{"1.32", "1.37"}, {"1.37", "1.32"}, {"1.34", ""}} {
+		t.Run("consumer "+pair[0]+", provider "+cmp.Or(pair[1], lab.KubernetesVersion), func(t *testing.T) {
+			testStore(t, map[string]string{"rome": pair[0], "milan": pair[1]})
+		})
+	}
+}
+
+// testStore deploys the store to two clusters that run these versions of Kubernetes.
+func testStore(t *testing.T, versions map[string]string) {
 	// Empty sections undo the settings of tests: the chart's defaults are kept.
 	settings := map[string]any{
 		"controller": map[string]any{"twinNames": []string{storeNamespace}}, "lease": map[string]any{}, "vkubelet": map[string]any{"ownZone": true},
@@ -48,7 +61,9 @@ func TestApplication(t *testing.T) {
 	network := newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, Settings: []map[string]any{settings},
 		// As long as Kubernetes waits by default.
-		Adjust: func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, 40*time.Second },
+		Adjust: func(o *lab.ClusterOptions) {
+			o.Audit, o.NodeGrace, o.Kubernetes = false, 40*time.Second, versions[o.Name]
+		},
 	})
 	network.peer(t)
 	w := storeWorld(network)
