@@ -171,6 +171,7 @@ spec:
         - milan
   namespaceMappingStrategy: DefaultName
   podOffloadingStrategy: Remote
+  services: Twin
 `, out)
 	out, err = newCluster().run(t, "offload", "namespace", "shop", "-o", "json", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=store")
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ var others = map[string]string{
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
 	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "2Gi",
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
-	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.nodeTaint": "false", "vkubelet.ownZone": "true",
+	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.nodeTaint": "false", "vkubelet.ownZone": "true", "vkubelet.clusterDNS": "10.2.0.10", "vkubelet.clusterDomain": "cluster.example",
 	"vkubelet.enableAPIServerSupport": "false", "vkubelet.homeAPIServer": "192.0.2.1:6443", "vkubelet.tokenBinding": "pod",
 	"authentication.address": ":9445", "authentication.url": "https://rome:9445", "authentication.hosts": "10.0.0.4", "authentication.apiServerURL": "https://rome:6443",
 	"authentication.identity": "token", "authentication.lifetime": "1h",
