@@ -117,15 +117,6 @@ func (r *podRun) untilPod(c *lab.Cluster, namespace string, pod *corev1.Pod, wha
 	r.eventually(fmt.Sprintf("pod %s of %s %s", pod.Name, c.Name, what), lab.Is(c.Client().CoreV1().Pods(namespace), pod.Name, is))
 }
 
-// summary is the part of a pod's state that explains a failure.
-func summary(pod *corev1.Pod) string {
-	out := fmt.Sprintf("%s %s %s, deleted %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.DeletionTimestamp)
-	for _, c := range pod.Status.ContainerStatuses {
-		out += fmt.Sprintf("; %s restarted %d times: %s", c.Name, c.RestartCount, c.State.String())
-	}
-	return out
-}
-
 func running(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodRunning {
 		return false

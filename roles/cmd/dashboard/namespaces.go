@@ -65,9 +65,7 @@ func namespace(p *picture, from *report.Namespace, findings []report.Finding) Na
 		Name: from.Name, Strategy: string(from.Strategy), Phase: string(from.Phase), Message: from.Message, Remote: from.RemoteName,
 		Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Pods: []Pod{}, Differences: []string{},
 	}
-	for _, line := range p.Differences(from.Name) {
-		out.Differences = append(out.Differences, line)
-	}
+	out.Differences = append(out.Differences, p.Differences(from.Name)...)
 	for _, in := range from.Peers {
 		place := Place{Kind: placePeer, Name: in.ClusterID}
 		if !in.Ready {

@@ -167,9 +167,7 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
 func (v *View) addProblem(f report.Folded, program string) {
 	p := Problem{Level: f.Level, Where: cmp.Or(f.Peer, f.Section), Subject: f.Subject, Message: f.Message, Fix: steps(f.Fix, program), Docs: f.Docs}
-	for _, name := range f.Therefore {
-		p.Therefore = append(p.Therefore, name)
-	}
+	p.Therefore = append(p.Therefore, f.Therefore...)
 	for i := range v.Problems {
 		if same := &v.Problems[i]; f.Peer != "" && same.Level == p.Level && same.Subject == p.Subject && same.Message == p.Message && slices.Equal(same.Fix, p.Fix) {
 			same.Where += ", " + p.Where
