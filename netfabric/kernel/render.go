@@ -174,24 +174,23 @@ func tracked(c plan.CT) []expr.Any {
 		const reply = 1
 		return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg}, &expr.Cmp{Register: reg, Data: []byte{reply}}}
 	}
-	if c == plan.First {
-		const confirmed = 1 << 3
-		return []expr.Any{
-			&expr.Ct{Key: expr.CtKeySTATUS, Register: reg},
-			&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(confirmed), Xor: make([]byte, 4)},
-			&expr.Cmp{Register: reg, Data: make([]byte, 4)},
-		}
-	}
 	bits := map[plan.CT]uint32{
 		plan.Known:   expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED,
 		plan.New:     expr.CtStateBitNEW,
 		plan.Related: expr.CtStateBitRELATED,
 		plan.Invalid: expr.CtStateBitINVALID,
 	}
+	key, bit, op := expr.CtKeySTATE, bits[c], expr.CmpOpNeq
+	switch c {
+	case plan.First: // not confirmed
+		key, bit, op = expr.CtKeySTATUS, 1<<3, expr.CmpOpEq
+	case plan.Redirected:
+		key, bit = expr.CtKeySTATUS, 1<<5
+	}
 	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits[c]), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: make([]byte, 4)},
+		&expr.Ct{Key: key, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bit), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: reg, Data: make([]byte, 4)},
 	}
 }
 
@@ -206,9 +205,6 @@ func addresses(f plan.Family) (src, dst, size uint32) {
 // loadKey loads the key of a lookup into reg, and the parts behind the first into the
 // registers that follow.
 func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
-	if key == plan.Asked { // of an IPv4 connection the kernel writes four bytes
-		return []expr.Any{&expr.Ct{Key: expr.CtKeyDST, Register: reg}}, nil
-	}
 	src, dst, size := addresses(f)
 	offsets, ok := map[plan.Key][]uint32{
 		plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}, plan.SrcDstService: {src, dst},

@@ -45,7 +45,7 @@ func TestAddressesAtHome(t *testing.T) {
 		verdict  Verdict
 		back     bool
 	}{
-		"a Service":                     {"10.244.2.20", "10.96.0.10", "rome rome-1", "192.168.0.11", "10.96.0.10", Handed, true},
+		"a Service":                     {"10.244.2.20", "10.96.0.10", "rome rome-1", "10.200.2.20", "10.96.0.10", Handed, true},
 		"a Service, from another pod":   {"10.244.2.21", "10.96.0.10", "milan milan-2", "10.244.2.21", "10.96.0.10", Handed, false},
 		"its view, from another pod":    {"10.244.2.21", "10.210.0.10", "rome gw-a", "10.200.2.21", "10.96.0.10", Dropped, false},
 		"a pod of rome":                 {"10.244.2.20", "10.244.1.10", "rome rome-1", "10.200.2.20", "10.244.1.10", Handed, true},

@@ -93,21 +93,20 @@ func (n node) table() Table {
 	return Table{
 		Name: TableName,
 		Sets: slices.Concat(
-			both("senders", 1, NoValue),  // hosts that send overlay packets
-			both("pods", 1, NoValue),     // own pod ranges
-			both("fabric", 1, NoValue),   // sources that come out of the fabric
-			both("hosts", 1, Address),    // own external address -> real address
-			both("again", 1, Prefix),     // view of an own range -> that range
-			both("keep", 1, Prefix),      // sources that nothing may change -> the same
-			both("node", 1, Address),     // destinations in the fabric -> address of this node
-			both("ports", 4, NoValue),    // range of a peer . address that an IP names . protocol . port
-			both("open", 2, NoValue),     // range of a peer . address of which it has all ports by an IP
-			both("reach", 2, NoValue),    // range of a peer . pods of this node that it reaches
-			both("services", 1, NoValue), // own ranges of Services
-			both("home_in", 2, Prefix),   // pod of this node . range as it is in the pod's home -> the same here
-			both("home_out", 2, Prefix),  // pod of this node . range -> the same in the pod's home
-			both(Refused, 1, Counter),    // ranges of peers
-			shares(),                     // ranges of peers
+			both("senders", 1, NoValue), // hosts that send overlay packets
+			both("pods", 1, NoValue),    // own pod ranges
+			both("fabric", 1, NoValue),  // sources that come out of the fabric
+			both("hosts", 1, Address),   // own external address -> real address
+			both("again", 1, Prefix),    // view of an own range -> that range
+			both("keep", 1, Prefix),     // sources that nothing may change -> the same
+			both("node", 1, Address),    // destinations in the fabric -> address of this node
+			both("ports", 4, NoValue),   // range of a peer . address that an IP names . protocol . port
+			both("open", 2, NoValue),    // range of a peer . address of which it has all ports by an IP
+			both("reach", 2, NoValue),   // range of a peer . pods of this node that it reaches
+			both("home_in", 2, Prefix),  // pod of this node . range as it is in the pod's home -> the same here
+			both("home_out", 2, Prefix), // pod of this node . range -> the same in the pod's home
+			both(Refused, 1, Counter),   // ranges of peers
+			shares(),                    // ranges of peers
 		),
 		Chains:   nodeChains(n.in.Ports),
 		Elements: n.elements(),
@@ -142,13 +141,15 @@ func nodeChains(ports Ports) []Chain {
 		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
 		{Name: "home_out", NAT: true, Hook: HookPostrouting, Priority: HomeOutPriority, Rules: each(Match{Do: SNATPrefix, Map: Lookup{Name: "home_out", Key: DstSrc}})},
-		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: each(
-			// kube-proxy of this node answers for a Service: endpoints answer to this node.
-			Match{In: OverlayDevice, Out: OverlayDevice, Set: Lookup{Name: "services", Key: Asked}, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
-			Match{In: OverlayDevice, Set: Lookup{Name: "services", Key: Asked}, Do: Masquerade},
-			Match{Out: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
-			Match{Out: OverlayDevice, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
-			Match{In: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
+		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: slices.Concat(
+			// kube-proxy of this node has chosen an endpoint for a peer: it answers to this node.
+			each(Match{In: OverlayDevice, Out: OverlayDevice, CT: Redirected, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}}),
+			[]Match{{In: OverlayDevice, CT: Redirected, Do: Masquerade}},
+			each(
+				Match{Out: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
+				Match{Out: OverlayDevice, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
+				Match{In: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
+			),
 		)},
 	}...)
 }
@@ -201,9 +202,6 @@ func (n node) elements() []Element {
 		if a, ok := first(n.host.Addrs, family(r.Addr())); ok {
 			e.to("node", r, single(a))
 		}
-	}
-	for _, s := range n.in.Services {
-		e.set("services", s)
 	}
 	for _, p := range n.in.Peers {
 		n.home(&e, p)

@@ -252,6 +252,8 @@ const (
 	// First is the first packet of a connection, which is not in the table yet: a connection that nobody
 	// answers stays New.
 	First CT = "unconfirmed"
+	// Redirected is of a connection whose destination this host has translated: ct status dnat.
+	Redirected CT = "dnat"
 	// Answer is of a connection that the destination has opened: ct direction reply.
 	Answer CT = "reply"
 )
@@ -273,9 +275,6 @@ const (
 	Dst    Key = "daddr"
 	SrcDst Key = "saddr . daddr"
 	DstSrc Key = "daddr . saddr"
-
-	// Asked is the destination that the connection was opened to.
-	Asked Key = "ct original daddr"
 
 	SrcDstService Key = SrcDst + ofService
 	SrcInner      Key = "saddr . inner"

@@ -347,6 +347,8 @@ func (t *tracer) tracked(want CT) bool {
 		return t.back
 	case First:
 		return t.ct == fresh
+	case Redirected:
+		return t.p.Flow != nil && t.p.Flow.Sent.Dst != t.p.Dst
 	}
 	return slices.Contains(strings.Split(string(want), ","), string(t.ct))
 }
@@ -373,8 +375,6 @@ func (t *tracer) find(l Lookup) (Element, bool) {
 	switch {
 	case l.Key == Dst || l.Key == DstSrc:
 		a, b = b, a
-	case l.Key == Asked:
-		a = t.p.Flow.Sent.Dst
 	case l.Key == SrcInner && t.back:
 		b = t.p.Flow.Answer.Src
 	case l.Key == SrcInner:
