@@ -29,10 +29,10 @@ func TestViews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := &Configuration{}
-			c.Spec.Local.CIDR = ClusterCIDR{Pod: tc.spec, External: tc.spec, Transit: tc.spec}
+			c.Spec.Local.CIDR = ClusterCIDR{Pod: tc.spec, External: tc.spec, Transit: tc.spec, Service: tc.spec}
 			if tc.own != nil {
-				c.Status.Local = &MappedNetwork{CIDR: MappedCIDR{Pod: tc.own, External: tc.own, Transit: tc.own}}
-				c.Status.Remote = &MappedNetwork{CIDR: MappedCIDR{Pod: tc.seen, External: tc.seen, Transit: tc.seen}}
+				c.Status.Local = &MappedNetwork{CIDR: MappedCIDR{Pod: tc.own, External: tc.own, Transit: tc.own, Service: tc.own}}
+				c.Status.Remote = &MappedNetwork{CIDR: MappedCIDR{Pod: tc.seen, External: tc.seen, Transit: tc.seen, Service: tc.seen}}
 			}
 			for _, use := range RangeUses() {
 				require.Equal(t, tc.want, c.Views(use), use)
