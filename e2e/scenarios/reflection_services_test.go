@@ -112,7 +112,7 @@ func testNodePortTaken(t *testing.T, s servicePair) {
 	}
 	instead := s.until(t, "fresh", "of another port meanwhile", func(s *corev1.Service) bool { return s.Spec.Ports[0].NodePort != 0 })
 	require.False(t, hasNodePort(ports["fresh"])(instead))
-	require.Equal(t, before, s.until(t, "standing", "as it was", anyState[*corev1.Service]))
+	require.Equal(t, before.Spec, s.until(t, "standing", "of the port that it had", anyState[*corev1.Service]).Spec)
 	for name, port := range ports {
 		require.NoError(t, theirs.Delete(t.Context(), "theirs-"+name, metav1.DeleteOptions{}))
 		have := s.until(t, name, "of the port that is free now", hasNodePort(port))
