@@ -430,7 +430,7 @@ func testTokenRevoked(t *testing.T, w *world, before map[*site.Site][]string) {
 	within(t, soon, "the node is Ready", w.node("milan", corev1.ConditionTrue))
 	enrolments{w}.revoke(t, "rome")
 	within(t, 30*time.Second, "the node is not Ready", w.node("milan", corev1.ConditionFalse, corev1beta1.ReasonRightsRevoked))
-	within(t, 30*time.Second, "the peering says who did it", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, corev1beta1.ReasonRightsRevoked))
+	within(t, 30*time.Second, "the peering says who did it", peerSays(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked))
 	w.done(t, w.rome, "peer", "--token", w.token(t), "--timeout=1m")
 	within(t, time.Minute, "the node is Ready again", w.node("milan", corev1.ConditionTrue))
 	within(t, soon, "its pod has run on", w.placed("shop", "kept", "milan"))
