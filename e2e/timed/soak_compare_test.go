@@ -102,8 +102,12 @@ func (c *comparison) wanted(k kind, local metav1.Object, services map[string]met
 	policy, decides := c.set.policies[k.name], local
 	if !k.policy { // an EndpointSlice
 		policy = c.set.policies["service"]
+		service := services[local.GetLabels()[discoveryv1.LabelServiceName]]
+		if s, ok := service.(*corev1.Service); ok && s.Spec.Type == corev1.ServiceTypeExternalName {
+			return false // Kubernetes leaves the slices of its former selector as they were
+		}
 		if !annotated(local, offloadingv1beta1.SkipReflectionAnnotation) && !annotated(local, offloadingv1beta1.AllowReflectionAnnotation) {
-			decides = services[local.GetLabels()[discoveryv1.LabelServiceName]]
+			decides = service
 		} else {
 			policy = denyList // its own annotation decides
 		}
@@ -304,6 +308,7 @@ func TestWanted(t *testing.T) {
 	allow := map[string]string{offloadingv1beta1.AllowReflectionAnnotation: ""}
 	never := map[string]string{offloadingv1beta1.AllowReflectionAnnotation: "true", offloadingv1beta1.SkipReflectionAnnotation: "true"}
 	taken := map[string]string{offloadingv1beta1.SkipReflectionAnnotation: "false"}
+	name := map[string]metav1.Object{"web": &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}}
 	slice := func(annotations map[string]string, service string) metav1.Object {
 		return &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Annotations: annotations, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -327,6 +332,8 @@ func TestWanted(t *testing.T) {
 		"slice of a Service":         {endpointSlices(), slice(nil, "web"), denyList, service(nil), true},
 		"slice of none":              {endpointSlices(), slice(nil, "db"), denyList, service(nil), false},
 		"slice of a skipped Service": {endpointSlices(), slice(nil, "web"), denyList, service(skip), false},
+		"slice of a name":            {endpointSlices(), slice(nil, "web"), denyList, name, false},
+		"allowed slice of a name":    {endpointSlices(), slice(allow, "web"), denyList, name, false},
 		"allowed slice of none":      {endpointSlices(), slice(allow, "db"), allowList, service(nil), true},
 		"skipped slice":              {endpointSlices(), slice(skip, "web"), denyList, service(nil), false},
 		"claim":                      {claims(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: skip}}, allowList, nil, true},
