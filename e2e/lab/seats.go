@@ -17,7 +17,7 @@ const (
 	seatsVariable = "LAB_SEATS"
 	// seatsOfCore is the number of seats for each core where the variable is not set:
 	// clusters wait more than they compute.
-	seatsOfCore = 4
+	seatsOfCore = 3
 	seatPoll    = 200 * time.Millisecond
 )
 
