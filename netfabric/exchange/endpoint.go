@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -40,6 +39,9 @@ const (
 	mostEndpoints     = 64
 	mostEndpointPorts = 16
 )
+
+// endpointIP names an IP in errors.
+const endpointIP = "the IP of an endpoint"
 
 // EndpointsConfig configures Endpoints. The informers are of this cluster and of all namespaces.
 type EndpointsConfig struct {
@@ -151,31 +153,29 @@ func (e *Endpoints) sync(ctx context.Context, key loop.Key) error {
 		}
 		delete(want, name)
 	}
-	for name, ip := range want {
-		if _, err := e.cfg.Liqo.IPAMV1alpha1().IPs(name.Namespace).Create(ctx, ip, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("creating IP %s of an endpoint: %w", name, err)
+	for _, ip := range want {
+		if err := e.keep(ctx, nil, ip); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// keep makes an IP as wanted; nil: it is deleted.
+// keep creates, updates or deletes an IP. have is nil if it does not exist, and want is nil if it is not wanted.
 func (e *Endpoints) keep(ctx context.Context, have, want *ipamv1alpha1.IP) error {
-	client := e.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace)
+	client, next := e.cfg.Liqo.IPAMV1alpha1().IPs(cmp.Or(have, want).Namespace), want
 	switch {
+	case have == nil:
 	case have.DeletionTimestamp != nil:
 		return lift(ctx, e.cfg.Liqo, e.cfg.NoIPAM, have)
 	case want == nil:
-		return store.Delete(ctx, "the IP of an endpoint", client, have)
-	case equality.Semantic.DeepEqual(have.Spec.Ports, want.Spec.Ports):
-		return nil
+		return store.Delete(ctx, endpointIP, client, have)
+	default:
+		next = have.DeepCopy()
+		next.Spec.Ports = want.Spec.Ports
 	}
-	next := have.DeepCopy()
-	next.Spec.Ports = want.Spec.Ports
-	if _, err := client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("updating IP %s/%s of an endpoint: %w", have.Namespace, have.Name, err)
-	}
-	return nil
+	_, err := store.Write(ctx, endpointIP, client, "", have, next)
+	return err
 }
 
 // wanted returns the IPs for the endpoints of a namespace.
