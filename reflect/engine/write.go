@@ -55,44 +55,51 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 			return err
 		}
 	}
-	written, refusal, err := r.accepted(w.want, func(want R) (R, error) {
-		return r.writer(v.scope).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	written, err := r.write(v, w, func(want R) (R, error) {
+		written, err := r.writer(v.scope).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+		if err == nil {
+			r.remember(v, create, last.again(c, now))
+		}
+		return written, err
 	})
 	switch {
 	case err == nil:
-		v.stores.remote.Wrote(written)
-		r.remember(v, create, last.again(c, now))
-		if refusal != nil {
-			return r.refused(v, refusesPart, refusal)
-		}
-		r.tellWritten(v, w, written)
 		return r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
 		}
 		return loop.After(staleRetry)
-	default:
-		return r.refused(v, refuses, err)
 	}
+	return err
 }
 
-// accepted calls write with an object. While the provider refuses parts that the object can do
-// without, it calls write with the rest. refusal is the first refusal, whose parts are missing in
-// the object that was written.
-func (r *kindLoop[L, R]) accepted(want R, write func(R) (R, error)) (written R, refusal, err error) {
-	for {
-		written, err = write(want)
-		if !loop.IsRefusal(err) {
-			return written, refusal, err
+// write calls send with the object of a wish. While the provider refuses parts that the object can do
+// without, write calls send with the rest, and returns the first refusal with the object that was
+// written. With any other error it returns no object. It records the object, and the event about it.
+func (r *kindLoop[L, R]) write(v view[L, R], w wish[R], send func(R) (R, error)) (R, error) {
+	var none R
+	var refusal error
+	for want := w.want; ; {
+		written, err := send(want)
+		switch {
+		case err == nil && refusal != nil:
+			v.stores.remote.Wrote(written)
+			return written, r.refused(v, refusesPart, refusal)
+		case err == nil:
+			v.stores.remote.Wrote(written)
+			r.tellWritten(v, w, written)
+			return written, nil
+		case !loop.IsRefusal(err):
+			return none, r.refused(v, refuses, err)
 		}
 		refusal = cmp.Or(refusal, err)
-		var rest, none R
+		var rest R
 		if r.Rest != nil {
 			rest = r.Rest(want, refusedFields(err))
 		}
 		if rest == none {
-			return written, refusal, refusal
+			return none, r.refused(v, refuses, refusal)
 		}
 		want = rest
 	}
@@ -158,7 +165,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	case wait > 0:
 		return loop.After(wait)
 	}
-	written, refusal, err := r.accepted(w.want, func(want R) (R, error) {
+	written, err := r.write(v, w, func(want R) (R, error) {
 		if want == w.want {
 			return r.send(ctx, v, merged, patch)
 		}
@@ -169,27 +176,19 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		}
 		return r.send(ctx, v, rest, patch)
 	})
+	var none R
 	switch {
-	case err == nil && refusal != nil:
-		v.stores.remote.Wrote(written)
-		return r.refused(v, refusesPart, refusal)
 	case err == nil:
-		v.stores.remote.Wrote(written)
 		next := last.again(c, r.engine.cfg.Clock.Now())
 		next.answer = written.GetResourceVersion()
 		r.remember(v, update, next)
-		r.tellWritten(v, w, written)
-		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object has changed or is gone
-	default:
-		err = r.refused(v, refuses, err)
-		// An internal error is mostly an admission webhook that does not answer, for now.
-		if r.Misleads != nil && loop.IsRefusal(err) && !apierrors.IsInternalError(err) && r.Misleads(v.have, merged) {
-			return r.remake(ctx, v, w)
-		}
-		return err
+	// An internal error is mostly an admission webhook that does not answer, for now.
+	case written == none && r.Misleads != nil && loop.IsRefusal(err) && !apierrors.IsInternalError(err) && r.Misleads(v.have, merged):
+		return r.remake(ctx, v, w)
 	}
+	return err
 }
 
 // patch returns the merge patch from have to merged. It is nil if they are equal or the
