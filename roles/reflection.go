@@ -136,30 +136,35 @@ func (r *reflection) set(e *engine.Engine) {
 	r.engine = e
 }
 
-// reflects reports whether this process reflects the shared kinds now.
-func (r *reflection) reflects() bool {
+// running returns the Engine, or nil while another process reflects the shared kinds.
+func (r *reflection) running() *engine.Engine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.engine != nil
+	return r.engine
 }
+
+// reflects reports whether this process reflects the shared kinds now.
+func (r *reflection) reflects() bool { return r.running() != nil }
 
 // behind is engine.Engine.Behind, by reads while another process reflects.
 func (r *reflection) behind(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error) {
-	r.mu.Lock()
-	e := r.engine
-	r.mu.Unlock()
-	if e == nil {
-		return r.resting.BehindLive(ctx, namespace, remote, named, existed)
+	if e := r.running(); e != nil {
+		return e.Behind(ctx, namespace, named, existed)
 	}
-	return e.Behind(ctx, namespace, named, existed)
+	return r.resting.BehindLive(ctx, namespace, remote, named, existed)
 }
 
 // resync enqueues all objects, if this process reflects the shared kinds now.
 func (r *reflection) resync() {
-	r.mu.Lock()
-	e := r.engine
-	r.mu.Unlock()
-	if e != nil {
+	if e := r.running(); e != nil {
 		e.Resync()
+	}
+}
+
+// endpointsChanged enqueues the objects of a namespace that have endpoints, if this process reflects the
+// shared kinds now.
+func (r *reflection) endpointsChanged(namespace string) {
+	if e := r.running(); e != nil {
+		e.EndpointsChanged(namespace)
 	}
 }

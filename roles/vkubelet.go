@@ -68,7 +68,11 @@ type vkubelet struct {
 	raw, hardened *rest.Config
 	provider      kubernetes.Interface
 	pods          cache.SharedIndexInformer // of the node; nil in a standby
-	remapped      func(peer string)         // called if the translation of addresses changes; nil in a standby
+	// peer is the provider, remapped is called if the translation of its addresses changes, and
+	// endpoints if endpoints of a namespace have other addresses. A standby has none.
+	peer      string
+	remapped  func()
+	endpoints func(namespace string)
 }
 
 // gcPercent makes the garbage collector run more often than by default. A consumer with many
@@ -321,11 +325,8 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
-	v.onRemap(vn.Spec.ClusterID, func() {
-		pods.Resync()
-		shared.resync()
-	})
-	defer v.onRemap("", nil)
+	v.onRemap(vn.Spec.ClusterID, pods.Resync, shared.endpointsChanged)
+	defer v.onRemap("", nil, nil)
 	losses, namespaces, err := v.newLosses(local)
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/forge"
@@ -40,8 +39,9 @@ func (v *vkubelet) watchAddresses() error {
 	if _, err := v.remap.Subscribe(v.tellRemapped); err != nil {
 		return err
 	}
-	ips := v.tenant.IPAM().V1alpha1().IPs().Informer()
-	_, err = ips.AddEventHandler(store.Handler[any]{Set: func(_, after any) { v.addressChanged(after) }})
+	_, err = v.tenant.IPAM().V1alpha1().IPs().Informer().AddEventHandler(store.Handler[*ipamv1alpha1.IP]{
+		Set: v.addressChanged, Gone: func(last *ipamv1alpha1.IP, _ bool) { v.addressChanged(last, nil) },
+	})
 	return err
 }
 
@@ -136,33 +136,35 @@ func ownDNS(own *dns.ClientConfig, out forge.DNS) forge.DNS {
 }
 
 // onRemap sets the function that is called if the translation of a peer's addresses
-// changes. With nil, no function is called any more.
-func (v *vkubelet) onRemap(peer string, changed func()) {
+// changes, and the one that is called with each namespace whose endpoints have other
+// addresses. With nil, no function is called any more.
+func (v *vkubelet) onRemap(peer string, changed func(), endpoints func(namespace string)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.remapped = nil; changed != nil {
-		v.remapped = func(id string) {
-			if id == peer || id == "" {
-				changed()
-			}
-		}
-	}
+	v.peer, v.remapped, v.endpoints = peer, changed, endpoints
 }
 
 // tellRemapped reports a change of the translation of the addresses of a peer, or of all
 // peers for "".
 func (v *vkubelet) tellRemapped(peer string) {
 	v.mu.Lock()
-	remapped := v.remapped
+	own, remapped := v.peer, v.remapped
 	v.mu.Unlock()
-	if remapped != nil {
-		remapped(peer)
+	if remapped != nil && (peer == own || peer == "") {
+		remapped()
 	}
 }
 
-// addressChanged syncs the objects that may have the address of the API server, or of an endpoint.
-func (v *vkubelet) addressChanged(obj any) {
-	if ip, ok := obj.(metav1.Object); ok && (ip.GetName() == exchange.APIServerIP(v.name) || ip.GetLabels()[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByEndpoints) {
+// addressChanged syncs the objects that have the address of the API server, or of an endpoint. after is
+// nil if the IP is gone.
+func (v *vkubelet) addressChanged(before, after *ipamv1alpha1.IP) {
+	if after != nil && after.Name == exchange.APIServerIP(v.name) {
 		v.tellRemapped("")
+	}
+	v.mu.Lock()
+	changed := v.endpoints
+	v.mu.Unlock()
+	if namespace := exchange.EndpointNamespace(before, after); namespace != "" && changed != nil {
+		changed(namespace)
 	}
 }

@@ -55,7 +55,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	require.Eventually(t, v.addressesKnown, time.Minute, 5*time.Millisecond)
 
 	var calls atomic.Int64
-	v.onRemap("milan", func() { calls.Add(1) })
+	v.onRemap("milan", func() { calls.Add(1) }, nil)
 	addr := netip.MustParseAddr("10.244.1.5")
 	remap := v.remapper("milan")
 	becomes := func(want string) {
@@ -102,9 +102,29 @@ func TestVKubeletAddresses(t *testing.T) {
 	becomes("10.244.1.5")
 	require.False(t, api.Fabric())
 
-	v.onRemap("", nil)
+	v.onRemap("", nil, nil)
 	v.tellRemapped("milan")
 	require.Zero(t, calls.Load(), "a standby has no pods")
+}
+
+// TestAddressOfAnEndpoint: the objects with endpoints of its namespace are enqueued, and no pods.
+func TestAddressOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	v := &vkubelet{name: "milan-2"}
+	ip := &ipamv1alpha1.IP{
+		ObjectMeta: metav1.ObjectMeta{Name: "endpoint", Labels: map[string]string{ipamv1alpha1.EndpointNamespaceLabel: "shop"}},
+		Spec:       ipamv1alpha1.IPSpec{IP: "192.168.0.7"},
+		Status:     ipamv1alpha1.IPStatus{IP: "10.70.0.17", Conditions: []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}},
+	}
+	v.addressChanged(nil, ip) // in a standby
+	var pods int
+	var namespaces []string
+	v.onRemap("milan", func() { pods++ }, func(namespace string) { namespaces = append(namespaces, namespace) })
+	v.addressChanged(nil, ip)
+	v.addressChanged(ip, ip)
+	v.addressChanged(ip, nil)
+	require.Equal(t, []string{"shop", "shop"}, namespaces)
+	require.Zero(t, pods)
 }
 
 // TestVKubeletWithoutFabric: pods keep the addresses that they have in the provider, but none
@@ -147,7 +167,7 @@ func TestVKubeletWithoutFabric(t *testing.T) {
 		ClusterID: "milan", AddressRanges: []string{"10.1.0.0/25", "192.168.0.0/16"},
 	}})
 	var calls atomic.Int64
-	v.onRemap("milan", func() { calls.Add(1) })
+	v.onRemap("milan", func() { calls.Add(1) }, nil)
 	require.NoError(t, v.readRanges(t.Context()))
 	require.EqualValues(t, 1, calls.Load(), "pods are looked at again")
 	require.NoError(t, v.readRanges(t.Context()))

@@ -95,11 +95,28 @@ func EndpointIP(namespace, address string) string {
 // EndpointAddress returns the address that an address of an endpoint in a namespace has in this cluster's external
 // range, for the peer with a tenant namespace; "": none.
 func EndpointAddress(ips ipamlisters.IPLister, tenant, namespace, address string) string {
-	ip, err := ips.IPs(tenant).Get(EndpointIP(namespace, address))
-	if err != nil || string(ip.Spec.IP) != address || !meta.IsStatusConditionTrue(ip.Status.Conditions, ipamv1alpha1.ConditionReady) {
-		return "" // a lister returns no other error than NotFound
+	if of, external := shown(store.Known(ips.IPs(tenant).Get(EndpointIP(namespace, address)))); of == address {
+		return external
 	}
-	return string(ip.Status.IP)
+	return ""
+}
+
+// shown returns the address of the endpoint that an IP is for, and the one that peers use; "": none yet.
+func shown(ip *ipamv1alpha1.IP) (of, external string) {
+	if ip == nil || !meta.IsStatusConditionTrue(ip.Status.Conditions, ipamv1alpha1.ConditionReady) {
+		return "", ""
+	}
+	return string(ip.Spec.IP), string(ip.Status.IP)
+}
+
+// EndpointNamespace returns the namespace of the endpoint for which EndpointAddress returns another
+// address after a change of an IP; "": none. An IP that does not exist is nil.
+func EndpointNamespace(before, after *ipamv1alpha1.IP) string {
+	of, external := shown(before)
+	if ofNow, now := shown(after); of == ofNow && external == now {
+		return ""
+	}
+	return cmp.Or(after, before).Labels[ipamv1alpha1.EndpointNamespaceLabel]
 }
 
 // ofEndpoint returns the key of the namespace whose endpoint an IP is for.

@@ -17,6 +17,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 )
@@ -140,5 +141,38 @@ func TestEndpointAddress(t *testing.T) {
 	require.Equal(t, "10.70.0.17", EndpointAddress(ips.Lister(), tenant, "shop", "192.168.0.7"))
 	for _, other := range [][3]string{{"liqo-tenant-oslo", "shop", "192.168.0.7"}, {tenant, "other", "192.168.0.7"}, {tenant, "shop", "192.168.0.8"}} {
 		require.Empty(t, EndpointAddress(ips.Lister(), other[0], other[1], other[2]))
+	}
+}
+
+// TestEndpointNamespace: a change of an IP concerns the namespace of its endpoint if peers have another address then.
+func TestEndpointNamespace(t *testing.T) {
+	t.Parallel()
+	ip := func(address networkingv1beta1.IP, ready metav1.ConditionStatus, labels map[string]string) *ipamv1alpha1.IP {
+		return &ipamv1alpha1.IP{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: ipamv1alpha1.IPSpec{IP: "192.168.0.7"},
+			Status: ipamv1alpha1.IPStatus{IP: address, Conditions: []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: ready}}},
+		}
+	}
+	shop := map[string]string{offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByEndpoints, ipamv1alpha1.EndpointNamespaceLabel: "shop"}
+	ready := ip("10.70.0.17", metav1.ConditionTrue, shop)
+	labelled := ready.DeepCopy()
+	labelled.Labels["a"] = "b"
+	for name, tc := range map[string]struct {
+		before, after *ipamv1alpha1.IP
+		want          string
+	}{
+		"not ready yet":   {nil, ip("", metav1.ConditionFalse, shop), ""},
+		"ready":           {ip("", metav1.ConditionFalse, shop), ready, "shop"},
+		"ready at once":   {nil, ready, "shop"},
+		"another address": {ready, ip("10.70.0.18", metav1.ConditionTrue, shop), "shop"},
+		"another label":   {ready, labelled, ""},
+		"no longer ready": {ready, ip("10.70.0.17", metav1.ConditionFalse, shop), "shop"},
+		"gone":            {ready, nil, "shop"},
+		"of no endpoint":  {nil, ip("10.70.0.17", metav1.ConditionTrue, nil), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, EndpointNamespace(tc.before, tc.after))
+		})
 	}
 }

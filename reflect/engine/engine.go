@@ -123,7 +123,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer func() { stop() }()
 	defer e.hosted.factory.Shutdown()
 	defer cancel()
-	if err := e.hosted.run(ctx, e.podsChanged); err != nil {
+	if err := e.hosted.run(ctx, e.EndpointsChanged); err != nil {
 		return fmt.Errorf("watching the pods of the provider in this cluster: %w", err)
 	}
 	vns, err := e.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{
@@ -151,13 +151,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// podsChanged enqueues the objects of a namespace whose kinds depend on Scope.Hosted.
-func (e *Engine) podsChanged(namespace string) {
+// EndpointsChanged enqueues the objects of a namespace that have endpoints: the place or the address of
+// an endpoint has changed.
+func (e *Engine) EndpointsChanged(namespace string) {
 	if e.spaces.Get(namespace) == nil {
 		return
 	}
 	for _, r := range e.reflectors {
-		if r.followsHosted() {
+		if r.hasEndpoints() {
 			r.enqueue(namespace)
 		}
 	}

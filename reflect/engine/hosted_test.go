@@ -56,3 +56,26 @@ func TestHosted(t *testing.T) {
 	require.False(t, h.has(ref))
 	require.Empty(t, changed, "nothing is told of a pod that stays")
 }
+
+// enqueued is a reflector that records the namespaces that were enqueued.
+type enqueued struct {
+	reflector
+	endpoints bool
+	of        []string
+}
+
+func (e *enqueued) hasEndpoints() bool       { return e.endpoints }
+func (e *enqueued) enqueue(namespace string) { e.of = append(e.of, namespace) }
+
+// TestEndpointsChanged: only kinds with endpoints are enqueued, in a namespace that is reflected.
+func TestEndpointsChanged(t *testing.T) {
+	t.Parallel()
+	slices, services := &enqueued{endpoints: true}, &enqueued{}
+	e := &Engine{reflectors: []reflector{slices, services}}
+	e.spaces = NewSpaces(func(context.Context, string, string) *space { return &space{} }, func(*space) {})
+	e.spaces.set(t.Context(), map[string]string{"shop": "shop-rome"})
+	e.EndpointsChanged("shop")
+	e.EndpointsChanged("bank")
+	require.Equal(t, []string{"shop"}, slices.of)
+	require.Empty(t, services.of)
+}

@@ -117,8 +117,9 @@ type Kind[L, R Object] struct {
 	// Merge returns a copy of have that is as wanted and keeps the fields of other
 	// writers. If the result equals have, nothing is written.
 	Merge func(have, want R) R
-	// FollowsHosted is true if Forge calls Scope.Hosted.
-	FollowsHosted bool
+	// HasEndpoints is true if Forge returns endpoints. Their places and addresses depend on Scope.Hosted and
+	// on objects that the Engine does not watch: see Engine.EndpointsChanged.
+	HasEndpoints bool
 	// Whole makes updates send the whole object, which costs both clusters less than a
 	// patch. It is only safe for types whose API is complete: an update would remove
 	// fields that a newer API server has and this process does not.
@@ -191,8 +192,8 @@ type reflector interface {
 	// yet. synced reports whether the handlers have received the initial lists.
 	open(s *space) (synced func() bool, err error)
 	closeSpace(s *space)
-	// followsHosted reports whether the desired objects depend on Scope.Hosted.
-	followsHosted() bool
+	// hasEndpoints returns Kind.HasEndpoints.
+	hasEndpoints() bool
 	// enqueue enqueues all objects of a local namespace, or of all namespaces if namespace
 	// is everywhere.
 	enqueue(namespace string)

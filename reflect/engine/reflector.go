@@ -247,7 +247,7 @@ func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 // LoopName returns the name of the loop of a kind in metrics and logs.
 func LoopName(resource string) string { return "reflect-" + resource }
 
-func (r *kindLoop[L, R]) followsHosted() bool { return r.FollowsHosted }
+func (r *kindLoop[L, R]) hasEndpoints() bool { return r.HasEndpoints }
 
 func (r *kindLoop[L, R]) name() string { return r.loop.Name() }
 

@@ -50,12 +50,12 @@ func EndpointSlices(services engine.Setting, external forge.External) engine.Des
 		Foreign: func(local *discoveryv1.EndpointSlice, s engine.Scope) bool {
 			return forge.ForeignEndpointSlice(local, s.ObjectOptions)
 		},
-		FollowsHosted: true,
-		Derived:       true, // after a restored backup stale addresses must not remain for long
-		Merge:         forge.MergeEndpointSlice,
-		Whole:         true, // the type is defined by liqod, and the consumer writes the whole spec
-		Replaces:      forge.ReplacesEndpointSlice,
-		Misleads:      forge.MisleadsEndpointSlice,
+		HasEndpoints: true,
+		Derived:      true, // after a restored backup stale addresses must not remain for long
+		Merge:        forge.MergeEndpointSlice,
+		Whole:        true, // the type is defined by liqod, and the consumer writes the whole spec
+		Replaces:     forge.ReplacesEndpointSlice,
+		Misleads:     forge.MisleadsEndpointSlice,
 		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
 			var service *corev1.Service
 			if services.Workers > 0 {
