@@ -129,7 +129,8 @@ func (e *elements) share(theirs Ranges) {
 	for _, r := range theirs.Services {
 		e.set("share_small", r)
 	}
-	ranges, n := slices.Concat(theirs.Pods, theirs.External, theirs.Transit), map[Family]int{}
+	theirs.Services = nil
+	ranges, n := theirs.All(), map[Family]int{}
 	for _, r := range ranges {
 		n[family(r.Addr())]++
 	}

@@ -232,7 +232,7 @@ type Match struct {
 	Local  bool   // fib daddr type local
 	Stays  bool   // fib daddr type 2-5, which is local, broadcast, anycast or multicast: the host delivers to itself
 	SYN    bool   // tcp flags & (syn | rst) == syn
-	CT     CT     // ct state, or ct direction
+	CT     CT     // empty: any
 	Set    Lookup // the key is in the set
 	Do     Action
 	Map    Lookup // for SNAT, DNAT, their Prefix forms and SetSrc; a key that is not in the map leaves the rule
@@ -240,22 +240,24 @@ type Match struct {
 	Name   string // of the counter of Drop, as a comment of the rule; rules may share a name
 }
 
-// CT is a condition on the state, or the direction, in connection tracking.
+// CT is a condition on the entry of a packet in connection tracking, in the words of nft.
 type CT string
 
 // The conditions.
 const (
-	Known   CT = "established,related"
-	New     CT = "new"
-	Related CT = "related"
-	Invalid CT = "invalid"
+	Known   CT = ctState + "established,related"
+	New     CT = ctState + "new"
+	Related CT = ctState + "related"
+	Invalid CT = ctState + "invalid"
 	// First is the first packet of a connection, which is not in the table yet: a connection that nobody
 	// answers stays New.
-	First CT = "unconfirmed"
-	// Redirected is of a connection whose destination this host has translated: ct status dnat.
-	Redirected CT = "dnat"
-	// Answer is of a connection that the destination has opened: ct direction reply.
-	Answer CT = "reply"
+	First CT = "ct status ! confirmed"
+	// Redirected is of a connection whose destination this host has translated.
+	Redirected CT = "ct status dnat"
+	// Answer is of a connection that the destination has opened.
+	Answer CT = "ct direction reply"
+
+	ctState = "ct state "
 )
 
 // Lookup looks up a key in a set.

@@ -350,7 +350,7 @@ func (t *tracer) tracked(want CT) bool {
 	case Redirected:
 		return t.p.Flow != nil && t.p.Flow.Sent.Dst != t.p.Dst
 	}
-	return slices.Contains(strings.Split(string(want), ","), string(t.ct))
+	return slices.Contains(strings.Split(strings.TrimPrefix(string(want), ctState), ","), string(t.ct))
 }
 
 // device is the name of the device of departure, as far as the packet is routed.
