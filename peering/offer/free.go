@@ -8,27 +8,22 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// pressures are the conditions by which kubelets say that they run out of something, and the taints
-// that Kubernetes sets for them.
-var pressures = []struct {
-	condition corev1.NodeConditionType
-	taint     string
-}{
-	{corev1.NodeMemoryPressure, corev1.TaintNodeMemoryPressure}, {corev1.NodeDiskPressure, corev1.TaintNodeDiskPressure}, {corev1.NodePIDPressure, corev1.TaintNodePIDPressure},
+// pressures returns the conditions with which kubelets report that a node runs out of a resource, and the
+// taints that Kubernetes sets for them.
+func pressures() (conditions []corev1.NodeConditionType, taints []string) {
+	return []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure},
+		[]string{corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure}
 }
 
 // pressuresOf returns the pressures that each node has that a selector matches and that would run pods
 // of peers without them; none if there is no such node.
 func pressuresOf(nodes []*corev1.Node, selector map[string]string) (out []corev1.NodeConditionType) {
-	taints := make([]string, 0, len(pressures))
-	for _, p := range pressures {
-		taints = append(taints, p.taint)
-	}
+	conditions, taints := pressures()
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return !matches(selector, n.Labels) || !takesPods(n, taints...) })
-	for _, p := range pressures {
-		without := func(n *corev1.Node) bool { return !nodeIs(n, p.condition) }
+	for _, pressure := range conditions {
+		without := func(n *corev1.Node) bool { return !nodeIs(n, pressure) }
 		if len(nodes) > 0 && !slices.ContainsFunc(nodes, without) {
-			out = append(out, p.condition)
+			out = append(out, pressure)
 		}
 	}
 	return out

@@ -143,9 +143,9 @@ func ReplacesService(have, want *corev1.Service) bool {
 		w.LoadBalancerClass != nil && value(h.LoadBalancerClass) != *w.LoadBalancerClass
 }
 
-// noPod is the selector of a Service in the provider that is only a name at home: it selects none.
+// noPod returns the selector of a Service in the provider that is only a name at home: it selects none.
 // Without a selector, the endpoints of a former one would stay.
-var noPod = map[string]string{"offloading.liqo.io/name-refused": "true"}
+func noPod() map[string]string { return map[string]string{"offloading.liqo.io/name-refused": "true"} }
 
 // RestOfService returns want without the node ports or the type that the provider refuses, or nil if
 // it has neither. A Service of type ExternalName becomes a headless one without endpoints, any other
@@ -161,7 +161,7 @@ func RestOfService(want *corev1.Service, refused []string) *corev1.Service {
 		}
 	}
 	if typed && s.Type == corev1.ServiceTypeExternalName {
-		s.ExternalName, s.ClusterIP, s.Selector = "", corev1.ClusterIPNone, noPod
+		s.ExternalName, s.ClusterIP, s.Selector = "", corev1.ClusterIPNone, noPod()
 	}
 	if typed {
 		s.Type, s.ExternalTrafficPolicy, s.LoadBalancerClass, s.AllocateLoadBalancerNodePorts, s.LoadBalancerSourceRanges = corev1.ServiceTypeClusterIP, "", nil, nil, nil
