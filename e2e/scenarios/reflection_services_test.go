@@ -93,8 +93,8 @@ func testNodePortForced(t *testing.T, s servicePair) {
 	require.Equal(t, made.Spec.ClusterIP, have.Spec.ClusterIP)
 }
 
-// testNodePortTaken: a port that the provider has given to another Service is waited for,
-// and somebody is told. Meanwhile the Service has another one, and one that stands already stays as it is.
+// testNodePortTaken: another Service of the provider has the port. An event about the Service at home reports
+// it. Until the port is free, a new Service has another port, and an existing one keeps its port.
 func testNodePortTaken(t *testing.T, s servicePair) {
 	theirs := s.milan.Client().CoreV1().Services(metav1.NamespaceDefault)
 	ports := map[string]int32{"fresh": 30031, "standing": 30032}

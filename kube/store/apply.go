@@ -17,8 +17,8 @@ type Writer[T any] interface {
 	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 }
 
-// Write creates next where have is nil, and updates have to it where they differ. It returns the
-// object as it is then. kind names it in errors, by is the field manager or empty.
+// Write creates next if have is nil, and updates have to next if they differ. It returns the object
+// after the write. kind names it in errors, by is the field manager or empty.
 func Write[T Object](ctx context.Context, kind string, client Writer[T], by string, have, next T) (T, error) {
 	var none T
 	doing, written, err := "creating", have, error(nil)
@@ -35,7 +35,7 @@ func Write[T Object](ctx context.Context, kind string, client Writer[T], by stri
 	return written, nil
 }
 
-// WriteStatus writes the status of next where have differs from it.
+// WriteStatus updates the status of next if have differs from it.
 func WriteStatus[T Object](ctx context.Context, kind string, client interface {
 	UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 }, by string, have, next T,
@@ -49,8 +49,8 @@ func WriteStatus[T Object](ctx context.Context, kind string, client interface {
 	return nil
 }
 
-// Merge sends a merge patch for an object with its UID as a precondition, and returns the object as it
-// is then.
+// Merge sends a merge patch for an object with its UID as a precondition, and returns the object after
+// the write.
 func Merge[T any](ctx context.Context, kind string, client Patcher[T], by string, obj metav1.Object, patch Patch) (written T, err error) {
 	body, err := EncodePatch(patch, obj)
 	if err != nil {
@@ -68,7 +68,7 @@ type Applied[T any] interface {
 	DeepCopy() T
 }
 
-// Kind says how Apply makes objects of one kind as they are wanted.
+// Kind describes how Apply writes objects of one kind.
 type Kind[T Applied[T]] struct {
 	// Name is that of the kind, in errors. By is the field manager of the writes, or empty.
 	Name, By string
@@ -77,16 +77,16 @@ type Kind[T Applied[T]] struct {
 		Writer[T]
 		API[T]
 	}
-	// Ours returns an error for an object that somebody else has made. It stays as it is, and Apply
-	// returns the error. nil: all objects may be changed.
+	// Ours returns an error for an object of another client. Apply returns this error and writes
+	// nothing. nil: Apply may change all objects.
 	Ours func(have T) error
-	// Set changes next, which is a copy of what is there, to what is wanted. It returns false if the
-	// API server accepts no such change: the object is deleted then, and created again.
+	// Set copies the wanted fields from want to next, a copy of the existing object. It returns false if
+	// the API server accepts no such change: then Apply deletes the object and creates it again.
 	Set func(next, want T) bool
 }
 
-// Apply makes an object as it is wanted. have is that of a cache, or nil. An object that the cache
-// lacks and that exists is read live.
+// Apply creates want, or updates have to it. have is the object in a cache, or nil. If the cache lacks an
+// object that exists, Apply reads it live.
 func (k Kind[T]) Apply(ctx context.Context, have, want T) error {
 	var none T
 	if have == none {

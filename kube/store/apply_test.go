@@ -14,7 +14,7 @@ import (
 
 var errForeign = errors.New("somebody else has made it")
 
-// secretKind makes Secrets with the label by=us. Those of another type are made anew.
+// secretKind writes Secrets with the label by=us. Apply deletes a Secret of another type and creates it again.
 func secretKind(client *fake.Clientset) Kind[*corev1.Secret] {
 	return Kind[*corev1.Secret]{
 		Name: "Secret", Client: client.CoreV1().Secrets("ns"),

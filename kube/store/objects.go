@@ -169,12 +169,12 @@ func IgnoreGone(err error) error {
 	return err
 }
 
-// CatchUp is how long a cache is given to show what a live read has shown.
+// CatchUp is the time after which a key is requeued because the cache is older than a live read.
 const CatchUp = 500 * time.Millisecond
 
-// Exists reports whether the API server has an object that a cache lacks. A decision that
-// takes something away does not follow from the cache alone. list reads live, is selects the
-// object, and what names it in the error.
+// Exists reports whether the API server has an object that a cache lacks. Callers confirm
+// with it before they delete or revoke something. list reads live, is selects the object,
+// and what names it in the error.
 func Exists[L runtime.Object, T any](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error), is func(T) bool) (bool, error) {
 	live, err := list(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -290,9 +290,9 @@ func ServiceAccountSubject(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
 
-// Ensure makes the binding be as wanted. The subjects change in one write, so that who
-// is no longer among them loses the right at once. A binding to another ClusterRole is
-// deleted and made anew: what a binding refers to cannot be changed.
+// Ensure creates or updates the binding. It writes all subjects at once, so that a removed
+// subject loses the right immediately. It deletes a binding to another ClusterRole and
+// creates it again, because the roleRef of a binding is immutable.
 func (b *Binder) Ensure(ctx context.Context, want Binding) error {
 	meta := metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: maps.Clone(want.Labels)}
 	if want.Namespace == "" {

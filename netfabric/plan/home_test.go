@@ -71,8 +71,8 @@ func TestAddressesAtHome(t *testing.T) {
 	}
 }
 
-// Who connects to such a pod has the address that it has in rome, and the pod answers and calls back by
-// it. One whose address would lie in the range of the node keeps the address that it has in milan.
+// A pod with services Home sees a caller at the address that the caller has in rome, and answers and calls
+// back at this address. If the address lies in the range of its node, it sees the caller's address in milan.
 func TestCallersAtHome(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ from, caller, to, seen string }{

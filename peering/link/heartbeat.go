@@ -293,11 +293,11 @@ func (b *beat) seen(version string, now time.Time, interval time.Duration) (chan
 	return true
 }
 
-// unread says that the Lease could not be read at now: a peer could not have renewed it
-// either, so its silence counts anew.
+// unread records that a read of the Lease failed at now. A peer could not have renewed it
+// either, so the silence of the peer starts at now.
 func (b *beat) unread(now time.Time) { b.since = now }
 
-// silent says that the Lease was read at now, and had not changed. It reports whether the
+// silent records that the Lease was read at now, and had not changed. It reports whether the
 // verdict changed.
 func (b *beat) silent(now time.Time, interval time.Duration) (changed bool) {
 	if b.verdict == health.Down || now.Sub(b.since) < missedBeats*interval {

@@ -157,8 +157,8 @@ func checkRequest(r *corev1beta1.CapacityRequest) error {
 		checkClasses("storageClasses", r.StorageClasses, validation.IsDNS1123Subdomain), checkClasses("ingressClasses", r.IngressClasses, validation.IsDNS1123Subdomain), checkClasses("loadBalancerClasses", r.LoadBalancerClasses, validation.IsQualifiedName))
 }
 
-// checkSelector returns the reason for which the nodes that a request selects are not told
-// of.
+// checkSelector returns an error if the node selector of a request has a label that the provider does
+// not accept from this consumer.
 func checkSelector(f Facts, p Policy) error {
 	listed := p.SelectorLabels(f.Consumer)
 	accepted := slices.Concat(listed, slices.Sorted(maps.Keys(p.NodeSelector)))
