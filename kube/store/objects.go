@@ -81,10 +81,10 @@ func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // added to an object that is being deleted, which the API server rejects. The patch
 // contains the UID and the resource version: if obj has changed, the API server answers
 // with a conflict, so that finalizers of other controllers are never lost.
-func FinalizerPatch(obj metav1.Object, finalizer string, want bool) ([]byte, types.PatchType, error) {
+func FinalizerPatch(obj metav1.Object, finalizer string, want bool) ([]byte, error) {
 	have := obj.GetFinalizers()
 	if slices.Contains(have, finalizer) == want || want && obj.GetDeletionTimestamp() != nil {
-		return nil, types.MergePatchType, nil
+		return nil, nil
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(have), func(s string) bool { return s == finalizer })
 	if want {
@@ -93,13 +93,7 @@ func FinalizerPatch(obj metav1.Object, finalizer string, want bool) ([]byte, typ
 	if finalizers == nil {
 		finalizers = []string{}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers,
-	}})
-	if err != nil {
-		return nil, "", fmt.Errorf("encoding the finalizers of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
-	}
-	return patch, types.MergePatchType, nil
+	return EncodePatch(Patch{"metadata": Patch{"resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers}}, obj)
 }
 
 // Patcher is the part of a typed client that patches one object.
@@ -110,11 +104,11 @@ type Patcher[T any] interface {
 // SetFinalizer sends FinalizerPatch, if there is one, and returns the object as it is then. by is
 // the field manager, or empty.
 func SetFinalizer[T metav1.Object](ctx context.Context, client Patcher[T], obj T, finalizer string, want bool, by string) (T, error) {
-	patch, kind, err := FinalizerPatch(obj, finalizer, want)
+	patch, err := FinalizerPatch(obj, finalizer, want)
 	if err != nil || patch == nil {
 		return obj, err
 	}
-	written, err := client.Patch(ctx, obj.GetName(), kind, patch, metav1.PatchOptions{FieldManager: by})
+	written, err := client.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: by})
 	if err != nil {
 		return obj, fmt.Errorf("writing the finalizers of %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 	}

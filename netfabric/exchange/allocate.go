@@ -427,7 +427,7 @@ func (p *pool) usable(space *ipam.Space, a ipam.Allocation) error {
 
 // hold gives a claim our finalizer, or takes it away.
 func (c *claims) hold(ctx context.Context, have claim, want bool) (claim, error) {
-	body, _, err := store.FinalizerPatch(have.object, c.pool.finalizer(), want)
+	body, err := store.FinalizerPatch(have.object, c.pool.finalizer(), want)
 	if err != nil || body == nil {
 		return have, err
 	}
