@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -134,10 +133,7 @@ func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode,
 	}
 	next := have.DeepCopy()
 	next.Spec.Ports = homePorts()
-	if _, err := a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("updating the IP of the API server: %w", err)
-	}
-	return nil
+	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace), have, next)
 }
 
 // create creates the IP for the address of APIServerService.
@@ -157,14 +153,7 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		// An API server outside of the nodes has no route back to peers.
 		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(service.Spec.ClusterIP), Masquerade: new(true), Ports: homePorts()},
 	}
-	_, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return loop.After(store.CatchUp) // the cache is behind
-	}
-	if err != nil {
-		return fmt.Errorf("creating the IP of the API server: %w", err)
-	}
-	return nil
+	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace), nil, ip)
 }
 
 func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {

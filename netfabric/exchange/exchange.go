@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -314,12 +313,8 @@ func (e *Exchange) hold(ctx context.Context, c *networkingv1beta1.Configuration,
 func (e *Exchange) claim(ctx context.Context, namespace string, d decision) error {
 	networks := e.cfg.Client.IPAMV1alpha1().Networks(namespace)
 	for _, n := range d.create {
-		_, err := networks.Create(ctx, n, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return loop.After(store.CatchUp)
-		}
-		if err != nil {
-			return fmt.Errorf("creating Network %s: %w", n.Name, err)
+		if err := write(ctx, "Network", networks, nil, n); err != nil {
+			return err
 		}
 	}
 	for _, n := range d.update {
@@ -332,52 +327,45 @@ func (e *Exchange) claim(ctx context.Context, namespace string, d decision) erro
 
 // report writes the answer to the peer if it differs.
 func (e *Exchange) report(ctx context.Context, c *networkingv1beta1.Configuration, status networkingv1beta1.ConfigurationStatus) error {
-	if equality.Semantic.DeepEqual(status, c.Status) {
-		return nil
-	}
 	next := c.DeepCopy()
 	next.Status = status
-	if _, err := e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("answering Configuration %s: %w", c.Name, err)
+	return store.IgnoreNotFound(store.WriteStatus(ctx, "Configuration", e.cfg.Client.NetworkingV1beta1().Configurations(c.Namespace), "", c, next))
+}
+
+// write is store.Write for an object whose events enqueue the key. The key is requeued if the cache lacks an
+// object that exists.
+func write[T store.Object](ctx context.Context, kind string, client store.Writer[T], have, next T) error {
+	var none T
+	_, err := store.Write(ctx, kind, client, "", have, next)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return loop.After(store.CatchUp)
+	case have != none:
+		return store.IgnoreNotFound(err)
 	}
-	return nil
+	return err
 }
 
 // connect makes the Connection as decided.
 func (e *Exchange) connect(ctx context.Context, f facts, d decision) error {
-	connections := e.cfg.Client.NetworkingV1beta1().Connections(f.theirs.Namespace)
 	have := f.connection
 	switch {
 	case d.connection == nil && (have == nil || !managed(have)):
 		return nil
 	case d.connection == nil:
 		return e.disconnect(ctx, f)
-	case have == nil:
-		want := &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: f.theirs.Namespace, Name: f.peer, Labels: made(f.peer),
-			OwnerReferences: []metav1.OwnerReference{ownedBy(f.theirs)}}, Spec: *d.connection}
-		_, err := connections.Create(ctx, want, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return loop.After(store.CatchUp)
-		}
-		if err != nil {
-			return fmt.Errorf("creating Connection %s: %w", f.peer, err)
-		}
-		return nil
-	case !managed(have):
+	case have != nil && !managed(have):
 		return fmt.Errorf("keeping Connection %s/%s: it has no label %s=%s, so liqod has not made it: delete it",
 			have.Namespace, have.Name, offloadingv1beta1.ManagedByLabel, networkingv1beta1.ManagedByConfiguration)
-	case have.DeletionTimestamp != nil:
+	case have != nil && have.DeletionTimestamp != nil:
 		return nil // made again when it is gone
 	}
-	next := have.DeepCopy()
+	next := &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: f.theirs.Namespace, Name: f.peer, Labels: made(f.peer)}}
+	if have != nil {
+		next = have.DeepCopy()
+	}
 	next.Spec, next.OwnerReferences = *d.connection, []metav1.OwnerReference{ownedBy(f.theirs)}
-	if equality.Semantic.DeepEqual(next, have) {
-		return nil
-	}
-	if _, err := connections.Update(ctx, next, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("updating Connection %s: %w", f.peer, err)
-	}
-	return nil
+	return write(ctx, "Connection", e.cfg.Client.NetworkingV1beta1().Connections(next.Namespace), have, next)
 }
 
 // disconnect deletes a Connection when the API server agrees with the caches that nothing

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,13 +76,7 @@ func (k networkKind) report(ctx context.Context, c claim, want outcome) error {
 	next := n.DeepCopy()
 	next.Status.ObservedGeneration, next.Status.CIDR = n.Generation, cidr(want.given)
 	store.SetCondition(&next.Status.Conditions, want.condition)
-	if equality.Semantic.DeepEqual(next.Status, n.Status) {
-		return nil
-	}
-	if _, err := k.client.Networks(n.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("writing the status: %w", err)
-	}
-	return nil
+	return store.WriteStatus(ctx, "Network", k.client.Networks(n.Namespace), "", n, next)
 }
 
 func cidr(p netip.Prefix) networkingv1beta1.CIDR {
@@ -141,11 +134,5 @@ func (k ipKind) report(ctx context.Context, c claim, want outcome) error {
 		next.Status.IP = networkingv1beta1.IP(want.given.Addr().String())
 	}
 	store.SetCondition(&next.Status.Conditions, want.condition)
-	if equality.Semantic.DeepEqual(next.Status, i.Status) {
-		return nil
-	}
-	if _, err := k.client.IPs(i.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("writing the status: %w", err)
-	}
-	return nil
+	return store.WriteStatus(ctx, "IP", k.client.IPs(i.Namespace), "", i, next)
 }

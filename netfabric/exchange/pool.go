@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -227,15 +226,12 @@ func (p *pool) fromClaims(all []claim) *ipamv1alpha1.AddressPool {
 func (p *pool) write(ctx context.Context, have *ipamv1alpha1.AddressPool, want []ipamv1alpha1.Allocation) error {
 	next := have.DeepCopy()
 	next.Spec.Allocations = want
-	var stored *ipamv1alpha1.AddressPool
-	var err error
 	if have.UID == "" {
-		stored, err = p.client.Create(ctx, next, metav1.CreateOptions{})
-	} else {
-		stored, err = p.client.Update(ctx, next, metav1.UpdateOptions{})
+		have = nil
 	}
+	stored, err := store.Write(ctx, "AddressPool", p.client, "", have, next)
 	if err != nil {
-		return fmt.Errorf("recording in AddressPool %s: %w", p.name, err)
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,13 +251,7 @@ func (p *pool) report(ctx context.Context, have *ipamv1alpha1.AddressPool) error
 	next := have.DeepCopy()
 	next.Status.ObservedGeneration, next.Status.Allocated = have.Generation, int32(len(have.Spec.Allocations))
 	store.SetCondition(&next.Status.Conditions, condition)
-	if equality.Semantic.DeepEqual(next.Status, have.Status) {
-		return nil
-	}
-	if _, err := p.client.UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("writing the status of AddressPool %s: %w", p.name, err)
-	}
-	return nil
+	return store.WriteStatus(ctx, "AddressPool", p.client, "", have, next)
 }
 
 // trouble returns why the AddressPool is not well, or nothing.

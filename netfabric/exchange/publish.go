@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -159,27 +157,13 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	p.addTransit(&spec, peer, have)
 	p.addServices(&spec, peer)
 	spec.Admits = p.admits(peer)
-	configurations := p.cfg.Client.NetworkingV1beta1().Configurations(namespace)
-	if have == nil {
-		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return loop.After(store.CatchUp)
-		}
-		if err != nil {
-			return fmt.Errorf("creating the Configuration for %s: %w", peer, err)
-		}
-		return nil
+	next := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}}
+	if have != nil {
+		next = have.DeepCopy()
+		delete(next.Labels, offloadingv1beta1.ReplicatedLabel)
 	}
-	next := have.DeepCopy()
 	next.Spec = spec
-	delete(next.Labels, offloadingv1beta1.ReplicatedLabel)
-	if equality.Semantic.DeepEqual(next, have) {
-		return nil
-	}
-	if _, err := configurations.Update(ctx, next, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("updating the Configuration for %s: %w", peer, err)
-	}
-	return nil
+	return write(ctx, "Configuration", p.cfg.Client.NetworkingV1beta1().Configurations(namespace), have, next)
 }
 
 // withdraw deletes the Configuration for a peer, when the API server agrees with the caches
