@@ -35,7 +35,7 @@ func Write[T Object](ctx context.Context, kind string, client Writer[T], by stri
 	return written, nil
 }
 
-// WriteStatus updates the status of next if have differs from it.
+// WriteStatus updates the status of next if have is nil or differs from next.
 func WriteStatus[T Object](ctx context.Context, kind string, client interface {
 	UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 }, by string, have, next T,
@@ -51,12 +51,12 @@ func WriteStatus[T Object](ctx context.Context, kind string, client interface {
 
 // Merge sends a merge patch for an object with its UID as a precondition, and returns the object after
 // the write.
-func Merge[T any](ctx context.Context, kind string, client Patcher[T], by string, obj metav1.Object, patch Patch) (written T, err error) {
+func Merge[T any](ctx context.Context, kind string, client Patcher[T], by string, obj metav1.Object, patch Patch, subresources ...string) (written T, err error) {
 	body, err := EncodePatch(patch, obj)
 	if err != nil {
 		return written, err
 	}
-	if written, err = client.Patch(ctx, obj.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: by}); err != nil {
+	if written, err = client.Patch(ctx, obj.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: by}, subresources...); err != nil {
 		return written, fmt.Errorf("patching %s %s: %w", kind, cache.MetaObjectToName(obj), err)
 	}
 	return written, nil

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
@@ -76,15 +75,12 @@ func (g *GatewayHost) write(ctx context.Context, c *networkingv1beta1.Connection
 	if equality.Semantic.DeepEqual(next, c.Status) {
 		return nil
 	}
-	body, err := statusPatch(c, next)
+	patch, err := statusPatch(c, next)
 	if err != nil {
 		return err
 	}
-	_, err = g.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
-	if store.IgnoreGone(err) != nil {
-		return fmt.Errorf("writing the status of Connection %s/%s: %w", c.Namespace, c.Name, err)
-	}
-	return nil
+	_, err = store.Merge(ctx, "the status of Connection", g.cfg.Client.NetworkingV1beta1().Connections(c.Namespace), "", c, patch, "status")
+	return store.IgnoreGone(err)
 }
 
 // facts gathers what is known for the status of a Connection; false while nothing is, because
@@ -122,7 +118,7 @@ func (g *GatewayHost) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool)
 
 // statusPatch replaces the status. It names the version that it follows from: another
 // gateway may have written its entry meanwhile.
-func statusPatch(c *networkingv1beta1.Connection, next networkingv1beta1.ConnectionStatus) ([]byte, error) {
+func statusPatch(c *networkingv1beta1.Connection, next networkingv1beta1.ConnectionStatus) (store.Patch, error) {
 	text, err := json.Marshal(next)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a status: %w", err)
@@ -131,7 +127,7 @@ func statusPatch(c *networkingv1beta1.Connection, next networkingv1beta1.Connect
 	if err := json.Unmarshal(text, &status); err != nil {
 		return nil, fmt.Errorf("encoding a status: %w", err)
 	}
-	return store.EncodePatch(store.Patch{"metadata": store.Patch{"resourceVersion": c.ResourceVersion}, "status": status}, c)
+	return store.Patch{"metadata": store.Patch{"resourceVersion": c.ResourceVersion}, "status": status}, nil
 }
 
 // status returns the desired status of the Connection.

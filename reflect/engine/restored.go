@@ -2,17 +2,16 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // clockSkew is the tolerated difference by which the provider's clock is ahead.
@@ -40,14 +39,9 @@ func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 	if r.Derived || isKept(v.have) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":         v.have.GetUID(),
-		"annotations": map[string]string{offloadingv1beta1.KeptAnnotation: r.engine.cfg.Clock.Now().UTC().Format(time.RFC3339)},
+	written, err := store.Merge(ctx, r.Resource, r.writer(v.scope), fieldManager, v.have, store.Patch{"metadata": store.Patch{
+		"annotations": store.Patch{offloadingv1beta1.KeptAnnotation: r.engine.cfg.Clock.Now().UTC().Format(time.RFC3339)},
 	}})
-	if err != nil {
-		return fmt.Errorf("encoding the mark of an object that is not known here: %w", err)
-	}
-	written, err := r.writer(v.scope).Patch(ctx, v.have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object is gone, or a newer one has the name

@@ -2,21 +2,17 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -84,19 +80,11 @@ func (l *Losses) sync(ctx context.Context, key loop.Key) error {
 
 // write sends the resource version, because the patch replaces the whole list.
 func (l *Losses) write(ctx context.Context, pod *corev1.Pod, tolerations []corev1.Toleration, mark string) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
-			"annotations": map[string]string{offloadingv1beta1.OnProviderLossAnnotation: mark},
+	_, err := store.Merge(ctx, "pod", l.cfg.Home.CoreV1().Pods(pod.Namespace), fieldManager, pod, store.Patch{
+		"metadata": store.Patch{
+			"resourceVersion": pod.ResourceVersion, "annotations": store.Patch{offloadingv1beta1.OnProviderLossAnnotation: mark},
 		},
-		"spec": map[string]any{"tolerations": tolerations},
+		"spec": store.Patch{"tolerations": tolerations},
 	})
-	if err != nil {
-		return fmt.Errorf("encoding the tolerations of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	_, err = l.cfg.Home.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing the tolerations of pod %s/%s for a lost provider: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	return store.IgnoreNotFound(err)
 }

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	storageinformers "k8s.io/client-go/informers/storage/v1"
@@ -230,24 +229,24 @@ func (c *RealClaims) begin(ctx context.Context, local *corev1.PersistentVolumeCl
 		c.tell(ctx, local, corev1.EventTypeWarning, refused.Reason, refused.Message)
 		return nil
 	}
-	written, err := c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	written, err := store.Write(ctx, "PersistentVolumeClaim", c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace), fieldManager, nil, want)
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(staleRetry)
 	}
-	return c.wrote(ctx, local, written, err, "creating")
+	return c.wrote(ctx, local, written, err)
 }
 
 // wrote records the real claim that was written, and an event if this cluster refused it.
-func (c *RealClaims) wrote(ctx context.Context, local, written *corev1.PersistentVolumeClaim, err error, doing string) error {
+func (c *RealClaims) wrote(ctx context.Context, local, written *corev1.PersistentVolumeClaim, err error) error {
 	switch {
 	case err == nil:
 		c.claims.Wrote(written)
 		return nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
-		c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf("%s PersistentVolumeClaim %s/%s: %v", doing, c.cfg.Namespace, local.UID, err))
+		c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, err.Error())
 		return loop.After(claimsRefusedRetry)
 	}
-	return fmt.Errorf("%s the real PersistentVolumeClaim: %w", doing, err)
+	return err
 }
 
 // place gives the real claim the node that the scheduler has selected. If the provisioner has no
@@ -278,7 +277,7 @@ func (c *RealClaims) patchReal(ctx context.Context, v realView, annotations map[
 		patch["spec"] = store.Patch{"resources": store.Patch{"requests": requests}}
 	}
 	written, err := c.patchClaim(ctx, v.real, patch)
-	return c.wrote(ctx, v.local, written, err, "changing")
+	return c.wrote(ctx, v.local, written, err)
 }
 
 // maintain lets the real claim grow with the user's claim, and that with its volume.

@@ -2,14 +2,12 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -93,14 +91,9 @@ func fixed(s *corev1.Secret) bool {
 // patch replaces the token in a Secret. Keys that other clients have added stay.
 func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) error {
 	have := v.secret
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": have.UID, "labels": want.Labels, "annotations": want.Annotations},
-		"data":     want.Data,
+	written, err := store.Merge(ctx, "Secret", t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace), fieldManager, have, store.Patch{
+		"metadata": store.Patch{"labels": want.Labels, "annotations": want.Annotations}, "data": want.Data,
 	})
-	if err != nil {
-		return fmt.Errorf("encoding the Secret with a token: %w", err)
-	}
-	written, err := t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace).Patch(ctx, have.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return loop.After(staleRetry) // the cache is behind
 	}

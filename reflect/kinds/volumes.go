@@ -94,24 +94,16 @@ func annotated(key string, value any) store.Patch {
 }
 
 func (h *homeVolumes) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, patch store.Patch) (*corev1.PersistentVolume, error) {
-	body, err := store.EncodePatch(patch, volume)
+	written, err := store.Merge(ctx, "PersistentVolume", h.kube.CoreV1().PersistentVolumes(), fieldManager, volume, patch)
 	if err != nil {
 		return nil, err
-	}
-	written, err := h.kube.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("writing the PersistentVolume: %w", err)
 	}
 	h.volumes.Wrote(written)
 	return written, nil
 }
 
 func (h *homeVolumes) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) (*corev1.PersistentVolumeClaim, error) {
-	body, err := store.EncodePatch(patch, claim)
-	if err != nil {
-		return nil, err
-	}
-	return h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, sub...)
+	return store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), fieldManager, claim, patch, sub...)
 }
 
 // giveBack removes the selected node from the claim. That is how a provisioner reports to the
