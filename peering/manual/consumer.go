@@ -235,11 +235,7 @@ func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, er
 // release removes the finalizer of a ForeignCluster. It fails with a conflict if the object
 // has changed since it was read.
 func (c Cluster) release(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
-	patch, kind, err := store.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, false)
-	if err != nil || patch == nil {
-		return err
-	}
-	_, err = c.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err := store.SetFinalizer(ctx, c.Liqo.CoreV1beta1().ForeignClusters(), fc, corev1beta1.ForeignClusterFinalizer, false, fieldManager)
 	if store.IgnoreGone(err) != nil {
 		return fmt.Errorf("releasing ForeignCluster %s: %w", fc.Name, err)
 	}

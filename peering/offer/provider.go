@@ -497,9 +497,5 @@ func (p *Provider) write(ctx context.Context, consumer string, c changes) error 
 	if c.request == nil {
 		return nil
 	}
-	_, err := p.cfg.Liqo.SharingV1alpha1().ResourceRequests(c.request.Namespace).UpdateStatus(ctx, c.request, metav1.UpdateOptions{})
-	if err != nil {
-		return fmt.Errorf("answering ResourceRequest %s: %w", c.request.Name, err)
-	}
-	return nil
+	return store.WriteStatus(ctx, "ResourceRequest", p.cfg.Liqo.SharingV1alpha1().ResourceRequests(c.request.Namespace), "", nil, c.request)
 }

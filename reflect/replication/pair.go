@@ -150,9 +150,5 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	if err := p.afford(answered, 0); err != nil {
 		return err
 	}
-	_, err := p.here().UpdateStatus(ctx, answered, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing the answer about %s %s: %w", p.kind.name, home.GetName(), err)
-	}
-	return nil
+	return store.IgnoreNotFound(store.WriteStatus(ctx, p.kind.name, p.here(), "", home, answered))
 }

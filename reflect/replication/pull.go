@@ -213,10 +213,8 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 	}
 	next := home.DeepCopy()
 	p.kind.end(next, p.cfg.Clock.Now())
-	if _, err := p.here().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("ending the copy of %s %s: %w", p.kind.name, name, err)
-	}
-	return nil
+	_, err = store.Write(ctx, p.kind.name, p.here(), "", home, next)
+	return store.IgnoreNotFound(err)
 }
 
 // drop deletes the copy, after a live read has confirmed that it is not in use.

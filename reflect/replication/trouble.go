@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // unwatchedFor is how long the last rejection of a watch counts. It is longer than the
@@ -40,11 +40,7 @@ func (p *pair[T]) show(ctx context.Context, home T, trouble error) error {
 	if p.afford(next, 0) != nil {
 		return nil // a peer that fails now and then: the loop, which retries, shows it later
 	}
-	_, err := p.here().UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing that %s %s is not replicated: %w", p.kind.name, home.GetName(), err)
-	}
-	return nil
+	return store.IgnoreNotFound(store.WriteStatus(ctx, p.kind.name, p.here(), "", home, next))
 }
 
 // watchFailed shows in the status that the peer rejects the watch. Without a watch there

@@ -2,11 +2,9 @@ package pod
 
 import (
 	"context"
-	"fmt"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -101,12 +99,6 @@ func (e *Enforcer) removeCondition(ctx context.Context, shadow *offloadingv1beta
 // next sync then decides anew. written is false if the ShadowPod is gone: then nothing that
 // was decided for it happens, and no event may say that it does.
 func (e *Enforcer) writeStatus(ctx context.Context, next *offloadingv1beta1.ShadowPod) (written bool, err error) {
-	_, err = e.cfg.Liqo.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("writing the status of ShadowPod %s/%s: %w", next.Namespace, next.Name, err)
-	}
-	return true, nil
+	err = store.WriteStatus(ctx, "ShadowPod", e.cfg.Liqo.OffloadingV1beta1().ShadowPods(next.Namespace), FieldManager, nil, next)
+	return err == nil, store.IgnoreNotFound(err)
 }
