@@ -268,6 +268,32 @@ func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) 
 	return out
 }
 
+// takenHost: an Ingress with a host that the provider's own Ingress serves is there without that host.
+func takenHost(t *testing.T, p attacker) {
+	theirs := ingressOf("taken", "")
+	theirs.Spec.DefaultBackend, theirs.Spec.Rules = nil, []networkingv1.IngressRule{{Host: "taken.example.com"}}
+	here, there := p.rome.Client().NetworkingV1().Ingresses("shop"), p.milan.Client().NetworkingV1()
+	kubetest.Create(t, there.Ingresses("default"), theirs)
+	ing := theirs.DeepCopy()
+	within(t, soon, "the webhook knows of the host", func(ctx context.Context) error {
+		_, err := p.core.NetworkingV1().Ingresses(twinOfRome).Create(ctx, ing, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("answer is %v", err)
+		}
+		return nil
+	})
+	ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: "free.example.com"})
+	local := kubetest.Create(t, here, ing)
+	hosts := func(n int) func(*networkingv1.Ingress) bool {
+		return func(have *networkingv1.Ingress) bool { return len(have.Spec.Rules) == n }
+	}
+	within(t, soon, "the Ingress is there without the host", lab.Is(there.Ingresses(twinOfRome), ing.Name, hosts(1)))
+	p.eventAbout(t, local, "FailedReflection", "host taken.example.com is used by another Ingress")
+	require.NoError(t, there.Ingresses("default").Delete(t.Context(), theirs.Name, metav1.DeleteOptions{}))
+	within(t, longest, "the Ingress has the host that is free now", lab.Is(there.Ingresses(twinOfRome), ing.Name, hosts(2)))
+	require.NoError(t, here.Delete(t.Context(), local.Name, metav1.DeleteOptions{}))
+}
+
 // laterHost: an Ingress that the webhook has not compared with an earlier one of the same host has
 // an event in the provider, which comes home.
 func laterHost(t *testing.T, w *world) {

@@ -99,6 +99,7 @@ func TestPeerRights(t *testing.T) {
 	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })
 	t.Run("controller-policies", func(t *testing.T) { controllerPolicies(t, w) })
 	t.Run("people", func(t *testing.T) { people(t, w) })
+	t.Run("taken-host", func(t *testing.T) { takenHost(t, p) })
 	t.Run("later-host", func(t *testing.T) { laterHost(t, w) })
 	t.Run("revoked", func(t *testing.T) { revoked(t, p) })
 }

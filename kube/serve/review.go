@@ -37,11 +37,11 @@ type Decision struct {
 	Allowed bool
 	// Message is the reason of a refusal, for the user.
 	Message string
-	// Cause is the type of the only cause of a refusal; empty: it has none.
+	// Cause is the type of a cause of a refusal; empty: it has none.
 	Cause metav1.CauseType
-	// Field is the part of the object that is refused, as the API server names fields; empty: all
+	// Fields are the parts of the object that are refused, as the API server names fields; empty: all
 	// of it.
-	Field string
+	Fields []string
 	// Code is the HTTP status of a refusal; 0 means 403.
 	Code int32
 	// Warnings are for the user, with an accepted or a refused request.
@@ -156,8 +156,15 @@ func statusOf(decision Decision) *metav1.Status {
 	if status.Code != http.StatusForbidden {
 		status.Reason = ""
 	}
-	if decision.Cause != "" || decision.Field != "" {
-		status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: decision.Cause, Field: decision.Field}}}
+	var causes []metav1.StatusCause
+	if decision.Cause != "" {
+		causes = append(causes, metav1.StatusCause{Type: decision.Cause})
+	}
+	for _, field := range decision.Fields {
+		causes = append(causes, metav1.StatusCause{Field: field})
+	}
+	if causes != nil {
+		status.Details = &metav1.StatusDetails{Causes: causes}
 	}
 	return status
 }

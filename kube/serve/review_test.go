@@ -43,7 +43,7 @@ func TestAnswers(t *testing.T) {
 		"denied":             {Deny("no"), `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403}}`},
 		"denied for a cause": {Decision{Message: "no", Cause: "TooSmall"}, `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","details":{"causes":[{"reason":"TooSmall"}]},"code":403}}`},
 		"denied as invalid":  {Decision{Message: "no", Code: 422}, `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","code":422}}`},
-		"denied for a part": {Decision{Message: "no", Field: "spec.type"},
+		"denied for a part": {Decision{Message: "no", Fields: []string{"spec.type"}},
 			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403,"details":{"causes":[{"field":"spec.type"}]}}}`},
 		"denied drops the patch": {Decision{Message: "no", Patch: []Operation{patch}},
 			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403}}`},

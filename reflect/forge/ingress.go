@@ -1,8 +1,12 @@
 package forge
 
 import (
+	"slices"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // ingressClassAnnotation is the deprecated annotation for the class, from before
@@ -33,6 +37,28 @@ func MergeIngress(have, want *networkingv1.Ingress) *networkingv1.Ingress {
 	out.Spec = *want.Spec.DeepCopy()
 	if out.Spec.IngressClassName == nil {
 		out.Spec.IngressClassName = have.DeepCopy().Spec.IngressClassName
+	}
+	return out
+}
+
+// RestOfIngress returns want without the hosts that the provider refuses, or nil if it has none of them or no
+// other one.
+func RestOfIngress(want *networkingv1.Ingress, refused []string) *networkingv1.Ingress {
+	out := want.DeepCopy()
+	s := &out.Spec
+	refuses := func(host string) bool { return slices.Contains(refused, offloadingv1beta1.IngressHostField(host)) }
+	s.Rules = slices.DeleteFunc(s.Rules, func(r networkingv1.IngressRule) bool { return refuses(r.Host) })
+	s.TLS = slices.DeleteFunc(s.TLS, func(t networkingv1.IngressTLS) bool {
+		return len(t.Hosts) > 0 && !slices.ContainsFunc(t.Hosts, func(host string) bool { return !refuses(host) })
+	})
+	for i := range s.TLS {
+		s.TLS[i].Hosts = slices.DeleteFunc(s.TLS[i].Hosts, refuses)
+	}
+	if refuses("") {
+		s.DefaultBackend = nil
+	}
+	if len(s.Rules) == 0 && s.DefaultBackend == nil || equality.Semantic.DeepEqual(out, want) {
+		return nil
 	}
 	return out
 }

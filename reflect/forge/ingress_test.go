@@ -105,3 +105,35 @@ func TestForeignIngress(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got)
 }
+
+// TestRestOfIngress: hosts that the provider refuses are left out, with their certificates, and the rest stays.
+func TestRestOfIngress(t *testing.T) {
+	t.Parallel()
+	want := ingress()
+	want.Spec = networkingv1.IngressSpec{
+		DefaultBackend: &networkingv1.IngressBackend{},
+		Rules:          []networkingv1.IngressRule{{Host: "bank.example.com"}, {Host: "shop.example.com"}, {}},
+		TLS: []networkingv1.IngressTLS{
+			{SecretName: "default"}, {SecretName: "bank", Hosts: []string{"bank.example.com"}}, {SecretName: "both", Hosts: []string{"bank.example.com", "shop.example.com"}},
+		},
+	}
+	before := want.DeepCopy()
+	rest := func(hosts ...string) *networkingv1.Ingress {
+		var fields []string
+		for _, host := range hosts {
+			fields = append(fields, offloadingv1beta1.IngressHostField(host))
+		}
+		return RestOfIngress(want, fields)
+	}
+	noBank := rest("bank.example.com")
+	require.Equal(t, []networkingv1.IngressRule{{Host: "shop.example.com"}, {}}, noBank.Spec.Rules)
+	require.Equal(t, []networkingv1.IngressTLS{{SecretName: "default"}, {SecretName: "both", Hosts: []string{"shop.example.com"}}}, noBank.Spec.TLS)
+	require.NotNil(t, noBank.Spec.DefaultBackend)
+	named := rest("", "bank.example.com")
+	require.Nil(t, named.Spec.DefaultBackend)
+	require.Equal(t, []networkingv1.IngressRule{{Host: "shop.example.com"}}, named.Spec.Rules)
+	require.Nil(t, rest("", "bank.example.com", "shop.example.com"), "nothing is left")
+	require.Nil(t, rest("other.example.com"), "the refusal is of something else")
+	require.Nil(t, rest())
+	require.Equal(t, before, want)
+}

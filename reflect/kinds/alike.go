@@ -99,6 +99,6 @@ func Ingresses() engine.Description {
 	k.Forge = func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
 		return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)
 	}
-	k.Merge, k.Misleads = forge.MergeIngress, forge.MisleadsIngress
+	k.Merge, k.Misleads, k.Rest = forge.MergeIngress, forge.MisleadsIngress, forge.RestOfIngress
 	return k
 }

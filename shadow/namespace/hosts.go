@@ -67,7 +67,7 @@ func (h *Hosts) sync(_ context.Context, key loop.Key) error {
 	}
 	all := store.Listed(h.cfg.Ingresses.Lister().List(labels.Everything()))
 	before := slices.DeleteFunc(all, func(other *networkingv1.Ingress) bool { return !earlier(other, ing) })
-	if why := (rules.IngressBounds{}).Refuse(ing, ing.Labels[offloadingv1beta1.OriginLabel], before); why != "" {
+	if _, why := (rules.IngressBounds{}).Refuse(ing, ing.Labels[offloadingv1beta1.OriginLabel], before); why != "" {
 		h.cfg.Recorder.Eventf(ing, corev1.EventTypeWarning, reasons.HostTaken, "%s; this Ingress is the later one: change its host, or delete it", why)
 	}
 	return nil

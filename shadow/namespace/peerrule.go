@@ -58,9 +58,7 @@ func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionReq
 		return *answer
 	}
 	field, why := r.Bounds(peer).Refuse(s, old)
-	verdict := serve.Verdict(why, nil)
-	verdict.Field = field
-	return verdict
+	return partly(why, field)
 }
 
 // PeerMetadataRule is the webhook's rule for labels and annotations of everything that peers
@@ -108,14 +106,25 @@ type PeerIngressRule struct {
 	Synced    func() bool
 }
 
-// Decide refuses an Ingress for a host that another one uses, or that is outside of the bounds.
+// Decide refuses an Ingress for a host that another one uses, or that is outside of the bounds, and names
+// the hosts: the peer may write the Ingress without them.
 func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 	ing, _, peer, answer := ofPeer[networkingv1.Ingress](req, "Ingresses", r.Synced)
 	if answer != nil {
 		return *answer
 	}
 	there := store.Listed(r.Ingresses.List(labels.Everything()))
-	return serve.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
+	fields, why := r.Bounds.Refuse(ing, peer, there)
+	return partly(why, fields...)
+}
+
+// partly returns the verdict on an object whose fields are refused.
+func partly(why string, fields ...string) serve.Decision {
+	verdict := serve.Verdict(why, nil)
+	if !verdict.Allowed {
+		verdict.Fields = fields
+	}
+	return verdict
 }
 
 // PeerClaimRule is the webhook's rule for PersistentVolumeClaims that peers create. A policy

@@ -60,7 +60,9 @@ func TestPeerRules(t *testing.T) {
 		require.Equal(t, !peer, ingresses.Decide(t.Context(), written(t, user, bank)).Allowed, user)
 		require.Equal(t, user != "system:serviceaccount:liqo-tenant-oslo:peer-1", ingresses.Decide(t.Context(), written(t, user, own)).Allowed, user)
 	}
-	require.False(t, ingresses.Decide(t.Context(), written(t, "liqo.io:peer:oslo:1", own)).Allowed, "another peer's")
+	refused := ingresses.Decide(t.Context(), written(t, "liqo.io:peer:oslo:1", own))
+	require.False(t, refused.Allowed, "another peer's")
+	require.Equal(t, []string{"spec.rules[rome.example.com]"}, refused.Fields)
 	known = false
 	require.Equal(t, int32(503), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", own)).Code)
 	require.True(t, ingresses.Decide(t.Context(), written(t, "kubernetes-admin", own)).Allowed)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,31 +24,34 @@ type IngressBounds struct {
 	Hosts []string
 }
 
-// Refuse returns the reason for which a peer may not write an Ingress, or "". others are the
-// Ingresses of this cluster; those that the peer has reflected itself take no host from it.
-func (b IngressBounds) Refuse(ing *networkingv1.Ingress, peer string, others []*networkingv1.Ingress) string {
+// Refuse returns the reason for which a peer may not write an Ingress, or "", and the fields of the hosts
+// that are refused; none: all of it is. others are the Ingresses of this cluster; those that the peer
+// has reflected itself take no host from it.
+func (b IngressBounds) Refuse(ing *networkingv1.Ingress, peer string, others []*networkingv1.Ingress) (fields []string, why string) {
 	for _, s := range configured(&ing.Spec) {
 		if endsDirective(s) || strings.ContainsFunc(s, unicode.IsSpace) {
-			return fmt.Sprintf("%.80q in spec: this cluster accepts in Ingresses of peers no spaces, control characters, quotes, backslashes, and none of { } ; #, because a proxy would take what follows for its own configuration", s)
+			return nil, fmt.Sprintf("%.80q in spec: this cluster accepts in Ingresses of peers no spaces, control characters, quotes, backslashes, and none of { } ; #, because a proxy would take what follows for its own configuration", s)
 		}
 	}
-	hosts := ingressHosts(ing)
-	for _, host := range hosts {
-		if len(b.Hosts) > 0 && !slices.ContainsFunc(b.Hosts, func(pattern string) bool { return covers(strings.ReplaceAll(pattern, PeerInHosts, peer), host) }) {
-			return fmt.Sprintf("%s is not among the hosts that this cluster accepts from peers: %s (its setting sharing.ingressHosts)", named(host), strings.Join(b.Hosts, ", "))
+	for _, host := range ingressHosts(ing) {
+		if refused := b.refuseHost(host, ingressClass(ing), peer, others); refused != "" {
+			fields, why = append(fields, offloadingv1beta1.IngressHostField(host)), cmp.Or(why, refused)
 		}
+	}
+	return fields, why
+}
+
+// refuseHost returns the reason for which an Ingress of a class and of a peer may not have a host, or "".
+func (b IngressBounds) refuseHost(host, class, peer string, others []*networkingv1.Ingress) string {
+	if len(b.Hosts) > 0 && !slices.ContainsFunc(b.Hosts, func(pattern string) bool { return covers(strings.ReplaceAll(pattern, PeerInHosts, peer), host) }) {
+		return fmt.Sprintf("%s is not among the hosts that this cluster accepts from peers: %s (its setting sharing.ingressHosts)", named(host), strings.Join(b.Hosts, ", "))
 	}
 	for _, other := range others {
-		if other.Labels[offloadingv1beta1.OriginLabel] == peer {
-			continue
+		if other.Labels[offloadingv1beta1.OriginLabel] == peer || host == "" && class != ingressClass(other) {
+			continue // other controllers serve requests for all hosts of another class
 		}
-		for _, host := range hosts {
-			if host == "" && ingressClass(ing) != ingressClass(other) {
-				continue // other controllers serve them
-			}
-			if slices.ContainsFunc(ingressHosts(other), func(taken string) bool { return overlap(host, taken) }) {
-				return fmt.Sprintf("%s is used by another Ingress of this cluster: a peer may use only hosts that no Ingress of others uses", named(host))
-			}
+		if slices.ContainsFunc(ingressHosts(other), func(taken string) bool { return overlap(host, taken) }) {
+			return fmt.Sprintf("%s is used by another Ingress of this cluster: a peer may use only hosts that no Ingress of others uses", named(host))
 		}
 	}
 	return ""

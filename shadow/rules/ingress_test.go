@@ -24,6 +24,12 @@ func ingressFor(origin string, hosts ...string) *networkingv1.Ingress {
 	return ing
 }
 
+// refusal returns the reason for which a peer may not write an Ingress where all free hosts are accepted.
+func refusal(ing *networkingv1.Ingress, peer string, others []*networkingv1.Ingress) string {
+	_, why := IngressBounds{}.Refuse(ing, peer, others)
+	return why
+}
+
 // TestIngressOfAPeer: a peer gets no host of anybody else, and where the administrator lists
 // hosts only those.
 func TestIngressOfAPeer(t *testing.T) {
@@ -57,20 +63,22 @@ func TestIngressOfAPeer(t *testing.T) {
 		"no host at all":                   {own, ingressFor("rome"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := IngressBounds{Hosts: c.hosts}.Refuse(c.ing, "rome", there)
+			_, got := IngressBounds{Hosts: c.hosts}.Refuse(c.ing, "rome", there)
 			require.Contains(t, got, c.says)
 			require.Equal(t, c.says == "", got == "", got)
 		})
 	}
+	fields, _ := IngressBounds{}.Refuse(ingressFor("rome", "oslo.example.com", "store.example.com", "bank.example.com"), "rome", there)
+	require.Equal(t, []string{"spec.rules[bank.example.com]", "spec.rules[oslo.example.com]"}, fields)
 	others := append(there, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{}}})
-	require.Contains(t, IngressBounds{}.Refuse(ingressFor("rome", ""), "rome", others), "a rule for all hosts")
-	require.Empty(t, IngressBounds{}.Refuse(ingressFor("rome", "store.example.com"), "rome", others))
+	require.Contains(t, refusal(ingressFor("rome", ""), "rome", others), "a rule for all hosts")
+	require.Empty(t, refusal(ingressFor("rome", "store.example.com"), "rome", others))
 	elsewhere := ingressFor("rome", "")
 	elsewhere.Spec.IngressClassName = ptr.To("inner")
-	require.Empty(t, IngressBounds{}.Refuse(elsewhere, "rome", others), "of another class")
+	require.Empty(t, refusal(elsewhere, "rome", others), "of another class")
 	bank := ingressFor("rome", "bank.example.com")
 	bank.Spec.IngressClassName = ptr.To("inner")
-	require.NotEmpty(t, IngressBounds{}.Refuse(bank, "rome", others), "one controller may serve both classes")
+	require.NotEmpty(t, refusal(bank, "rome", others), "one controller may serve both classes")
 }
 
 // TestStringsOfAnIngress: no string of an Ingress ends a directive of a proxy.
@@ -112,16 +120,16 @@ func TestStringsOfAnIngress(t *testing.T) {
 		for _, hostile := range []string{"/a;", "/{", "/}", "/\n", "/\r", "/\x00", `/"`, "/'", "/`", "/#", `/\`, "/ a", "/\t", "/\u2028", "/\u0085"} {
 			ing := &networkingv1.Ingress{}
 			p.set(ing, hostile)
-			require.Contains(t, IngressBounds{}.Refuse(ing, "rome", nil), "in spec: this cluster accepts", "%s %q", p.name, hostile)
+			require.Contains(t, refusal(ing, "rome", nil), "in spec: this cluster accepts", "%s %q", p.name, hostile)
 		}
 		ing := &networkingv1.Ingress{}
 		p.set(ing, "web")
-		require.Empty(t, IngressBounds{}.Refuse(ing, "rome", nil), p.name)
+		require.Empty(t, refusal(ing, "rome", nil), p.name)
 	}
 	for _, ordinary := range []string{"/", "/app(/|$)(.*)", "/v1/[a-z]+/?", "/a%20b", "/~user", "/@x,y=z&a:b!*", "/é"} {
 		ing := &networkingv1.Ingress{}
 		path(ing).Path = ordinary
-		require.Empty(t, IngressBounds{}.Refuse(ing, "rome", nil), ordinary)
+		require.Empty(t, refusal(ing, "rome", nil), ordinary)
 	}
 }
 

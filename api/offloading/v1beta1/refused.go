@@ -18,6 +18,10 @@ const (
 	NodePortsField   = "spec.ports[*].nodePort"
 )
 
+// IngressHostField stands for what an Ingress has for a host, as the fields of a Service: its rules and its
+// certificate; "": what it has for all hosts.
+func IngressHostField(host string) string { return "spec.rules[" + host + "]" }
+
 // ReasonDataSource is the reason of events about claims that are to be filled from what a provider does not have.
 const ReasonDataSource = "DataSourceNotSupported"
 
