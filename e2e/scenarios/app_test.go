@@ -79,7 +79,7 @@ func testStore(t *testing.T, versions map[string]string) {
 	}{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"API server", storeAPIServer}, {"Ingress", storeIngress}, {"events", storeEvents},
 		{"Job", storeJob}, {"requests", storeRequests}, {"near first", storeNear}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
-		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"deleted", storeDeleted},
+		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"services at home", storeHomeServices}, {"deleted", storeDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}

@@ -1,0 +1,146 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/kubetest"
+)
+
+const (
+	// homeNamespace is offloaded with services Home. libraryNamespace is in both clusters, and neither offloads it.
+	homeNamespace, libraryNamespace = "readers", "library"
+	// Of the addresses that no API server chooses by itself. Services of both clusters have the first one.
+	booksOfRome, booksOfMilan = "10.96.0.77", "10.96.0.78"
+)
+
+// resident is a pod, the addresses to which it resolves names, and the answers that it gets from targets.
+type resident struct {
+	in             *site.Site
+	namespace, pod string
+	names          map[string]string
+	answers        map[string]arrival
+}
+
+// storeHomeServices: pods in milan of a namespace with services Home resolve names by the DNS of rome, and
+// reach its ClusterIPs, also one that a Service of milan has, and the addresses that pods have in rome. A
+// pod in milan of another offloaded namespace resolves and reaches what milan has.
+func storeHomeServices(t *testing.T, w storeWorld) {
+	w.library(t, w.rome, map[string]string{"books": booksOfRome})
+	w.library(t, w.milan, map[string]string{"books": booksOfMilan, "papers": booksOfRome})
+	w.offload(t, homeNamespace, offloadingv1beta1.NamespaceOffloadingSpec{
+		PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote, Services: offloadingv1beta1.ServicesHome,
+	})
+	customer := w.pod(t, "customers", "rome")
+	at := w.readers(t, map[string]string{"near": customer.Spec.NodeName, "far-0": w.milan.Name, "far-1": w.milan.Name})
+
+	residents := []resident{
+		{in: w.milan, namespace: storeNamespace, pod: w.pod(t, "cart", "milan").Name,
+			names:   map[string]string{"books.library.svc.cluster.local": booksOfMilan, "books.library": booksOfMilan},
+			answers: map[string]arrival{"books.library": {Name: "milan"}, booksOfRome: {Name: "milan"}}},
+		{in: w.rome, namespace: storeNamespace, pod: customer.Name,
+			names:   map[string]string{"books.library": booksOfRome},
+			answers: map[string]arrival{"far-0.readers": {Name: "far-0"}, at["far-0"]: {Name: "far-0"}, "far-1.readers": {Name: "far-1"}, at["far-1"]: {Name: "far-1"}}},
+	}
+	for pod, other := range map[string]string{"far-0": "far-1", "far-1": "far-0"} {
+		service := kubetest.Get(t, w.rome.Client().CoreV1().Services(homeNamespace), other).Spec.ClusterIP
+		far := resident{in: w.rome, namespace: homeNamespace, pod: pod,
+			names: map[string]string{"books.library.svc.cluster.local": booksOfRome, "books.library": booksOfRome, other: service, other + ".readers.svc.cluster.local": service},
+			answers: map[string]arrival{
+				"books.library": {Name: "rome"}, booksOfRome: {Name: "rome"}, "near": {Name: "near"}, other: {Name: other},
+				pod: {Name: pod}, at[other]: {Name: other, Seen: at[pod]},
+			}}
+		// A bridge leads addresses of the pod's own node to no router.
+		there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(homeNamespace+"-rome"), pod).Status.PodIP
+		if !netip.PrefixFrom(netip.MustParseAddr(there), 24).Masked().Contains(netip.MustParseAddr(at["near"])) {
+			far.answers[at["near"]] = arrival{Name: "near", Seen: at[pod]}
+			residents = append(residents, resident{in: w.rome, namespace: homeNamespace, pod: "near", answers: map[string]arrival{at[pod]: {Name: pod, Seen: at["near"]}}})
+		}
+		residents = append(residents, far)
+		namespace, err := w.rome.Exec(t.Context(), homeNamespace, pod, "env", "NAMESPACE")
+		require.NoError(t, err)
+		require.Equal(t, homeNamespace+"\n", namespace, "metadata.namespace")
+	}
+	within(t, longest, "pods see the cluster in which they live", func(ctx context.Context) error {
+		var all errgroup.Group
+		for _, r := range residents {
+			all.Go(func() error { return r.sees(ctx) })
+		}
+		return all.Wait()
+	})
+}
+
+// library runs a pod with the name of its cluster, and Services of it with these addresses.
+func (w storeWorld) library(t *testing.T, s *site.Site, services map[string]string) {
+	t.Helper()
+	kubetest.Create(t, s.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: libraryNamespace}})
+	d := webDeployment("books", 1)
+	d.Spec.Template.Spec.Hostname = s.Name
+	kubetest.Create(t, s.Client().AppsV1().Deployments(libraryNamespace), d)
+	for name, address := range services {
+		service := netService(name, address)
+		service.Spec.Selector = d.Spec.Selector.MatchLabels
+		kubetest.Create(t, s.Client().CoreV1().Services(libraryNamespace), service)
+	}
+}
+
+// readers runs pods on these nodes of rome, each with a Service of its name, and returns their addresses in rome.
+// Those on the virtual node run on different nodes of milan.
+func (w storeWorld) readers(t *testing.T, nodes map[string]string) map[string]string {
+	t.Helper()
+	pods, at := w.rome.Client().CoreV1().Pods(homeNamespace), map[string]string{}
+	for name, node := range nodes {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"reader": name, "set": "readers"}}, Spec: testSpec(1, "serve")}
+		pod.Annotations = map[string]string{
+			offloadingv1beta1.AntiAffinityPresetAnnotation: offloadingv1beta1.AntiAffinityHard, offloadingv1beta1.AntiAffinityLabelsAnnotation: "set",
+		}
+		pod.Spec.NodeName, pod.Spec.Tolerations = node, anyTaint()
+		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NAMESPACE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}
+		service := netService(name, "")
+		service.Spec.Selector = map[string]string{"reader": name}
+		kubetest.Create(t, w.rome.Client().CoreV1().Services(homeNamespace), service)
+		kubetest.Create(t, pods, pod)
+	}
+	for name := range nodes {
+		within(t, longest, name+" is Ready", w.podReady(homeNamespace, name))
+		at[name] = kubetest.Get(t, pods, name).Status.PodIP
+	}
+	return at
+}
+
+// sees returns what of the names and the answers is otherwise, by TCP or by UDP.
+func (r resident) sees(ctx context.Context) error {
+	var errs []error
+	for name, want := range r.names {
+		have, err := r.in.Exec(ctx, r.namespace, r.pod, "lookup", name)
+		if err == nil && strings.TrimSpace(have) != want {
+			err = fmt.Errorf("%s resolves %s to %q, not %s", r.pod, name, have, want)
+		}
+		errs = append(errs, err)
+	}
+	args, wanted := []string{"reach"}, map[string]arrival{}
+	for host, want := range r.answers {
+		for _, scheme := range []string{"tcp", "udp"} {
+			target := scheme + "://" + host + ":8080/64"
+			args, wanted[target] = append(args, target), want
+		}
+	}
+	all, err := arrivals(r.in.Exec(ctx, r.namespace, r.pod, args...))
+	for _, a := range all {
+		if want := wanted[a.Target]; a.Name != want.Name || want.Seen != "" && a.Seen != want.Seen {
+			err = errors.Join(err, fmt.Errorf("%s gets %+v, not %+v", r.pod, a, want))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
