@@ -18,7 +18,7 @@ import (
 const (
 	// scenariosOfTwoCores is the number of scenarios beside each other for two cores: they wait
 	// more than they compute.
-	scenariosOfTwoCores = 3
+	scenariosOfTwoCores = 2
 	// stopPatience is how long a test may clean up after an interrupt.
 	stopPatience = 2 * time.Minute
 )
@@ -43,6 +43,11 @@ func (r *testRun) scenarios(ctx context.Context, list []scenario) {
 	var running sync.WaitGroup
 	for _, s := range list {
 		room <- struct{}{}
+		if r.startBy > 0 && time.Now().Unix() > r.startBy {
+			<-room
+			r.summary.late(s)
+			continue
+		}
 		running.Go(func() {
 			defer func() { <-room }()
 			r.scenario(ctx, s)

@@ -64,6 +64,7 @@ type summary struct {
 	left    map[string]bool
 	notRun  []string // scenarios that other targets run
 	alone   []string // scenarios with a command of their own
+	tooLate []string // scenarios that did not start in time
 	failed  []string // also subtests
 	top     map[failedTest]bool
 	said    map[string]string // output of failed tests, by package and test at the top level
@@ -276,6 +277,13 @@ func (s *summary) leave(t scenario) {
 	}
 }
 
+// late notes a scenario that did not start, since the time of the run was over.
+func (s *summary) late(t scenario) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tooLate = append(s.tooLate, t.name())
+}
+
 // cpu notes the CPU time of a package or scenario.
 func (s *summary) cpu(name string, used time.Duration) {
 	s.mu.Lock()
@@ -314,6 +322,7 @@ func (s *summary) print(took time.Duration) {
 	s.list("run by make test-more and make test-all", s.notRun)
 	s.list("run by a command of its own (CONTRIBUTING.md)", s.alone)
 	s.list("left to make test-all", slices.Sorted(maps.Keys(s.left)))
+	s.list("NOT RUN, since the time of this run was over (make test-more runs them)", s.tooLate)
 	s.list("failed", s.failed)
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", total.tests-len(s.failed)-total.skipped, len(s.failed), total.skipped)
 }

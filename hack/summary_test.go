@@ -28,6 +28,7 @@ func TestSummary(t *testing.T) {
 	)
 	require.Equal(t, 2, failures)
 	s.leave(scenario{folder: "e2e/scenarios", test: "TestLong"})
+	s.late(scenario{folder: "e2e/scenarios", test: "TestLate"})
 	s.cpu("p", 1500*time.Millisecond)
 	s.print(3 * time.Second)
 	text := out.String()
@@ -40,6 +41,7 @@ func TestSummary(t *testing.T) {
 	require.Contains(t, text, "p TestB: x_test.go:1: no root")
 	require.Contains(t, text, "left to make test-all:\n  TestC: half of it")
 	require.Contains(t, text, "run by make test-more and make test-all:\n  e2e/scenarios TestLong")
+	require.Contains(t, text, "NOT RUN, since the time of this run was over (make test-more runs them):\n  e2e/scenarios TestLate\n")
 	require.Contains(t, text, "1 passed, 1 failed, 1 skipped")
 	require.Contains(t, text, "not JSON")
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,10 @@ import (
 // sampleVariable names the variable with the number of the sample: tests of long tables
 // play a part of their cases that depends on it.
 const sampleVariable = "LAB_SAMPLE"
+
+// startByVariable names the variable with the time, in seconds of Unix, after which no scenario starts: a run
+// that has a limit of time, as .ci/run has, ends before it. Empty: all scenarios start.
+const startByVariable = "TEST_START_BY"
 
 // Values of -set.
 const (
@@ -30,6 +35,7 @@ const mostFlakes = 3
 // testOptions are the flags of `hack test`.
 type testOptions struct {
 	set, packages, alone, sample string
+	startBy                      int64    // seconds of Unix; 0: no limit
 	flags                        []string // of go test
 }
 
@@ -43,6 +49,8 @@ func runTest(ctx context.Context, args []string) int {
 	flags.StringVar(&o.set, "set", setCore, "core: make test; more: the scenarios that make test does not run; all: everything")
 	flags.StringVar(&o.packages, "packages", "./...", "packages, separated by spaces; -set says which of their scenarios run")
 	flags.StringVar(&o.alone, "alone", "", "packages, separated by spaces, that run before the others")
+	startBy, _ := strconv.ParseInt(os.Getenv(startByVariable), 10, 64) // 0 if it is not set
+	flags.Int64Var(&o.startBy, "start-by", startBy, "time after which no scenario starts, in seconds of Unix; the shortest start first then. 0: no limit")
 	flags.StringVar(&o.sample, "sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -133,7 +141,11 @@ func (r *testRun) selected() []scenario {
 			r.summary.leave(s)
 		}
 	}
-	return slices.DeleteFunc(list, unlisted)
+	list = slices.DeleteFunc(list, unlisted)
+	if r.startBy > 0 {
+		slices.Reverse(list) // most of them run also on a slow machine
+	}
+	return list
 }
 
 // units runs the tests that are not scenarios.
