@@ -184,7 +184,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		r.remember(v, update, next)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object has changed or is gone
-	// An internal error is mostly an admission webhook that does not answer, for now.
+	// An internal error is mostly an admission webhook that does not answer. It refuses nothing.
 	case written == none && r.Misleads != nil && loop.IsRefusal(err) && !apierrors.IsInternalError(err) && r.Misleads(v.have, merged):
 		return r.remake(ctx, v, w)
 	}
