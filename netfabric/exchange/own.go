@@ -46,8 +46,9 @@ type RangesConfig struct {
 type Ranges struct {
 	cfg RangesConfig
 
-	mu        sync.Mutex
-	listeners []func()
+	listeners loop.Listeners[struct{}]
+
+	mu sync.Mutex
 	// failed is the reason why the ServiceCIDRs have not been read; nil: no attempt has failed.
 	failed error
 }
@@ -78,20 +79,9 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 }
 
 // Subscribe makes f be called when the ranges may have changed. f returns at once.
-func (r *Ranges) Subscribe(f func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.listeners = append(r.listeners, f)
-}
+func (r *Ranges) Subscribe(f func()) { r.listeners.Subscribe(func(struct{}) { f() }) }
 
-func (r *Ranges) changed() {
-	r.mu.Lock()
-	listeners := r.listeners
-	r.mu.Unlock()
-	for _, changed := range listeners {
-		changed()
-	}
-}
+func (r *Ranges) changed() { r.listeners.Tell(struct{}{}) }
 
 // Run notifies the subscribers when the caches are filled, and ends with ctx.
 func (r *Ranges) Run(ctx context.Context) error {

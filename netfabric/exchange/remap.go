@@ -52,13 +52,14 @@ type Remapper struct {
 	cfg  RemapConfig
 	loop *loop.Loop
 
+	listeners loop.Listeners[string] // they take the ids of peers
+
 	mu sync.Mutex
 	// known has the translation of each peer. Each is computed once for each state of the
 	// Connection.
-	known     map[string]*translation
-	off       map[string]bool      // peers whose ForeignCluster, as it was seen last, disables networking
-	gone      map[string]time.Time // since when it is confirmed that something of a peer is gone
-	listeners []func(peer string)
+	known map[string]*translation
+	off   map[string]bool      // peers whose ForeignCluster, as it was seen last, disables networking
+	gone  map[string]time.Time // since when it is confirmed that something of a peer is gone
 }
 
 // translation is made of a Connection.
@@ -136,12 +137,9 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 	if cluster {
 		delete(r.off, peer)
 	}
-	told := slices.Clone(r.listeners)
 	r.mu.Unlock()
 	r.cfg.Log.Info("the addresses of a peer are translated no more", zap.String("peer", peer))
-	for _, f := range told {
-		f(peer)
-	}
+	r.listeners.Tell(peer)
 	return nil
 }
 
@@ -287,9 +285,7 @@ func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
 // may have changed. The caches have the change already. The result reports whether the
 // function has been called for all that the first lists had.
 func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error) {
-	r.mu.Lock()
-	r.listeners = append(r.listeners, changed)
-	r.mu.Unlock()
+	r.listeners.Subscribe(changed)
 	connections, err := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { ofConnection(c, changed) })
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -33,10 +34,11 @@ type LeaseGateways struct {
 	log    *zap.Logger
 	clock  clock.PassiveClock
 
-	mu        sync.Mutex
-	known     map[string]*announced // by name of the Lease
-	listeners []func()
-	refused   map[string]string // what was logged of a Lease
+	listeners loop.Listeners[struct{}]
+
+	mu      sync.Mutex
+	known   map[string]*announced // by name of the Lease
+	refused map[string]string     // what was logged of a Lease
 }
 
 // announced is the content of a Lease, and the state of its gateway.
@@ -69,11 +71,7 @@ func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logge
 func (l *LeaseGateways) HasSynced() bool { return l.synced() }
 
 // Subscribe implements Gateways.
-func (l *LeaseGateways) Subscribe(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.listeners = append(l.listeners, f)
-}
+func (l *LeaseGateways) Subscribe(f func()) { l.listeners.Subscribe(func(struct{}) { f() }) }
 
 // Gateways implements Gateways.
 func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool) {
@@ -192,14 +190,7 @@ func (a Announcement) same(b Announcement) bool {
 		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Addresses, b.Addresses)
 }
 
-func (l *LeaseGateways) notify() {
-	l.mu.Lock()
-	listeners := l.listeners
-	l.mu.Unlock()
-	for _, f := range listeners {
-		f()
-	}
-}
+func (l *LeaseGateways) notify() { l.listeners.Tell(struct{}{}) }
 
 // Judge detects dead gateways until ctx is done: those that do not renew their Lease while the
 // API server answers. Without it, all count as alive. leases has those of liqod's own namespace.

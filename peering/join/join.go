@@ -85,9 +85,10 @@ type Join struct {
 	clusters   listers.ForeignClusterLister
 	namespaces corelisters.NamespaceLister
 
+	listeners loop.Listeners[string] // they take cluster ids
+
 	mu      sync.Mutex
-	known   map[string]known // by cluster id; nil: does not apply
-	told    []func(clusterID string)
+	known   map[string]known    // by cluster id; nil: does not apply
 	patient map[string]patience // by kind of attempt
 	backs   map[string]sentBack // by cluster id
 	held    map[string]held     // by cluster id
@@ -120,11 +121,7 @@ func (j *Join) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 
 // Subscribe registers f, which is called with a peer's id after the result of Condition has
 // changed. It must be called before Run. f must not block.
-func (j *Join) Subscribe(f func(clusterID string)) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.told = append(j.told, f)
-}
+func (j *Join) Subscribe(f func(clusterID string)) { j.listeners.Subscribe(f) }
 
 // known is the condition for a peer, and the UID of the ForeignCluster that it is about: one
 // that was created again begins without.
@@ -139,13 +136,9 @@ func (j *Join) tell(fc *corev1beta1.ForeignCluster, now *metav1.Condition) {
 	j.mu.Lock()
 	have, ok := j.known[id]
 	j.known[id] = next
-	told := j.told
 	j.mu.Unlock()
-	if ok && have.of == next.of && equality.Semantic.DeepEqual(have.condition, now) {
-		return
-	}
-	for _, f := range told {
-		f(id)
+	if !ok || have.of != next.of || !equality.Semantic.DeepEqual(have.condition, now) {
+		j.listeners.Tell(id)
 	}
 }
 

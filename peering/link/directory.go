@@ -91,11 +91,11 @@ type Directory struct {
 
 	watching map[string]*secrets // by namespace; used only by the single worker
 
+	changes, none loop.Listeners[string] // they take cluster ids
+
 	mu        sync.Mutex
 	endpoints map[string]Endpoint // by cluster id
 	judged    map[string]bool     // by cluster id: whether the peer's Secrets have been read
-	told      []func(clusterID string)
-	toldNone  []func(clusterID string)
 }
 
 // secrets is the watch of the Secrets in one tenant namespace.
@@ -117,11 +117,7 @@ func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
 
 // Subscribe registers f, which is called with a peer's id after the credentials for the
 // peer have appeared, changed or gone. It must be called before Run. f must not block.
-func (d *Directory) Subscribe(f func(clusterID string)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.told = append(d.told, f)
-}
+func (d *Directory) Subscribe(f func(clusterID string)) { d.changes.Subscribe(f) }
 
 // Endpoint returns the access to a peer. It returns false if there are no credentials.
 func (d *Directory) Endpoint(clusterID string) (Endpoint, bool) {
@@ -155,11 +151,7 @@ func (d *Directory) lost(ctx context.Context, clusterID string) (bool, error) {
 
 // onNone registers f, which is called with a peer's id when the first read of its Secrets
 // finds no credentials. Subscribers are not called then, as nothing has changed for them.
-func (d *Directory) onNone(f func(clusterID string)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.toldNone = append(d.toldNone, f)
-}
+func (d *Directory) onNone(f func(clusterID string)) { d.none.Subscribe(f) }
 
 // Run blocks until ctx is done and all watches have stopped. It may be called again after
 // that. The endpoints stay available in between.
@@ -314,25 +306,21 @@ func (d *Directory) set(id string, e *Endpoint) {
 	} else {
 		d.endpoints[id] = *e
 	}
-	told := slices.Clone(d.told)
-	if !changed {
-		told = nil
-		if !d.judged[id] {
-			told = slices.Clone(d.toldNone)
-		}
-	}
+	first := !d.judged[id]
 	d.judged[id] = true
 	d.mu.Unlock()
 	switch {
+	case !changed && first:
+		d.none.Tell(id)
+		return
 	case !changed:
+		return
 	case e != nil:
 		d.cfg.Log.Info("credentials of peer read", zap.String("peer", id), zap.String("secret", e.Secret), zap.Bool("usable", e.Problem == ""))
 	default:
 		d.cfg.Log.Info("credentials of peer gone", zap.String("peer", id))
 	}
-	for _, f := range told {
-		f(id)
-	}
+	d.changes.Tell(id)
 }
 
 // Connector returns a function that creates the clients of a peer from its cluster id and

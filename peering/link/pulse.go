@@ -37,18 +37,19 @@ type PulseConfig struct {
 type Pulse struct {
 	cfg    PulseConfig
 	synced cache.InformerSynced
-	again  chan struct{} // the time of the next read may have changed
+	again  loop.Signal // the time of the next read may have changed
+
+	listeners loop.Listeners[string] // they take cluster ids
 
 	mu    sync.Mutex
 	beats map[string]*beat // by namespace; those of peers that renew
 	ended map[string]bool  // by namespace; those of peers that have written that they ended their use
-	told  []func(clusterID string)
 }
 
 // NewPulse returns a Pulse and registers its event handler on the informer. It starts
 // nothing.
 func NewPulse(cfg PulseConfig) (*Pulse, error) {
-	p := &Pulse{cfg: cfg, again: make(chan struct{}, 1), beats: map[string]*beat{}, ended: map[string]bool{}}
+	p := &Pulse{cfg: cfg, again: loop.NewSignal(), beats: map[string]*beat{}, ended: map[string]bool{}}
 	registration, err := cfg.Leases.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { p.saw(obj, health.Unknown) },
 		UpdateFunc: func(_, obj any) { p.saw(obj, health.Up) }, // the first renewal of a Lease is one
@@ -82,11 +83,7 @@ func TrimLease(obj any) (any, error) {
 func renewed(l *coordinationv1.Lease) bool { return l.Spec.RenewTime != nil }
 
 // Subscribe implements Source.
-func (p *Pulse) Subscribe(f func(clusterID string)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.told = append(p.told, f)
-}
+func (p *Pulse) Subscribe(f func(clusterID string)) { p.listeners.Subscribe(f) }
 
 // Condition implements Source.
 func (p *Pulse) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
@@ -269,14 +266,6 @@ func (p *Pulse) rest(namespace string, ended bool) {
 
 // turned notifies the subscribers of a change of the verdict on a peer.
 func (p *Pulse) turned(namespace string) {
-	select {
-	case p.again <- struct{}{}:
-	default:
-	}
-	p.mu.Lock()
-	told := p.told
-	p.mu.Unlock()
-	for _, f := range told {
-		f(strings.TrimPrefix(namespace, corev1beta1.TenantNamespacePrefix))
-	}
+	p.again.Notify()
+	p.listeners.Tell(strings.TrimPrefix(namespace, corev1beta1.TenantNamespacePrefix))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reasons"
@@ -33,8 +33,7 @@ type Direction struct {
 	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing direction; otherwise nil
 	tenants   coreinformers.NamespaceInformer         // of the incoming direction; otherwise nil
 
-	mu   sync.Mutex
-	told []func(clusterID string)
+	listeners loop.Listeners[string] // they take cluster ids
 }
 
 // NewOutgoing returns the Direction for this cluster's use of its peers. It registers event
@@ -51,13 +50,8 @@ func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers
 
 func newDirection(d *Direction) (*Direction, error) {
 	tell := func(obj any) {
-		d.mu.Lock()
-		told := slices.Clone(d.told)
-		d.mu.Unlock()
 		for _, key := range tenantKey(obj) {
-			for _, f := range told {
-				f(key.Name)
-			}
+			d.listeners.Tell(key.Name)
 		}
 	}
 	for _, inf := range d.informers() {
@@ -79,11 +73,7 @@ func (d *Direction) informers() []cache.SharedIndexInformer {
 
 // Subscribe registers f, which is called with a peer's id after each event that may change
 // the peer's condition. f must not block.
-func (d *Direction) Subscribe(f func(clusterID string)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.told = append(d.told, f)
-}
+func (d *Direction) Subscribe(f func(clusterID string)) { d.listeners.Subscribe(f) }
 
 // Condition returns the condition for a peer. It returns nil if the direction is not wanted
 // or, for the incoming direction, has not been in use.
