@@ -22,6 +22,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/netfabric/host"
@@ -181,13 +182,8 @@ func (g *gatewayRole) complete(announcer *host.Announcer, number int) error {
 // run works until ctx is done, at first until a number is free.
 func (g *gatewayRole) run(ctx context.Context) error {
 	if replicas := g.env.Config.Gateway.Replicas; replicas > 0 {
-		look := make(chan struct{}, 1)
-		g.fabric.sources.Gateways.Subscribe(func() {
-			select {
-			case look <- struct{}{}:
-			default:
-			}
-		})
+		look := loop.NewSignal()
+		g.fabric.sources.Gateways.Subscribe(look.Notify)
 		announcer, err := host.Claim(ctx, g.announce, replicas, look)
 		if err != nil || announcer == nil {
 			return err

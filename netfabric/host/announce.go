@@ -24,6 +24,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -145,7 +146,7 @@ type AnnounceConfig struct {
 // the Lease keeps it until it expires. An Announcer is safe for concurrent use.
 type Announcer struct {
 	cfg      AnnounceConfig
-	news     chan struct{}
+	news     loop.Signal
 	silence  lease.Silence // of the other holder; for take only
 	onActive func()        // set before Run
 
@@ -163,7 +164,7 @@ func NewAnnouncer(cfg AnnounceConfig) (*Announcer, error) {
 	if cfg.Number < 1 || cfg.Number > plan.MaxReplicas {
 		return nil, fmt.Errorf("the number of this gateway is %d: 1 to %d is accepted", cfg.Number, plan.MaxReplicas)
 	}
-	return &Announcer{cfg: cfg, news: make(chan struct{}, 1)}, nil
+	return &Announcer{cfg: cfg, news: loop.NewSignal()}, nil
 }
 
 // Number returns the number of this gateway.
@@ -193,10 +194,7 @@ func (a *Announcer) Announce(say Announcement) {
 
 // Look makes the Announcer read the Lease now, and not after RetryPeriod.
 func (a *Announcer) Look() {
-	select {
-	case a.news <- struct{}{}:
-	default:
-	}
+	a.news.Notify()
 }
 
 // Run gets and renews the Lease until ctx is done, and then releases it. It ends with an error

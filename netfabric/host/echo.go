@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // hold is how long a tunnel has to be up until its gateway is preferred again.
@@ -93,7 +94,7 @@ type Echo struct {
 	cfg   EchoConfig
 	own   ClusterHash
 	begun time.Time
-	news  chan struct{}
+	news  loop.Signal
 	left  chan struct{}
 
 	mu       sync.Mutex
@@ -109,7 +110,7 @@ func NewEcho(cfg EchoConfig) (*Echo, error) {
 	}
 	return &Echo{
 		cfg: cfg, own: HashCluster(cfg.ClusterID), begun: cfg.Clock.Now(),
-		news: make(chan struct{}, 1), left: make(chan struct{}, 1), targets: map[netip.Addr]*target{},
+		news: loop.NewSignal(), left: make(chan struct{}, 1), targets: map[netip.Addr]*target{},
 	}, nil
 }
 
@@ -402,10 +403,7 @@ func (e *Echo) report() {
 
 // wake makes Run report.
 func (e *Echo) wake() {
-	select {
-	case e.news <- struct{}{}:
-	default: // Run has not taken the last wake yet
-	}
+	e.news.Notify()
 }
 
 func (e *Echo) sorted() []*target {

@@ -136,7 +136,7 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
 	g.announcer.onActive = g.wake
-	g.rotation.begin = make(chan struct{}, 1)
+	g.rotation.begin = loop.NewSignal()
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
 	g.echoes = newEchoes(EchoConfig{
 		ClusterID: cfg.ClusterID, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer, Metrics: cfg.Metrics, Clock: cfg.Clock,

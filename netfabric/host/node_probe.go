@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -23,7 +24,7 @@ type NodeProbes struct {
 	log     *zap.Logger
 	changed func()
 	nonce   uint64
-	begin   chan struct{} // there are gateways to probe
+	begin   loop.Signal // there are gateways to probe
 
 	mu       sync.Mutex
 	gateways map[netip.Addr]*nearGateway // by their addresses for probes
@@ -54,7 +55,7 @@ func (g *nearGateway) listed(peer string) (n int) {
 func NewNodeProbes(open func() (ProbeSocket, error), clk clock.WithTicker, log *zap.Logger, changed func()) *NodeProbes {
 	var nonce [8]byte
 	_, _ = rand.Read(nonce[:]) // never fails, since Go 1.24
-	return &NodeProbes{open: open, clock: clk, log: log, changed: changed, nonce: binary.BigEndian.Uint64(nonce[:]), begin: make(chan struct{}, 1)}
+	return &NodeProbes{open: open, clock: clk, log: log, changed: changed, nonce: binary.BigEndian.Uint64(nonce[:]), begin: loop.NewSignal()}
 }
 
 // follow probes the gateways of in, if there are several.
@@ -72,10 +73,7 @@ func (p *NodeProbes) follow(in plan.Input) {
 	}
 	p.gateways = next
 	if len(next) > 0 {
-		select {
-		case p.begin <- struct{}{}:
-		default: // Run has not taken the last one yet
-		}
+		p.begin.Notify()
 	}
 }
 

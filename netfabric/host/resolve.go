@@ -13,6 +13,7 @@ import (
 
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/check"
 )
 
@@ -43,7 +44,7 @@ type Resolver struct {
 	clock    clock.WithTicker
 	log      *zap.Logger
 	onChange func()
-	news     chan struct{}
+	news     loop.Signal
 	slots    chan struct{} // one for each lookup at once
 
 	mu    sync.Mutex
@@ -73,7 +74,7 @@ type turn struct {
 // answer has changed, and returns at once.
 func NewResolver(lookup func(ctx context.Context, host string) ([]netip.Addr, error), clk clock.WithTicker, log *zap.Logger, onChange func()) *Resolver {
 	return &Resolver{
-		lookup: lookup, clock: clk, log: log, onChange: onChange, news: make(chan struct{}, 1), slots: make(chan struct{}, maxLookups),
+		lookup: lookup, clock: clk, log: log, onChange: onChange, news: loop.NewSignal(), slots: make(chan struct{}, maxLookups),
 		peers: map[string]map[string]*answer{}, busy: map[string]bool{}, turns: map[string]*turn{},
 	}
 }
@@ -207,10 +208,7 @@ func (r *Resolver) name(peer, host string) *answer {
 }
 
 func (r *Resolver) wake() {
-	select {
-	case r.news <- struct{}{}:
-	default:
-	}
+	r.news.Notify()
 }
 
 // Run looks names up until ctx is done.

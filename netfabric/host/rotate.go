@@ -53,9 +53,9 @@ type KeyStore interface {
 
 // rotation is the state of the keys. The zero value has none, and no channel.
 type rotation struct {
-	begin  chan struct{} // there are gateways of peers with two keys
-	unsure bool          // of rotate alone: an attempt to change the store has begun
-	waits  []string      // of rotate alone: as they were announced
+	begin  loop.Signal // there are gateways of peers with two keys
+	unsure bool        // of rotate alone: an attempt to change the store has begun
+	waits  []string    // of rotate alone: as they were announced
 
 	pace loop.Pace // of turns, by peer
 
@@ -89,12 +89,8 @@ func (r *rotation) watch(peers []plan.Peer) {
 	r.mu.Lock()
 	r.pairs = pairs
 	r.mu.Unlock()
-	if len(pairs) == 0 {
-		return
-	}
-	select {
-	case r.begin <- struct{}{}:
-	default: // followKeys has not taken the last one yet
+	if len(pairs) > 0 {
+		r.begin.Notify()
 	}
 }
 

@@ -73,7 +73,7 @@ type Check struct {
 	prober *health.Prober
 
 	// again requests another check of the provider's identity.
-	again chan struct{}
+	again loop.Signal
 	// refused says that the last read of the identity was refused. vouch is what was seen of
 	// the ControllerLease. Only judge uses them.
 	refused bool
@@ -92,7 +92,7 @@ type use struct{ cancel context.CancelFunc }
 
 // NewCheck returns a Check with a closed gate. It starts nothing.
 func NewCheck(cfg CheckConfig) *Check {
-	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: make(chan struct{}, 1), uses: map[*use]struct{}{}}
+	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: loop.NewSignal(), uses: map[*use]struct{}{}}
 }
 
 // Gate returns nil while the gate is open, and otherwise the reason. It is safe for
@@ -327,10 +327,7 @@ func (c *Check) Verify(ctx context.Context) error {
 	err := c.compare(ctx)
 	var replaced *replacedError
 	if errors.As(err, &replaced) || revoked(err) {
-		select {
-		case c.again <- struct{}{}: // let judge update the state, too
-		default:
-		}
+		c.again.Notify() // let judge update the state, too
 	}
 	return err
 }

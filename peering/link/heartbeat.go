@@ -134,10 +134,7 @@ func (h *Heartbeat) beat(ctx context.Context) {
 			continue
 		}
 		for _, r := range all {
-			select {
-			case r.due <- struct{}{}:
-			default:
-			}
+			r.due.Notify()
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -132,7 +133,7 @@ func (v *Vouch) remove(ctx context.Context, id string) error {
 type renewal struct {
 	revision string
 	to       Clients
-	due      chan struct{} // a receiver waits there unless it is at work
+	due      loop.Signal // a receiver waits there unless it is at work
 	running
 }
 

@@ -62,7 +62,7 @@ type backlog struct {
 	told map[kindOfEvent]int64
 	// expired is the time of the last search for expired entries.
 	expired time.Time
-	wake    chan struct{}
+	wake    loop.Signal
 }
 
 // kindOfEvent is a set of events that are written in the order of their arrival.
@@ -98,7 +98,7 @@ type job struct {
 }
 
 func newBacklog(cfg backlogConfig) *backlog {
-	return &backlog{cfg: cfg, entries: map[loop.Key]*entry{}, waiting: map[loop.Key]*entry{}, told: map[kindOfEvent]int64{}, wake: make(chan struct{}, 1)}
+	return &backlog{cfg: cfg, entries: map[loop.Key]*entry{}, waiting: map[loop.Key]*entry{}, told: map[kindOfEvent]int64{}, wake: loop.NewSignal()}
 }
 
 // seed adds an entry for an event that the consumer has. Since the time of its last write
@@ -154,10 +154,7 @@ func (b *backlog) wait(e *entry) {
 		return
 	}
 	b.waiting[e.key] = e
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Notify()
 }
 
 // makeRoom reports whether one more event may wait. If the queue is full, the event that
