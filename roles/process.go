@@ -15,6 +15,7 @@ import (
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -132,14 +133,12 @@ func (p *process) serveHealth(ctx context.Context, s *supervisor) (stop func()) 
 		Metrics: p.registry, Log: p.log.Named("server"),
 		Closed: func() { p.metrics.closed.WithLabelValues("health").Inc() },
 	})
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	failed, done := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(done)
+	failed := make(chan error, 1)
+	stop = loop.Start(context.WithoutCancel(ctx), func(ctx context.Context) {
 		if err := server.Run(ctx); err != nil {
 			failed <- err
 		}
-	}()
+	})
 	s.actors = append(s.actors, Actor{Name: "server", Run: func(ctx context.Context) error {
 		select {
 		case err := <-failed:
@@ -148,10 +147,7 @@ func (p *process) serveHealth(ctx context.Context, s *supervisor) (stop func()) 
 			return nil
 		}
 	}})
-	return func() {
-		cancel()
-		<-done
-	}
+	return stop
 }
 
 func (p *process) live() error {

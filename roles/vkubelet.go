@@ -27,6 +27,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
@@ -398,15 +399,9 @@ func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(con
 		f.Start(ctx.Done())
 		defer f.Shutdown()
 	}
-	checked := make(chan struct{})
-	go func() {
-		defer close(checked)
-		check.Run(ctx)
-	}()
-	err := work(ctx)
-	cancel()
-	<-checked
-	return err
+	defer cancel()
+	defer loop.Start(ctx, check.Run)()
+	return work(ctx)
 }
 
 // recordedUID reads the UID that the ForeignCluster has recorded for a peer.

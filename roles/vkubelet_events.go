@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/metadata"
 
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -62,16 +63,9 @@ func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func()
 		Dropped: func(reason string) { v.eventsDropped.WithLabelValues(reason).Inc() },
 		Log:     v.env.Log.Named("events"), Workers: setting.Workers,
 	})
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return loop.Start(ctx, func(ctx context.Context) {
 		if err := events.Run(ctx); err != nil {
 			v.env.Log.Error("events of the provider are not reflected", zap.Error(err))
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}, nil
+	}), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -33,8 +34,7 @@ type echoes struct {
 
 	// Of the loop of the host alone.
 	address netip.Addr
-	cancel  func()
-	done    chan struct{}
+	end     func() // nil: none runs
 
 	mu    sync.Mutex
 	echo  *Echo               // nil: no address, or the socket has failed
@@ -140,17 +140,14 @@ func (e *echoes) start(ctx context.Context, address netip.Addr) error {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	e.address, e.cancel, e.done = address, cancel, make(chan struct{})
 	e.set(echo)
-	go func(done chan struct{}) {
-		defer close(done)
+	e.address, e.end = address, loop.Start(ctx, func(ctx context.Context) {
 		defer conn.Close()
 		if err := echo.Run(ctx); err != nil {
 			e.set(nil)
 			e.failed(err)
 		}
-	}(e.done)
+	})
 	return nil
 }
 
@@ -161,13 +158,12 @@ func (e *echoes) set(echo *Echo) {
 }
 
 func (e *echoes) stop() {
-	if e.cancel == nil {
+	if e.end == nil {
 		return
 	}
-	e.cancel()
-	<-e.done
+	e.end()
 	e.set(nil)
-	e.cancel, e.address = nil, netip.Addr{}
+	e.end, e.address = nil, netip.Addr{}
 }
 
 // leave is that of Echo.

@@ -127,13 +127,9 @@ func (c *Check) While(ctx context.Context) (open context.Context, done context.C
 // Run probes until ctx is done, and closes the gate when it returns.
 func (c *Check) Run(ctx context.Context) {
 	verdicts := make(chan health.State, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.judge(ctx, verdicts)
-	}()
+	stop := loop.Start(ctx, func(ctx context.Context) { c.judge(ctx, verdicts) })
 	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(s health.State) { replace(verdicts, s) })
-	<-done
+	stop()
 	c.set(errClosed)
 }
 
@@ -376,27 +372,10 @@ func (c *Check) set(gate error) {
 	clear(c.uses)
 }
 
-// running is a goroutine that works for one peer until it is stopped.
-type running struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed when it has ended
-}
+// running ends what works for one peer, and waits for it.
+type running func()
 
-// run starts work, which returns soon after its context is done.
-func run(ctx context.Context, work func(context.Context)) running {
-	ctx, cancel := context.WithCancel(ctx)
-	r := running{cancel: cancel, done: make(chan struct{})}
-	go func() {
-		defer close(r.done)
-		work(ctx)
-	}()
-	return r
-}
-
-func (r running) stop() {
-	r.cancel()
-	<-r.done
-}
+func (r running) stop() { r() }
 
 // stopOne stops what runs for a peer, if there is anything, and waits for it. mu guards all.
 func stopOne[T interface{ stop() }](mu *sync.Mutex, all map[string]T, id string) {
@@ -433,7 +412,7 @@ func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 	}
 	c.stop(id)
 	p := &prober{revision: e.Revision, clients: e.Clients, prober: health.NewProber(c.cfg.Window)}
-	p.running = run(ctx, func(ctx context.Context) {
+	p.running = loop.Start(ctx, func(ctx context.Context) {
 		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.timed(id, p.clients.Ready), func(health.State) {
 			p.forget() // another cluster may answer at the same address
 			c.loop.Add(loop.Key{Name: id})

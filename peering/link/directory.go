@@ -102,8 +102,7 @@ type Directory struct {
 type secrets struct {
 	clusterID string
 	informer  cache.SharedIndexInformer
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
+	stop      func()
 }
 
 // NewDirectory returns a Directory and registers its event handler on the informer. It
@@ -210,12 +209,10 @@ func (d *Directory) begin(ctx context.Context, namespace, id string) error {
 	if _, err := s.informer.AddEventHandler(handler); err != nil {
 		return fmt.Errorf("watching the Secrets of %s: %w", namespace, err)
 	}
-	ctx, s.cancel = context.WithCancel(ctx)
 	d.watching[namespace] = s
-	s.running.Go(func() { s.informer.RunWithContext(ctx) })
 	// The deletion of a Secret while no watch was running causes no event, so the endpoint
 	// is computed after the initial list, too.
-	s.running.Go(func() {
+	s.stop = loop.Start(ctx, s.informer.RunWithContext, func(ctx context.Context) {
 		if cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
 			d.loop.Add(loop.Key{Namespace: namespace})
 		}
@@ -224,9 +221,7 @@ func (d *Directory) begin(ctx context.Context, namespace, id string) error {
 }
 
 func (d *Directory) end(namespace string) {
-	s := d.watching[namespace]
-	s.cancel()
-	s.running.Wait()
+	d.watching[namespace].stop()
 	delete(d.watching, namespace)
 }
 
@@ -236,12 +231,7 @@ func (d *Directory) refresh(namespace string) {
 	if s == nil || !s.informer.HasSynced() {
 		return
 	}
-	var found []*corev1.Secret
-	for _, obj := range s.informer.GetStore().List() {
-		if secret, ok := obj.(*corev1.Secret); ok {
-			found = append(found, secret)
-		}
-	}
+	found := store.All[*corev1.Secret](s.informer.GetStore())
 	if len(found) == 0 {
 		d.set(s.clusterID, nil)
 		return

@@ -148,7 +148,7 @@ func (h *Heartbeat) start(ctx context.Context, id string, e Endpoint) {
 	}
 	h.stop(id)
 	r := &renewal{revision: e.Revision, to: e.Clients, due: make(chan struct{})}
-	r.running = run(ctx, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
+	r.running = loop.Start(ctx, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.renewal[id] = r

@@ -142,17 +142,13 @@ func (e *Events) Run(ctx context.Context) error {
 // watch watches the events of a twin namespace, after it has listed those that the
 // consumer already has. The returned function ends it.
 func (e *Events) watch(ctx context.Context, local, remote string) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	end := loop.Start(ctx, func(ctx context.Context) {
 		if e.seed(ctx, local) {
 			e.reflector(local, remote).RunWithContext(ctx)
 		}
-	}()
+	})
 	return func() {
-		cancel()
-		<-done
+		end()
 		e.backlog.forget(local)
 	}
 }

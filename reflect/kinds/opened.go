@@ -3,9 +3,10 @@ package kinds
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // opened is an offloaded namespace whose informers run.
@@ -27,19 +28,16 @@ func (o *opened) run(ctx context.Context, ready func(), handlers []cache.Informe
 	o.synced = func() bool {
 		return !slices.ContainsFunc(handlers, func(synced cache.InformerSynced) bool { return !synced() })
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	for _, f := range factories {
-		f.StartWithContext(ctx)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	end := loop.Start(ctx, func(ctx context.Context) {
+		for _, f := range factories {
+			f.StartWithContext(ctx)
+		}
 		if cache.WaitForCacheSync(ctx.Done(), o.synced) {
 			ready()
 		}
 	})
 	o.stop = func() {
-		cancel()
-		wg.Wait()
+		end()
 		for _, f := range factories {
 			f.Shutdown()
 		}

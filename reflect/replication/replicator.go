@@ -103,8 +103,7 @@ type Replicator struct {
 // connection is the running replication with one peer.
 type connection struct {
 	revision string
-	cancel   context.CancelFunc
-	flows    sync.WaitGroup
+	stop     func()
 }
 
 // New returns a Replicator. It starts no goroutines and sends no requests.
@@ -169,18 +168,14 @@ func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 	}
 	cfg := r.cfg
 	cfg.budget = r.budget(id)
-	flows := cfg.flows(id, peer)
-	for _, f := range flows {
+	var work []func(context.Context)
+	for _, f := range cfg.flows(id, peer) {
 		if err := f.wire(); err != nil {
 			return fmt.Errorf("preparing the replication with %s: %w", id, err)
 		}
+		work = append(work, f.run)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	c := &connection{revision: peer.Revision, cancel: cancel}
-	r.running[id] = c
-	for _, f := range flows {
-		c.flows.Go(func() { f.run(ctx) })
-	}
+	r.running[id] = &connection{peer.Revision, loop.Start(ctx, work...)}
 	r.cfg.Log.Info("replication started", zap.String("peer", id))
 	return nil
 }
@@ -194,9 +189,7 @@ func (r *Replicator) budget(id string) *budget {
 }
 
 func (r *Replicator) stop(id string) {
-	c := r.running[id]
-	c.cancel()
-	c.flows.Wait()
+	r.running[id].stop()
 	delete(r.running, id)
 	r.cfg.Log.Info("replication stopped", zap.String("peer", id))
 }
