@@ -53,13 +53,13 @@ type Remapper struct {
 	loop *loop.Loop
 
 	listeners loop.Listeners[string] // they take the ids of peers
+	gone      loop.Since[string]     // peers of which something is confirmed to be gone
 
 	mu sync.Mutex
 	// known has the translation of each peer. Each is computed once for each state of the
 	// Connection.
 	known map[string]*translation
-	off   map[string]bool      // peers whose ForeignCluster, as it was seen last, disables networking
-	gone  map[string]time.Time // since when it is confirmed that something of a peer is gone
+	off   map[string]bool // peers whose ForeignCluster, as it was seen last, disables networking
 }
 
 // translation is made of a Connection.
@@ -73,7 +73,7 @@ type translation struct {
 
 // NewRemapper returns a Remapper. It starts nothing.
 func NewRemapper(cfg RemapConfig) (*Remapper, error) {
-	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}, gone: map[string]time.Time{}}
+	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}}
 	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
 	// Objects of both kinds have the id of the peer as their name.
 	gone := store.Handler[metav1.Object]{Gone: func(obj metav1.Object, _ bool) { r.loop.Wake(loop.Key{Name: obj.GetName()}) }}
@@ -111,9 +111,7 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 	peer := key.Name
 	connection, cluster := r.absent(peer)
 	if !connection && !cluster {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.gone, peer)
+		r.gone.End(peer)
 		return nil
 	}
 	there, err := r.there(ctx, peer, connection, cluster)
@@ -121,16 +119,15 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if there { // the caches have not seen it yet
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.gone, peer)
+		r.gone.End(peer)
 		return loop.After(store.CatchUp)
 	}
-	if rest := r.hold(peer); rest > 0 {
+	now := r.cfg.Clock.Now()
+	if rest := vanishedHold - now.Sub(r.gone.Begin(peer, now)); rest > 0 {
 		return loop.After(rest)
 	}
+	r.gone.End(peer)
 	r.mu.Lock()
-	delete(r.gone, peer)
 	if connection {
 		delete(r.known, peer)
 	}
@@ -165,18 +162,6 @@ func (r *Remapper) there(ctx context.Context, peer string, connection, cluster b
 	}
 	is := func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == peer }
 	return store.Exists(ctx, "the ForeignCluster of "+peer, r.cfg.Client.CoreV1beta1().ForeignClusters().List, is)
-}
-
-// hold returns for how long what is gone counts yet.
-func (r *Remapper) hold(peer string) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.cfg.Clock.Now()
-	since, ok := r.gone[peer]
-	if !ok {
-		r.gone[peer], since = now, now
-	}
-	return vanishedHold - now.Sub(since)
 }
 
 // HasSynced reports whether the caches have had their first lists.

@@ -87,7 +87,7 @@ func TestEndingWithoutTheProvider(t *testing.T) {
 			c := newCluster("rome", fc, left)
 			c.used(t, nil)
 			now := clocktesting.NewFakePassiveClock(time.Now())
-			e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Clock: now}, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
+			e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Clock: now}}
 			for range 10 {
 				left, err := e.end(t.Context(), fc)
 				require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestEndingWaits(t *testing.T) {
 	c := newCluster("rome", fc)
 	c.used(t, &metav1.Time{Time: time.Now()})
 	events := record.NewFakeRecorder(10)
-	e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Events: events}, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
+	e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Events: events}}
 	for range 2 {
 		left, err := e.end(t.Context(), fc)
 		require.NoError(t, err)

@@ -144,15 +144,14 @@ type Ending struct {
 	*loop.Loop
 	cfg EndingConfig
 
-	mu      sync.Mutex
-	told    map[types.UID]string
-	waiting map[types.UID]time.Time // since when only the provider's objects are left
+	told    sync.Map              // by UID: the text of the last event
+	waiting loop.Since[types.UID] // those of which only the provider's objects are left
 }
 
 // NewEnding returns an Ending and registers its event handler on the informer. It starts
 // nothing.
 func NewEnding(cfg EndingConfig) (*Ending, error) {
-	e := &Ending{cfg: cfg, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
+	e := &Ending{cfg: cfg}
 	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return e, e.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
 }
@@ -170,7 +169,8 @@ func (e *Ending) sync(ctx context.Context, key loop.Key) error {
 		e.tell(fc, left)
 		return loop.After(endAgain)
 	}
-	e.forget(fc.UID)
+	e.told.Delete(fc.UID)
+	e.waiting.End(fc.UID)
 	return nil
 }
 
@@ -192,9 +192,12 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	case ns.DeletionTimestamp != nil:
 		return []string{"namespace " + name}, nil
 	}
-	left, theirs, err := e.cfg.Cluster.leave(ctx, id, false, e.impatient(fc.UID))
+	since := e.waiting.Begun(fc.UID)
+	left, theirs, err := e.cfg.Cluster.leave(ctx, id, false, !since.IsZero() && e.cfg.Clock.Since(since) >= theirPatience)
 	if err != nil || len(left) > 0 {
-		e.awaits(fc.UID, theirs)
+		if theirs {
+			e.waiting.Begin(fc.UID, e.cfg.Clock.Now())
+		}
 		return left, err
 	}
 	return e.cfg.Cluster.Dismiss(ctx, id)
@@ -203,35 +206,7 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 // tell records an event about the remaining objects when they change.
 func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
 	what := strings.Join(left, "; ")
-	e.mu.Lock()
-	news := e.told[fc.UID] != what
-	e.told[fc.UID] = what
-	e.mu.Unlock()
-	if news {
+	if before, _ := e.told.Swap(fc.UID, what); before != what {
 		e.cfg.Events.Event(fc, corev1.EventTypeNormal, reasons.PeeringEnds, "still being removed: "+what)
 	}
-}
-
-// awaits records since when only the provider's objects are left.
-func (e *Ending) awaits(uid types.UID, theirs bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, waiting := e.waiting[uid]; theirs && !waiting {
-		e.waiting[uid] = e.cfg.Clock.Now()
-	}
-}
-
-// impatient reports whether the wait for the provider has exceeded theirPatience.
-func (e *Ending) impatient(uid types.UID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	since, waiting := e.waiting[uid]
-	return waiting && e.cfg.Clock.Since(since) >= theirPatience
-}
-
-func (e *Ending) forget(uid types.UID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.told, uid)
-	delete(e.waiting, uid)
 }

@@ -86,13 +86,13 @@ type Provider struct {
 	usage   *usage
 	running atomic.Bool
 
-	missed map[string]time.Time // by consumer: when its request was first missing; of the single worker
+	missed loop.Since[string] // consumers whose request is missing
 }
 
 // NewProvider returns a Provider and registers its event handlers on the informers. It
 // starts nothing.
 func NewProvider(cfg ProviderConfig) (*Provider, error) {
-	p := &Provider{cfg: cfg, missed: map[string]time.Time{}}
+	p := &Provider{cfg: cfg}
 	p.usage = &usage{kube: cfg.Kube, changed: p.capacityChanged}
 	p.loop = loop.New(loop.Config{Name: "provider", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
 	if err := p.loop.WatchAll(
@@ -184,7 +184,8 @@ func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if w.request == nil && slices.ContainsFunc(w.of(consumer), inUse) {
-		if wait := p.missing(consumer); wait > 0 {
+		now := p.cfg.Clock.Now()
+		if wait := missedHold - now.Sub(p.missed.Begin(consumer, now)); wait > 0 {
 			return loop.After(wait)
 		}
 	}
@@ -207,7 +208,7 @@ func orAfter(err error, d time.Duration) error {
 // again requeues the key for the time at which an offer has to be prolonged or expires.
 func (p *Provider) again(consumer string, w world) error {
 	if w.request != nil {
-		delete(p.missed, consumer)
+		p.missed.End(consumer)
 	}
 	now, next := p.cfg.Clock.Now(), time.Duration(0)
 	for _, o := range w.of(consumer) {
@@ -226,15 +227,6 @@ func (p *Provider) again(consumer string, w world) error {
 		return nil
 	}
 	return loop.After(next)
-}
-
-// missing returns how long a missing request still counts as present.
-func (p *Provider) missing(consumer string) time.Duration {
-	now := p.cfg.Clock.Now()
-	if _, ok := p.missed[consumer]; !ok {
-		p.missed[consumer] = now
-	}
-	return missedHold - now.Sub(p.missed[consumer])
 }
 
 // of returns the offers to one consumer.

@@ -31,10 +31,10 @@ type changes struct {
 	// last has the number of the last change, and refused the time since when the provider
 	// refuses the copy, both by the name of the object.
 	last    map[string]int
-	refused map[string]time.Time
+	refused loop.Since[string]
 }
 
-func newChanges() *changes { return &changes{last: map[string]int{}, refused: map[string]time.Time{}} }
+func newChanges() *changes { return &changes{last: map[string]int{}} }
 
 func (c *changes) add(name string) {
 	c.mu.Lock()
@@ -56,16 +56,6 @@ func (c *changes) names() []string {
 	return slices.Sorted(maps.Keys(c.last))
 }
 
-// refusedFor returns how long the provider has refused the copy.
-func (c *changes) refusedFor(name string, now time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, before := c.refused[name]; !before {
-		c.refused[name] = now
-	}
-	return now.Sub(c.refused[name])
-}
-
 // settle records that a copy is as it has to be after the change with that number, and reports
 // whether that is news.
 func (c *changes) settle(name string, change int) bool {
@@ -75,7 +65,7 @@ func (c *changes) settle(name string, change int) bool {
 		return false
 	}
 	delete(c.last, name)
-	delete(c.refused, name)
+	c.refused.End(name)
 	return true
 }
 
@@ -84,10 +74,11 @@ func (c *changes) settle(name string, change int) bool {
 // it is, and nothing waits for it.
 func (r *kindLoop[L, R]) settle(v view[L, R], change int, err error) {
 	var none R
+	now := r.engine.cfg.Clock.Now()
 	switch {
 	case err == nil && (v.have == none || v.have.GetDeletionTimestamp() == nil && !v.stores.remote.WasDeleted(v.have.GetUID())):
 	case err != nil && r.blocked(v.key):
-	case loop.IsRefusal(err) && v.stores.changes.refusedFor(v.key.Name, r.engine.cfg.Clock.Now()) >= refusedPatience:
+	case loop.IsRefusal(err) && now.Sub(v.stores.changes.refused.Begin(v.key.Name, now)) >= refusedPatience:
 	default:
 		return
 	}

@@ -33,7 +33,7 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 	wake := func(claim *corev1.PersistentVolumeClaim) { c.loop.Wake(loop.Key{Namespace: local, Name: claim.Name}) }
 	atHome := store.Each(wake)
 	atHome.Gone = func(claim *corev1.PersistentVolumeClaim, _ bool) {
-		c.forget(claim.UID)
+		c.told.Delete(claim.UID)
 		wake(claim)
 	}
 	t.run(ctx, func() {

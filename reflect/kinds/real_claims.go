@@ -90,7 +90,7 @@ func NewRealClaims(cfg RealClaimsConfig) (*RealClaims, error) {
 	if err := c.loop.WatchAll(loop.From(cfg.Nodes.Informer(), loop.None), loop.From(cfg.Classes.Informer(), loop.None)); err != nil {
 		return nil, err
 	}
-	_, err := c.claims.On(store.Handler[*corev1.PersistentVolumeClaim]{Gone: func(claim *corev1.PersistentVolumeClaim, _ bool) { c.forget(claim.UID) }})
+	_, err := c.claims.On(store.Handler[*corev1.PersistentVolumeClaim]{Gone: func(claim *corev1.PersistentVolumeClaim, _ bool) { c.told.Delete(claim.UID) }})
 	return c, err
 }
 

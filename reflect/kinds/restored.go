@@ -78,20 +78,13 @@ func (t *twin) forget(local types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.left, local)
-	delete(t.doubted, local)
+	t.doubted.End(local)
 }
 
 // inDoubt reports whether a pod has seemed lost only for a moment. Its deletion may not
 // be recorded yet, because the delete handler and the worker run concurrently.
 func (t *twin) inDoubt(local types.UID, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	since, known := t.doubted[local]
-	if !known {
-		since = now
-		t.doubted[local] = since
-	}
-	return now.Before(since.Add(staleRetry))
+	return now.Sub(t.doubted.Begin(local, now)) < staleRetry
 }
 
 func isKept(shadow *offloadingv1beta1.ShadowPod) bool {

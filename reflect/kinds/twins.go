@@ -5,7 +5,6 @@ package kinds
 import (
 	"context"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +45,7 @@ type twin struct {
 	left map[types.UID]bool
 	// doubted has the time since when a ShadowPod seems to belong to a pod that was lost by a
 	// restored backup, by the UID of the local pod.
-	doubted map[types.UID]time.Time
+	doubted loop.Since[types.UID]
 	// newest is the highest resource version of the consumer that a ShadowPod has had.
 	newest string
 }
@@ -122,7 +121,7 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 		return c.OffloadingV1beta1().ShadowPods(remote)
 	})
 	tw := &twin{
-		opened: opened{local: local, remote: remote}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
+		opened: opened{local: local, remote: remote}, left: map[types.UID]bool{},
 		shadows: store.New("ShadowPod", shadows, t.clock, func(ns string) store.API[*offloadingv1beta1.ShadowPod] {
 			return t.remote.Liqo.OffloadingV1beta1().ShadowPods(ns)
 		}),

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
@@ -42,14 +41,13 @@ type homeVolumes struct {
 	recorder record.EventRecorder
 	log      *zap.Logger
 
-	mu sync.Mutex
 	// told is the last event that was recorded about each claim, by its UID.
-	told map[types.UID]string
+	told sync.Map
 }
 
 // newHomeVolumes returns a homeVolumes without its recorder and its log.
 func newHomeVolumes(kube kubernetes.Interface, volumes coreinformers.PersistentVolumeInformer, clock clock.PassiveClock) *homeVolumes {
-	return &homeVolumes{kube: kube, told: map[types.UID]string{}, volumes: store.New("PersistentVolume", volumes.Informer(), clock,
+	return &homeVolumes{kube: kube, volumes: store.New("PersistentVolume", volumes.Informer(), clock,
 		func(string) store.API[*corev1.PersistentVolume] { return kube.CoreV1().PersistentVolumes() })}
 }
 
@@ -57,11 +55,7 @@ func newHomeVolumes(kube kubernetes.Interface, volumes coreinformers.PersistentV
 // pods that wait for the claim.
 func (h *homeVolumes) tell(ctx context.Context, claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
 	message = store.ClipMessage(message) // the message may quote the provider
-	h.mu.Lock()
-	news := h.told[claim.UID] != reason+message
-	h.told[claim.UID] = reason + message
-	h.mu.Unlock()
-	if !news {
+	if before, _ := h.told.Swap(claim.UID, reason+message); before == reason+message {
 		return
 	}
 	h.recorder.Event(claim, kind, reason, message)
@@ -80,12 +74,6 @@ func (h *homeVolumes) tell(ctx context.Context, claim *corev1.PersistentVolumeCl
 			told++
 		}
 	}
-}
-
-func (h *homeVolumes) forget(uid types.UID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.told, uid)
 }
 
 // annotated is the patch of one annotation; a nil value removes it.

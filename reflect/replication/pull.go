@@ -3,7 +3,6 @@ package replication
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -51,12 +50,11 @@ type pull[T object[T]] struct {
 	*channel[T]
 	kind pulled[T]
 
-	mu     sync.Mutex
-	missed map[string]time.Time // by name: the time since when the peer's object is missing
+	missed loop.Since[string] // names of objects that the peer does not have any more
 }
 
 func newPull[T object[T]](cfg Config, of pulled[T], home cache.SharedIndexInformer, peer string, way Peer) *pull[T] {
-	p := &pull[T]{kind: of, missed: map[string]time.Time{}}
+	p := &pull[T]{kind: of}
 	p.channel = newChannel(cfg, of.kind, home, peer, way, p.sync)
 	return p
 }
@@ -70,7 +68,7 @@ func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 	if remote == none || remote.GetDeletionTimestamp() != nil {
 		return p.let(ctx, key.Name, home)
 	}
-	p.found(key.Name)
+	p.missed.End(key.Name)
 	switch {
 	case p.kind.given(remote):
 	case home == none:
@@ -91,23 +89,6 @@ func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 		return nil // the end of the deletion triggers a new sync, which creates it again
 	}
 	return p.equal(ctx, home, remote)
-}
-
-func (p *pull[T]) found(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.missed, name)
-}
-
-// since returns how long the peer's object has been missing.
-func (p *pull[T]) since(name string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.cfg.Clock.Now()
-	if _, ok := p.missed[name]; !ok {
-		p.missed[name] = now
-	}
-	return now.Sub(p.missed[name])
 }
 
 func (p *pull[T]) refuse(ctx context.Context, remote T, why error) error {
@@ -185,7 +166,7 @@ func (p *pull[T]) tell(ctx context.Context, next, remote T) error {
 func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 	var none T
 	if home == none {
-		p.found(name)
+		p.missed.End(name)
 		return nil
 	}
 	live, err := store.Live(ctx, p.kind.name, p.there(), name)
@@ -204,7 +185,8 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 	if p.kind.ended(home) {
 		return nil // the release of the copy triggers a new sync
 	}
-	if gone := p.since(name); gone < vanishedHold {
+	now := p.cfg.Clock.Now()
+	if gone := now.Sub(p.missed.Begin(name, now)); gone < vanishedHold {
 		return loop.After(min(moment, vanishedHold-gone)) // it may be used no more before
 	}
 	p.cfg.Log.Warn("the peer has deleted its object: the local copy is released", zap.String("peer", p.peer), zap.String("kind", p.kind.name), zap.String("name", name))
@@ -212,7 +194,7 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 		return p.remove(ctx, home)
 	}
 	next := home.DeepCopy()
-	p.kind.end(next, p.cfg.Clock.Now())
+	p.kind.end(next, now)
 	_, err = store.Write(ctx, p.kind.name, p.here(), "", home, next)
 	return store.IgnoreNotFound(err)
 }

@@ -118,7 +118,7 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 		f.leadingSince = *since
 	}
 	if pod != nil {
-		f.leavingSince = e.memory.leavingSince(pod.UID)
+		f.leavingSince = e.memory.leaving.Begun(pod.UID)
 	}
 	if shadow == nil {
 		return f
@@ -298,7 +298,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 	case wait:
 		return loop.After(a.after)
 	case startLeaving:
-		e.memory.leave(f.pod.UID, f.now)
+		e.memory.leaving.Begin(f.pod.UID, f.now)
 		return loop.After(a.after)
 	case releasePod:
 		return e.release(ctx, f.pod)

@@ -427,7 +427,7 @@ func TestTheVkubeletDeletesFirst(t *testing.T) {
 	r.settle()
 	require.Nil(t, r.pod())
 	require.Empty(t, r.e.memory.lost)
-	require.Empty(t, r.e.memory.leaving)
+	require.Zero(t, r.e.memory.leaving.Len())
 	require.Zero(t, r.e.memory.refusals.Len())
 }
 

@@ -97,17 +97,17 @@ const takenRetry = time.Second
 // memory holds state that no cache has. All of it may be lost: after a restart, the restart
 // counts of a lost pod may be missing from those of its replacement, and delays start anew.
 type memory struct {
-	refusals loop.Refusals // by UID of the pod, or of the ShadowPod that has none
+	refusals loop.Refusals         // by UID of the pod, or of the ShadowPod that has none
+	leaving  loop.Since[types.UID] // pods without a ShadowPod
 
-	mu      sync.Mutex
-	lost    map[loop.Key]*corev1.Pod
-	made    map[loop.Key]types.UID // ShadowPods for which a creation was sent
-	leaving map[types.UID]time.Time
-	undone  map[types.UID]bool // pods that surprise deleted before they ran
+	mu     sync.Mutex
+	lost   map[loop.Key]*corev1.Pod
+	made   map[loop.Key]types.UID // ShadowPods for which a creation was sent
+	undone map[types.UID]bool     // pods that surprise deleted before they ran
 }
 
 func newMemory() *memory {
-	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, leaving: map[types.UID]time.Time{}, undone: map[types.UID]bool{}}
+	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, undone: map[types.UID]bool{}}
 }
 
 // lose keeps the last state of a deleted pod.
@@ -159,21 +159,6 @@ func (m *memory) forgetAll(key loop.Key, shadow types.UID) {
 	m.refusals.Forget(shadow)
 }
 
-// leave records when a pod was first seen without a ShadowPod. Only the first call counts.
-func (m *memory) leave(pod types.UID, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, known := m.leaving[pod]; !known {
-		m.leaving[pod] = now
-	}
-}
-
-func (m *memory) leavingSince(pod types.UID) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.leaving[pod]
-}
-
 // undo records that a pod is about to be deleted before it ran. Its deletion is not a loss.
 func (m *memory) undo(pod types.UID) {
 	m.mu.Lock()
@@ -187,7 +172,7 @@ func (m *memory) arrived(pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	undone := m.undone[pod]
-	delete(m.leaving, pod)
+	m.leaving.End(pod)
 	delete(m.undone, pod)
 	return undone
 }

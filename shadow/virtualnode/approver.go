@@ -79,8 +79,7 @@ type Approver struct {
 	log          *zap.Logger
 	clock        clock.PassiveClock
 
-	mu   sync.Mutex
-	told map[string]string // last logged refusal, by name of the request
+	told sync.Map // by name of the request: the last logged refusal
 }
 
 // NewApprover returns an Approver and registers its event handlers on the informers, which
@@ -96,7 +95,6 @@ func NewApprover(cfg ApproverConfig) (*Approver, error) {
 		events:       cfg.Events,
 		log:          cfg.Log,
 		clock:        cfg.Clock,
-		told:         map[string]string{},
 	}
 	if a.clock == nil {
 		a.clock = clock.RealClock{}
@@ -120,11 +118,11 @@ func requestKeys(csr *certificatesv1.CertificateSigningRequest) []loop.Key {
 func (a *Approver) sync(ctx context.Context, key loop.Key) error {
 	csr := store.Known(a.requests.Get(key.Name))
 	if csr == nil {
-		a.forget(key.Name)
+		a.told.Delete(key.Name)
 		return nil
 	}
 	if decided(csr) || len(requestKeys(csr)) == 0 {
-		a.forget(key.Name)
+		a.told.Delete(key.Name)
 		return nil
 	}
 	facts, err := a.facts(ctx, csr)
@@ -212,7 +210,7 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 	if err != nil {
 		return fmt.Errorf("approving CertificateSigningRequest %s: %w", csr.Name, err)
 	}
-	a.forget(csr.Name)
+	a.told.Delete(csr.Name)
 	a.log.Info("serving certificate approved", zap.String("request", csr.Name), zap.String("virtualNode", vn.Namespace+"/"+vn.Name))
 	return nil
 }
@@ -220,11 +218,7 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 // refuse leaves the request undecided, logs and records each reason once, and requeues the
 // request while it is young: the missing facts may still appear. vn may be nil.
 func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *offloadingv1beta1.VirtualNode, reason string) error {
-	a.mu.Lock()
-	known := a.told[csr.Name] == reason
-	a.told[csr.Name] = reason
-	a.mu.Unlock()
-	if !known {
+	if before, _ := a.told.Swap(csr.Name, reason); before != reason {
 		a.log.Warn("serving certificate not approved", zap.String("request", csr.Name), zap.String("requestor", csr.Spec.Username), zap.Error(errors.New(reason)))
 		if vn != nil {
 			a.events.Eventf(vn, corev1.EventTypeWarning, reasons.CertificateRefused, "CertificateSigningRequest %s is not approved: %s", csr.Name, reason)
@@ -240,12 +234,6 @@ func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *off
 // the age, within the limits.
 func approveDelay(age time.Duration) time.Duration {
 	return min(max(age/2, approveFirst), approveRetry)
-}
-
-func (a *Approver) forget(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.told, name)
 }
 
 const (

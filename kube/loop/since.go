@@ -1,0 +1,47 @@
+package loop
+
+import (
+	"sync"
+	"time"
+)
+
+// Since remembers since when something has been so, for each key. The zero value is ready to use.
+// All methods are safe for concurrent use. Nothing is persisted: after a restart all begins anew.
+type Since[K comparable] struct {
+	mu    sync.Mutex
+	times map[K]time.Time
+}
+
+// Begin returns the time of the first call for key since End.
+func (s *Since[K]) Begin(key K, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.times == nil {
+		s.times = map[K]time.Time{}
+	}
+	if _, begun := s.times[key]; !begun {
+		s.times[key] = now
+	}
+	return s.times[key]
+}
+
+// Begun returns the time of Begin. The zero time means that it was not called.
+func (s *Since[K]) Begun(key K) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.times[key]
+}
+
+// End drops the time of key.
+func (s *Since[K]) End(key K) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.times, key)
+}
+
+// Len returns the number of keys that have begun.
+func (s *Since[K]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.times)
+}
