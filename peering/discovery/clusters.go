@@ -21,7 +21,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -67,8 +66,7 @@ type Config struct {
 // created when its record is gone and nothing uses it. Its keys are cluster ids.
 type Clusters struct {
 	*loop.Loop
-	cfg    Config
-	lister listers.ForeignClusterLister
+	cfg Config
 
 	mu     sync.Mutex
 	found  map[string]map[string]Record // by source, then by cluster id
@@ -83,10 +81,7 @@ type Clusters struct {
 // NewClusters returns a Clusters and registers its event handler on the informer. It starts
 // nothing.
 func NewClusters(cfg Config) (*Clusters, error) {
-	c := &Clusters{
-		cfg: cfg, lister: cfg.ForeignClusters.Lister(),
-		found: map[string]map[string]Record{}, whole: map[string]bool{},
-	}
+	c := &Clusters{cfg: cfg, found: map[string]map[string]Record{}, whole: map[string]bool{}}
 	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
 	return c, c.WatchAll(loop.From(cfg.ForeignClusters.Informer(), loop.Self))
 }
@@ -157,7 +152,7 @@ func (c *Clusters) Forget() {
 }
 
 func (c *Clusters) wakeAll(via string) {
-	all, err := c.lister.List(labels.Everything())
+	all, err := c.cfg.ForeignClusters.Lister().List(labels.Everything())
 	if err != nil {
 		return
 	}
@@ -188,7 +183,7 @@ func (c *Clusters) asked(via string) bool {
 }
 
 func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
-	all := store.Listed(c.lister.List(labels.Everything()))
+	all := store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything()))
 	via, r, found := c.record(key.Name)
 	var have *corev1beta1.ForeignCluster
 	ours := 0

@@ -104,7 +104,7 @@ func (w *world) edit(name string, f func(*corev1beta1.ForeignCluster)) {
 	f(fc)
 	kubetest.Update(w.t, w.liqo.CoreV1beta1().ForeignClusters(), fc)
 	w.eventually("the cache has it", func() bool {
-		have, err := w.clusters.lister.Get(name)
+		have, err := w.clusters.cfg.ForeignClusters.Lister().Get(name)
 		return err == nil && equality.Semantic.DeepEqual(have, fc)
 	})
 }

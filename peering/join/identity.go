@@ -118,7 +118,7 @@ func (j *Join) remember(fc *corev1beta1.ForeignCluster, have *identity) {
 	if have == nil || !have.enrolled || !have.usable(j.cfg.Clock.Now()) {
 		return
 	}
-	ns, err := j.namespaces.Get(have.secret.Namespace)
+	ns, err := j.cfg.Namespaces.Lister().Get(have.secret.Namespace)
 	if err != nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (j *Join) lost(fc *corev1beta1.ForeignCluster, have *identity) *identity {
 	if have != nil || !ok || was.of != fc.UID || !was.usable(j.cfg.Clock.Now()) {
 		return nil
 	}
-	ns, err := j.namespaces.Get(was.secret.Namespace)
+	ns, err := j.cfg.Namespaces.Lister().Get(was.secret.Namespace)
 	if err != nil || ns.UID == was.in {
 		return nil
 	}

@@ -21,14 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
@@ -81,9 +79,7 @@ type Config struct {
 // step is idempotent, and a new leader continues after the last write.
 type Join struct {
 	*loop.Loop
-	cfg        Config
-	clusters   listers.ForeignClusterLister
-	namespaces corelisters.NamespaceLister
+	cfg Config
 
 	listeners loop.Listeners[string] // they take cluster ids
 
@@ -97,8 +93,7 @@ type Join struct {
 // New returns a Join and registers its event handlers on the informers. It starts nothing.
 func New(cfg Config) (*Join, error) {
 	j := &Join{
-		cfg: cfg, clusters: cfg.ForeignClusters.Lister(), namespaces: cfg.Namespaces.Lister(),
-		known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{}, held: map[string]held{},
+		cfg: cfg, known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{}, held: map[string]held{},
 	}
 	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return j, j.WatchAll(
@@ -155,7 +150,7 @@ func (j *Join) forget(id string) {
 
 func (j *Join) sync(ctx context.Context, key loop.Key) error {
 	// One that is being deleted counts: the teardown still needs the credentials.
-	fc := store.Known(j.clusters.Get(key.Name))
+	fc := store.Known(j.cfg.ForeignClusters.Lister().Get(key.Name))
 	if fc == nil || key.Name == j.cfg.ClusterID {
 		j.forget(key.Name)
 		return nil
@@ -283,7 +278,7 @@ func (j *Join) replaces(fc *corev1beta1.ForeignCluster) bool { return invited(fc
 func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, create bool) (bool, error) {
 	id := fc.Spec.ClusterID
 	name := corev1beta1.TenantNamespace(id)
-	ns, err := j.namespaces.Get(name)
+	ns, err := j.cfg.Namespaces.Lister().Get(name)
 	switch {
 	case err == nil:
 		return ns.DeletionTimestamp == nil && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == id, nil
@@ -300,7 +295,7 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, creat
 
 // ownUID returns the UID of this cluster's kube-system namespace.
 func (j *Join) ownUID() (types.UID, error) {
-	ns, err := j.namespaces.Get(metav1.NamespaceSystem)
+	ns, err := j.cfg.Namespaces.Lister().Get(metav1.NamespaceSystem)
 	if err != nil {
 		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
 	}

@@ -17,15 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
@@ -79,12 +76,9 @@ type ConditionsConfig struct {
 // of every peer that there are credentials for, and records the peer's identity, the UID of
 // its kube-system namespace, at the first contact.
 type Conditions struct {
-	loop       *loop.Loop
-	cfg        ConditionsConfig
-	clusters   listers.ForeignClusterLister
-	nodes      offloadinglisters.VirtualNodeLister
-	namespaces corelisters.NamespaceLister
-	sources    map[string]Source // by type of condition; read-only once Run is called
+	loop    *loop.Loop
+	cfg     ConditionsConfig
+	sources map[string]Source // by type of condition; read-only once Run is called
 
 	mu      sync.Mutex
 	probing map[string]*prober                  // by cluster id
@@ -95,13 +89,10 @@ type Conditions struct {
 // the directory. It starts nothing.
 func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 	c := &Conditions{
-		cfg:        cfg,
-		clusters:   cfg.ForeignClusters.Lister(),
-		nodes:      cfg.VirtualNodes.Lister(),
-		namespaces: cfg.Namespaces.Lister(),
-		probing:    map[string]*prober{},
-		dwell:      map[string]map[string]*health.Dwell{},
-		sources:    map[string]Source{},
+		cfg:     cfg,
+		probing: map[string]*prober{},
+		dwell:   map[string]map[string]*health.Dwell{},
+		sources: map[string]Source{},
 	}
 	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
 	add := func(id string) { c.loop.Add(loop.Key{Name: id}) }
@@ -131,7 +122,7 @@ func (c *Conditions) Run(ctx context.Context, workers int) error {
 // the same cluster UID.
 func (c *Conditions) clusterKeys(fc *corev1beta1.ForeignCluster) []loop.Key {
 	keys := ClusterKey(fc)
-	all, _ := c.clusters.List(labels.Everything()) // of a cache
+	all, _ := c.cfg.ForeignClusters.Lister().List(labels.Everything()) // of a cache
 	for _, other := range all {
 		if fc.Status.ClusterUID != "" && other.Status.ClusterUID == fc.Status.ClusterUID && other.Spec.ClusterID != fc.Spec.ClusterID {
 			keys = append(keys, loop.Key{Name: other.Spec.ClusterID})
@@ -144,7 +135,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	// One that is being deleted counts: the end of a peering depends on whether the peer
 	// answers and is still the same cluster.
-	fc := store.Known(c.clusters.Get(id))
+	fc := store.Known(c.cfg.ForeignClusters.Lister().Get(id))
 	if fc == nil {
 		c.stop(id)
 		c.mu.Lock()
@@ -197,12 +188,12 @@ func (c *Conditions) dwellOf(id string) map[string]*health.Dwell {
 
 // gather adds the facts from the caches.
 func (c *Conditions) gather(f *facts) {
-	for _, vn := range store.Listed(c.nodes.List(labels.Everything())) {
+	for _, vn := range store.Listed(c.cfg.VirtualNodes.Lister().List(labels.Everything())) {
 		f.virtualNode = f.virtualNode || vn.Spec.ClusterID == f.clusterID
 	}
-	all := store.Listed(c.clusters.List(labels.Everything()))
+	all := store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything()))
 	f.ownUID, f.namesakes = c.ownUID(), namesakes(all, f.clusterID, f.uid)
-	if ns := store.Known(c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))); ns != nil {
+	if ns := store.Known(c.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(f.clusterID))); ns != nil {
 		_, f.tenant = peerOf(ns)
 		// Rights are not maintained in a namespace that is being deleted.
 		f.tenant = f.tenant && ns.DeletionTimestamp == nil
@@ -211,7 +202,7 @@ func (c *Conditions) gather(f *facts) {
 
 // ownUID returns the UID of this cluster's kube-system namespace, or "" if it is unknown.
 func (c *Conditions) ownUID() types.UID {
-	ns, err := c.namespaces.Get(metav1.NamespaceSystem)
+	ns, err := c.cfg.Namespaces.Lister().Get(metav1.NamespaceSystem)
 	if err != nil {
 		return ""
 	}
@@ -241,7 +232,7 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 // is recorded yet, any cluster but this one is accepted. It reads the UID live at each
 // call. It is safe for concurrent use.
 func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubernetes.Interface) error {
-	fc := store.Known(c.clusters.Get(clusterID))
+	fc := store.Known(c.cfg.ForeignClusters.Lister().Get(clusterID))
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf
 	}

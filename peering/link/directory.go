@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -85,9 +84,8 @@ type DirectoryConfig struct {
 // Directory has the clients for the peers. It watches the Secrets with the peers'
 // kubeconfigs, in tenant namespaces only. Its methods are safe for concurrent use.
 type Directory struct {
-	loop       *loop.Loop
-	cfg        DirectoryConfig
-	namespaces corelisters.NamespaceLister
+	loop *loop.Loop
+	cfg  DirectoryConfig
 
 	watching map[string]*secrets // by namespace; used only by the single worker
 
@@ -108,7 +106,7 @@ type secrets struct {
 // NewDirectory returns a Directory and registers its event handler on the informer. It
 // starts nothing.
 func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
-	d := &Directory{cfg: cfg, namespaces: cfg.Namespaces.Lister(), watching: map[string]*secrets{},
+	d := &Directory{cfg: cfg, watching: map[string]*secrets{},
 		endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
 	d.loop = loop.New(loop.Config{Name: "peerdirectory", Sync: d.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return d, d.loop.WatchAll(loop.From(cfg.Namespaces.Informer(), loop.Self))
@@ -129,7 +127,7 @@ func (d *Directory) Endpoint(clusterID string) (Endpoint, bool) {
 // Judged reports whether the result of Endpoint is final: it is not before the Secrets of
 // an existing tenant namespace have been read. The cache of namespaces must be synced.
 func (d *Directory) Judged(clusterID string) bool {
-	ns, err := d.namespaces.Get(corev1beta1.TenantNamespace(clusterID))
+	ns, err := d.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(clusterID))
 	if err != nil {
 		return true
 	}
@@ -177,7 +175,7 @@ func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 		d.refresh(key.Namespace)
 		return nil
 	}
-	ns, err := d.namespaces.Get(key.Name)
+	ns, err := d.cfg.Namespaces.Lister().Get(key.Name)
 	id, tenant := "", false
 	if err == nil {
 		id, tenant = peerOf(ns)

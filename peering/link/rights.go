@@ -14,12 +14,10 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
-	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -67,20 +65,16 @@ type RightsConfig struct {
 // and creates that of a peer that has rights here, if it is missing. Its keys are cluster ids.
 type Rights struct {
 	*loop.Loop
-	cfg        RightsConfig
-	clusters   listers.ForeignClusterLister
-	namespaces corelisters.NamespaceLister
-	bindings   *store.Binder
+	cfg      RightsConfig
+	bindings *store.Binder
 }
 
 // NewRights returns a Rights and registers its event handlers on the informers. It starts
 // nothing.
 func NewRights(cfg RightsConfig) (*Rights, error) {
 	r := &Rights{
-		cfg:        cfg,
-		clusters:   cfg.ForeignClusters.Lister(),
-		namespaces: cfg.Namespaces.Lister(),
-		bindings:   store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
+		cfg:      cfg,
+		bindings: store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
 	}
 	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return r, r.WatchAll(
@@ -123,7 +117,7 @@ func bindingKey(o metav1.Object) []loop.Key {
 func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	namespace := corev1beta1.TenantNamespace(id)
-	fc := store.Known(r.clusters.Get(id))
+	fc := store.Known(r.cfg.ForeignClusters.Lister().Get(id))
 	if fc == nil { // a stale cache must not revoke rights
 		var err error
 		if fc, err = store.Live(ctx, "ForeignCluster", r.cfg.Liqo.CoreV1beta1().ForeignClusters(), id); err != nil {
@@ -134,7 +128,7 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	if id == r.cfg.ClusterID {
 		user = "" // a cluster is not its own peer
 	}
-	ns := store.Known(r.namespaces.Get(namespace))
+	ns := store.Known(r.cfg.Namespaces.Lister().Get(namespace))
 	if ns == nil && user != "" {
 		return errors.Join(r.bind(ctx, id, user, false), r.makeTenant(ctx, id))
 	}

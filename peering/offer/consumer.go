@@ -18,9 +18,6 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
-	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
-	sharinglisters "github.com/liqod/liqod/api/generated/listers/sharing/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
@@ -65,17 +62,13 @@ type ConsumerConfig struct {
 // creates VirtualNodes for the offers. Its keys are cluster ids.
 type Consumer struct {
 	*loop.Loop
-	cfg      ConsumerConfig
-	clusters listers.ForeignClusterLister
-	nodes    offloadinglisters.VirtualNodeLister
-	requests sharinglisters.ResourceRequestLister
-	offers   sharinglisters.ResourceOfferLister
+	cfg ConsumerConfig
 }
 
 // NewConsumer returns a Consumer and registers its event handlers on the informers. It
 // starts nothing.
 func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
-	c := &Consumer{cfg: cfg, clusters: cfg.ForeignClusters.Lister(), nodes: cfg.VirtualNodes.Lister(), requests: cfg.Requests.Lister(), offers: cfg.Offers.Lister()}
+	c := &Consumer{cfg: cfg}
 	c.Loop = loop.New(loop.Config{Name: "consumer", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return c, c.WatchAll(
 		loop.From(cfg.ForeignClusters.Informer(), link.ClusterKey),
@@ -148,23 +141,23 @@ func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
 // gather reads the state of one provider from the caches.
 func (c *Consumer) gather(provider string) (s state) {
 	s = state{provider: provider, nodes: map[string]*offloadingv1beta1.VirtualNode{}}
-	fc := store.Known(c.clusters.Get(provider))
+	fc := store.Known(c.cfg.ForeignClusters.Lister().Get(provider))
 	if fc != nil && fc.DeletionTimestamp == nil {
 		s.wanted, s.asked = link.OutgoingWanted(fc, c.cfg.Outgoing), fc.Spec.Request
 	}
 	s.secret, _ = c.cfg.Credentials(provider)
 	namespace := corev1beta1.TenantNamespace(provider)
-	request := store.Known(c.requests.ResourceRequests(namespace).Get(provider))
+	request := store.Known(c.cfg.Requests.Lister().ResourceRequests(namespace).Get(provider))
 	if request != nil && !replicated(request) {
 		s.request = request
 	}
-	offers := store.Listed(c.offers.ResourceOffers(namespace).List(labels.Everything()))
+	offers := store.Listed(c.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything()))
 	for _, o := range offers {
 		if replicated(o) {
 			s.offers = append(s.offers, o)
 		}
 	}
-	nodes := store.Listed(c.nodes.VirtualNodes(namespace).List(labels.Everything()))
+	nodes := store.Listed(c.cfg.VirtualNodes.Lister().VirtualNodes(namespace).List(labels.Everything()))
 	for _, vn := range nodes {
 		s.nodes[vn.Name] = vn
 	}

@@ -68,7 +68,7 @@ func (m *Maps) watchBounds() error {
 
 // allReplicas returns the keys of the maps of all peers.
 func (m *Maps) allReplicas() (keys []loop.Key) {
-	all, _ := m.maps.List(labels.Everything()) // of a cache
+	all, _ := m.cfg.Maps.Lister().List(labels.Everything()) // of a cache
 	for _, nm := range all {
 		if isReplica(nm) {
 			keys = append(keys, cache.MetaObjectToName(nm))
@@ -272,7 +272,7 @@ func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, blocks []net
 
 // home reports whether the pods of a twin use the Services of the consumer.
 func (m *Maps) home(twin string) bool {
-	ns := store.Known(m.namespaces.Get(twin))
+	ns := store.Known(m.cfg.Namespaces.Lister().Get(twin))
 	return ns != nil && ns.Annotations[offloadingv1beta1.ServicesAnnotation] == string(offloadingv1beta1.ServicesHome)
 }
 

@@ -23,7 +23,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -32,8 +31,6 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	foreigninformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	foreignlisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
-	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -84,26 +81,15 @@ type MapsConfig struct {
 // own in it. It deletes a twin whose entry is gone. It does not touch any other namespace. It runs under a lease.
 type Maps struct {
 	*loop.Loop
-	cfg        MapsConfig
-	maps       listers.NamespaceMapLister
-	clusters   foreignlisters.ForeignClusterLister
-	namespaces corelisters.NamespaceLister
-	quotas     listers.QuotaLister
-	bindings   *store.Binder
-	creations  loop.Pace // of twins, by peer
+	cfg       MapsConfig
+	bindings  *store.Binder
+	creations loop.Pace // of twins, by peer
 }
 
 // NewMaps returns a Maps and registers its event handlers on the informers. It starts
 // nothing.
 func NewMaps(cfg MapsConfig) (*Maps, error) {
-	m := &Maps{
-		cfg:        cfg,
-		maps:       cfg.Maps.Lister(),
-		clusters:   cfg.ForeignClusters.Lister(),
-		namespaces: cfg.Namespaces.Lister(),
-		quotas:     cfg.Quotas.Lister(),
-		bindings:   store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil),
-	}
+	m := &Maps{cfg: cfg, bindings: store.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil)}
 	if err := cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: store.Index(twinOf)}); err != nil {
 		return nil, fmt.Errorf("indexing namespaces by their NamespaceMaps: %w", err)
 	}
@@ -136,7 +122,7 @@ func twinOf(ns *corev1.Namespace) (maps []string) {
 
 // besideKeys returns the maps in the tenant namespace of a Quota.
 func (m *Maps) besideKeys(q *offloadingv1beta1.Quota) []loop.Key {
-	all, _ := m.maps.NamespaceMaps(q.Namespace).List(labels.Everything()) // of a cache
+	all, _ := m.cfg.Maps.Lister().NamespaceMaps(q.Namespace).List(labels.Everything()) // of a cache
 	return loop.Keys(all)
 }
 
@@ -148,7 +134,7 @@ func (m *Maps) namespaceKeys(ns *corev1.Namespace) (keys []loop.Key) {
 			keys = append(keys, key)
 		}
 	}
-	all, _ := m.maps.List(labels.Everything()) // of a cache
+	all, _ := m.cfg.Maps.Lister().List(labels.Everything()) // of a cache
 	for _, nm := range all {
 		if nm.Namespace == ns.Name || (isReplica(nm) && wants(nm, ns.Name)) {
 			keys = append(keys, cache.MetaObjectToName(nm))
@@ -167,7 +153,7 @@ func wants(nm *offloadingv1beta1.NamespaceMap, twin string) bool {
 }
 
 func (m *Maps) bindingKeys(o metav1.Object) []loop.Key {
-	ns, err := m.namespaces.Get(o.GetNamespace())
+	ns, err := m.cfg.Namespaces.Lister().Get(o.GetNamespace())
 	if err != nil {
 		return nil
 	}
@@ -188,7 +174,7 @@ func isReplica(nm *offloadingv1beta1.NamespaceMap) bool {
 }
 
 func (m *Maps) sync(ctx context.Context, key loop.Key) error {
-	nm := store.Known(m.maps.NamespaceMaps(key.Namespace).Get(key.Name))
+	nm := store.Known(m.cfg.Maps.Lister().NamespaceMaps(key.Namespace).Get(key.Name))
 	switch {
 	case nm == nil:
 		return m.sweep(ctx, key)
@@ -217,7 +203,7 @@ func (m *Maps) sync(ctx context.Context, key loop.Key) error {
 // write only maps of its own, in its own tenant namespace. A replicated map is named after
 // the provider, so that it can stand beside the own map of this cluster for the same peer.
 func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string, err error) {
-	ns, err := m.namespaces.Get(nm.Namespace)
+	ns, err := m.cfg.Namespaces.Lister().Get(nm.Namespace)
 	if err != nil {
 		return "", "", fmt.Errorf("reading the tenant namespace: %w", err)
 	}

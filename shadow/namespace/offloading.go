@@ -13,13 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -56,24 +54,16 @@ type OffloadingConfig struct {
 // a NamespaceOffloading or its namespace is deleted. It runs under a lease.
 type Offloading struct {
 	*loop.Loop
-	cfg          OffloadingConfig
-	offloadings  listers.NamespaceOffloadingLister
-	virtualNodes listers.VirtualNodeLister
-	nodes        corelisters.NodeLister
-	namespaces   corelisters.NamespaceLister
-	entries      *entries
+	cfg     OffloadingConfig
+	entries *entries
 }
 
 // NewOffloading returns an Offloading and registers its event handlers on the informers. It
 // starts nothing.
 func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
 	o := &Offloading{
-		cfg:          cfg,
-		offloadings:  cfg.Offloadings.Lister(),
-		virtualNodes: cfg.VirtualNodes.Lister(),
-		nodes:        cfg.Nodes.Lister(),
-		namespaces:   cfg.Namespaces.Lister(),
-		entries:      &entries{liqo: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
+		cfg:     cfg,
+		entries: &entries{liqo: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
 	}
 	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return o, o.watch()
@@ -97,14 +87,14 @@ func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
 	if key.Name != offloadingv1beta1.NamespaceOffloadingName {
 		return nil
 	}
-	nso := store.Known(o.offloadings.NamespaceOffloadings(key.Namespace).Get(key.Name))
+	nso := store.Known(o.cfg.Offloadings.Lister().NamespaceOffloadings(key.Namespace).Get(key.Name))
 	switch {
 	case nso == nil:
 		return o.sweep(ctx, key.Namespace)
 	case nso.DeletionTimestamp != nil:
 		return o.end(ctx, nso)
 	}
-	ns := store.Known(o.namespaces.Get(key.Namespace))
+	ns := store.Known(o.cfg.Namespaces.Lister().Get(key.Namespace))
 	switch {
 	case ns == nil:
 		return nil // the event of the namespace queues the key again
@@ -190,9 +180,9 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 	if err != nil {
 		return "", nil, err
 	}
-	vns := store.Listed(o.virtualNodes.List(labels.Everything()))
+	vns := store.Listed(o.cfg.VirtualNodes.Lister().List(labels.Everything()))
 	choices, err := choose(&nso.Spec.ClusterSelector, vns, func(name string) *corev1.Node {
-		n, err := o.nodes.Get(name)
+		n, err := o.cfg.Nodes.Lister().Get(name)
 		if err != nil || !offloadingv1beta1.IsVirtual(n) {
 			return nil
 		}

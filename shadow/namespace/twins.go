@@ -183,7 +183,7 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 
 // record returns the ForeignCluster of a peer, or nil if there is none or it is being deleted.
 func (m *Maps) record(peer string) *corev1beta1.ForeignCluster {
-	fc := store.Known(m.clusters.Get(peer))
+	fc := store.Known(m.cfg.ForeignClusters.Lister().Get(peer))
 	if fc != nil && fc.DeletionTimestamp != nil {
 		return nil
 	}
@@ -207,7 +207,7 @@ func (m *Maps) early(peer string) string {
 	if fc == nil || !corev1beta1.Enrolled(fc) {
 		return ""
 	}
-	if len(store.Listed(m.quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything()))) > 0 {
+	if len(store.Listed(m.cfg.Quotas.Lister().Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything()))) > 0 {
 		return ""
 	}
 	return fmt.Sprintf("cluster %s has no offer yet: it may use cluster %s once it has requested and got capacity there, or once a Quota exists in namespace %s there",
@@ -382,7 +382,7 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 		corev1beta1.PodSecurityLabel:     m.cfg.PodSecurityLevel,
 	}
 	// The label limits the calls of the ShadowPod webhook to namespaces with a Quota.
-	if len(store.Listed(m.quotas.Quotas(w.key.Namespace).List(labels.Everything()))) > 0 {
+	if len(store.Listed(m.cfg.Quotas.Lister().Quotas(w.key.Namespace).List(labels.Everything()))) > 0 {
 		out[offloadingv1beta1.BoundedLabel] = "true"
 	}
 	return out
@@ -399,7 +399,7 @@ func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
 
 // create creates a twin. It returns the existing namespace if there is one of that name.
 func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
-	if ns, err := m.namespaces.Get(w.name); err == nil {
+	if ns, err := m.cfg.Namespaces.Lister().Get(w.name); err == nil {
 		return ns, nil
 	}
 	if wait := m.creations.Take(w.peer, max(m.cfg.NamespacesPerPeer, fewestCreations), creationInterval, m.cfg.Clock.Now()); wait > 0 {

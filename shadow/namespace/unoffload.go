@@ -33,7 +33,7 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	for id := range nso.Status.RemoteNamespacesConditions {
 		ids[id] = true
 	}
-	for _, vn := range store.Listed(o.virtualNodes.List(labels.Everything())) {
+	for _, vn := range store.Listed(o.cfg.VirtualNodes.Lister().List(labels.Everything())) {
 		ids[vn.Spec.ClusterID] = true
 	}
 	if err := o.unset(ctx, nso.Namespace, ids); err != nil {
@@ -61,7 +61,7 @@ func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.Namespa
 // its finalizer.
 func (o *Offloading) sweep(ctx context.Context, namespace string) error {
 	providers := o.entries.providers(namespace)
-	ns := store.Known(o.namespaces.Get(namespace))
+	ns := store.Known(o.cfg.Namespaces.Lister().Get(namespace))
 	marked := ns != nil && hasMark(ns)
 	if len(providers) == 0 && !marked {
 		return nil

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -58,10 +57,8 @@ type LostNodesConfig struct {
 // Pods of deleted nodes are left to the pod garbage collector. Pods on virtual nodes are
 // left to the vkubelet: they run in a cluster that may only be out of reach.
 type LostNodes struct {
-	cfg   LostNodesConfig
-	loop  *loop.Loop
-	nodes corev1listers.NodeLister
-	pods  corev1listers.PodLister
+	cfg  LostNodesConfig
+	loop *loop.Loop
 
 	mu   sync.Mutex
 	next time.Time // earliest time of the next force deletion
@@ -70,7 +67,7 @@ type LostNodes struct {
 // NewLostNodes returns a LostNodes and registers its event handlers on the informers. It
 // starts nothing.
 func NewLostNodes(cfg LostNodesConfig) (*LostNodes, error) {
-	l := &LostNodes{cfg: cfg, nodes: cfg.Nodes.Lister(), pods: cfg.Pods.Lister()}
+	l := &LostNodes{cfg: cfg}
 	l.loop = loop.New(loop.Config{Name: "lostnodes", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return l, l.loop.WatchAll(loop.From(cfg.Pods.Informer(), stuckKey), loop.From(cfg.Nodes.Informer(), l.stuckPods))
 }
@@ -92,7 +89,7 @@ func stuckKey(pod *corev1.Pod) (keys []loop.Key) {
 // stuckPods returns the keys of all pods that may have to be force-deleted. A Ready node
 // matters to the pods of the other nodes too, because anyReady waits for it.
 func (l *LostNodes) stuckPods(any) (keys []loop.Key) {
-	pods, _ := l.pods.List(labels.Everything()) // a lister fails only on an invalid selector
+	pods, _ := l.cfg.Pods.Lister().List(labels.Everything()) // a lister fails only on an invalid selector
 	for _, pod := range pods {
 		keys = append(keys, stuckKey(pod)...)
 	}
@@ -146,11 +143,11 @@ func notReadySince(node *corev1.Node) time.Time {
 
 // sync decides on the caches, and again on live objects before it deletes.
 func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
-	pod := store.Known(l.pods.Pods(key.Namespace).Get(key.Name))
+	pod := store.Known(l.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name))
 	if pod == nil || !stuck(pod) {
 		return nil
 	}
-	node := store.Known(l.nodes.Get(pod.Spec.NodeName))
+	node := store.Known(l.cfg.Nodes.Lister().Get(pod.Spec.NodeName))
 	at, ok := forceAt(pod, node)
 	if !ok || !l.anyReady() {
 		return nil
@@ -167,7 +164,7 @@ func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
 // anyReady reports whether this cluster has a Ready node. Without one, pods cannot be
 // created elsewhere, and the fault is probably that no kubelet reaches the API server.
 func (l *LostNodes) anyReady() bool {
-	nodes, err := l.nodes.List(labels.Everything())
+	nodes, err := l.cfg.Nodes.Lister().List(labels.Everything())
 	return err == nil && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !offloadingv1beta1.IsVirtual(n) && ready(n) })
 }
 

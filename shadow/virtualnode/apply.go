@@ -39,34 +39,34 @@ func ours[T metav1.Object](kind string, vn *offloadingv1beta1.VirtualNode) func(
 func (l *Lifecycle) putServiceAccount(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	want := forgeServiceAccount(vn)
 	k := store.Kind[*corev1.ServiceAccount]{
-		Name: "ServiceAccount", By: fieldManager, Client: l.kube.CoreV1().ServiceAccounts(want.Namespace), Ours: ours[*corev1.ServiceAccount]("ServiceAccount", vn),
+		Name: "ServiceAccount", By: fieldManager, Client: l.cfg.Kube.CoreV1().ServiceAccounts(want.Namespace), Ours: ours[*corev1.ServiceAccount]("ServiceAccount", vn),
 		Set: func(_, _ *corev1.ServiceAccount) bool { return true },
 	}
-	return k.Apply(ctx, store.Known(l.serviceAccounts.ServiceAccounts(want.Namespace).Get(want.Name)), want)
+	return k.Apply(ctx, store.Known(l.cfg.ServiceAccounts.Lister().ServiceAccounts(want.Namespace).Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putRoleBinding(ctx context.Context, vn *offloadingv1beta1.VirtualNode, want *rbacv1.RoleBinding) error {
-	k := store.RoleBindings(l.kube, want.Namespace, fieldManager)
+	k := store.RoleBindings(l.cfg.Kube, want.Namespace, fieldManager)
 	k.Ours = ours[*rbacv1.RoleBinding](k.Name, vn)
-	return k.Apply(ctx, store.Known(l.roleBindings.RoleBindings(want.Namespace).Get(want.Name)), want)
+	return k.Apply(ctx, store.Known(l.cfg.RoleBindings.Lister().RoleBindings(want.Namespace).Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putClusterRoleBinding(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	want := forgeClusterRoleBinding(vn)
-	k := store.ClusterRoleBindings(l.kube, fieldManager)
+	k := store.ClusterRoleBindings(l.cfg.Kube, fieldManager)
 	k.Ours = ours[*rbacv1.ClusterRoleBinding](k.Name, vn)
-	return k.Apply(ctx, store.Known(l.clusterRoleBindings.Get(want.Name)), want)
+	return k.Apply(ctx, store.Known(l.cfg.ClusterRoleBindings.Lister().Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	want, err := forgeDeployment(vn, l.defaults)
+	want, err := forgeDeployment(vn, l.cfg.VirtualKubelet)
 	if err != nil {
 		return err
 	}
 	k := store.Kind[*appsv1.Deployment]{
-		Name: "Deployment", By: fieldManager, Client: l.kube.AppsV1().Deployments(want.Namespace), Ours: ours[*appsv1.Deployment]("Deployment", vn), Set: setDeployment,
+		Name: "Deployment", By: fieldManager, Client: l.cfg.Kube.AppsV1().Deployments(want.Namespace), Ours: ours[*appsv1.Deployment]("Deployment", vn), Set: setDeployment,
 	}
-	return k.Apply(ctx, store.Known(l.deployments.Deployments(want.Namespace).Get(want.Name)), want)
+	return k.Apply(ctx, store.Known(l.cfg.Deployments.Lister().Deployments(want.Namespace).Get(want.Name)), want)
 }
 
 // setDeployment changes what differs. The API server adds defaults to the spec, so only fields of
@@ -84,8 +84,8 @@ func setDeployment(next, want *appsv1.Deployment) bool {
 // putBudget creates or corrects the PodDisruptionBudget of a vkubelet with several replicas,
 // and deletes that of others.
 func (l *Lifecycle) putBudget(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	have, budgets := store.Known(l.budgets.PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name))), l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace)
-	want := forgeBudget(vn, l.defaults)
+	have, budgets := store.Known(l.cfg.Budgets.Lister().PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name))), l.cfg.Kube.PolicyV1().PodDisruptionBudgets(vn.Namespace)
+	want := forgeBudget(vn, l.cfg.VirtualKubelet)
 	if want == nil {
 		if have == nil || !owned(vn, have) {
 			return nil
@@ -112,7 +112,7 @@ func offloadedNamespaces(m *offloadingv1beta1.NamespaceMap) []string {
 }
 
 func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached := store.Known(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
+	cached := store.Known(l.cfg.NamespaceMaps.Lister().NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
 	var errs []error
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
@@ -127,14 +127,14 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 // removeUnmapped deletes the bindings in namespaces that are no longer offloaded, after a
 // live read of the NamespaceMap.
 func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.VirtualNode, mapped []string) error {
-	have := store.Listed(l.roleBindings.List(labels.SelectorFromSet(ownLabels(vn))))
+	have := store.Listed(l.cfg.RoleBindings.Lister().List(labels.SelectorFromSet(ownLabels(vn))))
 	surplus := slices.DeleteFunc(have, func(b *rbacv1.RoleBinding) bool {
 		return b.Name != namespaceBindingName(vn) || slices.Contains(mapped, b.Namespace)
 	})
 	if len(surplus) == 0 {
 		return nil
 	}
-	live, err := store.OrNil(l.liqo.OffloadingV1beta1().NamespaceMaps(vn.Namespace).Get(ctx, vn.Spec.ClusterID, metav1.GetOptions{}))
+	live, err := store.OrNil(l.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(vn.Namespace).Get(ctx, vn.Spec.ClusterID, metav1.GetOptions{}))
 	if err != nil {
 		return fmt.Errorf("reading the NamespaceMap of %s again: %w", vn.Spec.ClusterID, err)
 	}
@@ -143,7 +143,7 @@ func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.Vi
 		if slices.Contains(mapped, b.Namespace) {
 			continue
 		}
-		if err := store.Delete(ctx, "RoleBinding", l.kube.RbacV1().RoleBindings(b.Namespace), b); err != nil {
+		if err := store.Delete(ctx, "RoleBinding", l.cfg.Kube.RbacV1().RoleBindings(b.Namespace), b); err != nil {
 			return err
 		}
 	}

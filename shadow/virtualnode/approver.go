@@ -19,13 +19,10 @@ import (
 	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	certificateslisters "k8s.io/client-go/listers/certificates/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -70,14 +67,7 @@ type ApproverConfig struct {
 type Approver struct {
 	*loop.Loop
 
-	kube         kubernetes.Interface
-	requests     certificateslisters.CertificateSigningRequestLister
-	virtualNodes offloadinglisters.VirtualNodeLister
-	nodes        corelisters.NodeLister
-	nodeAddress  netip.Addr
-	events       record.EventRecorder
-	log          *zap.Logger
-	clock        clock.PassiveClock
+	cfg ApproverConfig
 
 	told sync.Map // by name of the request: the last logged refusal
 }
@@ -86,19 +76,10 @@ type Approver struct {
 // must be started afterwards. It starts nothing. An error means that an informer accepts no
 // handler.
 func NewApprover(cfg ApproverConfig) (*Approver, error) {
-	a := &Approver{
-		kube:         cfg.Kube,
-		requests:     cfg.Requests.Lister(),
-		virtualNodes: cfg.VirtualNodes.Lister(),
-		nodes:        cfg.Nodes.Lister(),
-		nodeAddress:  cfg.NodeAddress,
-		events:       cfg.Events,
-		log:          cfg.Log,
-		clock:        cfg.Clock,
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
 	}
-	if a.clock == nil {
-		a.clock = clock.RealClock{}
-	}
+	a := &Approver{cfg: cfg}
 	a.Loop = loop.New(loop.Config{Name: "servingcertificate", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return a, a.WatchAll(loop.From(cfg.Requests.Informer(), requestKeys), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
 }
@@ -116,7 +97,7 @@ func requestKeys(csr *certificatesv1.CertificateSigningRequest) []loop.Key {
 }
 
 func (a *Approver) sync(ctx context.Context, key loop.Key) error {
-	csr := store.Known(a.requests.Get(key.Name))
+	csr := store.Known(a.cfg.Requests.Lister().Get(key.Name))
 	if csr == nil {
 		a.told.Delete(key.Name)
 		return nil
@@ -144,13 +125,13 @@ func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 
 func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (Facts, error) {
 	key, _ := Requestor(csr.Spec.Username)
-	vn := store.Known(a.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name))
+	vn := store.Known(a.cfg.VirtualNodes.Lister().VirtualNodes(key.Namespace).Get(key.Name))
 	if vn == nil {
 		return Facts{}, nil
 	}
 	facts := Facts{VirtualNode: vn}
-	others := namesakes(a.virtualNodes, vn.Name)
-	node := store.Known(a.nodes.Get(vn.Name))
+	others := namesakes(a.cfg.VirtualNodes.Lister(), vn.Name)
+	node := store.Known(a.cfg.Nodes.Lister().Get(vn.Name))
 	facts.Refused = refuse(vn, others, node).message
 	var err error
 	facts.Addresses, err = a.addresses(ctx, vn)
@@ -160,7 +141,7 @@ func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSig
 // addresses returns the addresses at which vn's vkubelet may serve. It lists the pods live:
 // with a stale address, the certificate would be valid for another pod.
 func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualNode) ([]netip.Addr, error) {
-	pods, err := kubeletPods(ctx, a.kube, vn)
+	pods, err := kubeletPods(ctx, a.cfg.Kube, vn)
 	if err != nil {
 		return nil, err
 	}
@@ -171,8 +152,8 @@ func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualN
 	if addr, err := netip.ParseAddr(vn.Spec.VirtualKubelet.NodeAddress); err == nil {
 		addresses = append(addresses, addr.Unmap())
 	}
-	if a.nodeAddress.IsValid() {
-		addresses = append(addresses, a.nodeAddress.Unmap())
+	if a.cfg.NodeAddress.IsValid() {
+		addresses = append(addresses, a.cfg.NodeAddress.Unmap())
 	}
 	return addresses, nil
 }
@@ -200,10 +181,10 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 		Status:             corev1.ConditionTrue,
 		Reason:             reasons.VirtualNodeServing,
 		Message:            fmt.Sprintf("the vkubelet of VirtualNode %s/%s serves this node at these addresses", vn.Namespace, vn.Name),
-		LastUpdateTime:     metav1.NewTime(a.clock.Now()),
-		LastTransitionTime: metav1.NewTime(a.clock.Now()),
+		LastUpdateTime:     metav1.NewTime(a.cfg.Clock.Now()),
+		LastTransitionTime: metav1.NewTime(a.cfg.Clock.Now()),
 	})
-	_, err := a.kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, approved, metav1.UpdateOptions{FieldManager: fieldManager})
+	_, err := a.cfg.Kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, approved, metav1.UpdateOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -211,7 +192,7 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 		return fmt.Errorf("approving CertificateSigningRequest %s: %w", csr.Name, err)
 	}
 	a.told.Delete(csr.Name)
-	a.log.Info("serving certificate approved", zap.String("request", csr.Name), zap.String("virtualNode", vn.Namespace+"/"+vn.Name))
+	a.cfg.Log.Info("serving certificate approved", zap.String("request", csr.Name), zap.String("virtualNode", vn.Namespace+"/"+vn.Name))
 	return nil
 }
 
@@ -219,15 +200,15 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 // request while it is young: the missing facts may still appear. vn may be nil.
 func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *offloadingv1beta1.VirtualNode, reason string) error {
 	if before, _ := a.told.Swap(csr.Name, reason); before != reason {
-		a.log.Warn("serving certificate not approved", zap.String("request", csr.Name), zap.String("requestor", csr.Spec.Username), zap.Error(errors.New(reason)))
+		a.cfg.Log.Warn("serving certificate not approved", zap.String("request", csr.Name), zap.String("requestor", csr.Spec.Username), zap.Error(errors.New(reason)))
 		if vn != nil {
-			a.events.Eventf(vn, corev1.EventTypeWarning, reasons.CertificateRefused, "CertificateSigningRequest %s is not approved: %s", csr.Name, reason)
+			a.cfg.Events.Eventf(vn, corev1.EventTypeWarning, reasons.CertificateRefused, "CertificateSigningRequest %s is not approved: %s", csr.Name, reason)
 		}
 	}
-	if a.clock.Since(csr.CreationTimestamp.Time) > approveUntil {
+	if a.cfg.Clock.Since(csr.CreationTimestamp.Time) > approveUntil {
 		return nil
 	}
-	return loop.After(approveDelay(a.clock.Since(csr.CreationTimestamp.Time)))
+	return loop.After(approveDelay(a.cfg.Clock.Since(csr.CreationTimestamp.Time)))
 }
 
 // approveDelay returns the delay before the next review of a request of the given age: half

@@ -425,7 +425,7 @@ func TestTenantNamespaceDeletedByHand(t *testing.T) {
 			now := metav1.NewTime(start)
 			r := standing(t, podOn("milan", "a"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: milan.Namespace, DeletionTimestamp: &now, Finalizers: []string{"kubernetes"}}})
 			r.serveEvictions()
-			r.Lifecycle.wanted = func(_ context.Context, id string) (bool, error) { return tc.wanted && id == "milano", nil }
+			r.Lifecycle.cfg.Wanted = func(_ context.Context, id string) (bool, error) { return tc.wanted && id == "milano", nil }
 			vn := r.virtualNode(t)
 			if tc.offered {
 				vn.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}

@@ -26,7 +26,7 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 	if p.step != stepForce || len(p.pods) == 0 {
 		return false, nil
 	}
-	m := store.Known(l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
+	m := store.Known(l.cfg.NamespaceMaps.Lister().NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID))
 	vn = vn.DeepCopy()
 	vn.Status.ForcedIn = forcedIn(vn.Status.ForcedIn, twinsOf(m, p.pods))
 	message := l.forcedMessage(vn)
@@ -39,7 +39,7 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 	if err := l.writeStatus(ctx, vn, conditions); err != nil {
 		return false, err
 	}
-	l.events.Event(vn, corev1.EventTypeWarning, reasons.ForcedDeletion, message)
+	l.cfg.Events.Event(vn, corev1.EventTypeWarning, reasons.ForcedDeletion, message)
 	return true, nil
 }
 
@@ -68,7 +68,7 @@ func forcedIn(before, twins []string) []string {
 // forcedMessage returns the message about the force-deleted pods of vn.
 func (l *Lifecycle) forcedMessage(vn *offloadingv1beta1.VirtualNode) string {
 	message := fmt.Sprintf("pods did not end in %s and are removed without waiting for cluster %s",
-		l.drain.Timeout+l.drain.ForceAfter, vn.Spec.ClusterID)
+		l.cfg.Drain.Timeout+l.cfg.Drain.ForceAfter, vn.Spec.ClusterID)
 	if len(vn.Status.ForcedIn) == 0 {
 		return message
 	}

@@ -6,19 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes"
-	appslisters "k8s.io/client-go/listers/apps/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	policylisters "k8s.io/client-go/listers/policy/v1"
-	rbaclisters "k8s.io/client-go/listers/rbac/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -33,28 +25,7 @@ const takenRetry = time.Minute
 // Lifecycle creates the vkubelet of every VirtualNode, and removes it with the VirtualNode.
 type Lifecycle struct {
 	*loop.Loop
-
-	kube kubernetes.Interface
-	liqo versioned.Interface
-
-	virtualNodes        offloadinglisters.VirtualNodeLister
-	namespaceMaps       offloadinglisters.NamespaceMapLister
-	nodes               corelisters.NodeLister
-	deployments         appslisters.DeploymentLister
-	budgets             policylisters.PodDisruptionBudgetLister
-	serviceAccounts     corelisters.ServiceAccountLister
-	roleBindings        rbaclisters.RoleBindingLister
-	clusterRoleBindings rbaclisters.ClusterRoleBindingLister
-
-	defaults VirtualKubeletDefaults
-	drain    DrainConfig
-	wanted   func(ctx context.Context, clusterID string) (bool, error)
-	// notReflected is copied into the status of every VirtualNode.
-	notReflected offloadingv1beta1.NotReflected
-
-	events record.EventRecorder
-	log    *zap.Logger
-	clock  clock.PassiveClock
+	cfg Config
 }
 
 // NewLifecycle returns a Lifecycle and registers its event handlers on the informers, which
@@ -64,28 +35,11 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	l := &Lifecycle{
-		kube:                cfg.Kube,
-		liqo:                cfg.Liqo,
-		virtualNodes:        cfg.VirtualNodes.Lister(),
-		namespaceMaps:       cfg.NamespaceMaps.Lister(),
-		nodes:               cfg.Nodes.Lister(),
-		deployments:         cfg.Deployments.Lister(),
-		budgets:             cfg.Budgets.Lister(),
-		serviceAccounts:     cfg.ServiceAccounts.Lister(),
-		roleBindings:        cfg.RoleBindings.Lister(),
-		clusterRoleBindings: cfg.ClusterRoleBindings.Lister(),
-		defaults:            cfg.VirtualKubelet,
-		drain:               cfg.Drain.withDefaults(),
-		wanted:              cfg.Wanted,
-		notReflected:        cfg.NotReflected,
-		events:              cfg.Events,
-		log:                 cfg.Log,
-		clock:               cfg.Clock,
+	cfg.Drain = cfg.Drain.withDefaults()
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
 	}
-	if l.clock == nil {
-		l.clock = clock.RealClock{}
-	}
+	l := &Lifecycle{cfg: cfg}
 	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return l, l.watch(cfg)
 }
@@ -109,7 +63,7 @@ func (l *Lifecycle) namesakeKeys(m metav1.Object) (keys []loop.Key) {
 	if _, ok := m.(*offloadingv1beta1.VirtualNode); ok {
 		keys = loop.Self(m)
 	}
-	for _, vn := range namesakes(l.virtualNodes, m.GetName()) {
+	for _, vn := range namesakes(l.cfg.VirtualNodes.Lister(), m.GetName()) {
 		if key := (loop.Key{Namespace: vn.Namespace, Name: vn.Name}); !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
@@ -119,7 +73,7 @@ func (l *Lifecycle) namesakeKeys(m metav1.Object) (keys []loop.Key) {
 
 // tenantKeys maps a NamespaceMap to the VirtualNodes in its namespace.
 func (l *Lifecycle) tenantKeys(nm *offloadingv1beta1.NamespaceMap) []loop.Key {
-	all, _ := l.virtualNodes.VirtualNodes(nm.Namespace).List(labels.Everything()) // of a cache
+	all, _ := l.cfg.VirtualNodes.Lister().VirtualNodes(nm.Namespace).List(labels.Everything()) // of a cache
 	return loop.Keys(all)
 }
 
@@ -130,14 +84,14 @@ func namesakes(lister offloadinglisters.VirtualNodeLister, name string) []*offlo
 }
 
 func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
-	vn := store.Known(l.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name))
+	vn := store.Known(l.cfg.VirtualNodes.Lister().VirtualNodes(key.Namespace).Get(key.Name))
 	if vn == nil {
 		return nil
 	}
 	if !vn.DeletionTimestamp.IsZero() {
 		return l.remove(ctx, vn)
 	}
-	others := namesakes(l.virtualNodes, vn.Name)
+	others := namesakes(l.cfg.VirtualNodes.Lister(), vn.Name)
 	node, err := l.node(ctx, vn)
 	if err != nil {
 		return err
@@ -156,14 +110,14 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 		}
 		return loop.After(takenRetry)
 	}
-	deployment := store.Known(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
+	deployment := store.Known(l.cfg.Deployments.Lister().Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
 	return errors.Join(applyErr, l.writeStatus(ctx, vn, liveConditions(deployment, node)))
 }
 
 // node returns the Node of vn's name, or nil. The cache may lack a Node that was created before
 // vn, so the Node is read live before the first object of vn is created.
 func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (*corev1.Node, error) {
-	node := store.Known(l.nodes.Get(vn.Name))
+	node := store.Known(l.cfg.Nodes.Lister().Get(vn.Name))
 	if node == nil && !slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
 		return l.liveNode(ctx, vn.Name)
 	}
@@ -173,7 +127,7 @@ func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 // retire deletes the vkubelet of vn if a foreign Node has its name: that Node was created after
 // the vkubelet, which can only fail.
 func (l *Lifecycle) retire(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached := store.Known(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
+	cached := store.Known(l.cfg.Deployments.Lister().Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
 	if cached == nil || !owned(vn, cached) {
 		return nil
 	}
@@ -192,7 +146,7 @@ func (l *Lifecycle) hold(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 	}
 	held := vn.DeepCopy()
 	held.Finalizers = append(held.Finalizers, offloadingv1beta1.VirtualNodeFinalizer)
-	return store.Write(ctx, "VirtualNode", l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, held)
+	return store.Write(ctx, "VirtualNode", l.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, held)
 }
 
 // apply creates or corrects the objects of vn, the rights of the vkubelet before its

@@ -104,15 +104,15 @@ func goingConditions(reason, message string) []metav1.Condition {
 func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.VirtualNode, conditions []metav1.Condition) error {
 	want := vn.DeepCopy()
 	want.Status.ObservedGeneration = vn.Generation
-	want.Status.NotReflected = l.notReflected.DeepCopy()
+	want.Status.NotReflected = l.cfg.NotReflected.DeepCopy()
 	for _, c := range conditions {
 		c.ObservedGeneration = vn.Generation
-		c.LastTransitionTime = metav1.NewTime(l.clock.Now())
+		c.LastTransitionTime = metav1.NewTime(l.cfg.Clock.Now())
 		if have := meta.FindStatusCondition(vn.Status.Conditions, c.Type); have != nil && have.Status == c.Status {
 			c.LastTransitionTime = have.LastTransitionTime
 		}
 		store.SetCondition(&want.Status.Conditions, c)
 	}
-	err := store.WriteStatus(ctx, "VirtualNode", l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, want)
+	err := store.WriteStatus(ctx, "VirtualNode", l.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, want)
 	return store.IgnoreNotFound(err) // it was deleted meanwhile
 }

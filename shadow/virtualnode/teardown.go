@@ -58,7 +58,7 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		return l.going(ctx, vn, reasons.Deleting, "the vkubelet is being removed")
 	}
 	if node != nil && !stays {
-		if err := store.Delete(ctx, "Node", l.kube.CoreV1().Nodes(), node); err != nil {
+		if err := store.Delete(ctx, "Node", l.cfg.Kube.CoreV1().Nodes(), node); err != nil {
 			return err
 		}
 	}
@@ -82,18 +82,18 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 // its provider is still wanted. The vkubelet goes with the namespace, so nobody could end pods
 // in order. The namespace and a VirtualNode of this name are made again, for the same Node.
 func (l *Lifecycle) lost(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
-	if vn.Labels[offloadingv1beta1.ManagedByLabel] != sharingv1alpha1.ManagedByOffer || l.wanted == nil {
+	if vn.Labels[offloadingv1beta1.ManagedByLabel] != sharingv1alpha1.ManagedByOffer || l.cfg.Wanted == nil {
 		return false, nil
 	}
-	ns, err := store.Live(ctx, "Namespace", l.kube.CoreV1().Namespaces(), vn.Namespace)
+	ns, err := store.Live(ctx, "Namespace", l.cfg.Kube.CoreV1().Namespaces(), vn.Namespace)
 	if err != nil || ns != nil && ns.DeletionTimestamp == nil {
 		return false, err
 	}
-	return l.wanted(ctx, vn.Spec.ClusterID)
+	return l.cfg.Wanted(ctx, vn.Spec.ClusterID)
 }
 
 func (l *Lifecycle) liveNode(ctx context.Context, name string) (*corev1.Node, error) {
-	return store.Live(ctx, "Node", l.kube.CoreV1().Nodes(), name)
+	return store.Live(ctx, "Node", l.cfg.Kube.CoreV1().Nodes(), name)
 }
 
 // going shows the progress in the status, and requeues.
@@ -101,7 +101,7 @@ func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 	if err := l.writeStatus(ctx, vn, goingConditions(reason, message)); err != nil {
 		return err
 	}
-	return loop.After(l.drain.Poll)
+	return loop.After(l.cfg.Drain.Poll)
 }
 
 // drainNode reports whether all pods that count are gone. node may be nil, as pods may
@@ -117,9 +117,9 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 		return false, err
 	}
 	// The deadlines count from vn's deletion, so a restart of this process does not extend them.
-	p := planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain)
+	p := planDrain(pods, vn.DeletionTimestamp.Time, l.cfg.Clock.Now(), l.cfg.Drain)
 	if told, err := l.tellForced(ctx, vn, p); told || err != nil {
-		return false, cmp.Or(err, loop.After(l.drain.Poll))
+		return false, cmp.Or(err, loop.After(l.cfg.Drain.Poll))
 	}
 	if node != nil && p.deletes() {
 		if err := l.taint(ctx, node); err != nil {
@@ -140,7 +140,7 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 // progress returns a message about the remaining pods and the end of the wait. blocked are
 // the refusals of evictions by disruption budgets.
 func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan, blocked []string) string {
-	deadline := vn.DeletionTimestamp.Add(l.drain.Timeout)
+	deadline := vn.DeletionTimestamp.Add(l.cfg.Drain.Timeout)
 	left, they := "1 pod is left; it is", "it is"
 	if p.left != 1 {
 		left, they = fmt.Sprintf("%d pods are left; they are", p.left), "they are"
@@ -150,7 +150,7 @@ func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan, blocked 
 		return fmt.Sprintf("%s evicted until %s and deleted then%s", left, clockTime(deadline), refusedBy(blocked))
 	case stepDelete:
 		return fmt.Sprintf("%s being deleted, and %s removed without waiting for cluster %s at %s",
-			left, they, vn.Spec.ClusterID, clockTime(deadline.Add(l.drain.ForceAfter)))
+			left, they, vn.Spec.ClusterID, clockTime(deadline.Add(l.cfg.Drain.ForceAfter)))
 	default:
 		return fmt.Sprintf("%s removed without waiting for cluster %s", left, vn.Spec.ClusterID)
 	}
@@ -177,7 +177,7 @@ func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
 // cordon makes the Node unschedulable. It also restores the type label, because an
 // admission policy lets the controller delete only Nodes with that label.
 func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
-	_, err := store.Merge(ctx, "Node", l.kube.CoreV1().Nodes(), fieldManager, node, store.Patch{
+	_, err := store.Merge(ctx, "Node", l.cfg.Kube.CoreV1().Nodes(), fieldManager, node, store.Patch{
 		"metadata": store.Patch{"labels": map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}},
 		"spec":     store.Patch{"unschedulable": true},
 	})
@@ -191,7 +191,7 @@ func (l *Lifecycle) taint(ctx context.Context, node *corev1.Node) error {
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&own) }) {
 		return nil
 	}
-	_, err := store.Merge(ctx, "Node", l.kube.CoreV1().Nodes(), fieldManager, node, store.Patch{
+	_, err := store.Merge(ctx, "Node", l.cfg.Kube.CoreV1().Nodes(), fieldManager, node, store.Patch{
 		"metadata": store.Patch{"resourceVersion": node.ResourceVersion}, // the patch replaces the whole list
 		"spec":     store.Patch{"taints": append(slices.Clone(node.Spec.Taints), own)},
 	})
@@ -202,7 +202,7 @@ func (l *Lifecycle) taint(ctx context.Context, node *corev1.Node) error {
 // would create the Node again. If its pods cannot terminate (their own node is lost), the
 // wait ends after ForceAfter; their rights are removed next.
 func (l *Lifecycle) removeDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
-	deployments := l.kube.AppsV1().Deployments(vn.Namespace)
+	deployments := l.cfg.Kube.AppsV1().Deployments(vn.Namespace)
 	d, err := store.Live(ctx, "Deployment", deployments, VirtualKubeletName(vn.Name))
 	switch {
 	case err != nil:
@@ -215,14 +215,14 @@ func (l *Lifecycle) removeDeployment(ctx context.Context, vn *offloadingv1beta1.
 		foreground := metav1.DeletePropagationForeground
 		return false, l.excuse(ctx, vn, store.Delete(ctx, "Deployment", deployments, d, func(o *metav1.DeleteOptions) { o.PropagationPolicy = &foreground }))
 	}
-	return l.clock.Since(d.DeletionTimestamp.Time) > l.drain.ForceAfter, nil
+	return l.cfg.Clock.Since(d.DeletionTimestamp.Time) > l.cfg.Drain.ForceAfter, nil
 }
 
 func (l *Lifecycle) kubeletPodsGone(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
-	pods, err := kubeletPods(ctx, l.kube, vn)
+	pods, err := kubeletPods(ctx, l.cfg.Kube, vn)
 	return err == nil && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
 		deleted := pod.DeletionTimestamp
-		return deleted.IsZero() || l.clock.Since(deleted.Time) <= l.drain.ForceAfter
+		return deleted.IsZero() || l.cfg.Clock.Since(deleted.Time) <= l.cfg.Drain.ForceAfter
 	}), err
 }
 
@@ -235,16 +235,16 @@ func kubeletPods(ctx context.Context, kube kubernetes.Interface, vn *offloadingv
 // because nothing would delete a binding that the cache lacks.
 func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	selector := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String()}
-	bindings, err := store.Find[*rbacv1.RoleBinding](ctx, "RoleBinding", l.kube.RbacV1().RoleBindings(metav1.NamespaceAll), selector)
+	bindings, err := store.Find[*rbacv1.RoleBinding](ctx, "RoleBinding", l.cfg.Kube.RbacV1().RoleBindings(metav1.NamespaceAll), selector)
 	errs := []error{err}
 	for _, b := range bindings {
-		errs = append(errs, store.Delete(ctx, "RoleBinding", l.kube.RbacV1().RoleBindings(b.Namespace), b))
+		errs = append(errs, store.Delete(ctx, "RoleBinding", l.cfg.Kube.RbacV1().RoleBindings(b.Namespace), b))
 	}
-	_, err = store.Sweep[*rbacv1.ClusterRoleBinding](ctx, "ClusterRoleBinding", l.kube.RbacV1().ClusterRoleBindings(), selector, nil)
+	_, err = store.Sweep[*rbacv1.ClusterRoleBinding](ctx, "ClusterRoleBinding", l.cfg.Kube.RbacV1().ClusterRoleBindings(), selector, nil)
 	errs = append(errs, err)
-	_, err = store.Sweep[*policyv1.PodDisruptionBudget](ctx, "PodDisruptionBudget", l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace), selector, nil)
+	_, err = store.Sweep[*policyv1.PodDisruptionBudget](ctx, "PodDisruptionBudget", l.cfg.Kube.PolicyV1().PodDisruptionBudgets(vn.Namespace), selector, nil)
 	errs = append(errs, l.excuse(ctx, vn, err))
-	_, err = store.Sweep[*corev1.ServiceAccount](ctx, "ServiceAccount", l.kube.CoreV1().ServiceAccounts(vn.Namespace), selector, nil)
+	_, err = store.Sweep[*corev1.ServiceAccount](ctx, "ServiceAccount", l.cfg.Kube.CoreV1().ServiceAccounts(vn.Namespace), selector, nil)
 	errs = append(errs, l.excuse(ctx, vn, err))
 	for _, name := range l.leases(vn) {
 		errs = append(errs, l.excuse(ctx, vn, l.removeLease(ctx, vn.Namespace, name)))
@@ -257,7 +257,7 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 // one that reflects.
 func (l *Lifecycle) leases(vn *offloadingv1beta1.VirtualNode) []string {
 	names := []string{VirtualKubeletName(vn.Name)}
-	all, err := l.virtualNodes.VirtualNodes(vn.Namespace).List(labels.Everything())
+	all, err := l.cfg.VirtualNodes.Lister().VirtualNodes(vn.Namespace).List(labels.Everything())
 	if err == nil && !slices.ContainsFunc(all, func(o *offloadingv1beta1.VirtualNode) bool { return o.Name != vn.Name }) {
 		names = append(names, offloadingv1beta1.ReflectionLease)
 	}
@@ -265,7 +265,7 @@ func (l *Lifecycle) leases(vn *offloadingv1beta1.VirtualNode) []string {
 }
 
 func (l *Lifecycle) removeLease(ctx context.Context, namespace, name string) error {
-	leases := l.kube.CoordinationV1().Leases(namespace)
+	leases := l.cfg.Kube.CoordinationV1().Leases(namespace)
 	lease, err := store.Live(ctx, "Lease", leases, name)
 	if err != nil || lease == nil {
 		return err
@@ -280,7 +280,7 @@ func (l *Lifecycle) excuse(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	namespace, getErr := l.kube.CoreV1().Namespaces().Get(ctx, vn.Namespace, metav1.GetOptions{})
+	namespace, getErr := l.cfg.Kube.CoreV1().Namespaces().Get(ctx, vn.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(getErr) || getErr == nil && !namespace.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -314,7 +314,7 @@ func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.Virtual
 func (l *Lifecycle) release(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	free := vn.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == offloadingv1beta1.VirtualNodeFinalizer })
-	_, err := store.Write(ctx, "VirtualNode", l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, free)
+	_, err := store.Write(ctx, "VirtualNode", l.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace), fieldManager, vn, free)
 	return store.IgnoreNotFound(err)
 }
 
@@ -400,7 +400,7 @@ func stays(pod *corev1.Pod) bool {
 
 // podsOn lists the pods bound to the node called name. It reads live.
 func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, error) {
-	return store.Find[*corev1.Pod](ctx, "pod", l.kube.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{
+	return store.Find[*corev1.Pod](ctx, "pod", l.cfg.Kube.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(),
 	})
 }
@@ -431,12 +431,12 @@ func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) (blocked
 	switch {
 	case s == stepForce:
 		opts.GracePeriodSeconds = ptr.To[int64](0)
-		err = l.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+		err = l.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
 	case s == stepDelete || stays(pod):
 		opts.GracePeriodSeconds = l.boundedGrace(pod)
-		err = l.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+		err = l.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
 	default:
-		err = l.kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		err = l.cfg.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 			DeleteOptions: &opts,
 		})
@@ -466,7 +466,7 @@ func budgetOf(pod *corev1.Pod, err error) string {
 // boundedGrace returns the grace period for a deletion, in seconds: nil for the pod's own,
 // else ForceAfter, after which the pod is force-deleted anyway.
 func (l *Lifecycle) boundedGrace(pod *corev1.Pod) *int64 {
-	limit := int64(l.drain.ForceAfter / time.Second)
+	limit := int64(l.cfg.Drain.ForceAfter / time.Second)
 	if own := pod.Spec.TerminationGracePeriodSeconds; own == nil || *own <= limit {
 		return nil
 	}
