@@ -22,6 +22,7 @@ import (
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // Directions of namespaces and offers, as values of a label.
@@ -171,9 +172,8 @@ func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	m.collectClusters(gauges(out), known)
 	m.collectNodes(gauges(out))
 	m.collectVolumes(gauges(out), known)
-	pods, _ := m.pods.Lister().List(labels.Everything())
 	byPhase := counts{}
-	for _, pod := range pods {
+	for _, pod := range store.Listed(m.pods.Lister().List(labels.Everything())) {
 		byPhase.add(peerOrRest(known, pod.Labels[offloadingv1beta1.OriginLabel]), "", phaseOf(pod))
 	}
 	for s, n := range byPhase {
@@ -196,9 +196,8 @@ func (c counts) add(peer, direction, phase string) { c[series{peer, direction, p
 
 // peers returns the ids of the first mostValues peers.
 func (m *peerMetrics) peers() []string {
-	clusters, _ := m.clusters.Lister().List(labels.Everything())
 	var all []string
-	for _, fc := range clusters {
+	for _, fc := range store.Listed(m.clusters.Lister().List(labels.Everything())) {
 		all = append(all, fc.Name)
 	}
 	slices.Sort(all)
@@ -222,8 +221,7 @@ func phaseOf(pod *corev1.Pod) string {
 }
 
 func (m *peerMetrics) collectClusters(out gauges, known map[string]bool) {
-	clusters, _ := m.clusters.Lister().List(labels.Everything())
-	for _, fc := range clusters {
+	for _, fc := range store.Listed(m.clusters.Lister().List(labels.Everything())) {
 		id := fc.Name
 		if !known[id] {
 			continue
@@ -255,9 +253,8 @@ func (m *peerMetrics) collectNodes(out gauges) {
 
 // countNamespaces counts the entries of NamespaceMaps.
 func (m *peerMetrics) countNamespaces(known map[string]bool) counts {
-	all, _ := m.maps.Lister().List(labels.Everything())
 	out := counts{}
-	for _, nm := range all {
+	for _, nm := range store.Listed(m.maps.Lister().List(labels.Everything())) {
 		direction := outgoing
 		if nm.Labels[offloadingv1beta1.ReplicatedLabel] == "true" {
 			direction = incoming
@@ -282,9 +279,8 @@ func (m *peerMetrics) countNamespaces(known map[string]bool) counts {
 
 // countOffers counts the offers in both directions.
 func (m *peerMetrics) countOffers(known map[string]bool) counts {
-	all, _ := m.offers.Lister().List(labels.Everything())
 	out := counts{}
-	for _, o := range all {
+	for _, o := range store.Listed(m.offers.Lister().List(labels.Everything())) {
 		peer, direction := o.Spec.ProviderClusterID, outgoing
 		if peer == m.clusterID {
 			peer, direction = o.Spec.ConsumerClusterID, incoming

@@ -3,6 +3,7 @@ package roles
 import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -16,11 +17,7 @@ func perPeer[T any](cfg *config.Effective, clusters corelisters.ForeignClusterLi
 		of[trust] = read(cfg.Under(trust))
 	}
 	return func(peer string) T {
-		fc, err := clusters.Get(peer)
-		if err != nil {
-			fc = nil // a lister fails only for an object that it does not have
-		}
-		return of[corev1beta1.TrustOf(fc, cfg.Sharing.Trust)]
+		return of[corev1beta1.TrustOf(store.Known(clusters.Get(peer)), cfg.Sharing.Trust)]
 	}
 }
 

@@ -363,8 +363,7 @@ func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
 // podBytes returns the size of the node's pods, as far as they are known.
 func (v *vkubelet) podBytes() (sum int64) {
 	if lister := v.heldPods(); lister != nil {
-		pods, _ := lister.List(labels.Everything()) // of a cache
-		for _, pod := range pods {
+		for _, pod := range store.Listed(lister.List(labels.Everything())) {
 			sum += int64(pod.Size())
 		}
 	}

@@ -101,21 +101,13 @@ func (e *Exchange) Run(ctx context.Context, workers int) error {
 	return e.Loop.Run(ctx, workers)
 }
 
-// peerOf returns the peer whose tenant namespace this is, and "" for any other.
-func peerOf(namespace string) string {
-	if id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix); ok {
-		return id
-	}
-	return ""
-}
-
 // peerKey returns the key of the peer in whose tenant namespace an object is.
 func peerKey(obj any) []loop.Key {
 	m, err := meta.Accessor(obj)
-	if err != nil || peerOf(m.GetNamespace()) == "" {
+	if err != nil || corev1beta1.PeerOfNamespace(m.GetNamespace()) == "" {
 		return nil
 	}
-	return []loop.Key{{Name: peerOf(m.GetNamespace())}}
+	return []loop.Key{{Name: corev1beta1.PeerOfNamespace(m.GetNamespace())}}
 }
 
 // connectionKeys returns the peer of a Connection, each peer whose Configuration is not in force, as it
@@ -170,12 +162,12 @@ func (e *Exchange) wakeAll() {
 // isTheirs reports whether a Configuration is a peer's: its copy has the id of this cluster as
 // its name. Its labels are checked with its content.
 func isTheirs(clusterID string, c *networkingv1beta1.Configuration) bool {
-	return c.Name == clusterID && peerOf(c.Namespace) != ""
+	return c.Name == clusterID && corev1beta1.PeerOfNamespace(c.Namespace) != ""
 }
 
 // isMine reports whether a Configuration is this cluster's own for the peer of its namespace.
 func isMine(c *networkingv1beta1.Configuration) bool {
-	return c.Name == peerOf(c.Namespace) && c.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && managed(c) && c.DeletionTimestamp == nil
+	return c.Name == corev1beta1.PeerOfNamespace(c.Namespace) && c.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && managed(c) && c.DeletionTimestamp == nil
 }
 
 func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
@@ -201,7 +193,7 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 
 // waits returns how long a version of a peer's Configuration waits until it is looked at.
 func (e *Exchange) waits(c *networkingv1beta1.Configuration) time.Duration {
-	now, peer := version{c.UID, c.Generation}, peerOf(c.Namespace)
+	now, peer := version{c.UID, c.Generation}, corev1beta1.PeerOfNamespace(c.Namespace)
 	if taken, _ := e.taken.Load(peer); taken == now {
 		return 0
 	}
@@ -228,7 +220,7 @@ func (e *Exchange) gather(peer string) facts {
 	f.Surroundings, f.unknown = e.surroundings(f.mine)
 	f.connection = connectionOf(e.cfg.Connections, peer)
 	for _, c := range store.All[*networkingv1beta1.Connection](e.cfg.Connections.Informer().GetStore()) {
-		if peerOf(c.Namespace) != peer {
+		if corev1beta1.PeerOfNamespace(c.Namespace) != peer {
 			f.conflicts(c)
 		}
 	}
@@ -267,7 +259,7 @@ func (f *facts) conflicts(c *networkingv1beta1.Connection) {
 func (f *facts) owns(key string, g networkingv1beta1.Gateway, other *networkingv1beta1.Connection) bool {
 	if f.theirs != nil {
 		if mine := holder(f.theirs.Spec.Gateways, key); mine != nil {
-			theirs := check.Proved(key, peerOf(other.Namespace), g.Proofs)
+			theirs := check.Proved(key, corev1beta1.PeerOfNamespace(other.Namespace), g.Proofs)
 			if proved := check.Proved(key, f.peer, mine.Proofs); proved != theirs {
 				return proved
 			}
@@ -276,7 +268,7 @@ func (f *facts) owns(key string, g networkingv1beta1.Gateway, other *networkingv
 	if f.connection == nil || holder(f.connection.Spec.Gateways, key) == nil {
 		return false
 	}
-	return cmp.Or(f.connection.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, peerOf(other.Namespace))) < 0
+	return cmp.Or(f.connection.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, corev1beta1.PeerOfNamespace(other.Namespace))) < 0
 }
 
 // surroundings returns those of this cluster alone. The error is what of them is not known.
@@ -398,19 +390,19 @@ func (e *Exchange) deleteConnection(ctx context.Context, c *networkingv1beta1.Co
 func (e *Exchange) live(ctx context.Context, f facts) (facts, error) {
 	namespace := corev1beta1.TenantNamespace(f.peer)
 	f.theirs, f.mine, f.networks = nil, nil, map[string]*ipamv1alpha1.Network{}
-	all, err := e.cfg.Client.NetworkingV1beta1().Configurations(namespace).List(ctx, metav1.ListOptions{})
+	all, err := store.Find[*networkingv1beta1.Configuration](ctx, "Configuration", e.cfg.Client.NetworkingV1beta1().Configurations(namespace), metav1.ListOptions{})
 	if err != nil {
-		return f, fmt.Errorf("listing Configurations: %w", err)
+		return f, err
 	}
-	for i := range all.Items {
-		f.configuration(e.cfg.ClusterID, &all.Items[i])
+	for _, c := range all {
+		f.configuration(e.cfg.ClusterID, c)
 	}
-	networks, err := e.cfg.Client.IPAMV1alpha1().Networks(namespace).List(ctx, metav1.ListOptions{})
+	networks, err := store.Find[*ipamv1alpha1.Network](ctx, "Network", e.cfg.Client.IPAMV1alpha1().Networks(namespace), metav1.ListOptions{})
 	if err != nil {
-		return f, fmt.Errorf("listing Networks: %w", err)
+		return f, err
 	}
-	for i := range networks.Items {
-		f.networks[networks.Items[i].Name] = &networks.Items[i]
+	for _, n := range networks {
+		f.networks[n.Name] = n
 	}
 	f.connection, err = store.Live(ctx, "Connection", e.cfg.Client.NetworkingV1beta1().Connections(namespace), f.peer)
 	return f, err

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -40,7 +41,7 @@ func (k networkKind) claim(object any) (claim, bool) {
 	// What is no range stays the zero value, which no request may ask for.
 	c.request.For, _ = n.Spec.CIDR.Prefix()
 	c.request.Exact, c.request.Pooled = n.Labels[ipamv1alpha1.NotRemappedLabel] == "true", n.Labels[ipamv1alpha1.RemappedLabel] == "true"
-	c.request.Group = peerOf(n.Namespace)
+	c.request.Group = corev1beta1.PeerOfNamespace(n.Namespace)
 	c.given, _ = n.Status.CIDR.Prefix()
 	return c, true
 }

@@ -95,11 +95,7 @@ func (s *NetworkStatus) synced() bool {
 
 // current returns the present condition of a ForeignCluster; nil if it has none.
 func current(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
-	have := meta.FindStatusCondition(fc.Status.Conditions, kind)
-	if have == nil {
-		return nil
-	}
-	return have.DeepCopy()
+	return meta.FindStatusCondition(fc.Status.Conditions, kind).DeepCopy()
 }
 
 func networkCondition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
@@ -109,7 +110,7 @@ func (p *pool) decode(list []ipamv1alpha1.Allocation) (ipam.Record, error) {
 		if err != nil {
 			return ipam.Record{}, &unreadableError{p.name, fmt.Errorf("for of %s/%s: %w", a.Namespace, a.Name, err)}
 		}
-		out = append(out, ipam.Allocation{Owner: a.UID, Group: peerOf(a.Namespace), For: asked, Given: given})
+		out = append(out, ipam.Allocation{Owner: a.UID, Group: corev1beta1.PeerOfNamespace(a.Namespace), For: asked, Given: given})
 	}
 	record, err := ipam.NewRecord(out)
 	if err != nil {

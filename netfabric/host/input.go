@@ -388,16 +388,8 @@ func (b *builder) addIPs(list []*ipamv1alpha1.IP) {
 		if i.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
 			destination = external // gateways lead connections on
 		}
-		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: onlyPeer(i), Ports: planPorts(i.Spec.Ports)}})
+		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: corev1beta1.PeerOfNamespace(i.Namespace), Ports: planPorts(i.Spec.Ports)}})
 	}
-}
-
-// onlyPeer is the one peer that an IP is for: that of its tenant namespace; empty elsewhere.
-func onlyPeer(i *ipamv1alpha1.IP) string {
-	if peer, ok := strings.CutPrefix(i.Namespace, corev1beta1.TenantNamespacePrefix); ok {
-		return peer
-	}
-	return ""
 }
 
 // planPorts returns ports as the plan has them. A port out of range becomes 0, which the plan

@@ -122,8 +122,7 @@ func (c *Conditions) Run(ctx context.Context, workers int) error {
 // the same cluster UID.
 func (c *Conditions) clusterKeys(fc *corev1beta1.ForeignCluster) []loop.Key {
 	keys := ClusterKey(fc)
-	all, _ := c.cfg.ForeignClusters.Lister().List(labels.Everything()) // of a cache
-	for _, other := range all {
+	for _, other := range store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything())) {
 		if fc.Status.ClusterUID != "" && other.Status.ClusterUID == fc.Status.ClusterUID && other.Spec.ClusterID != fc.Spec.ClusterID {
 			keys = append(keys, loop.Key{Name: other.Spec.ClusterID})
 		}
@@ -322,11 +321,7 @@ func (f firstOf) Subscribe(tell func(clusterID string)) {
 // Standing returns a copy of the ForeignCluster's existing condition, or nil if it has
 // none.
 func Standing(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
-	have := meta.FindStatusCondition(fc.Status.Conditions, kind)
-	if have == nil {
-		return nil
-	}
-	return have.DeepCopy()
+	return meta.FindStatusCondition(fc.Status.Conditions, kind).DeepCopy()
 }
 
 // AddSource adds a source for a type of condition: ConditionAuthenticated,

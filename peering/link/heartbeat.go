@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -361,10 +360,8 @@ func NewInvitations(cfg InvitationsConfig) (*Invitations, error) {
 	}
 	// A Lease wakes nobody by its renewals.
 	registration, err := cfg.Leases.Informer().AddEventHandler(store.Handler[*coordinationv1.Lease]{Gone: func(l *coordinationv1.Lease, _ bool) {
-		for _, key := range peerKey(l.Namespace) {
-			if l.Name == corev1beta1.HeartbeatLease {
-				n.Wake(key)
-			}
+		if id := corev1beta1.PeerOfNamespace(l.Namespace); id != "" && l.Name == corev1beta1.HeartbeatLease {
+			n.Wake(loop.Key{Name: id})
 		}
 	}})
 	if err != nil {
@@ -432,12 +429,4 @@ func (n *Invitations) create(ctx context.Context, id string) error {
 
 func (n *Invitations) remove(ctx context.Context, lease *coordinationv1.Lease) error {
 	return store.Delete(ctx, "the heartbeat Lease", n.cfg.Kube.CoordinationV1().Leases(lease.Namespace), lease)
-}
-
-// peerKey returns the key of the peer of a tenant namespace.
-func peerKey(namespace string) []loop.Key {
-	if id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix); ok {
-		return []loop.Key{{Name: id}}
-	}
-	return nil
 }

@@ -204,9 +204,8 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serv
 	case !r.Synced():
 		return serve.Decision{}, errors.New("the ForeignClusters are not read yet")
 	}
-	all := store.Listed(r.ForeignClusters.List(labels.Everything()))
 	review := Review{New: obj, Old: old, ClusterID: r.ClusterID}
-	for _, fc := range all {
+	for _, fc := range store.Listed(r.ForeignClusters.List(labels.Everything())) {
 		if fc.Name != obj.Name {
 			review.Others = append(review.Others, fc)
 		}

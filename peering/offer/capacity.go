@@ -3,7 +3,6 @@ package offer
 import (
 	"context"
 	"math"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -376,13 +374,4 @@ func sumUp(pods []any) []Use {
 		out = append(out, Use{Node: at.node, Consumer: at.consumer, Resources: sum})
 	}
 	return out
-}
-
-// peerOf returns the id of the peer of a tenant namespace, or "" for any other namespace.
-func peerOf(namespace string) string {
-	id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix)
-	if !ok {
-		return ""
-	}
-	return id
 }

@@ -88,7 +88,7 @@ func tenantKey(obj any) []loop.Key {
 	if !ok {
 		return nil
 	}
-	if id := peerOf(m.GetNamespace()); id != "" {
+	if id := corev1beta1.PeerOfNamespace(m.GetNamespace()); id != "" {
 		return []loop.Key{{Name: id}}
 	}
 	return nil
@@ -151,14 +151,12 @@ func (c *Consumer) gather(provider string) (s state) {
 	if request != nil && !replicated(request) {
 		s.request = request
 	}
-	offers := store.Listed(c.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything()))
-	for _, o := range offers {
+	for _, o := range store.Listed(c.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything())) {
 		if replicated(o) {
 			s.offers = append(s.offers, o)
 		}
 	}
-	nodes := store.Listed(c.cfg.VirtualNodes.Lister().VirtualNodes(namespace).List(labels.Everything()))
-	for _, vn := range nodes {
+	for _, vn := range store.Listed(c.cfg.VirtualNodes.Lister().VirtualNodes(namespace).List(labels.Everything())) {
 		s.nodes[vn.Name] = vn
 	}
 	return s

@@ -350,7 +350,7 @@ func holdings(consumer string, w world) (out []Holding) {
 	}
 	for _, o := range w.offers {
 		key := o.Namespace + "/" + o.Name
-		h := Holding{Consumer: peerOf(o.Namespace), NodeSelector: o.Spec.NodeSelector, Resources: corev1.ResourceList{}}
+		h := Holding{Consumer: corev1beta1.PeerOfNamespace(o.Namespace), NodeSelector: o.Spec.NodeSelector, Resources: corev1.ResourceList{}}
 		if o.Spec.WithdrawalTimestamp == nil {
 			atLeast(h.Resources, o.Spec.ResourceQuota.Hard)
 		}
@@ -360,7 +360,7 @@ func holdings(consumer string, w world) (out []Holding) {
 	}
 	for key, amounts := range quotas {
 		if name, err := cache.ParseObjectName(key); err == nil {
-			out = append(out, Holding{Consumer: peerOf(name.Namespace), Resources: amounts})
+			out = append(out, Holding{Consumer: corev1beta1.PeerOfNamespace(name.Namespace), Resources: amounts})
 		}
 	}
 	return slices.DeleteFunc(out, func(h Holding) bool { return h.Consumer == consumer })

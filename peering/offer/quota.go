@@ -89,7 +89,7 @@ func put(out []quotaChange, have, want *offloadingv1beta1.Quota) []quotaChange {
 // people, and stays.
 func quota(have *offloadingv1beta1.Quota, namespace, name string, spec offloadingv1beta1.QuotaSpec) *offloadingv1beta1.Quota {
 	q := &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
-		offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer, corev1beta1.RemoteClusterIDLabel: peerOf(namespace)}}}
+		offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer, corev1beta1.RemoteClusterIDLabel: corev1beta1.PeerOfNamespace(namespace)}}}
 	if have != nil {
 		q = have.DeepCopy()
 	}

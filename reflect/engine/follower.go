@@ -56,11 +56,7 @@ func NewFollower(maps offloadinginformers.NamespaceMapInformer, tenantNamespace,
 
 // Map returns the NamespaceMap, or nil.
 func (f *Follower) Map() *offloadingv1beta1.NamespaceMap {
-	m, err := f.maps.Lister().NamespaceMaps(f.namespace).Get(f.name)
-	if err != nil {
-		return nil // a lister returns no other error than NotFound
-	}
-	return m
+	return store.Known(f.maps.Lister().NamespaceMaps(f.namespace).Get(f.name))
 }
 
 // Follow opens what is open in each of the spaces before it returns, and keeps them so. It calls

@@ -199,9 +199,5 @@ func (c *Claims) isNeighbours(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
-	vn, err := c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(c.cfg.Node)
-	if err != nil {
-		return nil // a lister returns no other error than NotFound
-	}
-	return vn
+	return store.Known(c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(c.cfg.Node))
 }

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -104,10 +103,7 @@ func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.End
 	var service *corev1.Service
 	var err error
 	if name := local.Labels[discoveryv1.LabelServiceName]; name != "" {
-		service, err = c.Kube.CoreV1().Services(local.Namespace).Get(ctx, name, metav1.GetOptions{})
-	}
-	if apierrors.IsNotFound(err) {
-		service, err = nil, nil
+		service, err = store.OrNil(c.Kube.CoreV1().Services(local.Namespace).Get(ctx, name, metav1.GetOptions{}))
 	}
 	if err != nil {
 		return false, err
@@ -118,11 +114,7 @@ func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.End
 
 // serviceOf returns the Service that an EndpointSlice belongs to, or nil.
 func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.Service {
-	service, err := home.Kube.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
-	if err != nil {
-		return nil // a lister returns no other error than NotFound
-	}
-	return service
+	return store.Known(home.Kube.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName]))
 }
 
 // serviceIndex is the index of EndpointSlices by the name of their Service.

@@ -54,8 +54,7 @@ func NewLosses(cfg LossesConfig) (*Losses, error) {
 func (l *Losses) Run(ctx context.Context) error { return unlessOver(ctx, l.loop.Run(ctx, lossWorkers)) }
 
 func (l *Losses) podsIn(ns *corev1.Namespace) []loop.Key {
-	pods, _ := l.cfg.Pods.Lister().Pods(ns.Name).List(labels.Everything()) // listing fails only for a broken index
-	return loop.Keys(pods)
+	return loop.Keys(store.Listed(l.cfg.Pods.Lister().Pods(ns.Name).List(labels.Everything())))
 }
 
 func (l *Losses) sync(ctx context.Context, key loop.Key) error {

@@ -344,11 +344,7 @@ func (p *Pods) forget(uid types.UID) {
 }
 
 func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {
-	vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node)
-	if err != nil {
-		return nil // a lister returns no other error than NotFound
-	}
-	return vn
+	return store.Known(p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node))
 }
 
 func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }

@@ -68,8 +68,7 @@ func (m *Maps) watchBounds() error {
 
 // allReplicas returns the keys of the maps of all peers.
 func (m *Maps) allReplicas() (keys []loop.Key) {
-	all, _ := m.cfg.Maps.Lister().List(labels.Everything()) // of a cache
-	for _, nm := range all {
+	for _, nm := range store.Listed(m.cfg.Maps.Lister().List(labels.Everything())) {
 		if isReplica(nm) {
 			keys = append(keys, cache.MetaObjectToName(nm))
 		}
@@ -146,7 +145,7 @@ func sameConnection(a, b *networkingv1beta1.Connection) bool {
 
 // connectionKeys returns the maps of the peer of a Connection, and of those peers that run pods behind it.
 func (m *Maps) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
-	if peerOf(loop.Key{Namespace: c.Namespace}) == "" {
+	if corev1beta1.PeerOfNamespace(c.Namespace) == "" {
 		return nil
 	}
 	keys := []loop.Key{{Namespace: c.Namespace, Name: m.cfg.ClusterID}}

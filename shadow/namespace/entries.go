@@ -46,9 +46,8 @@ func (e *entries) home(provider string) *offloadingv1beta1.NamespaceMap {
 // providers returns the sorted ids of the providers whose cached own map has an entry for a
 // namespace.
 func (e *entries) providers(namespace string) []string {
-	all := store.Listed(e.lister.List(labels.Everything()))
 	var out []string
-	for _, m := range all {
+	for _, m := range store.Listed(e.lister.List(labels.Everything())) {
 		if _, ok := m.Spec.DesiredMapping[namespace]; ok && isHome(m) {
 			out = append(out, m.Name)
 		}
@@ -158,8 +157,7 @@ func (e *entries) create(ctx context.Context, provider, namespace string, want e
 
 // asked returns the entries of a provider's map as the NamespaceOffloadings record them.
 func (e *entries) asked(provider string) (out offloadingv1beta1.NamespaceMapSpec) {
-	all := store.Listed(e.offloadings.List(labels.Everything()))
-	for _, nso := range all {
+	for _, nso := range store.Listed(e.offloadings.List(labels.Everything())) {
 		if slices.Contains(offloadingv1beta1.ProvidersOf(nso), provider) {
 			entryOf(nso, nso.Status.RemoteNamespaceName).add(&out, nso.Namespace)
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
@@ -73,7 +74,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	if err != nil {
 		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
 	}
-	peer := peerOf(key)
+	peer := corev1beta1.PeerOfNamespace(key.Namespace)
 	all := m.together(peer, 0)
 	// An object of another author under the name of a bound changes nothing: the peer has no
 	// rights in the namespace.

@@ -122,8 +122,7 @@ func twinOf(ns *corev1.Namespace) (maps []string) {
 
 // besideKeys returns the maps in the tenant namespace of a Quota.
 func (m *Maps) besideKeys(q *offloadingv1beta1.Quota) []loop.Key {
-	all, _ := m.cfg.Maps.Lister().NamespaceMaps(q.Namespace).List(labels.Everything()) // of a cache
-	return loop.Keys(all)
+	return loop.Keys(store.Listed(m.cfg.Maps.Lister().NamespaceMaps(q.Namespace).List(labels.Everything())))
 }
 
 // namespaceKeys returns the maps that an event of a namespace may affect: the map that it
@@ -134,8 +133,7 @@ func (m *Maps) namespaceKeys(ns *corev1.Namespace) (keys []loop.Key) {
 			keys = append(keys, key)
 		}
 	}
-	all, _ := m.cfg.Maps.Lister().List(labels.Everything()) // of a cache
-	for _, nm := range all {
+	for _, nm := range store.Listed(m.cfg.Maps.Lister().List(labels.Everything())) {
 		if nm.Namespace == ns.Name || (isReplica(nm) && wants(nm, ns.Name)) {
 			keys = append(keys, cache.MetaObjectToName(nm))
 		}
@@ -237,7 +235,7 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 	}
 	maps.DeleteFunc(twins, func(_ string, twin *corev1.Namespace) bool { return lost(twin) })
 	if len(twins) > 0 {
-		user, _ := m.user(peerOf(key))
+		user, _ := m.user(corev1beta1.PeerOfNamespace(key.Namespace))
 		status := *nm.Status.DeepCopy()
 		status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
 		for _, ns := range twins {
@@ -263,7 +261,7 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 // peer still has rights here. The peer writes the map again as soon as the namespace is there
 // again, and its pods run on until then.
 func (m *Maps) lost(ctx context.Context, key loop.Key) (func(twin *corev1.Namespace) bool, error) {
-	user, _ := m.user(peerOf(key))
+	user, _ := m.user(corev1beta1.PeerOfNamespace(key.Namespace))
 	if user == "" {
 		return func(*corev1.Namespace) bool { return false }, nil
 	}
@@ -319,11 +317,11 @@ func (m *Maps) twins(key loop.Key) map[string]*corev1.Namespace {
 // the newest twin.
 func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.Namespace, error) {
 	out := m.twins(key)
-	if len(out) > 0 || peerOf(key) == "" {
+	if len(out) > 0 || corev1beta1.PeerOfNamespace(key.Namespace) == "" {
 		return out, nil // only maps in tenant namespaces have twins
 	}
 	list, err := m.cfg.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
-		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + peerOf(key)})
+		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + corev1beta1.PeerOfNamespace(key.Namespace)})
 	if err != nil {
 		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
 	}

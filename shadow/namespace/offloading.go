@@ -182,11 +182,10 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 	}
 	vns := store.Listed(o.cfg.VirtualNodes.Lister().List(labels.Everything()))
 	choices, err := choose(&nso.Spec.ClusterSelector, vns, func(name string) *corev1.Node {
-		n, err := o.cfg.Nodes.Lister().Get(name)
-		if err != nil || !offloadingv1beta1.IsVirtual(n) {
-			return nil
+		if n := store.Known(o.cfg.Nodes.Lister().Get(name)); n != nil && offloadingv1beta1.IsVirtual(n) {
+			return n
 		}
-		return n
+		return nil
 	})
 	if err != nil {
 		return "", nil, err
@@ -219,24 +218,20 @@ func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.Namesp
 	if err != nil {
 		return undecided, fmt.Errorf("confirming the selector: %w", err)
 	}
-	vns, err := o.cfg.Liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	vns, err := store.Find[*offloadingv1beta1.VirtualNode](ctx, "VirtualNode", o.cfg.Liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll), metav1.ListOptions{})
 	if err != nil {
 		return undecided, fmt.Errorf("confirming that no virtual node matches: %w", err)
 	}
-	nodes, err := o.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{
+	nodes, err := store.Find[*corev1.Node](ctx, "Node", o.cfg.Kube.CoreV1().Nodes(), metav1.ListOptions{
 		LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
 	if err != nil {
 		return undecided, fmt.Errorf("confirming that no virtual node matches: %w", err)
 	}
 	byName := map[string]*corev1.Node{}
-	for i := range nodes.Items {
-		byName[nodes.Items[i].Name] = &nodes.Items[i]
+	for _, n := range nodes {
+		byName[n.Name] = n
 	}
-	list := make([]*offloadingv1beta1.VirtualNode, len(vns.Items))
-	for i := range vns.Items {
-		list[i] = &vns.Items[i]
-	}
-	choices, err := choose(&live.Spec.ClusterSelector, list, func(name string) *corev1.Node { return byName[name] })
+	choices, err := choose(&live.Spec.ClusterSelector, vns, func(name string) *corev1.Node { return byName[name] })
 	stale := err != nil || live.UID != nso.UID || live.Generation != nso.Generation
 	fresh := nso.Status.ObservedGeneration != nso.Generation && choices[id] == undecided
 	if stale || (choices[id] != notSelected && !fresh) {

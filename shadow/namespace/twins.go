@@ -47,18 +47,8 @@ var errStale = errors.New("the cache is behind the API server")
 // madeFor reports whether Maps created a namespace for a map. Only maps with the fixed name
 // have twins. A namespace that refers to another map is not liqod's to delete.
 func (m *Maps) madeFor(ns *corev1.Namespace, key loop.Key) bool {
-	return key.Name == m.cfg.ClusterID && peerOf(key) != "" &&
+	return key.Name == m.cfg.ClusterID && corev1beta1.PeerOfNamespace(key.Namespace) != "" &&
 		ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == key.String()
-}
-
-// peerOf returns the id of the peer whose tenant namespace a map is in, or "" if the map is
-// in no tenant namespace.
-func peerOf(key loop.Key) string {
-	peer, ok := strings.CutPrefix(key.Namespace, corev1beta1.TenantNamespacePrefix)
-	if !ok {
-		return ""
-	}
-	return peer
 }
 
 func originalOf(ns *corev1.Namespace) string {

@@ -89,8 +89,7 @@ func stuckKey(pod *corev1.Pod) (keys []loop.Key) {
 // stuckPods returns the keys of all pods that may have to be force-deleted. A Ready node
 // matters to the pods of the other nodes too, because anyReady waits for it.
 func (l *LostNodes) stuckPods(any) (keys []loop.Key) {
-	pods, _ := l.cfg.Pods.Lister().List(labels.Everything()) // a lister fails only on an invalid selector
-	for _, pod := range pods {
+	for _, pod := range store.Listed(l.cfg.Pods.Lister().List(labels.Everything())) {
 		keys = append(keys, stuckKey(pod)...)
 	}
 	return keys

@@ -73,8 +73,7 @@ func (l *Lifecycle) namesakeKeys(m metav1.Object) (keys []loop.Key) {
 
 // tenantKeys maps a NamespaceMap to the VirtualNodes in its namespace.
 func (l *Lifecycle) tenantKeys(nm *offloadingv1beta1.NamespaceMap) []loop.Key {
-	all, _ := l.cfg.VirtualNodes.Lister().VirtualNodes(nm.Namespace).List(labels.Everything()) // of a cache
-	return loop.Keys(all)
+	return loop.Keys(store.Listed(l.cfg.VirtualNodes.Lister().VirtualNodes(nm.Namespace).List(labels.Everything())))
 }
 
 // namesakes returns the VirtualNodes called name in all namespaces.

@@ -9,7 +9,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -100,18 +99,14 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (se
 	case !r.Synced():
 		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
 	}
-	all := store.Listed(r.VirtualNodes.List(labels.Everything()))
 	review := Review{New: obj, Old: old}
-	for _, vn := range all {
+	for _, vn := range store.Listed(r.VirtualNodes.List(labels.Everything())) {
 		if vn.Name == obj.Name && vn.Namespace != obj.Namespace {
 			review.Namesakes = append(review.Namesakes, vn)
 		}
 	}
-	node, err := r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		review.Node = node
-	case !apierrors.IsNotFound(err):
+	var err error
+	if review.Node, err = store.OrNil(r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})); err != nil {
 		return serve.Decision{}, err
 	}
 	return serve.Verdict(review.Judge()), nil

@@ -198,6 +198,15 @@ const ControllerLease = "liqod-provider"
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }
 
+// PeerOfNamespace returns the id of the peer whose TenantNamespace has the name, or "".
+func PeerOfNamespace(name string) string {
+	id, tenant := strings.CutPrefix(name, TenantNamespacePrefix)
+	if !tenant {
+		return ""
+	}
+	return id
+}
+
 // PeerAccountUser returns the user that a ServiceAccount of a peer's tenant namespace
 // authenticates as.
 func PeerAccountUser(clusterID, account string) string {
