@@ -90,14 +90,14 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 	}
 	a := &Allocator{reserved: cfg.Reserved}
 	client := cfg.Client.IPAMV1alpha1()
-	a.networks, err = newClaims(cfg, networkKind{client}, cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
+	a.networks, err = newClaims(cfg, networkKind(client), cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
 	if err != nil {
 		return nil, err
 	}
 	if err := a.networks.WatchAll(loop.From(cfg.ForeignClusters.Informer(), a.networks.refusedTo)); err != nil {
 		return nil, err
 	}
-	a.ips, err = newClaims(cfg, ipKind{client}, cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
+	a.ips, err = newClaims(cfg, ipKind(client), cfg.IPs.Informer(), &pool{name: ipamv1alpha1.PoolIPs, space: ips, inside: true})
 	if err != nil {
 		return nil, err
 	}
@@ -212,16 +212,6 @@ type outcome struct {
 	condition   metav1.Condition
 }
 
-// kind reads and writes claims of one kind. Objects that it returns are that kind's.
-type kind interface {
-	claim(object any) (claim, bool)
-	get(ctx context.Context, key loop.Key) (any, error)
-	list(ctx context.Context) ([]any, error)
-	patch(ctx context.Context, key loop.Key, body []byte) (any, error)
-	// report writes the status of a claim if it differs.
-	report(ctx context.Context, c claim, want outcome) error
-}
-
 // claims is the loop of one kind of claims.
 type claims struct {
 	*loop.Loop
@@ -234,7 +224,7 @@ type claims struct {
 func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p *pool) (*claims, error) {
 	c := &claims{kind: k, informer: informer, pool: p, clock: cfg.Clock}
 	p.client, p.store = cfg.Client.IPAMV1alpha1().AddressPools(), cfg.AddressPools.Informer().GetStore()
-	p.claims, p.clock, p.log = c.live, cfg.Clock, cfg.Log
+	p.claims, p.clock, p.log = k.list, cfg.Clock, cfg.Log
 	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return c, c.WatchAll(loop.From(informer, loop.Self), loop.From(cfg.AddressPools.Informer(), c.waiting))
 }
@@ -278,21 +268,6 @@ func (c *claims) cached(key loop.Key) (claim, bool, error) {
 	return have, ok, nil
 }
 
-// live returns all claims as the API server has them.
-func (c *claims) live(ctx context.Context) ([]claim, error) {
-	objects, err := c.kind.list(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []claim
-	for _, obj := range objects {
-		if have, ok := c.kind.claim(obj); ok {
-			out = append(out, have)
-		}
-	}
-	return out, nil
-}
-
 func (c *claims) sync(ctx context.Context, key loop.Key) error {
 	have, ok, err := c.cached(key)
 	switch {
@@ -302,7 +277,7 @@ func (c *claims) sync(ctx context.Context, key loop.Key) error {
 		return c.end(ctx, have)
 	}
 	// Before anything is given: a deletion waits until it is free again.
-	if have, err = c.hold(ctx, have, true); err != nil {
+	if have, err = c.kind.hold(ctx, have, true); err != nil {
 		return store.IgnoreNotFound(err)
 	}
 	want, err := c.answer(ctx, have)
@@ -425,22 +400,6 @@ func (p *pool) usable(space *ipam.Space, a ipam.Allocation) error {
 	return nil
 }
 
-// hold gives a claim our finalizer, or takes it away.
-func (c *claims) hold(ctx context.Context, have claim, want bool) (claim, error) {
-	body, err := store.FinalizerPatch(have.object, c.pool.finalizer(), want)
-	if err != nil || body == nil {
-		return have, err
-	}
-	obj, err := c.kind.patch(ctx, have.key, body)
-	if err != nil {
-		return have, fmt.Errorf("writing the finalizers: %w", err)
-	}
-	if held, ok := c.kind.claim(obj); ok {
-		return held, nil
-	}
-	return have, nil
-}
-
 // end takes back what a claim has, and then lets it go.
 func (c *claims) end(ctx context.Context, have claim) error {
 	if !have.held {
@@ -449,6 +408,6 @@ func (c *claims) end(ctx context.Context, have claim) error {
 	if err := c.pool.release(ctx, have.uid); err != nil {
 		return err
 	}
-	_, err := c.hold(ctx, have, false)
+	_, err := c.kind.hold(ctx, have, false)
 	return store.IgnoreNotFound(err)
 }

@@ -175,18 +175,13 @@ func (m *drama) remove() {
 // all returns the claims of a kind that are not being deleted, as the API server has them.
 func (m *drama) all(c *claims) (out []claim) {
 	m.r.t.Helper()
-	k := c.kind
-	switch k.(type) {
-	case networkKind:
-		k = networkKind{m.r.user.IPAMV1alpha1()}
-	case ipKind:
-		k = ipKind{m.r.user.IPAMV1alpha1()}
+	k := networkKind(m.r.user.IPAMV1alpha1())
+	if c.pool.name == ipamv1alpha1.PoolIPs {
+		k = ipKind(m.r.user.IPAMV1alpha1())
 	}
 	list, err := k.list(context.Background())
 	require.NoError(m.r.t, err)
-	for _, obj := range list {
-		have, ok := k.claim(obj)
-		require.True(m.r.t, ok)
+	for _, have := range list {
 		if !have.deleted {
 			out = append(out, have)
 		}

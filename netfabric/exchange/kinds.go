@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
@@ -18,66 +18,120 @@ import (
 	"github.com/liqod/liqod/netfabric/ipam"
 )
 
-// newClaim returns what both kinds of claims have in common.
-func newClaim(object metav1.Object, finalizer string, conditions []metav1.Condition) claim {
-	ready := meta.FindStatusCondition(conditions, ipamv1alpha1.ConditionReady)
-	return claim{
-		object: object, key: loop.Key{Namespace: object.GetNamespace(), Name: object.GetName()}, uid: string(object.GetUID()),
-		request: ipam.Request{Owner: string(object.GetUID())},
-		ready:   ready != nil && ready.Status == metav1.ConditionTrue,
-		deleted: object.GetDeletionTimestamp() != nil, held: store.HasFinalizer(object, finalizer),
-	}
+// kind reads and writes claims of one kind.
+type kind interface {
+	// claim returns what an object of the kind claims.
+	claim(object any) (claim, bool)
+	// get and list return claims as the API server has them.
+	get(ctx context.Context, key loop.Key) (claim, bool, error)
+	list(ctx context.Context) ([]claim, error)
+	// hold gives a claim our finalizer, or takes it away.
+	hold(ctx context.Context, c claim, want bool) (claim, error)
+	// report writes the status of a claim if it differs.
+	report(ctx context.Context, c claim, want outcome) error
 }
 
-// networkKind is the kind of Networks.
-type networkKind struct{ client ipamclient.NetworksGetter }
+// claimClient is the typed client of the claims in a namespace.
+type claimClient[T any, L runtime.Object] interface {
+	store.API[T]
+	store.Patcher[T]
+	store.Lister[L]
+	UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+}
 
-func (k networkKind) claim(object any) (claim, bool) {
-	n, ok := object.(*ipamv1alpha1.Network)
+// claimKind is the kind of the claims of type T.
+type claimKind[T store.Applied[T], L runtime.Object] struct {
+	name, finalizer string
+	client          func(namespace string) claimClient[T, L]
+	conditions      func(T) *[]metav1.Condition
+	// read completes the claim of an object.
+	read func(T, *claim)
+	// answer writes an outcome into the status of an object, and may change its condition.
+	answer func(next T, c claim, want *outcome)
+}
+
+func (k claimKind[T, L]) claimOf(object T) claim {
+	c := claim{
+		object: object, key: loop.Key{Namespace: object.GetNamespace(), Name: object.GetName()}, uid: string(object.GetUID()),
+		request: ipam.Request{Owner: string(object.GetUID())},
+		ready:   meta.IsStatusConditionTrue(*k.conditions(object), ipamv1alpha1.ConditionReady),
+		deleted: object.GetDeletionTimestamp() != nil, held: store.HasFinalizer(object, k.finalizer),
+	}
+	k.read(object, &c)
+	return c
+}
+
+func (k claimKind[T, L]) claim(object any) (claim, bool) {
+	o, ok := object.(T)
 	if !ok {
 		return claim{}, false
 	}
-	c := newClaim(n, ipamv1alpha1.NetworkFinalizer, n.Status.Conditions)
-	// What is no range stays the zero value, which no request may ask for.
-	c.request.For, _ = n.Spec.CIDR.Prefix()
-	c.request.Exact, c.request.Pooled = n.Labels[ipamv1alpha1.NotRemappedLabel] == "true", n.Labels[ipamv1alpha1.RemappedLabel] == "true"
-	c.request.Group = corev1beta1.PeerOfNamespace(n.Namespace)
-	c.given, _ = n.Status.CIDR.Prefix()
-	return c, true
+	return k.claimOf(o), true
 }
 
-func (k networkKind) get(ctx context.Context, key loop.Key) (any, error) {
-	return k.client.Networks(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+func (k claimKind[T, L]) get(ctx context.Context, key loop.Key) (claim, bool, error) {
+	var none T
+	o, err := store.Live(ctx, k.name, k.client(key.Namespace), key.Name)
+	if err != nil || o == none {
+		return claim{}, false, err
+	}
+	return k.claimOf(o), true, nil
 }
 
-func (k networkKind) list(ctx context.Context) (out []any, err error) {
-	list, err := k.client.Networks(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+func (k claimKind[T, L]) list(ctx context.Context) (out []claim, err error) {
+	all, err := store.Find[T](ctx, k.name, k.client(metav1.NamespaceAll), metav1.ListOptions{})
+	for _, o := range all {
+		out = append(out, k.claimOf(o))
+	}
+	return out, err
+}
+
+func (k claimKind[T, L]) hold(ctx context.Context, c claim, want bool) (claim, error) {
+	o, ok := c.object.(T)
+	if !ok {
+		return c, nil
+	}
+	held, err := store.SetFinalizer(ctx, k.client(c.key.Namespace), o, k.finalizer, want, "")
 	if err != nil {
-		return nil, fmt.Errorf("listing Networks: %w", err)
+		return c, err
 	}
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out, nil
+	return k.claimOf(held), nil
 }
 
-func (k networkKind) patch(ctx context.Context, key loop.Key, body []byte) (any, error) {
-	return k.client.Networks(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, body, metav1.PatchOptions{})
-}
-
-func (k networkKind) report(ctx context.Context, c claim, want outcome) error {
-	n, ok := c.object.(*ipamv1alpha1.Network)
+func (k claimKind[T, L]) report(ctx context.Context, c claim, want outcome) error {
+	o, ok := c.object.(T)
 	if !ok {
 		return nil
 	}
-	if want.given.IsValid() && want.given != c.request.For && want.condition.Reason == ipamv1alpha1.ReasonAllocated {
-		want.condition.Reason = ipamv1alpha1.ReasonRemapped
-		want.condition.Message = fmt.Sprintf("%s stands for %s in this cluster", want.given, c.request.For)
+	next := o.DeepCopy()
+	k.answer(next, c, &want)
+	store.SetCondition(k.conditions(next), want.condition)
+	return store.WriteStatus(ctx, k.name, k.client(c.key.Namespace), "", o, next)
+}
+
+// networkKind is the kind of Networks.
+func networkKind(client ipamclient.NetworksGetter) kind {
+	return claimKind[*ipamv1alpha1.Network, *ipamv1alpha1.NetworkList]{
+		name: "Network", finalizer: ipamv1alpha1.NetworkFinalizer,
+		client: func(namespace string) claimClient[*ipamv1alpha1.Network, *ipamv1alpha1.NetworkList] {
+			return client.Networks(namespace)
+		},
+		conditions: func(n *ipamv1alpha1.Network) *[]metav1.Condition { return &n.Status.Conditions },
+		read: func(n *ipamv1alpha1.Network, c *claim) {
+			// What is no range stays the zero value, which no request may ask for.
+			c.request.For, _ = n.Spec.CIDR.Prefix()
+			c.request.Exact, c.request.Pooled = n.Labels[ipamv1alpha1.NotRemappedLabel] == "true", n.Labels[ipamv1alpha1.RemappedLabel] == "true"
+			c.request.Group = corev1beta1.PeerOfNamespace(n.Namespace)
+			c.given, _ = n.Status.CIDR.Prefix()
+		},
+		answer: func(next *ipamv1alpha1.Network, c claim, want *outcome) {
+			if want.given.IsValid() && want.given != c.request.For && want.condition.Reason == ipamv1alpha1.ReasonAllocated {
+				want.condition.Reason = ipamv1alpha1.ReasonRemapped
+				want.condition.Message = fmt.Sprintf("%s stands for %s in this cluster", want.given, c.request.For)
+			}
+			next.Status.ObservedGeneration, next.Status.CIDR = next.Generation, cidr(want.given)
+		},
 	}
-	next := n.DeepCopy()
-	next.Status.ObservedGeneration, next.Status.CIDR = n.Generation, cidr(want.given)
-	store.SetCondition(&next.Status.Conditions, want.condition)
-	return store.WriteStatus(ctx, "Network", k.client.Networks(n.Namespace), "", n, next)
 }
 
 func cidr(p netip.Prefix) networkingv1beta1.CIDR {
@@ -88,52 +142,26 @@ func cidr(p netip.Prefix) networkingv1beta1.CIDR {
 }
 
 // ipKind is the kind of IPs.
-type ipKind struct{ client ipamclient.IPsGetter }
-
-func (k ipKind) claim(object any) (claim, bool) {
-	i, ok := object.(*ipamv1alpha1.IP)
-	if !ok {
-		return claim{}, false
+func ipKind(client ipamclient.IPsGetter) kind {
+	return claimKind[*ipamv1alpha1.IP, *ipamv1alpha1.IPList]{
+		name: "IP", finalizer: ipamv1alpha1.IPFinalizer,
+		client: func(namespace string) claimClient[*ipamv1alpha1.IP, *ipamv1alpha1.IPList] {
+			return client.IPs(namespace)
+		},
+		conditions: func(i *ipamv1alpha1.IP) *[]metav1.Condition { return &i.Status.Conditions },
+		read: func(i *ipamv1alpha1.IP, c *claim) {
+			if addr, ok := i.Spec.IP.Addr(); ok {
+				c.request = ipam.Address(c.uid, addr)
+			}
+			if addr, ok := i.Status.IP.Addr(); ok {
+				c.given = netip.PrefixFrom(addr, addr.BitLen())
+			}
+		},
+		answer: func(next *ipamv1alpha1.IP, _ claim, want *outcome) {
+			next.Status.ObservedGeneration, next.Status.IP, next.Status.CIDR = next.Generation, "", cidr(want.pool)
+			if want.given.IsValid() {
+				next.Status.IP = networkingv1beta1.IP(want.given.Addr().String())
+			}
+		},
 	}
-	c := newClaim(i, ipamv1alpha1.IPFinalizer, i.Status.Conditions)
-	if addr, ok := i.Spec.IP.Addr(); ok {
-		c.request = ipam.Address(c.uid, addr)
-	}
-	if addr, ok := i.Status.IP.Addr(); ok {
-		c.given = netip.PrefixFrom(addr, addr.BitLen())
-	}
-	return c, true
-}
-
-func (k ipKind) get(ctx context.Context, key loop.Key) (any, error) {
-	return k.client.IPs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-}
-
-func (k ipKind) list(ctx context.Context) (out []any, err error) {
-	list, err := k.client.IPs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing IPs: %w", err)
-	}
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out, nil
-}
-
-func (k ipKind) patch(ctx context.Context, key loop.Key, body []byte) (any, error) {
-	return k.client.IPs(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, body, metav1.PatchOptions{})
-}
-
-func (k ipKind) report(ctx context.Context, c claim, want outcome) error {
-	i, ok := c.object.(*ipamv1alpha1.IP)
-	if !ok {
-		return nil
-	}
-	next := i.DeepCopy()
-	next.Status.ObservedGeneration, next.Status.IP, next.Status.CIDR = i.Generation, "", cidr(want.pool)
-	if want.given.IsValid() {
-		next.Status.IP = networkingv1beta1.IP(want.given.Addr().String())
-	}
-	store.SetCondition(&next.Status.Conditions, want.condition)
-	return store.WriteStatus(ctx, "IP", k.client.IPs(i.Namespace), "", i, next)
 }

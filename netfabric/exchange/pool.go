@@ -64,13 +64,6 @@ type pool struct {
 	readErr error
 }
 
-func (p *pool) finalizer() string {
-	if p.name == ipamv1alpha1.PoolIPs {
-		return ipamv1alpha1.IPFinalizer
-	}
-	return ipamv1alpha1.NetworkFinalizer
-}
-
 // cached returns the AddressPool as the cache has it, or nil.
 func (p *pool) cached() *ipamv1alpha1.AddressPool {
 	return store.Cached[*ipamv1alpha1.AddressPool](p.store, loop.Key{Name: p.name})
@@ -332,12 +325,7 @@ func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error)
 	if key.Namespace == "" || key.Name == "" {
 		return claim{}, false, nil
 	}
-	obj, err := c.kind.get(ctx, key)
-	if err != nil {
-		return claim{}, false, store.IgnoreNotFound(fmt.Errorf("reading claim %s: %w", key, err))
-	}
-	have, ok := c.kind.claim(obj)
-	return have, ok, nil
+	return c.kind.get(ctx, key)
 }
 
 // haveAny reports whether any claim in the cache has an allocation in its status.
