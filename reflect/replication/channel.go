@@ -26,24 +26,15 @@ const (
 	cacheDelay = time.Second
 )
 
-// object is implemented by every replicated kind.
-type object[T any] interface {
-	metav1.Object
-	DeepCopy() T
-	comparable
-}
-
 // writer is the part of a generated client that replication uses.
 type writer[T any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
-	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+	store.API[T]
+	store.Writer[T]
 	UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
 // kind describes a replicated kind, in whichever direction its specs are copied.
-type kind[T object[T]] struct {
+type kind[T store.Applied[T]] struct {
 	name string
 	// loop names the loop of a kind that is replicated in both directions; empty: name does.
 	loop string
@@ -54,8 +45,6 @@ type kind[T object[T]] struct {
 	selector string
 	// empty returns a new object.
 	empty func() T
-	// same reports whether two objects are equal in all fields that replication writes.
-	same func(a, b T) bool
 
 	client   func(c versioned.Interface, namespace string) writer[T]
 	informer func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer
@@ -63,7 +52,7 @@ type kind[T object[T]] struct {
 
 // channel replicates the objects of one kind between this cluster and one peer, over one
 // connection. Its keys have the tenant namespace of the peer and the name of the object.
-type channel[T object[T]] struct {
+type channel[T store.Applied[T]] struct {
 	*loop.Loop
 	of    kind[T]
 	cfg   Config
@@ -79,7 +68,7 @@ type channel[T object[T]] struct {
 	watches []cache.ResourceEventHandlerRegistration // home first, then remote
 }
 
-func newChannel[T object[T]](cfg Config, of kind[T], home cache.SharedIndexInformer, peer string, way Peer, sync loop.SyncFunc) *channel[T] {
+func newChannel[T store.Applied[T]](cfg Config, of kind[T], home cache.SharedIndexInformer, peer string, way Peer, sync loop.SyncFunc) *channel[T] {
 	c := &channel[T]{of: of, cfg: cfg, peer: peer, way: way, local: corev1beta1.TenantNamespace(peer), home: home}
 	observer := cfg.Observer
 	if observer != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -23,11 +22,8 @@ import (
 // pushed describes a kind whose objects are requests to a peer. The spec is copied to the
 // peer and the status is copied back. Functions without a client are pure. They write to
 // their last argument, which is a copy.
-type pushed[T object[T]] struct {
+type pushed[T store.Applied[T]] struct {
 	kind[T]
-	// ours reports whether a home object is a request of this cluster. Otherwise it is the
-	// copy of a peer's request.
-	ours func(home T) bool
 	// push copies the spec of home to remote and keeps the parts of remote that keep has
 	// marked.
 	push func(home, remote T)
@@ -80,10 +76,6 @@ func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 		kind: kind[nm]{
 			name: "NamespaceMap", concerns: namedAsPeer, selector: ofOrigin(clusterID),
 			empty: func() nm { return &offloadingv1beta1.NamespaceMap{} },
-			same: func(a, b nm) bool {
-				const kept = offloadingv1beta1.KeptNamespacesAnnotation
-				return a.Annotations[kept] == b.Annotations[kept] && maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
-			},
 			client: func(c versioned.Interface, namespace string) writer[nm] {
 				return c.OffloadingV1beta1().NamespaceMaps(namespace)
 			},
@@ -92,7 +84,6 @@ func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 			},
 		},
 		late: true,
-		ours: func(home nm) bool { return own(home) },
 		push: func(home, remote nm) {
 			mark(remote, clusterID)
 			pushDesired(home, remote)

@@ -3,7 +3,6 @@ package replication
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,9 +23,6 @@ func resourceRequests(clusterID string, wanted func(ctx context.Context, peer st
 		kind: kind[rr]{
 			name: "ResourceRequest", concerns: namedAsPeer, selector: ofOrigin(clusterID),
 			empty: func() rr { return &sharingv1alpha1.ResourceRequest{} },
-			same: func(a, b rr) bool {
-				return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && a.Status == b.Status
-			},
 			client: func(c versioned.Interface, namespace string) writer[rr] {
 				return c.SharingV1alpha1().ResourceRequests(namespace)
 			},
@@ -34,7 +30,6 @@ func resourceRequests(clusterID string, wanted func(ctx context.Context, peer st
 				return f.Sharing().V1alpha1().ResourceRequests().Informer()
 			},
 		},
-		ours: func(home rr) bool { return own(home) },
 		push: func(home, remote rr) {
 			mark(remote, clusterID)
 			remote.Spec = *home.Spec.DeepCopy()
@@ -78,9 +73,6 @@ func resourceOffers(clusterID, provider string) pulled[*sharingv1alpha1.Resource
 			name: "ResourceOffer", concerns: sharingv1alpha1.ValidOfferName,
 			selector: offloadingv1beta1.ReplicatedLabel + "!=true",
 			empty:    func() ro { return &sharingv1alpha1.ResourceOffer{} },
-			same: func(a, b ro) bool {
-				return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && a.Status == b.Status
-			},
 			client: func(c versioned.Interface, namespace string) writer[ro] {
 				return c.SharingV1alpha1().ResourceOffers(namespace)
 			},

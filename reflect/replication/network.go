@@ -3,7 +3,6 @@ package replication
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,9 +27,6 @@ func configurationKind() kind[configuration] {
 		empty: func() configuration {
 			return &networkingv1beta1.Configuration{}
 		},
-		same: func(a, b configuration) bool {
-			return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
-		},
 		client: func(c versioned.Interface, namespace string) writer[configuration] {
 			return c.NetworkingV1beta1().Configurations(namespace)
 		},
@@ -48,7 +44,6 @@ func configurationsOut(clusterID string, published func(ctx context.Context, pee
 	k.concerns, k.selector = namedAsPeer, ofOrigin(clusterID)
 	return pushed[configuration]{
 		kind: k,
-		ours: func(home configuration) bool { return own(home) },
 		push: func(home, remote configuration) {
 			mark(remote, clusterID)
 			remote.Spec = *home.Spec.DeepCopy()

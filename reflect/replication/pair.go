@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -19,7 +20,7 @@ import (
 // peer is named after the peer in both clusters, so that its copy and the peer's own
 // request in the opposite direction have different names. Objects with other names are
 // ignored.
-type pair[T object[T]] struct {
+type pair[T store.Applied[T]] struct {
 	*channel[T]
 	kind pushed[T]
 
@@ -33,7 +34,7 @@ type pair[T object[T]] struct {
 	unwatched time.Time // when the peer last rejected a watch that it had allowed before
 }
 
-func newPair[T object[T]](cfg Config, of pushed[T], home cache.SharedIndexInformer, peer string, way Peer) *pair[T] {
+func newPair[T store.Applied[T]](cfg Config, of pushed[T], home cache.SharedIndexInformer, peer string, way Peer) *pair[T] {
 	p := &pair[T]{kind: of}
 	p.channel = newChannel(cfg, of.kind, home, peer, way, p.sync)
 	p.onWatchError = p.watchFailed
@@ -43,7 +44,7 @@ func newPair[T object[T]](cfg Config, of pushed[T], home cache.SharedIndexInform
 func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 	var none T
 	home, remote := p.both(key.Name)
-	if home != none && !p.kind.ours(home) {
+	if home != none && !own(home) {
 		return nil
 	}
 	if home == none || home.GetDeletionTimestamp() != nil {
@@ -117,7 +118,7 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 		p.kind.keep(home, next)
 	}
 	p.kind.push(home, next)
-	if !p.kind.same(next, remote) {
+	if !equality.Semantic.DeepEqual(next, remote) {
 		if err := p.verify(ctx); err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 		p.kind.mend(answered)
 	}
 	p.kind.pull(remote, answered)
-	if p.kind.same(answered, home) {
+	if equality.Semantic.DeepEqual(answered, home) {
 		return nil
 	}
 	// A status from an unverified cluster must not be copied either.

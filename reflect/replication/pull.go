@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -23,7 +24,7 @@ const vanishedHold = 2 * time.Minute
 // pulled describes a kind whose objects are offers of a peer. The spec is copied to this
 // cluster and the status is copied back. All functions are pure. Those that return
 // nothing write to their argument that is a copy.
-type pulled[T object[T]] struct {
+type pulled[T store.Applied[T]] struct {
 	kind[T]
 	// given reports whether the offer is valid at the moment. Before, it has no copy. When
 	// an offer is no longer valid, its copy stays unchanged until the offer has been
@@ -46,14 +47,14 @@ type pulled[T object[T]] struct {
 }
 
 // pull replicates one pulled kind between this cluster and one peer.
-type pull[T object[T]] struct {
+type pull[T store.Applied[T]] struct {
 	*channel[T]
 	kind pulled[T]
 
 	missed loop.Since[string] // names of objects that the peer does not have any more
 }
 
-func newPull[T object[T]](cfg Config, of pulled[T], home cache.SharedIndexInformer, peer string, way Peer) *pull[T] {
+func newPull[T store.Applied[T]](cfg Config, of pulled[T], home cache.SharedIndexInformer, peer string, way Peer) *pull[T] {
 	p := &pull[T]{kind: of}
 	p.channel = newChannel(cfg, of.kind, home, peer, way, p.sync)
 	return p
@@ -125,7 +126,7 @@ func (p *pull[T]) create(ctx context.Context, remote T) error {
 func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
 	next := home.DeepCopy()
 	p.kind.take(remote, next)
-	if !p.kind.same(next, home) {
+	if !equality.Semantic.DeepEqual(next, home) {
 		if err := p.verify(ctx); err != nil {
 			return err
 		}
@@ -148,7 +149,7 @@ func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
 
 // tell writes the status in the peer, if it has changed.
 func (p *pull[T]) tell(ctx context.Context, next, remote T) error {
-	if p.kind.same(next, remote) {
+	if equality.Semantic.DeepEqual(next, remote) {
 		return nil
 	}
 	if err := p.verify(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/liqod/liqod/kube/loop"
@@ -34,7 +35,7 @@ func lasting(err error) bool {
 func (p *pair[T]) show(ctx context.Context, home T, trouble error) error {
 	next := home.DeepCopy()
 	p.kind.fail(trouble.Error(), p.cfg.Clock.Now(), next)
-	if p.kind.same(next, home) {
+	if equality.Semantic.DeepEqual(next, home) {
 		return nil
 	}
 	if p.afford(next, 0) != nil {
@@ -57,7 +58,7 @@ func (p *pair[T]) watchFailed(ctx context.Context, err error) {
 	}
 	var none T
 	home, _ := p.both(p.peer)
-	if home == none || home.GetDeletionTimestamp() != nil || !p.kind.ours(home) {
+	if home == none || home.GetDeletionTimestamp() != nil || !own(home) {
 		return
 	}
 	trouble := fmt.Errorf("watching the copy of %s %s: %w", p.kind.name, p.peer, err)

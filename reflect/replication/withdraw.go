@@ -29,7 +29,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	if remote == none || remote.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	err := store.ConfirmNone(ctx, p.kind.name, p.here(), name, func(live T) bool { return live.GetDeletionTimestamp() == nil && p.kind.ours(live) })
+	err := store.ConfirmNone(ctx, p.kind.name, p.here(), name, func(live T) bool { return live.GetDeletionTimestamp() == nil && own(live) })
 	if err != nil {
 		return err
 	}
