@@ -15,6 +15,8 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // longestRequest is the maximum duration of a whole request, as a multiple of the limit
@@ -174,7 +176,7 @@ func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 			wait = max(wait, retryAfter(resp))
 			drain(resp.Body)
 		}
-		if err := sleep(req.Context(), wait); err != nil {
+		if err := loop.Pause(req.Context(), wait); err != nil {
 			return nil, err
 		}
 	}
@@ -220,17 +222,6 @@ func retryAfter(resp *http.Response) time.Duration {
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, drainLimit)
 	_ = body.Close()
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // target is the resource that the path of a request names.

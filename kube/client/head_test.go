@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // history is the part of an API server that informers need, with the revision of an etcd. As
@@ -95,7 +97,7 @@ func (h *history) RoundTrip(req *http.Request) (*http.Response, error) {
 			send("BOOKMARK", fmt.Sprintf(`"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}`, now))
 			from = now
 		}
-		for sleep(req.Context(), 100*time.Millisecond) == nil {
+		for loop.Pause(req.Context(), 100*time.Millisecond) == nil {
 			changed, now, latest := h.since(resource, from)
 			if latest != restores {
 				break

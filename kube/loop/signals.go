@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Listeners are functions that are called with what has changed. The zero value has none. They
@@ -54,5 +55,17 @@ func Start(ctx context.Context, work ...func(context.Context)) (stop func()) {
 	return func() {
 		cancel()
 		running.Wait()
+	}
+}
+
+// Pause waits for d. It returns an error if ctx is done before.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -54,5 +55,17 @@ func TestStart(t *testing.T) {
 		stop()
 		require.Len(t, ended, 2)
 		stop()
+	})
+}
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		require.NoError(t, Pause(t.Context(), time.Hour))
+		require.Equal(t, time.Hour, time.Since(begun))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, Pause(ctx, time.Hour), context.Canceled)
+		require.Equal(t, time.Hour, time.Since(begun))
 	})
 }

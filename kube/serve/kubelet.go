@@ -246,14 +246,7 @@ func (k *KubeletCertificate) accept(chain []byte, key *ecdsa.PrivateKey) (*tls.C
 
 // sleep waits for d plus up to a tenth of it. It returns false if ctx is done before.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d + mathrand.N(d/10+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return loop.Pause(ctx, d+mathrand.N(d/10+1)) == nil
 }
 
 // keptFile holds the chain, followed by the key. They are in one file so that they always

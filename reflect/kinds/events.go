@@ -178,7 +178,7 @@ func (e *Events) seed(ctx context.Context, local string) bool {
 			e.cfg.Log.Warn("listing reflected events failed; will retry", zap.String("namespace", local), zap.Error(err))
 			told = true
 		}
-		if pause(ctx, eventRetry+rand.N(eventRetry)) != nil {
+		if loop.Pause(ctx, eventRetry+rand.N(eventRetry)) != nil {
 			return false
 		}
 	}
@@ -203,7 +203,7 @@ func (e *Events) listHome(ctx context.Context, local string, o metav1.ListOption
 func (e *Events) dispatch(ctx context.Context, jobs chan<- job) {
 	for ctx.Err() == nil {
 		if e.cfg.Gate() != nil {
-			_ = pause(ctx, eventRetry) // the loop condition checks ctx
+			_ = loop.Pause(ctx, eventRetry) // the loop condition checks ctx
 			continue
 		}
 		j, wait, ok := e.backlog.next(time.Now())
@@ -317,7 +317,7 @@ func (e *Events) about(ctx context.Context, j job) (corev1.ObjectReference, bool
 // pace delays a write while pods wait, and limits the rate of writes.
 func (e *Events) pace(ctx context.Context) error {
 	if e.cfg.Busy() {
-		if err := pause(ctx, eventBusyPause); err != nil {
+		if err := loop.Pause(ctx, eventBusyPause); err != nil {
 			return err
 		}
 	}
@@ -352,17 +352,6 @@ func (e *Events) patch(ctx context.Context, want *corev1.Event) error {
 	}
 	_, err = e.cfg.Home.CoreV1().Events(want.Namespace).Patch(ctx, want.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // passage is a store for a reflector that passes events to the backlog and stores none.

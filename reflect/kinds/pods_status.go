@@ -205,10 +205,8 @@ func (p *Pods) refreshHostIPs(ctx context.Context) {
 			p.markMoved(pod.UID)
 			p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 		}
-		select {
-		case <-ctx.Done():
+		if loop.Pause(ctx, hostIPPass) != nil {
 			return
-		case <-time.After(hostIPPass):
 		}
 	}
 }
