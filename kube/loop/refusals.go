@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -102,6 +103,9 @@ func (b Backoff) Next(last time.Duration) time.Duration {
 	return min(max(2*last, b.First), b.Longest)
 }
 
+// mostPaced is the number of clients with a limit of their own. Only an attack uses more at a time.
+const mostPaced = 4096
+
 // Pace limits how often something happens that a client causes, such as a peer that changes an object
 // without end. Each client has a limit of its own. The zero value is ready, and nothing is persisted.
 // It is safe for concurrent use.
@@ -113,20 +117,37 @@ type Pace struct {
 // Take returns how long a client has to wait, and counts the event if it need not. A client has burst
 // events at once, and one more after each interval; both are those of its first event.
 func (p *Pace) Take(client string, burst int, interval time.Duration, now time.Time) time.Duration {
+	wait, _ := p.Reserve(client, burst, interval, now)
+	return wait
+}
+
+// Reserve is Take. If wait is zero, back takes the count back.
+func (p *Pace) Reserve(client string, burst int, interval time.Duration, now time.Time) (wait time.Duration, back func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.clients == nil {
 		p.clients = map[string]*rate.Limiter{}
 	}
 	if p.clients[client] == nil {
+		p.makeRoom(now)
 		p.clients[client] = rate.NewLimiter(rate.Every(interval), burst)
 	}
 	r := p.clients[client].ReserveN(now, 1)
-	wait := r.DelayFrom(now)
-	if wait > 0 {
-		r.CancelAt(now)
+	back = func() { r.CancelAt(now) }
+	if wait = r.DelayFrom(now); wait > 0 {
+		back()
 	}
-	return wait
+	return wait, back
+}
+
+// makeRoom drops clients that have been idle long enough to have all their events again, and others
+// if that is not enough.
+func (p *Pace) makeRoom(now time.Time) {
+	if len(p.clients) < mostPaced {
+		return
+	}
+	maps.DeleteFunc(p.clients, func(_ string, r *rate.Limiter) bool { return r.TokensAt(now) >= float64(r.Burst()) })
+	maps.DeleteFunc(p.clients, func(string, *rate.Limiter) bool { return len(p.clients) >= mostPaced })
 }
 
 const (

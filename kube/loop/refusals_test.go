@@ -49,3 +49,21 @@ func TestIsRefusal(t *testing.T) {
 		require.Equal(t, c.want, IsRefusal(c.err), name)
 	}
 }
+
+func TestPace(t *testing.T) {
+	var p Pace
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	require.Zero(t, p.Take("a", 2, time.Minute, now))
+	wait, back := p.Reserve("a", 2, time.Minute, now)
+	require.Zero(t, wait)
+	require.Equal(t, time.Minute, p.Take("a", 2, time.Minute, now))
+	require.Equal(t, time.Minute, p.Take("a", 2, time.Minute, now), "waiting costs nothing")
+	require.Zero(t, p.Take("b", 2, time.Minute, now), "each client apart")
+	back()
+	require.Zero(t, p.Take("a", 2, time.Minute, now))
+	require.Equal(t, time.Minute, p.Take("a", 2, time.Minute, now))
+	for i := range mostPaced + 20 {
+		require.Zero(t, p.Take(fmt.Sprint(i), 2, time.Minute, now))
+		require.LessOrEqual(t, len(p.clients), mostPaced)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -263,83 +264,42 @@ func (e *Endpoint) Serve(ctx context.Context, address string, certificate func(*
 	return nil
 }
 
-// mostAddresses is the number of addresses with a limit of their own. Only an attack uses
-// more at a time, and the common limit covers that.
-const mostAddresses = 4096
-
 // limits are the rate limits of the endpoint. It is safe for concurrent use.
 type limits struct {
 	all        *rate.Limiter
 	lines      *rate.Limiter // log lines about refused requests
 	perAddress int           // requests per minute
 
-	mu     sync.Mutex
-	each   map[netip.Prefix]*rate.Limiter
-	proofs map[netip.Prefix]*rate.Limiter // chains of certificates that proved nothing
-	users  map[string]*rate.Limiter       // of verified certificates; there are few
+	each   loop.Pace
+	proofs loop.Pace // chains of certificates that proved nothing
+	users  loop.Pace // of verified certificates; there are few
 }
 
 func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n) }
 
 func newLimits(all, perAddress int) *limits {
-	return &limits{
-		all: perMinute(all), lines: perMinute(all), perAddress: perAddress,
-		each: map[netip.Prefix]*rate.Limiter{}, proofs: map[netip.Prefix]*rate.Limiter{}, users: map[string]*rate.Limiter{},
-	}
+	return &limits{all: perMinute(all), lines: perMinute(all), perAddress: perAddress}
 }
 
 // client reports whether a request is within its limit, and counts it: that of the user, or
 // that of the address if user is empty.
 func (l *limits) client(user string, remote netip.Addr, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if user != "" {
-		return limiter(l.users, user, l.perAddress, now).AllowN(now, 1)
+	of, name := &l.users, user
+	if user == "" {
+		of, name = &l.each, serve.Neighbourhood(remote).String()
 	}
-	return limiter(l.each, serve.Neighbourhood(remote), l.perAddress, now).AllowN(now, 1)
+	return of.Take(name, l.perAddress, time.Minute/time.Duration(l.perAddress), now) == 0
 }
 
 // proof counts a chain of certificates from an address, before it is verified. It returns nil
 // beyond the limit, and else what takes the count back. Requests without certificates do not
 // count, so that they keep no peer with the same address out.
 func (l *limits) proof(remote netip.Addr, now time.Time) (valid func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	place := limiter(l.proofs, serve.Neighbourhood(remote), l.perAddress, now).ReserveN(now, 1)
-	if place.DelayFrom(now) > 0 {
-		place.CancelAt(now)
+	wait, valid := l.proofs.Reserve(serve.Neighbourhood(remote).String(), l.perAddress, time.Minute/time.Duration(l.perAddress), now)
+	if wait > 0 {
 		return nil
 	}
-	return func() { place.CancelAt(now) }
-}
-
-func limiter[K comparable](each map[K]*rate.Limiter, key K, perMin int, now time.Time) *rate.Limiter {
-	one := each[key]
-	if one == nil {
-		makeRoom(each, perMin, now)
-		one = perMinute(perMin)
-		each[key] = one
-	}
-	return one
-}
-
-// makeRoom drops the limiters of clients that have been idle long enough to have their
-// full allowance, and others if that is not enough.
-func makeRoom[K comparable](each map[K]*rate.Limiter, full int, now time.Time) {
-	if len(each) < mostAddresses {
-		return
-	}
-	for key, one := range each {
-		if one.TokensAt(now) >= float64(full) {
-			delete(each, key)
-		}
-	}
-	for key := range each {
-		if len(each) < mostAddresses {
-			return
-		}
-		delete(each, key)
-	}
+	return valid
 }
 
 // places are those of the requests in work. It is safe for concurrent use.
