@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -58,13 +59,7 @@ func (c *commands) completePods(conn *connection, most int, others func(context.
 			namespace, _, whole := strings.Cut(typed, "/")
 			if whole {
 				pods, err := to.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-				if err != nil {
-					return nil, err
-				}
-				for i := range pods.Items {
-					out = append(out, namespace+"/"+pods.Items[i].Name)
-				}
-				return out, nil
+				return namesOf(pods.Items, err, func(p *corev1.Pod) string { return namespace + "/" + p.Name })
 			}
 			spaces, err := offloadedNames(ctx, to)
 			for _, name := range spaces {
@@ -88,11 +83,18 @@ func (c *commands) completeFlag(cmd *cobra.Command, conn *connection, flag strin
 	}) // fails for flags only that do not exist
 }
 
-// nodeNames returns the names of all Nodes.
-func nodeNames(ctx context.Context, to *clients) (out []string, err error) {
-	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	for i := range nodes.Items {
-		out = append(out, nodes.Items[i].Name)
+// namesOf returns the name of each item of a list that was read with err. An item with an empty name is left out.
+func namesOf[T any](items []T, err error, name func(*T) string) (names []string, _ error) {
+	for i := range items {
+		if n := name(&items[i]); n != "" {
+			names = append(names, n)
+		}
 	}
-	return out, err
+	return names, err
+}
+
+// nodeNames returns the names of all Nodes.
+func nodeNames(ctx context.Context, to *clients) ([]string, error) {
+	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	return namesOf(nodes.Items, err, func(n *corev1.Node) string { return n.Name })
 }

@@ -123,16 +123,11 @@ func (c *commands) offerJudge(use, short, about string, judge func(context.Conte
 	return cmd
 }
 
-func offerNames(ctx context.Context, to *clients) (names []string, err error) {
+func offerNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
+	names, err := namesOf(list.Items, err, func(o *sharingv1alpha1.ResourceOffer) string { return o.Name })
 	slices.Sort(names)
-	return slices.Compact(names), nil
+	return slices.Compact(names), err
 }
 
 // findOffer returns the only offer with a name.

@@ -125,7 +125,7 @@ func tellDifferences(ctx context.Context, to *clients, o *offloadingv1beta1.Name
 }
 
 // namespaceNames returns the namespaces that may be offloaded and are not yet.
-func namespaceNames(ctx context.Context, to *clients) (names []string, err error) {
+func namespaceNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -138,12 +138,12 @@ func namespaceNames(ctx context.Context, to *clients) (names []string, err error
 	if err != nil {
 		own = usualNamespace
 	}
-	for i := range list.Items {
-		if ns := &list.Items[i]; ns.Name != own && mayOffload(ns) && !slices.Contains(offloaded, ns.Name) {
-			names = append(names, ns.Name)
+	return namesOf(list.Items, nil, func(ns *corev1.Namespace) string {
+		if ns.Name == own || !mayOffload(ns) || slices.Contains(offloaded, ns.Name) {
+			return ""
 		}
-	}
-	return names, nil
+		return ns.Name
+	})
 }
 
 // reservedPrefix begins the names of namespaces that providers refuse, as those of tenants and of data.
@@ -313,15 +313,9 @@ func (c *commands) unoffload() *cobra.Command {
 	return shortened(parent("unoffload", "Take back what runs in other clusters", cmd), cmd)
 }
 
-func offloadedNames(ctx context.Context, to *clients) (names []string, err error) {
+func offloadedNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range list.Items {
-		names = append(names, o.Namespace)
-	}
-	return names, nil
+	return namesOf(list.Items, err, func(o *offloadingv1beta1.NamespaceOffloading) string { return o.Namespace })
 }
 
 // takeBack deletes the NamespaceOffloading of a namespace and returns its UID. The UID is

@@ -48,6 +48,7 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 		}
 		return interruptible(limited(&in.timeout, func(cmd *cobra.Command, _ []string) error {
 			in.errors = cmd.ErrOrStderr()
+			defer in.reading()()
 			var findings []report.Finding
 			if token != "" {
 				text, err := readToken(token, cmd.InOrStdin())
@@ -58,7 +59,7 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 				if err != nil {
 					return &Error{Code: ExitProblem, Err: err}
 				}
-				in.reading(func() { findings = c.examineToken(cmd.Context(), in.conn, parsed) })
+				findings = c.examineToken(cmd.Context(), in.conn, parsed)
 			}
 			if pre {
 				in.conn.limit = in.timeout // the discovery client takes no context
@@ -66,8 +67,7 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var read *preflight
-				in.reading(func() { read, err = preflightOf(cmd.Context(), to) })
+				read, err := preflightOf(cmd.Context(), to)
 				if err != nil {
 					return unknown(explain(err))
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -57,17 +58,20 @@ type inquiry struct {
 	namespace string
 	output    string
 	timeout   time.Duration
-	// errors gets the spinner; nil for none.
+	// errors gets the line about a read that takes long; nil for none.
 	errors io.Writer
 }
 
-// reading calls do, with a spinner if errors is a terminal.
-func (in *inquiry) reading(do func()) {
-	if !spins(in.errors, in.output) {
-		do()
-		return
-	}
-	spin(in.errors, "reading the cluster", do)
+// quietly is how long a read may take before a person at a terminal is told about it.
+const quietly = time.Second
+
+// reading prints a line for a person at a terminal if a read takes long. The caller calls end after the read.
+func (in *inquiry) reading() (end func() bool) {
+	return time.AfterFunc(quietly, func() {
+		if onTerminal(in.errors) {
+			_ = say(in.errors, "reading the cluster ...") // the result counts
+		}
+	}).Stop
 }
 
 func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
@@ -99,9 +103,8 @@ func (c *commands) inTime(ctx context.Context, in *inquiry, read func(context.Co
 	if err != nil {
 		return nil, err
 	}
-	var s *report.Snapshot
-	in.reading(func() { s, err = read(ctx, to, in.namespace) })
-	return s, err
+	defer in.reading()()
+	return read(ctx, to, in.namespace)
 }
 
 func (c *commands) status() *cobra.Command {
@@ -191,7 +194,7 @@ func (c *commands) checkUntilWell(cmd *cobra.Command, in *inquiry, limit time.Du
 	repeated := *c
 	repeated.every *= watchEvery
 	out := in.errors
-	in.errors = nil // no spinner between the lines
+	in.errors = nil // nothing between the lines about progress
 	_, err := repeated.until(ctx, out, func(ctx context.Context) (look, error) {
 		s, err := c.snapshot(ctx, in)
 		if err != nil {
@@ -230,13 +233,7 @@ func orCode(err error, level report.Level) error {
 	return nil
 }
 
-func peerNames(ctx context.Context, to *clients) (ids []string, err error) {
+func peerNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, fc := range list.Items {
-		ids = append(ids, fc.Spec.ClusterID)
-	}
-	return ids, nil
+	return namesOf(list.Items, err, func(fc *corev1beta1.ForeignCluster) string { return fc.Spec.ClusterID })
 }

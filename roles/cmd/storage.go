@@ -114,17 +114,14 @@ func (c *commands) storageMove() *cobra.Command {
 	flags.StringVar(&cfg.StorageNamespace, "storage-namespace", "liqo-storage", "`namespace` of the data in this cluster, as storage.storageNamespace of the chart")
 	conn := c.connection(flags)
 	c.completeFlag(cmd, conn, "to", nodeNames)
-	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) (names []string, err error) {
+	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) ([]string, error) {
 		list, err := to.kube.CoreV1().PersistentVolumeClaims(cfg.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			if list.Items[i].Annotations["volume.kubernetes.io/storage-provisioner"] == offloadingv1beta1.StorageProvisioner {
-				names = append(names, list.Items[i].Name)
+		return namesOf(list.Items, err, func(claim *corev1.PersistentVolumeClaim) string {
+			if claim.Annotations["volume.kubernetes.io/storage-provisioner"] != offloadingv1beta1.StorageProvisioner {
+				return ""
 			}
-		}
-		return names, nil
+			return claim.Name
+		})
 	})
 	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		if undo == (cfg.Node != "") {

@@ -370,12 +370,9 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		},
 	}
 	conn := c.connection(cmd.Flags())
-	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) (ids []string, err error) {
+	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) ([]string, error) {
 		views, err := listTokens(ctx, to)
-		for _, v := range views {
-			ids = append(ids, v.ID)
-		}
-		return ids, err
+		return namesOf(views, err, func(v *tokenView) string { return v.ID })
 	})
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		namespace, err := manual.Namespace(cmd.Context(), to.kube)
