@@ -32,6 +32,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -464,8 +465,11 @@ func (r *reading) classes() read {
 
 // copies reads how far the moves of data are, in a namespace or in all.
 func (r *reading) copies(ctx context.Context, namespace string) {
+	moves := func(claim corev1.PersistentVolumeClaim) bool {
+		return claim.Annotations[offloadingv1beta1.MoveToAnnotation] != ""
+	}
 	if slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(r.snap.Claims))...), moves) {
-		copies, err := readCopies(ctx, r.to.kube, namespace)
+		copies, err := move.Copies(ctx, r.to.kube, namespace)
 		r.note(report.ReadPods, err, func() { r.snap.Copies = copies })
 	}
 }

@@ -1,8 +1,8 @@
 package move
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,12 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/helper"
 )
 
@@ -99,16 +99,17 @@ func (m *mover) look(ctx context.Context) error {
 
 // nodeHere returns a node of this cluster that runs pods.
 func (m *mover) nodeHere(ctx context.Context) (string, error) {
-	nodes, err := m.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", fmt.Errorf("listing nodes: %w", err)
-	}
-	for i := range nodes.Items {
-		if node := &nodes.Items[i]; placeOf(node).cluster == "" && helper.Ready(node) && !node.Spec.Unschedulable {
+	nodes, err := m.nodes(ctx)
+	for _, node := range nodes {
+		if placeOf(node).cluster == "" && helper.Ready(node) && !node.Spec.Unschedulable {
 			return node.Name, nil
 		}
 	}
-	return "", errors.New("no node of this cluster is Ready: the data goes through a pod there")
+	return "", cmp.Or(err, errors.New("no node of this cluster is Ready: the data goes through a pod there"))
+}
+
+func (m *mover) nodes(ctx context.Context) ([]*corev1.Node, error) {
+	return store.Find[*corev1.Node](ctx, "node", m.Kube.CoreV1().Nodes(), metav1.ListOptions{})
 }
 
 // volume returns the claim's PersistentVolume, or nil.
@@ -116,24 +117,17 @@ func (m *mover) volume(ctx context.Context) (*corev1.PersistentVolume, error) {
 	if m.claim.Spec.VolumeName == "" {
 		return nil, nil
 	}
-	volume, err := m.Kube.CoreV1().PersistentVolumes().Get(ctx, m.claim.Spec.VolumeName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the PersistentVolume of the claim: %w", err)
-	}
-	return volume, nil
+	return store.Live(ctx, "PersistentVolume", m.Kube.CoreV1().PersistentVolumes(), m.claim.Spec.VolumeName)
 }
 
 // placeOfNode returns the place of a node. Its node is empty if there is no such node.
 func (m *mover) placeOfNode(ctx context.Context, name string) (place, error) {
-	node, err := m.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || target(name) == "" {
+	if target(name) == "" {
 		return place{}, nil
 	}
-	if err != nil {
-		return place{}, fmt.Errorf("reading node %s: %w", name, err)
+	node, err := store.Live(ctx, "node", m.Kube.CoreV1().Nodes(), name)
+	if node == nil {
+		return place{}, err
 	}
 	return placeOf(node), nil
 }
@@ -149,9 +143,9 @@ func placeOf(node *corev1.Node) place {
 // if that still can.
 func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolume) (place, error) {
 	out := place{cluster: volume.Labels[corev1beta1.RemoteClusterIDLabel]}
-	nodes, err := m.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := m.nodes(ctx)
 	if err != nil {
-		return out, fmt.Errorf("listing nodes: %w", err)
+		return out, err
 	}
 	var reaches *nodeaffinity.NodeSelector
 	if a := volume.Spec.NodeAffinity; a != nil && a.Required != nil {
@@ -159,8 +153,7 @@ func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolu
 			return out, fmt.Errorf("reading the affinity of PersistentVolume %s: %w", volume.Name, err)
 		}
 	}
-	for i := range nodes.Items {
-		node := &nodes.Items[i]
+	for _, node := range nodes {
 		if placeOf(node).cluster == out.cluster && helper.Ready(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[selectedNode]) {
 			out.node = node.Name
 		}
@@ -199,33 +192,25 @@ func (m *mover) movable(ctx context.Context) error {
 	if m.to.cluster == "" {
 		return nil
 	}
-	list, err := m.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(m.to.cluster)).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing VirtualNodes: %w", err)
-	}
-	for i := range list.Items {
-		if list.Items[i].Name == m.Node && len(list.Items[i].Spec.StorageClasses) > 0 {
-			return nil
-		}
+	vn, err := store.Live(ctx, "VirtualNode", m.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(m.to.cluster)), m.Node)
+	if err != nil || vn != nil && len(vn.Spec.StorageClasses) > 0 {
+		return err
 	}
 	return fmt.Errorf("VirtualNode %s offers no storage class (spec.storageClasses): choose another node", m.Node)
 }
 
 // unused returns an error if a pod uses the claim, but the pods of the move.
 func (m *mover) unused(ctx context.Context) error {
-	pods, err := m.Kube.CoreV1().Pods(m.Namespace).List(ctx, metav1.ListOptions{})
+	pods, err := store.Find[*corev1.Pod](ctx, "pod", m.Kube.CoreV1().Pods(m.Namespace), metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+		return err
 	}
 	var users []string
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.Labels[moveLabel] == string(m.claim.UID) {
-			continue
-		}
-		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+	for _, pod := range pods {
+		uses := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == m.Claim
-		}) {
+		})
+		if uses && !ended(pod) && pod.Labels[moveLabel] != string(m.claim.UID) {
 			users = append(users, pod.Name)
 		}
 	}
@@ -265,18 +250,13 @@ func (m *mover) annotate(ctx context.Context, annotations map[string]any, may fu
 				return "", false, err
 			}
 		}
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": m.claim.UID, "resourceVersion": m.claim.ResourceVersion, "annotations": annotations,
-		}})
-		if err != nil {
-			return "", false, fmt.Errorf("encoding annotations: %w", err)
-		}
-		claim, err := m.Kube.CoreV1().PersistentVolumeClaims(m.Namespace).Patch(ctx, m.Claim, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		claim, err := store.Merge(ctx, "PersistentVolumeClaim", m.Kube.CoreV1().PersistentVolumeClaims(m.Namespace), fieldManager, m.claim,
+			store.Patch{"metadata": store.Patch{"resourceVersion": m.claim.ResourceVersion, "annotations": annotations}})
 		if apierrors.IsConflict(err) {
 			return "", false, nil // it has changed meanwhile
 		}
 		if err != nil {
-			return "", false, fmt.Errorf("annotating PersistentVolumeClaim %s: %w", m.Claim, err)
+			return "", false, err
 		}
 		m.claim = claim
 		return "", true, nil
@@ -306,20 +286,8 @@ func (m *mover) exchangeVolumes(ctx context.Context) error {
 func (m *mover) removeVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
 	volumes := m.Kube.CoreV1().PersistentVolumes()
 	if volume.DeletionTimestamp == nil {
-		err := volumes.Delete(ctx, volume.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &volume.UID}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting the earlier PersistentVolume: %w", err)
-		}
-		return nil // what is left of it is read next
+		return store.Delete(ctx, "PersistentVolume", volumes, volume) // what is left of it is read next
 	}
-	left := slices.DeleteFunc(slices.Clone(volume.Finalizers), func(f string) bool { return f == volumeProtection })
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": volume.UID, "resourceVersion": volume.ResourceVersion, "finalizers": left}})
-	if err != nil {
-		return fmt.Errorf("encoding finalizers: %w", err)
-	}
-	_, err = volumes.Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("ending the protection of the earlier PersistentVolume: %w", err)
-	}
-	return nil
+	_, err := store.SetFinalizer(ctx, volumes, volume, volumeProtection, false, fieldManager)
+	return store.IgnoreGone(err)
 }

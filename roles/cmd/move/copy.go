@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/liqod/liqod/kube/store"
 )
 
 // until polls until see is done. It prints what see is waiting for, when that changes. An API server
@@ -120,15 +122,8 @@ func (m *mover) clear(ctx context.Context) error {
 
 func (m *mover) clearKeys(ctx context.Context) error {
 	for _, namespace := range m.namespaces() {
-		list, err := m.Kube.CoreV1().Secrets(namespace).List(ctx, m.ofMove())
-		if err != nil {
-			return fmt.Errorf("listing the keys of the move: %w", err)
-		}
-		for i := range list.Items {
-			err := m.Kube.CoreV1().Secrets(namespace).Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &list.Items[i].UID}})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("deleting the key of the move: %w", err)
-			}
+		if _, err := store.Sweep[*corev1.Secret](ctx, "Secret", m.Kube.CoreV1().Secrets(namespace), m.ofMove(), nil); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -143,18 +138,11 @@ func (m *mover) clearPods(ctx context.Context) error {
 	return m.until(ctx, func(ctx context.Context) (string, bool, error) {
 		left := 0
 		for _, namespace := range m.namespaces() {
-			pods, err := m.Kube.CoreV1().Pods(namespace).List(ctx, m.ofMove())
+			pods, err := store.Sweep[*corev1.Pod](ctx, "pod", m.Kube.CoreV1().Pods(namespace), m.ofMove(), nil)
 			if err != nil {
-				return "", false, fmt.Errorf("listing the pods of the move: %w", err)
+				return "", false, err
 			}
-			for i := range pods.Items {
-				left++
-				if pods.Items[i].DeletionTimestamp == nil {
-					if err := m.remove(ctx, &pods.Items[i]); err != nil {
-						return "", false, err
-					}
-				}
-			}
+			left += len(pods)
 		}
 		return "waiting until the pods of the move are gone", left == 0, nil
 	})

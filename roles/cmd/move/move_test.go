@@ -25,6 +25,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // errKilled is the answer to the write at which a command is interrupted.
@@ -429,7 +430,7 @@ func TestAPIServerAway(t *testing.T) {
 	})
 	require.NoError(t, w.run(here))
 	w.left(here)
-	require.Contains(t, w.lines, `waiting for the API server: reading a pod of the move: Get "https://rome": TLS handshake timeout`)
+	require.Contains(t, w.lines, `waiting for the API server: reading pod liqod-move-uid-here: Get "https://rome": TLS handshake timeout`)
 }
 
 // TestProvidersEndNothing: whatever a provider says of its pods, and whoever takes their names, the claim gets no copy
@@ -518,13 +519,13 @@ func TestCopies(t *testing.T) {
 	running := corev1.PodStatus{Phase: corev1.PodRunning}
 	for name, tc := range map[string]struct {
 		here, there corev1.PodStatus
-		want        Copy
+		want        report.Copying
 	}{
-		"starts":                      {corev1.PodStatus{Phase: corev1.PodPending}, running, Copy{Progress: "pod here is not running yet: Pending"}},
-		"runs":                        {running, running, Copy{Progress: "waiting for the first line of pod here"}}, // a fake has no such log
-		"fails":                       {running, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{failed}}, Copy{Failed: true, Progress: "pod there cannot copy the data: no space left; correct that and run the command again, or end the move with --undo"}},
-		"is whole":                    {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, running, Copy{Progress: "copied and verified", Whole: ended.Time}},
-		"is whole, says its provider": {running, corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, Copy{Progress: "waiting for the first line of pod here"}},
+		"starts":                      {corev1.PodStatus{Phase: corev1.PodPending}, running, report.Copying{Progress: "pod here is not running yet: Pending"}},
+		"runs":                        {running, running, report.Copying{Progress: "waiting for the first line of pod here"}}, // a fake has no such log
+		"fails":                       {running, corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{failed}}, report.Copying{Failed: true, Progress: "pod there cannot copy the data: no space left; correct that and run the command again, or end the move with --undo"}},
+		"is whole":                    {corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, running, report.Copying{Progress: "copied and verified", Whole: ended.Time}},
+		"is whole, says its provider": {running, corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{done}}, report.Copying{Progress: "waiting for the first line of pod here"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -536,7 +537,7 @@ func TestCopies(t *testing.T) {
 			)
 			got, err := Copies(t.Context(), core, metav1.NamespaceAll)
 			require.NoError(t, err)
-			require.Equal(t, map[types.UID]Copy{"uid": tc.want}, got)
+			require.Equal(t, map[types.UID]report.Copying{"uid": tc.want}, got)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/transfer"
 )
@@ -117,11 +118,11 @@ func (m *mover) keys(ctx context.Context) error {
 	all := append([]end{here}, m.there()...)
 	found := map[string]*corev1.Secret{}
 	for _, e := range all {
-		secret, err := m.Kube.CoreV1().Secrets(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("reading the key of the move: %w", err)
+		secret, err := store.Live(ctx, "Secret", m.Kube.CoreV1().Secrets(e.Namespace), e.Name)
+		if err != nil {
+			return err
 		}
-		if err == nil && secret.Labels[moveLabel] == string(m.claim.UID) {
+		if secret != nil && secret.Labels[moveLabel] == string(m.claim.UID) {
 			found[e.Name] = secret
 		}
 	}
@@ -180,12 +181,9 @@ func (m *mover) begun() time.Time {
 // pod returns the pod of an end, or nil. One that is not owned by the key of the end, or that was made for other
 // addresses, is removed if it is of an earlier call, and else refused.
 func (m *mover) pod(ctx context.Context, e end) (*corev1.Pod, error) {
-	pod, err := m.Kube.CoreV1().Pods(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a pod of the move: %w", err)
+	pod, err := store.Live(ctx, "pod", m.Kube.CoreV1().Pods(e.Namespace), e.Name)
+	if pod == nil {
+		return nil, err
 	}
 	if pod.Labels[moveLabel] != string(m.claim.UID) {
 		return nil, fmt.Errorf("pod %s/%s is not of this move: delete it, and run the command again", pod.Namespace, pod.Name)
@@ -205,9 +203,5 @@ func (m *mover) create(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (m *mover) remove(ctx context.Context, pod *corev1.Pod) error {
-	err := m.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting a pod of the move: %w", err)
-	}
-	return nil
+	return store.Delete(ctx, "pod", m.Kube.CoreV1().Pods(pod.Namespace), pod)
 }

@@ -15,32 +15,24 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/helper"
+	"github.com/liqod/liqod/roles/cmd/report"
 	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
 // mostRestarts is the number of failures after which the command ends with the last one.
 const mostRestarts = 3
 
-// Copy is what the pods of a move show.
-type Copy struct {
-	// Progress says how far the copy is, or the error with which a pod has Failed again and again.
-	Progress string
-	Failed   bool
-	// Whole is the time since which both sides have the same files; zero before.
-	Whole time.Time
-}
-
 // Copies reads the pods of moves in a namespace, in all if it is empty, and their logs. The result is
 // by the UID of the claim.
-func Copies(ctx context.Context, kube kubernetes.Interface, namespace string) (map[types.UID]Copy, error) {
-	pods, err := kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: moveLabel})
+func Copies(ctx context.Context, kube kubernetes.Interface, namespace string) (map[types.UID]report.Copying, error) {
+	pods, err := store.Find[*corev1.Pod](ctx, "pod", kube.CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: moveLabel})
 	if err != nil {
-		return nil, fmt.Errorf("listing the pods of moves: %w", err)
+		return nil, err
 	}
-	out := map[types.UID]Copy{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	out := map[types.UID]report.Copying{}
+	for _, pod := range pods {
 		uid := types.UID(pod.Labels[moveLabel])
 		have, found := out[uid]
 		connects := len(pod.Spec.Containers) > 0 && slices.Contains(pod.Spec.Containers[0].Args, "--connect") // in this cluster
@@ -48,14 +40,14 @@ func Copies(ctx context.Context, kube kubernetes.Interface, namespace string) (m
 		switch {
 		case !have.Whole.IsZero():
 		case pod.Status.Phase == corev1.PodSucceeded && connects:
-			out[uid] = Copy{Progress: "copied and verified", Whole: endOf(pod)}
+			out[uid] = report.Copying{Progress: "copied and verified", Whole: endOf(pod)}
 		case failure(pod) != nil:
-			out[uid] = Copy{Progress: failure(pod).Error(), Failed: true}
+			out[uid] = report.Copying{Progress: failure(pod).Error(), Failed: true}
 		case found, relays && pod.Status.Phase == corev1.PodRunning: // one of the others says how far it is
 		case pod.Status.Phase != corev1.PodRunning:
-			out[uid] = Copy{Progress: waits(pod)}
+			out[uid] = report.Copying{Progress: waits(pod)}
 		default:
-			out[uid] = Copy{Progress: progress(ctx, kube, pod)}
+			out[uid] = report.Copying{Progress: progress(ctx, kube, pod)}
 		}
 	}
 	return out, nil
