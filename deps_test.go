@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"roles/cmd/transfer": {"kube/serve"},
 
 	// The pods of the check send the packets of nodes, to the addresses of gateways.
-	"roles/cmd/network": {"roles/cmd/helper", "netfabric/host", "netfabric/kernel", "netfabric/plan", "peering/manual", "kube", "reasons", "api"},
+	"roles/cmd/network": {"roles/cmd/helper", "roles/cmd/report", "netfabric/host", "netfabric/kernel", "netfabric/plan", "peering/manual", "kube", "reasons", "api"},
 
 	// Pods of commands, of which it knows no purpose.
 	"roles/cmd/helper": {},

@@ -57,7 +57,7 @@ func (c *commands) networkCheck() *cobra.Command {
 	}
 	run(func(cmd *cobra.Command) error {
 		verdict, err := network.Run(cmd.Context(), *cfg)
-		if len(verdict.Steps) > 0 {
+		if len(verdict) > 0 {
 			err = errors.Join(err, printText(cmd.OutOrStdout(), verdict.Text()))
 		}
 		if err != nil {

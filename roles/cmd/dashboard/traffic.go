@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -37,7 +35,7 @@ func traffic(p *picture, peers []report.Peer) []Traffic {
 		if n := p.counted.total(id)[requestsRefused]; n > 0 {
 			row.Requests = strconv.FormatFloat(n, 'f', 0, 64)
 		}
-		c := p.connection(id)
+		c := p.Connection(id)
 		if c == nil && row.Packets == "" && row.Requests == "" {
 			continue
 		}
@@ -48,15 +46,6 @@ func traffic(p *picture, peers []report.Peer) []Traffic {
 		out = append(out, row)
 	}
 	return out
-}
-
-func (p *picture) connection(id string) *networkingv1beta1.Connection {
-	for i := range p.Connections {
-		if c := &p.Connections[i]; c.Namespace == corev1beta1.TenantNamespace(id) && c.Name == id {
-			return c
-		}
-	}
-	return nil
 }
 
 // figures fills in what was counted in some seconds.

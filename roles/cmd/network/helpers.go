@@ -45,18 +45,10 @@ const (
 // prepare makes the namespaces of the pods: one for those of this cluster, and for each peer that runs pods one
 // that is offloaded to it alone. Of a namespace that several peers share, each would learn of the others.
 func (c *checker) prepare(ctx context.Context) error {
-	namespaces := c.Kube.CoreV1().Namespaces()
-	list, err := namespaces.List(ctx, metav1.ListOptions{LabelSelector: checkLabel + "=true"})
-	if err != nil {
-		return fmt.Errorf("listing namespaces of earlier checks: %w", err)
+	if _, err := store.Sweep(ctx, "namespace", c.Kube.CoreV1().Namespaces(), metav1.ListOptions{LabelSelector: checkLabel + "=true"}, c.forgotten); err != nil {
+		return err
 	}
-	for i := range list.Items {
-		if ns := &list.Items[i]; c.forgotten(ns) {
-			if err := namespaces.Delete(ctx, ns.Name, store.DeleteUID(ns)); store.IgnoreGone(err) != nil {
-				return fmt.Errorf("deleting namespace %s of an earlier check: %w", ns.Name, err)
-			}
-		}
-	}
+	var err error
 	if c.space, err = c.makeSpace(ctx); err != nil {
 		return err
 	}
@@ -81,7 +73,7 @@ func (c *checker) prepare(ctx context.Context) error {
 
 // forgotten reports whether a check made a namespace and was killed. The label alone says nothing: others may set it.
 func (c *checker) forgotten(ns *corev1.Namespace) bool {
-	return ns.DeletionTimestamp == nil && c.Now().Sub(ns.CreationTimestamp.Time) > longestCheck && strings.HasPrefix(ns.Name, namePrefix) &&
+	return c.Now().Sub(ns.CreationTimestamp.Time) > longestCheck && strings.HasPrefix(ns.Name, namePrefix) &&
 		slices.ContainsFunc(ns.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == fieldManager })
 }
 

@@ -11,17 +11,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/reasons"
-)
-
-// State is what is known of a hop.
-type State string
-
-// States. Impaired: packets pass, and something is broken that another fault makes felt.
-const (
-	Good     State = "Good"
-	Impaired State = "Impaired"
-	Unknown  State = "Unknown"
-	Broken   State = "Broken"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // Seen is everything that a check has observed.
@@ -44,7 +34,7 @@ type Gateway struct {
 // Node is one of this cluster.
 type Node struct {
 	Name  string
-	Agent State // of the pod of role route there
+	Agent report.Level // of the pod of role route there
 	// Host is the report of the pod in the network of the node, Pod that of an ordinary one. Why says why
 	// one of them is missing.
 	Host, Pod *Report
@@ -69,24 +59,18 @@ type Peer struct {
 	announced []networkingv1beta1.Gateway
 }
 
-// Step is the verdict on one hop.
-type Step struct {
-	Part, Hop    string
-	State        State
-	Text, Advice string
-}
+// Verdict has a finding about each hop, in the order of a packet. At a warning packets pass, and something is broken
+// that another fault makes felt.
+type Verdict []report.Finding
 
-// Verdict is that of a check, hop by hop in the order of a packet.
-type Verdict struct{ Steps []Step }
-
-// First returns the first hop that breaks; else the first that is impaired.
-func (v Verdict) First() (Step, bool) {
-	for _, state := range []State{Broken, Impaired} {
-		if i := slices.IndexFunc(v.Steps, func(s Step) bool { return s.State == state }); i >= 0 {
-			return v.Steps[i], true
+// First returns the first hop that breaks; else the first with a warning.
+func (v Verdict) First() (report.Finding, bool) {
+	for _, level := range []report.Level{report.Problem, report.Warning} {
+		if i := slices.IndexFunc(v, func(f report.Finding) bool { return f.Level == level }); i >= 0 {
+			return v[i], true
 		}
 	}
-	return Step{}, false
+	return report.Finding{}, false
 }
 
 // Names of targets, in reports.
@@ -107,13 +91,13 @@ func Judge(s *Seen) Verdict {
 		j.gateway(g)
 	}
 	if len(s.Gateways) == 0 {
-		j.add("gateway", Broken, "no gateway has announced itself", gatewayPods)
+		j.add("gateway", report.Problem, "no gateway has announced itself", gatewayPods)
 	}
 	for _, n := range s.Nodes {
 		j.node(n)
 	}
 	if s.Left > 0 {
-		j.add("other nodes", Unknown, fmt.Sprintf("%d nodes were not checked", s.Left), "Name them with --node.")
+		j.add("other nodes", report.Unknown, fmt.Sprintf("%d nodes were not checked", s.Left), "Name them with --node.")
 	}
 	for _, n := range s.Nodes {
 		j.name("name service, pod on "+n.Name, s.Cluster, n.Pod)
@@ -131,10 +115,10 @@ type judge struct {
 	verdict Verdict
 }
 
-// add adds a step. Pods in peers have reported some of the text, and add no lines to it.
-func (j *judge) add(hop string, state State, text, advice string) {
+// add adds a finding. Pods in peers have reported some of the text, and add no lines to it.
+func (j *judge) add(hop string, level report.Level, text, advice string) {
 	line := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	j.verdict.Steps = append(j.verdict.Steps, Step{j.part, line(hop), state, line(text), advice})
+	j.verdict = append(j.verdict, report.Finding{Section: j.part, Level: level, Subject: line(hop), Message: line(text), Fix: advice})
 }
 
 // gatewayPods is advice about the gateways of the chart.
@@ -148,11 +132,11 @@ func (j *judge) gateway(g Gateway) {
 	advice += fmt.Sprintf("\nIf it is gone for good: kubectl delete lease -n NAMESPACE %s", host.LeaseName(g.Number))
 	switch {
 	case g.Alive:
-		j.add("gateway "+g.Name, Good, "renews its Lease", "")
+		j.add("gateway "+g.Name, report.OK, "renews its Lease", "")
 	case slices.ContainsFunc(j.Gateways, func(g Gateway) bool { return g.Alive }):
-		j.add("gateway "+g.Name, Impaired, "does not renew its Lease; another gateway has its packets", advice)
+		j.add("gateway "+g.Name, report.Warning, "does not renew its Lease; another gateway has its packets", advice)
 	default:
-		j.add("gateway "+g.Name, Broken, "does not renew its Lease, and there is no other", advice)
+		j.add("gateway "+g.Name, report.Problem, "does not renew its Lease, and there is no other", advice)
 	}
 }
 
@@ -177,11 +161,11 @@ type remedy struct{ lost, small string }
 func (j *judge) judge(w Way, hop, about string, a remedy) bool {
 	switch {
 	case w.Answered == 0:
-		j.add(hop, Broken, about+figures(w), a.lost)
+		j.add(hop, report.Problem, about+figures(w), a.lost)
 	case w.Fits < w.Says:
-		j.add(hop, Broken, fmt.Sprintf("%spackets up to %d bytes pass, the hosts announce %d: larger ones vanish", about, w.Fits, w.Says), a.small)
+		j.add(hop, report.Problem, fmt.Sprintf("%spackets up to %d bytes pass, the hosts announce %d: larger ones vanish", about, w.Fits, w.Says), a.small)
 	default:
-		j.add(hop, Good, about+figures(w), "")
+		j.add(hop, report.OK, about+figures(w), "")
 		return true
 	}
 	return false
@@ -196,11 +180,11 @@ const restart = "Role route repairs this within seconds where it runs: look at i
 // node judges the way of a node, and of a pod there, to the gateways and back.
 func (j *judge) node(n *Node) {
 	hop := fmt.Sprintf("node %s > gateway", n.Name)
-	if n.Agent == Broken {
-		j.add("role route on node "+n.Name, Impaired, "does not run: the routes and rules stay, and nobody repairs or changes them", "kubectl get pods -A -o wide -l app.kubernetes.io/component=route")
+	if n.Agent == report.Problem {
+		j.add("role route on node "+n.Name, report.Warning, "does not run: the routes and rules stay, and nobody repairs or changes them", "kubectl get pods -A -o wide -l app.kubernetes.io/component=route")
 	}
 	if n.Host == nil && n.Pod == nil {
-		j.add(hop, Unknown, n.Why, "")
+		j.add(hop, report.Unknown, n.Why, "")
 		return
 	}
 	if h := n.Host; h != nil && h.Host != nil && !j.host(hop, h.Host) {
@@ -222,7 +206,7 @@ func (j *judge) node(n *Node) {
 	}
 	hop = fmt.Sprintf("pod > node %s > gateway", n.Name)
 	if n.Pod == nil {
-		j.add(hop, Unknown, n.Why, "")
+		j.add(hop, report.Unknown, n.Why, "")
 		return
 	}
 	w, _ := n.Pod.way(toGateway)
@@ -236,11 +220,11 @@ const podsAlone = "Packets of the node itself pass, those of its pods do not: a 
 func (j *judge) host(hop string, h *Host) bool {
 	switch {
 	case h.Most > 0 && h.Tracked*100 >= h.Most*97:
-		j.add(hop, Broken, fmt.Sprintf("connection tracking is full: %d of %d", h.Tracked, h.Most), "The kernel drops new connections: raise net.netfilter.nf_conntrack_max on this node, or find the pod that opens so many.")
+		j.add(hop, report.Problem, fmt.Sprintf("connection tracking is full: %d of %d", h.Tracked, h.Most), "The kernel drops new connections: raise net.netfilter.nf_conntrack_max on this node, or find the pod that opens so many.")
 	case !h.Rule:
-		j.add(hop, Broken, "the routing rule 91 is missing, which leads to the routes of peers", restart)
+		j.add(hop, report.Problem, "the routing rule 91 is missing, which leads to the routes of peers", restart)
 	case len(h.Lost) > 0:
-		j.add(hop, Broken, "no route by liqod-vx to "+strings.Join(h.Lost, ", "), restart)
+		j.add(hop, report.Problem, "no route by liqod-vx to "+strings.Join(h.Lost, ", "), restart)
 	default:
 		return true
 	}
@@ -252,9 +236,9 @@ func (j *judge) name(hop, cluster string, r *Report) {
 	switch {
 	case r == nil || r.Name == "":
 	case r.NameError != "":
-		j.add(hop, Broken, r.NameError, "The name service of cluster "+cluster+" does not answer. There: kubectl -n kube-system get service,endpointslices,pods -l k8s-app=kube-dns\nIf its pods are Ready, look for a NetworkPolicy that keeps others from them.")
+		j.add(hop, report.Problem, r.NameError, "The name service of cluster "+cluster+" does not answer. There: kubectl -n kube-system get service,endpointslices,pods -l k8s-app=kube-dns\nIf its pods are Ready, look for a NetworkPolicy that keeps others from them.")
 	default:
-		j.add(hop, Good, "answers for "+r.Name, "")
+		j.add(hop, report.OK, "answers for "+r.Name, "")
 	}
 }
 
@@ -265,7 +249,7 @@ func (j *judge) peer(p *Peer) {
 	}
 	part := "In the peer, "
 	if p.There == nil {
-		j.add("gateway of "+p.ID+" > node > pod", Unknown, p.Why, part+"run the same command.")
+		j.add("gateway of "+p.ID+" > node > pod", report.Unknown, p.Why, part+"run the same command.")
 	} else {
 		own, _ := p.There.way(toOwnGateway)
 		if !j.judge(own, fmt.Sprintf("in %s, pod > node > gateway", p.ID), "", remedy{part + "run the same command: it looks at the nodes there, too. Let UDP 6091 pass between its nodes and its gateway.", part + "set gateway.mtu and route.mtu to what its network carries."}) {
@@ -296,7 +280,7 @@ func (j *judge) peer(p *Peer) {
 // pods judges the way of a pod on a node to pods in a peer.
 func (j *judge) pods(p *Peer, n *Node) bool {
 	if end := n.Ends[p.ID]; end != "" {
-		j.add(fmt.Sprintf("pod on %s > pod in %s", n.Name, p.ID), Broken, "as planned, "+end, "`liqod network explain` with the addresses of both pods prints the way up to there.")
+		j.add(fmt.Sprintf("pod on %s > pod in %s", n.Name, p.ID), report.Problem, "as planned, "+end, "`liqod network explain` with the addresses of both pods prints the way up to there.")
 		return false
 	}
 	if w, sent := n.Pod.way(toGateway); !works(w, sent) {
@@ -317,7 +301,7 @@ func (j *judge) pods(p *Peer, n *Node) bool {
 // source compares the address that a target has seen.
 func (j *judge) source(p *Peer, hop string, r *Report, to, want, where string) {
 	if w, sent := r.way(to); works(w, sent) && want != "" && w.Source != "" && w.Source != want {
-		j.add(hop, Impaired, fmt.Sprintf("the pod is seen as %s, not as %s: the nftables table liqod of %s is not in force", w.Source, want, where), restart)
+		j.add(hop, report.Warning, fmt.Sprintf("the pod is seen as %s, not as %s: the nftables table liqod of %s is not in force", w.Source, want, where), restart)
 	}
 }
 
@@ -352,7 +336,7 @@ func (j *judge) tunnel(p *Peer) bool {
 		case c.Reason == networkingv1beta1.ReasonNotApplied, c.Reason == networkingv1beta1.ReasonInvalid:
 			advice = "The log of the gateway has more: kubectl logs -n NAMESPACE -l app.kubernetes.io/component=gateway"
 		}
-		j.add(hop, Broken, strings.TrimSpace(c.Reason+": "+c.Message), advice)
+		j.add(hop, report.Problem, strings.TrimSpace(c.Reason+": "+c.Message), advice)
 		return false
 	}
 	for _, n := range j.Nodes {
@@ -361,6 +345,6 @@ func (j *judge) tunnel(p *Peer) bool {
 		}
 		return j.way(n.Pod, toGatewayOf(p.ID), hop, "The gateways reach each other, and packets of pods do not pass: the nftables table of one of them is not as planned. Their logs say what they could not apply.")
 	}
-	j.add(hop, Good, c.Message, "")
+	j.add(hop, report.OK, c.Message, "")
 	return true
 }

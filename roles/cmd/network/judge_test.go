@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 func passed(to string) Way {
@@ -24,7 +25,7 @@ func healthy() *Seen {
 	s := &Seen{Cluster: "rome", Gateways: []Gateway{{"gw", 1, true, "rome-1"}, {"gw-2", 2, true, "rome-2"}}}
 	for _, name := range []string{"rome-1", "rome-2"} {
 		s.Nodes = append(s.Nodes, &Node{
-			Name: name, Agent: Good, Views: map[string]string{"milan": "10.80.0.5", "paris": "10.82.0.5"},
+			Name: name, Agent: report.OK, Views: map[string]string{"milan": "10.80.0.5", "paris": "10.82.0.5"},
 			Host: &Report{Host: &Host{Rule: true, Tracked: 100, Most: 1000}, Ways: []Way{passed("gateway gw"), passed("gateway gw-2")}},
 			Pod:  &Report{Name: resolved, Ways: []Way{passed(toGateway), passed(toGatewayOf("milan")), passed(toGatewayOf("paris")), seenAs(toPodIn("milan"), "10.80.0.5"), seenAs(toPodIn("paris"), "10.82.0.5")}},
 		})
@@ -70,54 +71,54 @@ func TestTwelveFaults(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault             func(*Seen)
 		part, hop, advice string
-		state             State
+		state             report.Level
 	}{
 		"peer dropped one way": {func(s *Seen) { down(s.Peers[0], reasons.TunnelOneWay, "hears nothing") },
-			"peer milan", "gateway > gateway of milan, there", "ours do not arrive there: let UDP to its endpoint (192.0.2.7:51840) pass", Broken},
+			"peer milan", "gateway > gateway of milan, there", "ours do not arrive there: let UDP to its endpoint (192.0.2.7:51840) pass", report.Problem},
 		"wrong key": {func(s *Seen) { down(s.Peers[0], reasons.TunnelSilent, "nothing"); s.Peers[0].Key = "other key" },
-			"peer milan", "gateway > gateway of milan", "The keys differ", Broken},
+			"peer milan", "gateway > gateway of milan", "The keys differ", report.Problem},
 		"MTU too small": {func(s *Seen) {
 			for _, n := range s.Nodes {
 				n.Pod.set(narrow(toGatewayOf("milan")), narrow(toPodIn("milan")))
 			}
-		}, "peer milan", "gateway > gateway of milan", "gateway.mtu", Broken},
+		}, "peer milan", "gateway > gateway of milan", "gateway.mtu", report.Problem},
 		"port closed": {func(s *Seen) { down(s.Peers[0], reasons.TunnelSilent, "nothing has come") },
-			"peer milan", "gateway > gateway of milan", "let UDP to its endpoint (192.0.2.7:51840) pass in both directions", Broken},
-		"one node's agent dead": {func(s *Seen) { s.Nodes[1].Agent = Broken },
-			"this cluster, rome", "role route on node rome-2", "component=route", Impaired},
+			"peer milan", "gateway > gateway of milan", "let UDP to its endpoint (192.0.2.7:51840) pass in both directions", report.Problem},
+		"one node's agent dead": {func(s *Seen) { s.Nodes[1].Agent = report.Problem },
+			"this cluster, rome", "role route on node rome-2", "component=route", report.Warning},
 		"table flushed": {func(s *Seen) { s.Nodes[1].Pod.set(seenAs(toPodIn("milan"), "10.80.9.1")) },
-			"peer milan", "translation on node rome-2", "Role route repairs this", Impaired},
+			"peer milan", "translation on node rome-2", "Role route repairs this", report.Warning},
 		"route deleted": {func(s *Seen) { s.Nodes[1].Host.Host.Lost = []string{"10.81.0.1"} },
-			"this cluster, rome", "node rome-2 > gateway", "Role route repairs this", Broken},
+			"this cluster, rome", "node rome-2 > gateway", "Role route repairs this", report.Problem},
 		"second gateway down": {func(s *Seen) { s.Gateways[1].Alive = false; s.Nodes[0].Host.set(lost("gateway gw-2")) },
-			"this cluster, rome", "gateway gw-2", "component=gateway", Impaired},
+			"this cluster, rome", "gateway gw-2", "component=gateway", report.Warning},
 		"second gateway down, on a host outside": {func(s *Seen) { s.Gateways[1].Alive, s.Gateways[1].Node = false, "" },
-			"this cluster, rome", "gateway gw-2", "On host gw-2, which is no node: systemctl status liqod-gateway\nIf it is gone for good: kubectl delete lease -n NAMESPACE liqod-gateway-2", Impaired},
+			"this cluster, rome", "gateway gw-2", "On host gw-2, which is no node: systemctl status liqod-gateway\nIf it is gone for good: kubectl delete lease -n NAMESPACE liqod-gateway-2", report.Warning},
 		"transit leg down": {func(s *Seen) {
 			down(s.Peers[1], reasons.TunnelSilent, "nothing has come")
 			s.Peers[0].There.set(lost(toPod("shop/db")))
-		}, "peer milan", "pod in milan > pod shop/db", "the tunnels of both", Broken},
+		}, "peer milan", "pod in milan > pod shop/db", "the tunnels of both", report.Problem},
 		"overlay filtered": {func(s *Seen) {
 			s.Nodes[1].Host.set(lost("gateway gw"), lost("gateway gw-2"))
 			s.Nodes[1].Pod.set(lost(toGateway), lost(toGatewayOf("milan")), lost(toPodIn("milan")))
-		}, "this cluster, rome", "node rome-2 > gateway", "UDP 6091 (VXLAN)", Broken},
+		}, "this cluster, rome", "node rome-2 > gateway", "UDP 6091 (VXLAN)", report.Problem},
 		"conntrack full": {func(s *Seen) { s.Nodes[0].Host.Host.Tracked = 1000 },
-			"this cluster, rome", "node rome-1 > gateway", "nf_conntrack_max", Broken},
+			"this cluster, rome", "node rome-1 > gateway", "nf_conntrack_max", report.Problem},
 		"DNS": {func(s *Seen) { s.Nodes[0].Pod.NameError = "no such host" },
-			"this cluster, rome", "name service, pod on rome-1", "k8s-app=kube-dns", Broken},
+			"this cluster, rome", "name service, pod on rome-1", "k8s-app=kube-dns", report.Problem},
 
 		// Beside the twelve.
 		"the peer's overlay": {func(s *Seen) { s.Peers[0].There.set(lost(toOwnGateway), lost(toGateway), lost(toPodHere)) },
-			"peer milan", "in milan, pod > node > gateway", "In the peer, run the same command", Broken},
+			"peer milan", "in milan, pod > node > gateway", "In the peer, run the same command", report.Problem},
 		"a pod of the peer is not reached": {func(s *Seen) { s.Nodes[0].Pod.set(lost(toPodIn("milan"))) },
-			"peer milan", "pod on rome-1 > pod in milan", "NetworkPolicy", Broken},
+			"peer milan", "pod on rome-1 > pod in milan", "NetworkPolicy", report.Problem},
 		"planned not to pass": {func(s *Seen) { s.Nodes[1].Ends = map[string]string{"milan": "the packet ends here: dropped: rule 91"} },
-			"peer milan", "pod on rome-2 > pod in milan", "network explain", Broken},
+			"peer milan", "pod on rome-2 > pod in milan", "network explain", report.Problem},
 		"the way back": {func(s *Seen) { s.Peers[0].There.set(lost(toPodHere)) },
-			"peer milan", "pod in milan > pod here", "network explain", Broken},
+			"peer milan", "pod in milan > pod here", "network explain", report.Problem},
 		"pods of a node": {func(s *Seen) { s.Nodes[0].Pod.set(lost(toGateway)) },
-			"this cluster, rome", "pod > node rome-1 > gateway", "network plugin", Broken},
-		"no gateway": {func(s *Seen) { s.Gateways = nil }, "this cluster, rome", "gateway", "component=gateway", Broken},
+			"this cluster, rome", "pod > node rome-1 > gateway", "network plugin", report.Problem},
+		"no gateway": {func(s *Seen) { s.Gateways = nil }, "this cluster, rome", "gateway", "component=gateway", report.Problem},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy()
@@ -125,9 +126,9 @@ func TestTwelveFaults(t *testing.T) {
 			v := Judge(s)
 			first, broken := v.First()
 			require.True(t, broken, v.Text())
-			require.Equal(t, []string{test.part, test.hop, string(test.state)}, []string{first.Part, first.Hop, string(first.State)}, v.Text())
-			require.Contains(t, first.Advice, test.advice)
-			require.Contains(t, v.Text(), first.Part+", "+first.Hop+"\n")
+			require.Equal(t, []string{test.part, test.hop, string(test.state)}, []string{first.Section, first.Subject, string(first.Level)}, v.Text())
+			require.Contains(t, first.Fix, test.advice)
+			require.Contains(t, v.Text(), first.Section+", "+first.Subject+"\n")
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/netfabric/host"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // Config says what is checked, and with what.
@@ -63,15 +64,15 @@ type checker struct {
 func Run(ctx context.Context, cfg Config) (Verdict, error) {
 	c := &checker{Config: cfg}
 	if err := c.read(ctx); err != nil {
-		return Verdict{}, err
+		return nil, err
 	}
 	if len(c.seen.Peers) == 0 {
-		return Verdict{}, errors.New("no peer uses the network of this cluster: there is neither a Connection nor a condition NetworkStatus of a ForeignCluster")
+		return nil, errors.New("no peer uses the network of this cluster: there is neither a Connection nor a condition NetworkStatus of a ForeignCluster")
 	}
 	if c.external.IsValid() { // else nothing has been agreed with any peer, and packets have no addresses
 		sent, cleared := c.send(ctx), c.clear(ctx)
 		if sent != nil {
-			return Verdict{}, errors.Join(sent, cleared)
+			return nil, errors.Join(sent, cleared)
 		}
 		return Judge(&c.seen), cleared // packets were judged even if the removal is not over
 	}
@@ -107,39 +108,13 @@ func (c *checker) send(ctx context.Context) error {
 
 // Text returns the verdict for people.
 func (v Verdict) Text() string {
-	var b strings.Builder
-	part := ""
-	for _, s := range v.Steps {
-		if s.Part != part {
-			part = s.Part
-			fmt.Fprintf(&b, "%s\n", part)
+	end := "Packets pass on every hop that was checked."
+	if first, broken := v.First(); broken {
+		end = "Packets pass. Without a reserve: "
+		if first.Level == report.Problem {
+			end = "The first hop that breaks: "
 		}
-		fmt.Fprintf(&b, "  %s %s: %s\n", s.State.mark(), s.Hop, s.Text)
-		if s.Advice != "" {
-			fmt.Fprintf(&b, "      %s\n", strings.ReplaceAll(s.Advice, "\n", "\n      "))
-		}
+		end += first.Section + ", " + first.Subject
 	}
-	first, broken := v.First()
-	switch {
-	case broken && first.State == Broken:
-		fmt.Fprintf(&b, "\nThe first hop that breaks: %s, %s\n", first.Part, first.Hop)
-	case broken:
-		fmt.Fprintf(&b, "\nPackets pass. Without a reserve: %s, %s\n", first.Part, first.Hop)
-	default:
-		b.WriteString("\nPackets pass on every hop that was checked.\n")
-	}
-	return b.String()
-}
-
-// mark returns the sign of a state in texts.
-func (s State) mark() string {
-	switch s {
-	case Good:
-		return "✔"
-	case Impaired:
-		return "‼"
-	case Broken:
-		return "✘"
-	}
-	return "?"
+	return report.FindingsText(v) + "\n" + end + "\n"
 }

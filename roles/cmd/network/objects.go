@@ -24,6 +24,7 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/helper"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // peering is a peer with what is needed to send packets to it.
@@ -283,13 +284,13 @@ func (c *checker) readNodes(ctx context.Context) error {
 			continue
 		}
 		c.nodes = append(c.nodes, n)
-		node := &Node{Name: n.Name, Agent: Unknown, Views: map[string]string{}, Ends: map[string]string{}}
+		node := &Node{Name: n.Name, Agent: report.Unknown, Views: map[string]string{}, Ends: map[string]string{}}
 		if len(agents.Items) > 0 && n.Labels[routeLabel] != routeOnHost {
-			node.Agent = Broken
+			node.Agent = report.Problem
 		}
 		for j := range agents.Items {
-			if pod := &agents.Items[j]; pod.Spec.NodeName == n.Name && podReady(pod) {
-				node.Agent = Good
+			if pod := &agents.Items[j]; pod.Spec.NodeName == n.Name && report.PodReady(pod) {
+				node.Agent = report.OK
 			}
 		}
 		c.seen.Nodes = append(c.seen.Nodes, node)
@@ -298,10 +299,4 @@ func (c *checker) readNodes(ctx context.Context) error {
 		return fmt.Errorf("not every node of %s is a node of this cluster itself: `kubectl get nodes` lists them", strings.Join(c.Nodes, ", "))
 	}
 	return nil
-}
-
-func podReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // Figures are what a measurement found out.
@@ -82,21 +82,21 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 		return err
 	}
 	c.Wait += parts*each + lasts
-	var report *Report
+	var found *Report
 	err := c.until(ctx, func(pods map[string]*corev1.Pod) bool {
 		if client := pods[clientPod]; client != nil && client.Status.Phase != corev1.PodPending {
-			report = c.report(ctx, client)
-			return report != nil || client.Status.Phase == corev1.PodFailed
+			found = c.report(ctx, client)
+			return found != nil || client.Status.Phase == corev1.PodFailed
 		}
 		return false
 	})
 	if err != nil {
 		return err
 	}
-	if report == nil {
+	if found == nil {
 		return errors.New(waits(c.pod(clientPod)))
 	}
-	out.Ways = report.Ways
+	out.Ways = found.Ways
 	return nil
 }
 
@@ -107,19 +107,15 @@ func (f Figures) Failed() bool {
 
 // Text returns the figures for people.
 func (f Figures) Text() string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "POD ON "+f.From+" >\tTHERE, 1 STREAM\t8 STREAMS\tBACK, 1 STREAM\t8 STREAMS\tROUND TRIP\t99 %")
-	for _, r := range f.Ways {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.To, bits(r.There[one]), bits(r.There[several]), bits(r.Back[one]), bits(r.Back[several]), short(r.RTT), short(r.Late))
-	}
-	_ = w.Flush() // a strings.Builder takes all
+	text := report.Table("POD ON "+f.From+" >\tTHERE, 1 STREAM\t8 STREAMS\tBACK, 1 STREAM\t8 STREAMS\tROUND TRIP\t99 %", f.Ways, func(r Way) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", r.To, bits(r.There[one]), bits(r.There[several]), bits(r.Back[one]), bits(r.Back[several]), short(r.RTT), short(r.Late))
+	})
 	for _, r := range f.Ways {
 		if r.Error != "" {
-			fmt.Fprintf(&b, "✘ %s: %s\n", r.To, r.Error)
+			text += fmt.Sprintf("✘ %s: %s\n", r.To, r.Error)
 		}
 	}
-	return b.String()
+	return text
 }
 
 func short(d time.Duration) string {

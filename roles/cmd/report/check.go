@@ -32,50 +32,57 @@ var kinds = []string{
 // checker collects findings about a snapshot.
 type checker struct {
 	*Snapshot
-	section, peer string
-	findings      []Finding
+	Examination
 }
 
 // Check looks at everything in a snapshot.
 func Check(s *Snapshot) []Finding {
-	c := &checker{Snapshot: s, section: sectionInstallation}
+	c := &checker{Snapshot: s, Examination: Examination{Section: sectionInstallation}}
 	if s.Only != "" {
 		c.readingNamespace()
 		c.judgeNamespaces()
-		c.section = sectionVolumes
+		c.Section = sectionVolumes
 		c.movingData()
-		return c.findings
+		return c.Findings
 	}
 	c.installation()
 	for _, id := range c.peerIDs() {
-		c.section, c.peer = "Peering with "+id, id
+		c.Section, c.Peer = "Peering with "+id, id
 		c.peering(id)
 	}
 	c.judgeNamespaces()
-	c.section = sectionVolumes
+	c.Section = sectionVolumes
 	c.keptData()
 	c.movingData()
-	c.section, c.peer = sectionDaemonSets, ""
+	c.Section, c.Peer = sectionDaemonSets, ""
 	c.daemonSets()
-	return c.findings
+	return c.Findings
 }
 
 // judgeNamespaces adds the findings about offloaded namespaces and their pods.
 func (c *checker) judgeNamespaces() {
-	c.section, c.peer = sectionOffloading, ""
+	c.Section, c.Peer = sectionOffloading, ""
 	c.offloadings()
-	c.section = sectionPods
+	c.Section = sectionPods
 	c.pods()
 }
 
-func (c *checker) add(id ID, level Level, subject, message, fix string) {
-	c.report(Finding{ID: id, Level: level, Subject: subject, Message: message, Fix: fix})
+// Examination collects findings.
+type Examination struct {
+	// Section and Peer are those of the findings that follow.
+	Section, Peer string
+	Findings      []Finding
 }
 
-// report adds a finding to the present section and peer.
-func (c *checker) report(f Finding) {
-	f.Section, f.Peer, f.Docs = c.section, c.peer, f.ID.Docs()
-	c.findings = append(c.findings, f)
+// Add adds a finding.
+func (e *Examination) Add(id ID, level Level, subject, message, fix string) {
+	e.Report(Finding{ID: id, Level: level, Subject: subject, Message: message, Fix: fix})
+}
+
+// Report adds a finding, to which it gives the section, the peer and the address of the description.
+func (e *Examination) Report(f Finding) {
+	f.Section, f.Peer, f.Docs = e.Section, e.Peer, f.ID.Docs()
+	e.Findings = append(e.Findings, f)
 }
 
 func (c *checker) installation() {
@@ -95,13 +102,13 @@ func (c *checker) kubernetes() {
 	have, err := version.ParseGeneric(c.Kubernetes)
 	switch {
 	case err != nil:
-		c.add(idKubernetes, Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
+		c.Add(idKubernetes, Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
 	case have.LessThan(version.MustParseGeneric(OldestKubernetes)):
-		c.add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, OldestKubernetes), "upgrade the cluster")
+		c.Add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, OldestKubernetes), "upgrade the cluster")
 	case strings.Contains(c.Kubernetes, "+k3s") || strings.Contains(c.Kubernetes, "+rke2"):
-		c.add(idKubernetes, OK, subject, c.Kubernetes+"; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled in its configuration: docs/platforms.md", "")
+		c.Add(idKubernetes, OK, subject, c.Kubernetes+"; kubectl logs and exec reach pods on virtual nodes only with egress-selector-mode: disabled in its configuration: docs/platforms.md", "")
 	default:
-		c.add(idKubernetes, OK, subject, c.Kubernetes, "")
+		c.Add(idKubernetes, OK, subject, c.Kubernetes, "")
 	}
 }
 
@@ -113,11 +120,11 @@ func (c *checker) crds() {
 		}
 	}
 	if len(missing) > 0 {
-		c.add(idKinds, Problem, "CRDs", "the API server lacks "+strings.Join(missing, ", "),
+		c.Add(idKinds, Problem, "CRDs", "the API server lacks "+strings.Join(missing, ", "),
 			"install liqod with its chart, or upgrade the release: it brings its CRDs; see also --context")
 		return
 	}
-	c.add(idKinds, OK, "CRDs", fmt.Sprintf("all %d kinds are served", len(kinds)), "")
+	c.Add(idKinds, OK, "CRDs", fmt.Sprintf("all %d kinds are served", len(kinds)), "")
 }
 
 // stale says that nothing can be believed that the controller has written about a state.
@@ -132,7 +139,7 @@ func (s *Snapshot) stale() bool {
 func (c *checker) webhook() {
 	const subject = "admission webhook"
 	if !c.unread(ReadWebhooks) && len(c.Webhooks) == 0 {
-		c.add(idPodsWebhook, Problem, subject, "there is no MutatingWebhookConfiguration of liqod: pods get no tolerations for virtual nodes", "upgrade the release of the chart: it has one")
+		c.Add(idPodsWebhook, Problem, subject, "there is no MutatingWebhookConfiguration of liqod: pods get no tolerations for virtual nodes", "upgrade the release of the chart: it has one")
 		return
 	}
 	for _, configuration := range c.Webhooks {
@@ -159,10 +166,10 @@ func (c *checker) rules(subject string) {
 		}
 	}
 	if len(c.Rules) == 0 {
-		c.add(idRulesWebhook, Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: objects are not checked when they are written", "upgrade the release of the chart: it has one")
+		c.Add(idRulesWebhook, Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: objects are not checked when they are written", "upgrade the release of the chart: it has one")
 	}
 	if trusted > 0 {
-		c.add(idRulesWebhook, OK, subject, fmt.Sprintf("%d rules for objects that people write", trusted), "")
+		c.Add(idRulesWebhook, OK, subject, fmt.Sprintf("%d rules for objects that people write", trusted), "")
 	}
 }
 
@@ -176,11 +183,11 @@ func (c *checker) bundle(name, configuration string, bundle []byte, level Level,
 	expires, err := lastDay(bundle)
 	switch {
 	case err != nil:
-		c.add(id, level, name, fmt.Sprintf("the caBundle of %s %v: %s", configuration, err, consequence), fix)
+		c.Add(id, level, name, fmt.Sprintf("the caBundle of %s %v: %s", configuration, err, consequence), fix)
 	case !expires.After(c.Taken):
-		c.add(id, level, name, fmt.Sprintf("the caBundle has expired at %s", expires.Format(time.RFC3339)), fix)
+		c.Add(id, level, name, fmt.Sprintf("the caBundle has expired at %s", expires.Format(time.RFC3339)), fix)
 	default:
-		c.add(id, OK, name, "its caBundle is set, valid until "+expires.Format(time.DateOnly), "")
+		c.Add(id, OK, name, "its caBundle is set, valid until "+expires.Format(time.DateOnly), "")
 	}
 }
 
@@ -213,10 +220,10 @@ func (c *checker) installed() {
 			switch {
 			case r.Name != known.role:
 			case r.Name != roleVKubelet:
-				c.add(known.id, r.Level, "role "+r.Name, r.Message, r.fix)
+				c.Add(known.id, r.Level, "role "+r.Name, r.Message, r.fix)
 				found = true
 			case r.Level == Problem && r.Ready > 0: // else the findings of its peer say it
-				c.add(known.id, r.Level, "vkubelet "+r.Object, r.Message, r.fix)
+				c.Add(known.id, r.Level, "vkubelet "+r.Object, r.Message, r.fix)
 			}
 		}
 		if !found && (known.role == Controller || known.role == Webhook) {
@@ -233,12 +240,12 @@ func (c *checker) absent(role string, id ID) {
 	}
 	switch {
 	case trouble != "" && c.unread(ReadInstallation):
-		c.add(id, Problem, subject, trouble, fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s", c.Namespace, c.Namespace, LeaseName(role)))
+		c.Add(id, Problem, subject, trouble, fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s", c.Namespace, c.Namespace, LeaseName(role)))
 	case c.unread(ReadInstallation) || c.unread(ReadLeases):
 	case trouble != "":
-		c.add(id, Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
+		c.Add(id, Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
 			"install liqod with its chart, or name the namespace that it is installed in with --namespace")
 	default:
-		c.add(id, OK, subject, holder+" leads, outside of a Deployment", "")
+		c.Add(id, OK, subject, holder+" leads, outside of a Deployment", "")
 	}
 }

@@ -57,7 +57,7 @@ func (c *checker) application(namespace string) {
 		names = append(names, d.what)
 	}
 	if len(names) > 0 {
-		c.add(idDifferences, OK, "application in namespace "+namespace, fmt.Sprintf("different in providers: %s (%s status -n %s says how)", strings.Join(names, "; "), c.Program, namespace), "")
+		c.Add(idDifferences, OK, "application in namespace "+namespace, fmt.Sprintf("different in providers: %s (%s status -n %s says how)", strings.Join(names, "; "), c.Program, namespace), "")
 	}
 }
 

@@ -98,7 +98,7 @@ func (c *checker) outdatedPods(namespace string, pods []*corev1.Pod) {
 	if len(names) > 1 {
 		who = fmt.Sprintf("%d pods (%s, …) wait", len(names), names[0])
 	}
-	c.report(Finding{ID: idEarlier, Level: Problem, Subject: "pods of namespace " + namespace, Reason: reasons.EarlierAffinity, Fix: fix,
+	c.Report(Finding{ID: idEarlier, Level: Problem, Subject: "pods of namespace " + namespace, Reason: reasons.EarlierAffinity, Fix: fix,
 		Message: fmt.Sprintf("%s for a node, %s", who, why)})
 }
 
@@ -174,11 +174,13 @@ func (s *Snapshot) fitsSome(pod *corev1.Pod) bool {
 	if !mentionsVirtualNodes(pod) || requires(pod, away) {
 		return true
 	}
-	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	return slices.ContainsFunc(s.Nodes, func(node corev1.Node) bool {
-		fits, err := affinity.Match(&node)
-		return err == nil && fits
-	})
+	return slices.ContainsFunc(s.Nodes, func(node corev1.Node) bool { return admits(pod, &node) })
+}
+
+// admits reports whether the node selector and the required affinity of a pod admit a node.
+func admits(pod *corev1.Pod, node *corev1.Node) bool {
+	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	return err == nil && fits
 }
 
 // required returns the node selector of a pod's required affinity, or an empty one.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation"
 	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -31,7 +30,7 @@ func (c *checker) offloadings() {
 		if c.Only == "" { // else they are printed apart
 			c.application(c.Offloadings[i].Namespace)
 		} else if text, fix := c.older(&c.Offloadings[i]); text != "" { // only then all pods were read
-			c.add(idOlder, Warning, "pods of namespace "+c.Only, text, fix)
+			c.Add(idOlder, Warning, "pods of namespace "+c.Only, text, fix)
 		}
 	}
 	c.asking()
@@ -50,7 +49,7 @@ func (c *checker) asking() {
 		who = "pod " + c.Pods[i].Name
 	}
 	if who != "" {
-		c.add(idNamespace, Warning, "namespace "+c.Only, fmt.Sprintf("%s has the label %s, which lets no pod go to virtual nodes: the namespace is not offloaded", who, offloadingv1beta1.SchedulingEnabledLabel),
+		c.Add(idNamespace, Warning, "namespace "+c.Only, fmt.Sprintf("%s has the label %s, which lets no pod go to virtual nodes: the namespace is not offloaded", who, offloadingv1beta1.SchedulingEnabledLabel),
 			fmt.Sprintf("%s offload namespace %s", c.Program, c.Only))
 	}
 }
@@ -60,7 +59,7 @@ func (c *checker) asking() {
 func (c *checker) refused() {
 	warn := func(o offloadingv1beta1.RefusedObject, by string) {
 		kubectl := "kubectl -n " + o.Namespace
-		c.add(idRefusedObject, Warning, fmt.Sprintf("%s %s of namespace %s", o.Kind, o.Name, o.Namespace), o.Cause,
+		c.Add(idRefusedObject, Warning, fmt.Sprintf("%s %s of namespace %s", o.Kind, o.Name, o.Namespace), o.Cause,
 			fmt.Sprintf("%s edit %s %s\nChange what the message names; or the administrators of %s allow it. If it is not needed there:\n%s annotate %s %s %s=true",
 				kubectl, o.Kind, o.Name, by, kubectl, o.Kind, o.Name, offloadingv1beta1.SkipReflectionAnnotation))
 	}
@@ -69,18 +68,18 @@ func (c *checker) refused() {
 		if said == nil || said.Status != corev1.ConditionTrue {
 			continue
 		}
-		c.peer = c.Nodes[i].Labels[corev1beta1.RemoteClusterIDLabel]
+		c.Peer = c.Nodes[i].Labels[corev1beta1.RemoteClusterIDLabel]
 		objects, more := offloadingv1beta1.RefusedIn(said.Message)
 		for _, o := range objects {
 			if c.Only == "" || c.Only == o.Namespace {
-				warn(o, "cluster "+c.peer)
+				warn(o, "cluster "+c.Peer)
 			}
 		}
 		if more > 0 {
-			c.add(idRefusedObject, Warning, "further objects", fmt.Sprintf("it refuses %d more", more), "kubectl get events -A --field-selector reason="+offloadingv1beta1.ReasonFailedReflection)
+			c.Add(idRefusedObject, Warning, "further objects", fmt.Sprintf("it refuses %d more", more), "kubectl get events -A --field-selector reason="+offloadingv1beta1.ReasonFailedReflection)
 		}
 	}
-	c.peer = ""
+	c.Peer = ""
 	if c.Unread[ReadNodes] == nil {
 		return
 	}
@@ -100,15 +99,12 @@ func (c *checker) noProvider() {
 	if len(c.VirtualNodes)+len(c.ForeignClusters) > 0 || c.Unread[ReadVirtualNodes] != nil || c.Unread[ReadForeignClusters] != nil || c.stale() {
 		return
 	}
-	nowhere := 0
-	for i := range c.Offloadings {
-		ready := meta.FindStatusCondition(c.Offloadings[i].Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
-		if ready != nil && ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && c.Offloadings[i].DeletionTimestamp == nil {
-			nowhere++
-		}
-	}
-	if nowhere > 1 {
-		c.add(idNoProvider, Problem, "providers", fmt.Sprintf("this cluster uses no provider, and %d namespaces are offloaded", nowhere), c.firstPeerFix())
+	nowhere := where(c.Offloadings, func(o *offloadingv1beta1.NamespaceOffloading) bool {
+		ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+		return ready != nil && ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && o.DeletionTimestamp == nil
+	})
+	if len(nowhere) > 1 {
+		c.Add(idNoProvider, Problem, "providers", fmt.Sprintf("this cluster uses no provider, and %d namespaces are offloaded", len(nowhere)), c.firstPeerFix())
 	}
 }
 
@@ -117,7 +113,7 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 	ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 	switch {
 	case o.DeletionTimestamp != nil:
-		c.add(idNamespace, Warning, subject, "it is being taken back from the providers", "")
+		c.Add(idNamespace, Warning, subject, "it is being taken back from the providers", "")
 	case ready == nil:
 		c.unprocessed(idNamespace, subject, "liqod's controller has not processed its NamespaceOffloading yet")
 	case ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && !c.unread(ReadVirtualNodes):
@@ -162,12 +158,12 @@ func refusedBy(o *offloadingv1beta1.NamespaceOffloading) string {
 
 // refusedTwins makes what the NamespaceMaps say of a namespace a consequence of the last finding, about that namespace.
 func (c *checker) refusedTwins(namespace string) {
-	last := c.findings[len(c.findings)-1]
+	last := c.Findings[len(c.Findings)-1]
 	if last.Level != Problem || last.Because != "" {
 		return
 	}
-	for i := range c.findings {
-		f := &c.findings[i]
+	for i := range c.Findings {
+		f := &c.Findings[i]
 		if m := c.ownMap(f.Peer); f.ID == idNamespaceMap && f.Level == Problem && f.Because == "" && m != nil &&
 			m.Status.CurrentMapping[namespace].Phase == offloadingv1beta1.MappingCreationLoopBackOff {
 			f.Because, f.Fix = last.Name(), ""
@@ -178,7 +174,7 @@ func (c *checker) refusedTwins(namespace string) {
 // withoutProvider makes the last finding, about a namespace, a consequence of the reason for which
 // there is no virtual node at all, if a finding about a peer gives one.
 func (c *checker) withoutProvider() {
-	namespace := &c.findings[len(c.findings)-1]
+	namespace := &c.Findings[len(c.Findings)-1]
 	if len(c.VirtualNodes) > 0 || namespace.Level != Problem || namespace.Because != "" {
 		return
 	}
@@ -270,10 +266,10 @@ func (c *checker) daemonSets() {
 			continue
 		}
 		found = true
-		c.add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), keptOff(ds))
+		c.Add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), keptOff(ds))
 	}
 	if !found {
-		c.add(idDaemonSets, OK, "virtual nodes", "no DaemonSet lands on them", "")
+		c.Add(idDaemonSets, OK, "virtual nodes", "no DaemonSet lands on them", "")
 	}
 }
 
@@ -281,7 +277,7 @@ func (c *checker) daemonSets() {
 func lands(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	spec := ds.Spec.Template.Spec
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity}}
-	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !fits {
+	if !admits(pod, node) {
 		return false
 	}
 	_, kept := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, lasting, false)
@@ -301,7 +297,7 @@ func lasting(t *corev1.Taint) bool {
 // keptData adds a finding about data that is kept without a claim, if there is some. It is no fault.
 func (c *checker) keptData() {
 	if text := c.kept(); text != "" {
-		c.add(idKept, OK, "kept data", text, "")
+		c.Add(idKept, OK, "kept data", text, "")
 	}
 }
 
@@ -312,7 +308,7 @@ func (c *checker) movingData() {
 		if m.Stopped {
 			level, fix = Warning, m.commandsOn()
 		}
-		c.add(idMove, level, m.Namespace+"/"+m.Claim, "its data moves "+m.inOneLine(), fix)
+		c.Add(idMove, level, m.Namespace+"/"+m.Claim, "its data moves "+m.inOneLine(), fix)
 	}
 }
 
@@ -339,7 +335,10 @@ func (s *Snapshot) moves() (out []Move) {
 // kept says how much data is kept without a claim, and is empty without such data.
 func (s *Snapshot) kept() string {
 	var of []string
-	if n := s.keptVolumes(); n > 0 {
+	volumes := where(s.Volumes, func(v *corev1.PersistentVolume) bool { // but for those that will be deleted
+		return v.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner && v.Status.Phase == corev1.VolumeReleased && stays(v) && !isEmpty(v)
+	})
+	if n := len(volumes); n > 0 {
 		of = append(of, Count(n, "volume")+" whose claim is gone")
 	}
 	if n := s.keptTwins(); n > 0 {
@@ -349,17 +348,6 @@ func (s *Snapshot) kept() string {
 		return ""
 	}
 	return fmt.Sprintf("of %s; %s storage list shows it, and how to get it back or delete it", strings.Join(of, " and "), s.Program)
-}
-
-// keptVolumes counts the PersistentVolumes of liqod whose claim is gone, but for those that will be deleted.
-func (s *Snapshot) keptVolumes() (n int) {
-	for i := range s.Volumes {
-		v := &s.Volumes[i]
-		if v.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner && v.Status.Phase == corev1.VolumeReleased && stays(v) && !isEmpty(v) {
-			n++
-		}
-	}
-	return n
 }
 
 // keptTwins counts the namespaces that this cluster keeps for peers because of their volumes.

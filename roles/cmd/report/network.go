@@ -15,7 +15,7 @@ import (
 // overlays warns of hosts that take packets of the overlay from every address.
 func (c *checker) overlays() {
 	for _, role := range c.OpenOverlays {
-		c.add(idOverlay, Warning, "overlay", fmt.Sprintf("%s.anyOverlaySender is true: any pod of this cluster can send packets into the fabric with an address that is not its own", role),
+		c.Add(idOverlay, Warning, "overlay", fmt.Sprintf("%s.anyOverlaySender is true: any pod of this cluster can send packets into the fabric with an address that is not its own", role),
 			fmt.Sprintf("unset config.%s.anyOverlaySender in the values of the chart, and see whether packets still arrive: docs/networking.md#what-the-overlay-trusts", role))
 	}
 }
@@ -26,16 +26,11 @@ func (c *checker) network(id string) {
 	if c.unread(ReadNetworks) {
 		return
 	}
-	namespace := corev1beta1.TenantNamespace(id)
-	for i := range c.Networks {
-		if c.Networks[i].Namespace == namespace {
-			c.claim(&c.Networks[i])
-		}
+	for _, n := range where(c.Networks, func(n *ipamv1alpha1.Network) bool { return n.Namespace == corev1beta1.TenantNamespace(id) }) {
+		c.claim(n)
 	}
-	for i := range c.Connections {
-		if conn := &c.Connections[i]; conn.Namespace == namespace && conn.Name == id {
-			c.add(idAddresses, OK, "addresses", fmt.Sprintf("%s of %s; %s of this cluster there", mapped(conn.Spec.Remote), id, mapped(conn.Spec.Local)), "")
-		}
+	if conn := c.Connection(id); conn != nil {
+		c.Add(idAddresses, OK, "addresses", fmt.Sprintf("%s of %s; %s of this cluster there", mapped(conn.Spec.Remote), id, mapped(conn.Spec.Local)), "")
 	}
 }
 
@@ -59,9 +54,9 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 	switch {
 	case ready == nil && c.Taken.Sub(n.CreationTimestamp.Time) < slow:
 	case ready == nil:
-		c.add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("kubectl -n %s get pods -l %s=ipam\nshows whether role ipam runs.", c.Namespace, ComponentLabel))
+		c.Add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("kubectl -n %s get pods -l %s=ipam\nshows whether role ipam runs.", c.Namespace, ComponentLabel))
 	case ready.Status == metav1.ConditionFalse:
-		c.add(idRange, Problem, subject, ready.Message, "docs/networking.md#addresses-between-clusters says what to do about "+ready.Reason)
+		c.Add(idRange, Problem, subject, ready.Message, "docs/networking.md#addresses-between-clusters says what to do about "+ready.Reason)
 	}
 }
 

@@ -35,13 +35,15 @@ func (s *Snapshot) record(id string) *corev1beta1.ForeignCluster {
 	return first(s.ForeignClusters, func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == id })
 }
 
-func (s *Snapshot) virtualNodes(id string) (out []*offloadingv1beta1.VirtualNode) {
-	for i := range s.VirtualNodes {
-		if s.VirtualNodes[i].Spec.ClusterID == id {
-			out = append(out, &s.VirtualNodes[i])
-		}
-	}
-	return out
+func (s *Snapshot) virtualNodes(id string) []*offloadingv1beta1.VirtualNode {
+	return where(s.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Spec.ClusterID == id })
+}
+
+// Connection returns the Connection with a peer, or nil.
+func (s *Snapshot) Connection(id string) *networkingv1beta1.Connection {
+	return first(s.Connections, func(c *networkingv1beta1.Connection) bool {
+		return c.Namespace == corev1beta1.TenantNamespace(id) && c.Name == id
+	})
 }
 
 // roleOf is the role of a peer towards this cluster.
@@ -67,13 +69,13 @@ func (c *checker) peering(id string) {
 	fc := c.record(id)
 	switch {
 	case fc == nil && !c.unread(ReadForeignClusters):
-		c.add(idForeignCluster, Problem, "ForeignCluster", "there is none: the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
+		c.Add(idForeignCluster, Problem, "ForeignCluster", "there is none: the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
 	case fc == nil:
 	case c.onlyFound(fc):
-		c.add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
+		c.Add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
 	case !c.stale() && c.readyReason(fc) == corev1beta1.ReasonAwaitsEnrolment:
-		c.add(idForeignCluster, Warning, "ForeignCluster", conditionMessage(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s\nfor the people of that cluster", c.Program, id))
+		c.Add(idForeignCluster, Warning, "ForeignCluster", conditionMessage(fc.Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s\nfor the people of that cluster", c.Program, id))
 		return
 	default:
 		c.foreignCluster(fc)
@@ -86,7 +88,7 @@ func (c *checker) peering(id string) {
 	}
 	c.cordonedQuotas(id)
 	if trust := c.trustApart(id); trust != "" {
-		c.add(idTrust, OK, "trust", fmt.Sprintf("%s, by spec.trust of ForeignCluster %s; without it sharing.trust of this cluster counts", trust, fc.Name), "")
+		c.Add(idTrust, OK, "trust", fmt.Sprintf("%s, by spec.trust of ForeignCluster %s; without it sharing.trust of this cluster counts", trust, fc.Name), "")
 	}
 	if provides(role) {
 		c.provider(id)
@@ -96,14 +98,14 @@ func (c *checker) peering(id string) {
 
 // revoked makes all that is wrong with a peer a consequence of the rights that it has taken back.
 func (c *checker) revoked() {
-	cause := c.revokedBy(c.peer)
+	cause := c.revokedBy(c.Peer)
 	if cause == "" {
 		return
 	}
-	for i := range c.findings {
-		f := &c.findings[i]
+	for i := range c.Findings {
+		f := &c.Findings[i]
 		theirs := slices.Contains([]ID{idIdentity, idUniqueID, idIncoming, idConsumerRights, idConsumerRanges}, f.ID)
-		if f.Peer == c.peer && f.Level != OK && f.Name() != cause && !theirs {
+		if f.Peer == c.Peer && f.Level != OK && f.Name() != cause && !theirs {
 			f.Because, f.Fix = cause, ""
 		}
 	}
@@ -113,7 +115,7 @@ func (c *checker) revoked() {
 func (c *checker) cordonedQuotas(id string) {
 	for _, q := range c.quotas(id) {
 		if q.Spec.Cordoned != nil && *q.Spec.Cordoned {
-			c.add(idQuota, Warning, "Quota "+q.Name, fmt.Sprintf("spec.cordoned is true: it gives nothing to new pods of cluster %s, which wait (%s) unless another Quota has room", id, offloadingv1beta1.ReasonQuotaCordoned),
+			c.Add(idQuota, Warning, "Quota "+q.Name, fmt.Sprintf("spec.cordoned is true: it gives nothing to new pods of cluster %s, which wait (%s) unless another Quota has room", id, offloadingv1beta1.ReasonQuotaCordoned),
 				fmt.Sprintf("kubectl -n %s patch quotas.offloading.liqo.io %s --type=merge -p '{\"spec\":{\"cordoned\":false}}'", q.Namespace, q.Name))
 		}
 	}
@@ -165,7 +167,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 			checked = true
 			if check.id == idIncoming && fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo && condition.Reason == sharingv1alpha1.ReasonNotAllowed && !c.stale() {
 				told = true
-				c.add(idIncoming, OK, check.subject, fmt.Sprintf("none: spec.incomingPeeringEnabled of ForeignCluster %s is No, and the peer asks for some", fc.Name), "")
+				c.Add(idIncoming, OK, check.subject, fmt.Sprintf("none: spec.incomingPeeringEnabled of ForeignCluster %s is No, and the peer asks for some", fc.Name), "")
 				continue
 			}
 			if (check.id == idIncoming || check.id == idNetwork) && condition.Status != metav1.ConditionTrue {
@@ -193,30 +195,30 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 // withoutIdentity makes the last finding, about the capacity of a peer, a consequence of the lack
 // of an identity there: without it nothing is requested.
 func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string) {
-	outgoing := &c.findings[len(c.findings)-1]
+	outgoing := &c.Findings[len(c.Findings)-1]
 	if outgoing.Level == OK || outgoing.Because != "" {
 		return
 	}
 	notAsked, refused := reason == sharingv1alpha1.ReasonNotAsked, meta.IsStatusConditionFalse(fc.Status.Conditions, corev1beta1.ConditionAuthenticated)
 	outgoing.Because = c.find(func(f Finding) bool {
-		return f.ID == idIdentity && f.Peer == c.peer && (notAsked && f.Level != OK || refused && f.Level == Problem)
+		return f.ID == idIdentity && f.Peer == c.Peer && (notAsked && f.Level != OK || refused && f.Level == Problem)
 	})
 }
 
 // withoutTunnel makes what a peer does not report for lack of a tunnel a consequence of its network.
 func (c *checker) withoutTunnel() {
 	if gateway := c.withoutGateway(); gateway != "" {
-		for i := range c.findings {
-			if f := &c.findings[i]; f.Peer == c.peer && f.ID == idNetwork && f.Level != OK && f.Because == "" {
+		for i := range c.Findings {
+			if f := &c.Findings[i]; f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK && f.Because == "" {
 				f.Because, f.Fix = gateway, ""
 			}
 		}
 	}
-	network := c.find(func(f Finding) bool { return f.Peer == c.peer && f.ID == idNetwork && f.Level != OK })
-	for i := range c.findings {
-		f := &c.findings[i]
+	network := c.find(func(f Finding) bool { return f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK })
+	for i := range c.Findings {
+		f := &c.Findings[i]
 		silent := f.Reason == networkingv1beta1.ReasonTunnelDown || f.Reason == networkingv1beta1.ReasonGatewayStopped || f.Reason == corev1beta1.ReasonNoGateway
-		if f.Peer == c.peer && f.ID == idAPIServer && silent && f.Because == "" && network != "" {
+		if f.Peer == c.Peer && f.ID == idAPIServer && silent && f.Because == "" && network != "" {
 			f.Because, f.Fix = network, ""
 		}
 	}
@@ -261,7 +263,7 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 	if level == OK {
 		fix, reason = "", ""
 	}
-	c.report(Finding{ID: id, Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
+	c.Report(Finding{ID: id, Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
 	return level
 }
 
@@ -271,7 +273,7 @@ func (c *checker) unprocessed(id ID, subject, text string) {
 	if c.stale() {
 		f.Because, f.Fix = "role "+Controller, ""
 	}
-	c.report(f)
+	c.Report(f)
 }
 
 // slow is how long something may take that passes by itself.
@@ -301,15 +303,15 @@ func (c *checker) tenant(id string) {
 	tenant := first(c.Tenants, func(ns *corev1.Namespace) bool { return ns.Name == name })
 	switch {
 	case tenant == nil:
-		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
+		c.Add(idTenant, Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
 			"nothing: liqod makes it in a moment if the peer has rights here, or this cluster uses it by a token. For a peering that people made, create and label it as docs/peering.md#connecting-two-clusters-by-hand says")
 	case tenant.Labels[corev1beta1.RemoteClusterIDLabel] != id:
-		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
+		c.Add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
 	case tenant.DeletionTimestamp != nil:
-		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "nothing: liqod makes it again once it is gone. If something holds it up:\nkubectl describe namespace "+name)
+		c.Add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "nothing: liqod makes it again once it is gone. If something holds it up:\nkubectl describe namespace "+name)
 	default:
-		c.add(idTenant, OK, "tenant namespace", name, "")
+		c.Add(idTenant, OK, "tenant namespace", name, "")
 	}
 }
 
@@ -317,14 +319,14 @@ func (c *checker) tenant(id string) {
 func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	id := fc.Spec.ClusterID
 	if !corev1beta1.ValidPeerUser(id, fc.Spec.UserName) {
-		c.add(idConsumerRights, Problem, "rights of the consumer", fmt.Sprintf("spec.userName %q of ForeignCluster %s is not a user of %s: it has no rights here", fc.Spec.UserName, fc.Name, id),
+		c.Add(idConsumerRights, Problem, "rights of the consumer", fmt.Sprintf("spec.userName %q of ForeignCluster %s is not a user of %s: it has no rights here", fc.Spec.UserName, fc.Name, id),
 			"set it as docs/peering.md says")
 	} else {
-		c.add(idConsumerRights, OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
+		c.Add(idConsumerRights, OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
 	}
 	incoming := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionIncomingPeering)
 	if ended := incoming != nil && incoming.Reason == corev1beta1.ReasonEndedByPeer; !ended && len(fc.Spec.AddressRanges) == 0 && !c.fabric(fc) {
-		c.add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
+		c.Add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
 			fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"addressRanges\":[\"RANGE\"]}}'\nRANGE is the range of its pods, such as 10.1.0.0/16.", fc.Name))
 	}
 }
@@ -338,9 +340,7 @@ func (c *checker) fabric(fc *corev1beta1.ForeignCluster) bool {
 	if network := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); network != nil {
 		return network.Reason != corev1beta1.ReasonNetworkingDisabled
 	}
-	return c.deployment("ipam") != nil || slices.ContainsFunc(c.Connections, func(conn networkingv1beta1.Connection) bool {
-		return conn.Namespace == corev1beta1.TenantNamespace(fc.Spec.ClusterID) && conn.Name == fc.Spec.ClusterID
-	})
+	return c.deployment("ipam") != nil || c.Connection(fc.Spec.ClusterID) != nil
 }
 
 // provider looks at what this cluster uses of a peer.
@@ -353,9 +353,9 @@ func (c *checker) provider(id string) {
 	switch {
 	case len(nodes) > 0:
 	case fc != nil && fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo:
-		c.add(idVirtualNodes, OK, "virtual nodes", fmt.Sprintf("none: spec.outgoingPeeringEnabled of ForeignCluster %s is No", fc.Name), "")
+		c.Add(idVirtualNodes, OK, "virtual nodes", fmt.Sprintf("none: spec.outgoingPeeringEnabled of ForeignCluster %s is No", fc.Name), "")
 	default:
-		c.add(idVirtualNodes, Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
+		c.Add(idVirtualNodes, Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
 	}
 	for _, vn := range nodes {
 		c.virtualNode(vn)
@@ -378,7 +378,7 @@ func (c *checker) namespaceMap(id string) {
 	case m == nil:
 		return // nothing is offloaded to it
 	case m.Status.ObservedGeneration != m.Generation:
-		c.add(idNamespaceMap, Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
+		c.Add(idNamespaceMap, Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
 		return
 	}
 	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
@@ -401,7 +401,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	node := c.node(vn.Name)
 	if node == nil {
 		if c.Unread[ReadNodes] == nil {
-			c.add(idVirtualNode, Problem, subject, "it has no Node: "+conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
+			c.Add(idVirtualNode, Problem, subject, "it has no Node: "+conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
 		}
 		return
 	}
@@ -424,7 +424,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("kubectl -n %s patch virtualnode %s --type=merge -p '{\"spec\":{\"resourceQuota\":{\"hard\":{\"cpu\":\"CPU\",\"memory\":\"MEMORY\",\"pods\":\"PODS\"}}}}'", tenant, vn.Name)
 		}
 	}
-	c.report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Reason: reason, Message: text, Fix: fix, Because: because})
+	c.Report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Reason: reason, Message: text, Fix: fix, Because: because})
 }
 
 // silentFix is about a provider whose controller does not run.

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -299,13 +298,9 @@ func (c *checker) lacking(pod *corev1.Pod) string {
 	var out []string
 	asked := Room{Used: corev1.ResourceList{}}
 	asked.use(pod)
-	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for i := range c.VirtualNodes {
 		node := c.node(c.VirtualNodes[i].Name)
-		if node == nil {
-			continue
-		}
-		if fits, err := affinity.Match(node); err != nil || !fits {
+		if node == nil || !admits(pod, node) {
 			continue
 		}
 		room, short := virtualNode(c.Snapshot, &c.VirtualNodes[i]), ""
@@ -335,16 +330,10 @@ func (c *checker) lacking(pod *corev1.Pod) string {
 // other virtual node. It is empty for other pods.
 func (c *checker) closedFix(pod *corev1.Pod) string {
 	var cordoned, removed []string
-	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	for i := range c.VirtualNodes {
 		vn := &c.VirtualNodes[i]
-		node := c.node(vn.Name)
-		if node == nil {
-			continue
-		}
-		fits, err := affinity.Match(node)
-		switch {
-		case err != nil || !fits:
+		switch node := c.node(vn.Name); {
+		case node == nil || !admits(pod, node):
 		case vn.DeletionTimestamp != nil:
 			removed = append(removed, vn.Name)
 		case node.Spec.Unschedulable:

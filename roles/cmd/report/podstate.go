@@ -66,7 +66,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 		return v
 	}
 	switch {
-	case ready != nil && ready.Status == corev1.ConditionTrue:
+	case PodReady(pod):
 		return podVerdict{state: podReady, level: OK}
 	case pod.Status.Phase == corev1.PodPending && pod.Status.Reason != "":
 		return s.withheld(pod)
@@ -188,6 +188,12 @@ func since(pod *corev1.Pod) time.Time {
 // PodCondition returns a condition of a pod, or nil.
 func PodCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	return first(pod.Status.Conditions, func(c *corev1.PodCondition) bool { return c.Type == kind })
+}
+
+// PodReady reports whether a pod is Ready.
+func PodReady(pod *corev1.Pod) bool {
+	c := PodCondition(pod, corev1.PodReady)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // containerCause returns the failure of the first container that has one, and in message those of all. A

@@ -14,18 +14,13 @@ import (
 
 // Drains reports whether a virtual node is being removed: disruption budgets may then matter.
 func (s *Snapshot) Drains() bool {
-	for i := range s.VirtualNodes {
-		if s.VirtualNodes[i].DeletionTimestamp != nil {
-			return true
-		}
-	}
-	return false
+	return first(s.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.DeletionTimestamp != nil }) != nil
 }
 
 // removal adds the findings about a virtual node that is being removed.
 func (c *checker) removal(vn *offloadingv1beta1.VirtualNode) {
 	text := conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
-	c.add(idRemoval, Warning, "virtual node "+vn.Name, "it is being removed: "+text, "")
+	c.Add(idRemoval, Warning, "virtual node "+vn.Name, "it is being removed: "+text, "")
 	blocked := map[string]bool{}
 	for i := range c.Pods {
 		pod := &c.Pods[i]
@@ -59,7 +54,7 @@ func (s *Snapshot) blocking(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 
 // evictedUnready reports whether a pod may be evicted because it is not ready.
 func evictedUnready(pod *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
-	if ready := PodCondition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
+	if PodReady(pod) {
 		return false
 	}
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
@@ -73,7 +68,7 @@ func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisru
 	if b.Spec.MaxUnavailable != nil {
 		patch = `{"spec":{"maxUnavailable":"100%"}}`
 	}
-	c.report(Finding{ID: idBudget, Level: Warning, Subject: "virtual node " + vn.Name, Reason: reasons.DisruptionBudget,
+	c.Report(Finding{ID: idBudget, Level: Warning, Subject: "virtual node " + vn.Name, Reason: reasons.DisruptionBudget,
 		Message: fmt.Sprintf("PodDisruptionBudget %s/%s admits no eviction (%d of %d wanted pods are healthy): the drain waits until its deadline",
 			b.Namespace, b.Name, b.Status.CurrentHealthy, b.Status.DesiredHealthy),
 		Fix: fmt.Sprintf("kubectl -n %s patch pdb %s --type=merge -p '%s'\nallows the evictions; or start more replicas on other nodes.", b.Namespace, b.Name, patch)})

@@ -19,12 +19,7 @@ import (
 // being removed, or the selector matches none. It returns no message if the selector matches one:
 // the status of the NamespaceOffloading is outdated.
 func (c *checker) noneSelected(o *offloadingv1beta1.NamespaceOffloading) (message, fix string) {
-	var stay []*offloadingv1beta1.VirtualNode
-	for i := range c.VirtualNodes {
-		if c.VirtualNodes[i].DeletionTimestamp == nil {
-			stay = append(stay, &c.VirtualNodes[i])
-		}
-	}
+	stay := where(c.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.DeletionTimestamp == nil })
 	switch {
 	case len(c.VirtualNodes) == 0:
 		return "there is no virtual node: this cluster uses no provider", c.firstPeerFix()

@@ -182,6 +182,16 @@ func first[T any](items []T, is func(*T) bool) *T {
 	return nil
 }
 
+// where returns the items that a function selects.
+func where[T any](items []T, is func(*T) bool) (out []*T) {
+	for i := range items {
+		if is(&items[i]) {
+			out = append(out, &items[i])
+		}
+	}
+	return out
+}
+
 // Application is what a namespace has that may be different in providers.
 type Application struct {
 	// Policies, Budgets and DaemonSets are names.

@@ -313,11 +313,7 @@ func conditions(fc *corev1beta1.ForeignCluster) (out []Condition) {
 
 // offers are those between this cluster and a peer.
 func (s *Snapshot) offers(id string) (out []Offer) {
-	for i := range s.Offers {
-		o := &s.Offers[i]
-		if o.Namespace != corev1beta1.TenantNamespace(id) {
-			continue
-		}
+	for _, o := range where(s.Offers, func(o *sharingv1alpha1.ResourceOffer) bool { return o.Namespace == corev1beta1.TenantNamespace(id) }) {
 		out = append(out, Offer{Name: o.Name, Incoming: o.Spec.ProviderClusterID == id, Approved: o.Spec.Approved,
 			Phase: o.Status.Phase, Message: o.Status.Message, Capacity: o.Spec.ResourceQuota.Hard})
 	}
@@ -360,23 +356,21 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 }
 
 // quotas are those that bound a peer in this cluster.
-func (s *Snapshot) quotas(id string) (out []*offloadingv1beta1.Quota) {
-	for i := range s.Quotas {
-		if q := &s.Quotas[i]; q.Namespace == corev1beta1.TenantNamespace(id) {
-			out = append(out, q)
-		}
-	}
-	return out
+func (s *Snapshot) quotas(id string) []*offloadingv1beta1.Quota {
+	return where(s.Quotas, func(q *offloadingv1beta1.Quota) bool { return q.Namespace == corev1beta1.TenantNamespace(id) })
+}
+
+// hostedPods are the pods that a peer runs in this cluster.
+func (s *Snapshot) hostedPods(id string) []*corev1.Pod {
+	return where(s.Pods, func(pod *corev1.Pod) bool { return origin(pod) == id && !ended(pod) })
 }
 
 // given returns what this cluster gives a peer, and what the pods of the peer here ask for. The
 // capacity is nil if nothing bounds it, or if it is not known.
 func (s *Snapshot) given(id string) (out Room, limit string) {
 	out.Used = corev1.ResourceList{}
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; origin(pod) == id && !ended(pod) {
-			out.use(pod)
-		}
+	for _, pod := range s.hostedPods(id) {
+		out.use(pod)
 	}
 	switch bound := rules.SumQuotas(s.quotas(id)); {
 	case s.Unread[ReadQuotas] != nil:
@@ -410,11 +404,7 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 	} else {
 		out.Health, out.Message, out.Capacity = nodeState(node), nodeMessage(node), node.Status.Allocatable
 	}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if pod.Spec.NodeName != vn.Name || ended(pod) {
-			continue
-		}
+	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == vn.Name && !ended(pod) }) {
 		out.Pods++
 		if s.judge(pod).state == podReady {
 			out.Ready++
@@ -440,13 +430,7 @@ func hosted(s *Snapshot, id string) Hosted {
 			}
 		}
 	}
-	out := Hosted{Namespaces: len(namespaces)}
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; origin(pod) == id && !ended(pod) {
-			out.Pods++
-		}
-	}
-	return out
+	return Hosted{Namespaces: len(namespaces), Pods: len(s.hostedPods(id))}
 }
 
 func namespace(o *offloadingv1beta1.NamespaceOffloading, pods map[place][]placedPod) Namespace {

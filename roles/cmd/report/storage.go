@@ -395,8 +395,7 @@ func (s Storage) Text() string {
 	} else {
 		fmt.Fprintln(&b, Count(len(s.Volumes), "volume")+".")
 	}
-	table(&b, "CLAIM\tOF\tSIZE\tDATA IN\tPHASE", len(s.Volumes), func(i int) string {
-		v := s.Volumes[i]
+	table(&b, "CLAIM\tOF\tSIZE\tDATA IN\tPHASE", s.Volumes, func(v StoredVolume) string {
 		phase := v.Phase
 		if v.Phase == VolumeWaiting {
 			phase += " " + v.Why

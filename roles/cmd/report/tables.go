@@ -16,8 +16,7 @@ func (s *Status) peersText(b *strings.Builder, wide bool) {
 	if wide {
 		head += "\tVERSION\tAPI SERVER"
 	}
-	table(b, head, len(s.Peers), func(i int) string {
-		p := s.Peers[i]
+	table(b, head, s.Peers, func(p Peer) string {
 		if !wide {
 			return p.row()
 		}
@@ -50,7 +49,7 @@ func (s *Status) virtualNodesText(b *strings.Builder) {
 				n.share(corev1.ResourceCPU), n.share(corev1.ResourceMemory)))
 		}
 	}
-	table(b, "VIRTUAL NODE\tPEER\tHEALTH\tPODS READY\tCPU\tMEMORY", len(rows), func(i int) string { return rows[i] })
+	table(b, "VIRTUAL NODE\tPEER\tHEALTH\tPODS READY\tCPU\tMEMORY", rows, func(row string) string { return row })
 }
 
 func (n VirtualNode) word() string {
@@ -65,7 +64,7 @@ func (s *Status) namespacesText(b *strings.Builder, wide bool) {
 	if wide {
 		head, row = "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN\tREMOTE NAME\tPODS\tREADY\tNOT READY\tREFUSED\tUNSCHEDULABLE\tWAITING\tFIRST CAUSE", Namespace.wideRow
 	}
-	table(b, head, len(s.Namespaces), func(i int) string { return row(s.Namespaces[i]) })
+	table(b, head, s.Namespaces, row)
 	if slices.Contains(s.Unread, ReadOffloadings) {
 		b.WriteString("\nOffloaded namespaces are unknown: NamespaceOffloadings cannot be read.\n")
 	}

@@ -28,6 +28,11 @@ func (l Level) word() string {
 
 // CheckText is what check prints.
 func CheckText(findings []Finding) string {
+	return FindingsText(findings) + "\n" + sum(findings) + "\n"
+}
+
+// FindingsText lists findings below their sections.
+func FindingsText(findings []Finding) string {
 	var b strings.Builder
 	section := ""
 	for _, f := range findings {
@@ -46,7 +51,6 @@ func CheckText(findings []Finding) string {
 			fmt.Fprintf(&b, "      See: %s\n", Line(f.Because))
 		}
 	}
-	fmt.Fprintf(&b, "\n%s\n", sum(findings))
 	return b.String()
 }
 
@@ -262,8 +266,7 @@ func (s Installation) installationText(b *strings.Builder, wide bool) {
 	}
 	b.WriteByte('\n')
 	if wide {
-		table(b, "LIQOD\tOBJECT\tREADY\tVERSION\tIMAGE\tRESTARTS", len(s.Roles), func(i int) string {
-			r := s.Roles[i]
+		table(b, "LIQOD\tOBJECT\tREADY\tVERSION\tIMAGE\tRESTARTS", s.Roles, func(r Role) string {
 			return fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%s\t%d", r.Name, r.Object, r.Ready, r.Want, Line(cmp.Or(r.Version, "-")), Line(r.Image), r.Restarts)
 		})
 	}
@@ -349,18 +352,23 @@ func (o Offer) String() string {
 	return text
 }
 
-// table prints rows in columns; nothing if there are none.
-func table(b *strings.Builder, head string, rows int, row func(int) string) {
-	if rows == 0 {
-		return
-	}
-	b.WriteByte('\n')
-	w := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+// Table returns rows in columns below their head.
+func Table[T any](head string, rows []T, row func(T) string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(w, head)
-	for i := range rows {
-		_, _ = fmt.Fprintln(w, row(i))
+	for _, r := range rows {
+		_, _ = fmt.Fprintln(w, row(r))
 	}
 	_ = w.Flush() // to a Builder
+	return b.String()
+}
+
+// table prints a Table; nothing if there are no rows.
+func table[T any](b *strings.Builder, head string, rows []T, row func(T) string) {
+	if len(rows) > 0 {
+		b.WriteString("\n" + Table(head, rows, row))
+	}
 }
 
 // older describes the pods that run in this cluster as they were created before their namespace was offloaded, and

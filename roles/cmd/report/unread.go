@@ -79,7 +79,7 @@ func (c *checker) refusals() (denied []string, name string) {
 				name = m[1]
 			}
 		default:
-			c.add(idUnread, Unknown, read.what, "cannot be read: "+err.Error(), "run the command again; if the error stays, see the API server")
+			c.Add(idUnread, Unknown, read.what, "cannot be read: "+err.Error(), "run the command again; if the error stays, see the API server")
 		}
 	}
 	return denied, name
@@ -90,7 +90,7 @@ func (c *checker) readingNamespace() {
 	denied, name := c.refusals()
 	for _, what := range []string{ReadOffloadings, ReadPods} {
 		if slices.Contains(denied, what) {
-			c.add(idRights, Unknown, subjectRights, fmt.Sprintf("no right to read %s of namespace %s", what, c.Only),
+			c.Add(idRights, Unknown, subjectRights, fmt.Sprintf("no right to read %s of namespace %s", what, c.Only),
 				fmt.Sprintf("an administrator grants it:\nkubectl -n %s create rolebinding liqod-status --clusterrole=view --user=%s", c.Only, quoted(name)))
 		}
 	}
@@ -123,7 +123,7 @@ func (c *checker) reading() {
 	fix := known + fmt.Sprintf("use the kubeconfig of an administrator; or an administrator grants the rights:\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\n"+
 		"kubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s\nkubectl -n %s create role liqod-status --verb=get,list --resource=%s\n"+
 		"kubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s", strings.Join(everywhere, ","), to, c.Namespace, strings.Join(here, ","), c.Namespace, to)
-	c.add(idRights, Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
+	c.Add(idRights, Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
 }
 
 // unread reports whether something could not be read. The findings of reading say why.

@@ -69,10 +69,10 @@ func (c *checker) versions() {
 		fixes = append(fixes, "use the command of version "+chart+", or upgrade the cluster")
 	}
 	if len(odd) > 0 {
-		c.add(idVersions, Warning, subjectVersions, fmt.Sprintf("the controller runs %s, but %s", runs, strings.Join(odd, ", ")), strings.Join(fixes, "\n"))
+		c.Add(idVersions, Warning, subjectVersions, fmt.Sprintf("the controller runs %s, but %s", runs, strings.Join(odd, ", ")), strings.Join(fixes, "\n"))
 		return
 	}
-	c.add(idVersions, OK, subjectVersions, "every part runs "+runs, "")
+	c.Add(idVersions, OK, subjectVersions, "every part runs "+runs, "")
 }
 
 const subjectVersions = "versions"
@@ -80,12 +80,12 @@ const subjectVersions = "versions"
 // Versions returns what is installed in a cluster, and the findings about its versions and about
 // the objects that could not be read.
 func Versions(s *Snapshot) (Installation, []Finding) {
-	c := &checker{Snapshot: s, section: sectionInstallation}
+	c := &checker{Snapshot: s, Examination: Examination{Section: sectionInstallation}}
 	c.reading()
 	c.versions()
 	out := s.installation()
 	if len(out.Roles) == 0 && len(s.Unread) == 0 {
-		c.add(idVersions, Warning, subjectVersions, "liqod is not installed in this cluster", "if it is, name its namespace with --namespace")
+		c.Add(idVersions, Warning, subjectVersions, "liqod is not installed in this cluster", "if it is, name its namespace with --namespace")
 	}
-	return out, c.findings
+	return out, c.Findings
 }

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -98,13 +97,13 @@ func (c *checker) pods() {
 		if told[key.at]++; told[key.at] <= mostCauses {
 			c.unready(groups[key], counts[key.at])
 		} else if told[key.at] == mostCauses+1 {
-			c.peer = key.at.peer
-			c.add(idPods, Problem, "pods of namespace "+key.at.namespace, "pods are not ready for further reasons", fmt.Sprintf("kubectl -n %s get pods -o wide", key.at.namespace))
+			c.Peer = key.at.peer
+			c.Add(idPods, Problem, "pods of namespace "+key.at.namespace, "pods are not ready for further reasons", fmt.Sprintf("kubectl -n %s get pods -o wide", key.at.namespace))
 		}
 	}
-	c.peer = ""
+	c.Peer = ""
 	if len(all) > 0 && len(order) == 0 && len(early) == 0 {
-		c.add(idPods, OK, "pods", settled(all), "")
+		c.Add(idPods, OK, "pods", settled(all), "")
 	}
 }
 
@@ -139,8 +138,8 @@ func (c *checker) unready(pods []placedPod, total int) {
 		message += ": " + text
 	}
 	message += otherCauses(pods, first)
-	c.peer = first.at.peer
-	c.report(Finding{ID: first.verdict.state.checkID(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
+	c.Peer = first.at.peer
+	c.Report(Finding{ID: first.verdict.state.checkID(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
 		Fix: c.podFix(first), Because: c.podsBecause(first)})
 }
 
@@ -251,8 +250,8 @@ func (c *checker) rootOf(peer string, levels ...Level) string {
 
 // find names the first finding that a function selects, or the one that this finding follows from.
 func (c *checker) find(is func(Finding) bool) string {
-	if i := slices.IndexFunc(c.findings, is); i >= 0 {
-		return cmp.Or(c.findings[i].Because, c.findings[i].Name())
+	if i := slices.IndexFunc(c.Findings, is); i >= 0 {
+		return cmp.Or(c.Findings[i].Because, c.Findings[i].Name())
 	}
 	return ""
 }
@@ -352,22 +351,17 @@ func (s *Snapshot) withoutStorage(pod *corev1.Pod) (out []*offloadingv1beta1.Vir
 	if !rules.AsksForVirtualNodes(pod) {
 		return nil
 	}
-	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	admits := func(node *corev1.Node) bool {
-		fits, err := affinity.Match(node)
-		return err == nil && fits
-	}
 	for i := range s.VirtualNodes {
 		node := s.node(s.VirtualNodes[i].Name)
 		if node == nil {
 			continue
 		}
-		if admits(node) {
+		if admits(pod, node) {
 			return nil
 		}
 		node = node.DeepCopy()
 		delete(node.Labels, offloadingv1beta1.NoStorageLabel)
-		if admits(node) {
+		if admits(pod, node) {
 			out = append(out, &s.VirtualNodes[i])
 		}
 	}
