@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
@@ -31,6 +32,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/move"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -296,24 +298,25 @@ func (r *reading) reads() map[string][]read {
 func (r *reading) kinds(ctx context.Context) (func(), error) {
 	var names []string
 	var failed error
-	for _, group := range []string{
-		corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String(), sharingv1alpha1.SchemeGroupVersion.String(),
-		networkingv1beta1.SchemeGroupVersion.String(), ipamv1alpha1.SchemeGroupVersion.String(),
+	for _, group := range []schema.GroupVersion{
+		corev1beta1.SchemeGroupVersion, offloadingv1beta1.SchemeGroupVersion, sharingv1alpha1.SchemeGroupVersion, networkingv1beta1.SchemeGroupVersion, ipamv1alpha1.SchemeGroupVersion,
 	} {
-		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
-			return r.to.kube.Discovery().ServerResourcesForGroupVersion(group)
-		})
-		switch {
-		case err == nil:
-			for _, resource := range list.APIResources {
-				names = append(names, resource.Name)
-			}
-		case !apierrors.IsNotFound(err):
-			failed = err
-		}
+		served, err := r.to.served(ctx, group.String())
+		names, failed = append(names, served...), cmp.Or(err, failed)
 	}
 	r.snap.Kinds = names
 	return func() {}, failed
+}
+
+// served returns the plural names of the kinds of a group and version; none if the API server does not serve it.
+func (to *clients) served(ctx context.Context, group string) (names []string, err error) {
+	list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
+		return to.kube.Discovery().ServerResourcesForGroupVersion(group)
+	})
+	if err != nil {
+		return nil, store.IgnoreNotFound(err)
+	}
+	return namesOf(list.APIResources, nil, func(r *metav1.APIResource) string { return r.Name })
 }
 
 // configuration finds out the id of this cluster, from whom its overlay takes packets, and how far

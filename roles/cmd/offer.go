@@ -3,16 +3,13 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -69,15 +66,10 @@ func printOffers(out io.Writer, offers []sharingv1alpha1.ResourceOffer) error {
 	slices.SortFunc(offers, func(a, b sharingv1alpha1.ResourceOffer) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	errs := []error{say(w, "NAMESPACE\tNAME\tPROVIDER\tCONSUMER\tCPU\tMEMORY\tSTATE\tMESSAGE")}
-	for i := range offers {
-		o := &offers[i]
+	return printText(out, report.Table("NAMESPACE\tNAME\tPROVIDER\tCONSUMER\tCPU\tMEMORY\tSTATE\tMESSAGE", offers, func(o sharingv1alpha1.ResourceOffer) string {
 		hard := o.Spec.ResourceQuota.Hard
-		errs = append(errs, say(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", o.Namespace, o.Name, o.Spec.ProviderClusterID, o.Spec.ConsumerClusterID,
-			hard.Cpu(), hard.Memory(), offerState(o), offerMessage(o)))
-	}
-	return errors.Join(append(errs, w.Flush())...)
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", o.Namespace, o.Name, o.Spec.ProviderClusterID, o.Spec.ConsumerClusterID, hard.Cpu(), hard.Memory(), offerState(&o), offerMessage(&o))
+	}))
 }
 
 func rank(o *sharingv1alpha1.ResourceOffer) int {
@@ -139,16 +131,11 @@ func findOffer(ctx context.Context, to *clients, namespace, name string) (*shari
 		}
 		return o, err
 	}
-	list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	found, err := store.Find[*sharingv1alpha1.ResourceOffer](ctx, "ResourceOffer", to.liqo.SharingV1alpha1().ResourceOffers(""), metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing ResourceOffers: %w", err)
+		return nil, err
 	}
-	var found []*sharingv1alpha1.ResourceOffer
-	for i := range list.Items {
-		if list.Items[i].Name == name {
-			found = append(found, &list.Items[i])
-		}
-	}
+	found = slices.DeleteFunc(found, func(o *sharingv1alpha1.ResourceOffer) bool { return o.Name != name })
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("there is no ResourceOffer %s; see liqod offer list", name)
@@ -220,13 +207,6 @@ func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
 }
 
 func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch store.Patch) error {
-	body, err := store.EncodePatch(patch, o)
-	if err != nil {
-		return err
-	}
-	_, err = to.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("changing ResourceOffer %s/%s: %w", o.Namespace, o.Name, err)
-	}
-	return nil
+	_, err := store.Merge(ctx, "ResourceOffer", to.liqo.SharingV1alpha1().ResourceOffers(o.Namespace), "", o, patch)
+	return err
 }

@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -329,9 +329,8 @@ func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer)
 	if err != nil {
 		return "", fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
 	}
-	err = client.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(have.UID)}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("taking namespace %s back: %w", namespace, err)
+	if err := store.Delete(ctx, "NamespaceOffloading", client, have); err != nil {
+		return "", err
 	}
 	return string(have.UID), say(out, "namespace %s: its offloading is deleted", namespace)
 }

@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -233,16 +231,12 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 	if err := trust.CheckClusterID(id); err != nil {
 		return UsageError(err)
 	}
-	fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	peers, err := peerNames(ctx, here.to)
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	var peers []string
-	for i := range fcs.Items {
-		if fcs.Items[i].Name == id {
-			return nil
-		}
-		peers = append(peers, fcs.Items[i].Name)
+	if slices.Contains(peers, id) {
+		return nil
 	}
 	if found, err := here.remains(ctx, id); found || err != nil {
 		return err
@@ -258,22 +252,12 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 // remains reports whether a cluster has objects of a peering with the cluster id: a
 // ForeignCluster or a tenant namespace.
 func (s *side) remains(ctx context.Context, id string) (bool, error) {
-	fc, err := store.OrNil(s.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, id, metav1.GetOptions{}))
-	if err != nil {
-		return false, s.at(fmt.Errorf("reading ForeignCluster %s: %w", id, err))
+	fc, err := store.Live(ctx, "ForeignCluster", s.Liqo.CoreV1beta1().ForeignClusters(), id)
+	if fc != nil || err != nil {
+		return fc != nil, s.at(err)
 	}
-	if fc != nil {
-		return true, nil
-	}
-	name := corev1beta1.TenantNamespace(id)
-	_, err = s.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, s.at(fmt.Errorf("reading namespace %s: %w", name, err))
-	}
-	return true, nil
+	tenant, err := store.Live(ctx, "namespace", s.Kube.CoreV1().Namespaces(), corev1beta1.TenantNamespace(id))
+	return tenant != nil, s.at(err)
 }
 
 // noSuchPeer is the error for a peer that a cluster does not have, with the peers that it has.

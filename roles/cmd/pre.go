@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -89,8 +90,10 @@ func printFindings(cmd *cobra.Command, format string, findings []report.Finding)
 	return orCode(err, report.Worst(findings))
 }
 
-// preflight is what was read of a cluster in which liqod is to be installed.
+// preflight is what was read of a cluster in which liqod is to be installed, and its examination.
 type preflight struct {
+	*reading
+	report.Examination
 	// version is that of the API server.
 	version string
 	// skew is how much its clock is ahead of that of this machine, now the time by its clock.
@@ -112,7 +115,7 @@ type preflight struct {
 	webhooks []guard
 	// networkFacts show the network plugin.
 	networkFacts report.PluginFacts
-	// unread says of what could not be read why.
+	// unread says of what could not be read why. It is that of the snapshot of reading, which has nothing else.
 	unread map[string]error
 }
 
@@ -162,45 +165,35 @@ func preflightOf(ctx context.Context, to *clients) (*preflight, error) {
 		return nil, err
 	}
 	p := &preflight{version: version.GitVersion, now: to.now(), unread: map[string]error{}}
-	p.skew = time.Until(p.now)
-	p.readKinds(ctx, to)
-	p.readRights(ctx, to)
-	p.readCluster(ctx, to)
-	p.readWebhooks(ctx, to)
-	p.readNetwork(ctx, to)
+	p.reading, p.skew = &reading{to: to, snap: &report.Snapshot{Unread: p.unread}}, time.Until(p.now)
+	p.readKinds(ctx)
+	p.readRights(ctx)
+	p.readCluster(ctx)
+	p.readWebhooks(ctx)
+	p.readNetwork(ctx)
 	return p, ctx.Err()
 }
 
-func (p *preflight) readKinds(ctx context.Context, to *clients) {
+func (p *preflight) readKinds(ctx context.Context) {
 	served := map[string][]string{}
-	ask := func(group string) {
-		if _, known := served[group]; known {
-			return
-		}
-		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
-			return to.kube.Discovery().ServerResourcesForGroupVersion(group)
-		})
-		served[group] = []string{}
-		if err != nil && !apierrors.IsNotFound(err) {
-			p.unread["the kinds of "+group] = err
-			return
-		}
-		if err == nil {
-			for _, r := range list.APIResources {
-				served[group] = append(served[group], r.Name)
+	ask := func(group string) []string {
+		names, known := served[group]
+		if !known {
+			var err error
+			if names, err = p.to.served(ctx, group); err != nil {
+				p.unread["the kinds of "+group] = err
 			}
+			served[group] = names
 		}
+		return names
 	}
 	for _, a := range apis {
-		ask(a.group)
-		if p.unread["the kinds of "+a.group] == nil && !slices.Contains(served[a.group], a.resource) {
+		if names := ask(a.group); p.unread["the kinds of "+a.group] == nil && !slices.Contains(names, a.resource) {
 			p.missing = append(p.missing, a)
 		}
 	}
-	own := corev1beta1.SchemeGroupVersion.String()
-	ask(own)
-	p.kinds = len(served[own]) > 0
-	namespace, err := manual.Namespace(ctx, to.kube)
+	p.kinds = len(ask(corev1beta1.SchemeGroupVersion.String())) > 0
+	namespace, err := manual.Namespace(ctx, p.to.kube)
 	if err != nil && !errors.Is(err, manual.ErrNotInstalled) {
 		p.unread["the configuration of liqod"] = err
 	}
@@ -208,9 +201,9 @@ func (p *preflight) readKinds(ctx context.Context, to *clients) {
 }
 
 // readRights finds out the actions of an installation that the user may not take.
-func (p *preflight) readRights(ctx context.Context, to *clients) {
+func (p *preflight) readRights(ctx context.Context) {
 	may := func(a authorizationv1.ResourceAttributes) bool {
-		review, err := to.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		review, err := p.to.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
 		if err != nil {
 			p.unread["your rights"] = err
@@ -240,35 +233,22 @@ func (a api) inNamespace() string {
 	return ""
 }
 
-// note records the error of a read, or calls keep if the read succeeded.
-func (p *preflight) note(what string, err error, keep func()) {
-	if err != nil {
-		p.unread[what] = err
-		return
-	}
-	keep()
-}
-
-func (p *preflight) readCluster(ctx context.Context, to *clients) {
-	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	p.note("Nodes", err, func() { p.nodes = nodes.Items })
-	p.now = to.now()
-	leases, err := to.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
-	p.note("the Leases of Nodes", err, func() { p.leases = leases.Items })
-	services, err := to.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	p.note("Services", err, func() { p.services = services.Items })
-	pods, err := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	p.note("Pods", err, func() {
-		p.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
-	})
+func (p *preflight) readCluster(ctx context.Context) {
+	kube, all := p.to.kube, metav1.ListOptions{}
+	p.read(ctx, report.ReadNodes, list(kube.CoreV1().Nodes().List, all, func(l *corev1.NodeList) { p.nodes = l.Items }))
+	p.now = p.to.now()
+	p.read(ctx, "the Leases of Nodes", list(kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List, all, func(l *coordinationv1.LeaseList) { p.leases = l.Items }))
+	p.read(ctx, report.ReadServices, list(kube.CoreV1().Services("").List, all, func(l *corev1.ServiceList) { p.services = l.Items }))
+	p.read(ctx, report.ReadPods, list(kube.CoreV1().Pods("").List, all, func(l *corev1.PodList) {
+		p.pods = slices.DeleteFunc(l.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
+	}))
 }
 
 // readNetwork reads what shows the network plugin.
-func (p *preflight) readNetwork(ctx context.Context, to *clients) {
-	sets, err := to.kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	p.note("DaemonSets", err, func() { p.networkFacts.DaemonSets = sets.Items })
+func (p *preflight) readNetwork(ctx context.Context) {
+	p.read(ctx, report.ReadDaemonSets, list(p.to.kube.AppsV1().DaemonSets("").List, metav1.ListOptions{}, func(l *appsv1.DaemonSetList) { p.networkFacts.DaemonSets = l.Items }))
 	for _, name := range p.networkFacts.ConfigMapNames() {
-		config, err := to.kube.CoreV1().ConfigMaps(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		config, err := p.to.kube.CoreV1().ConfigMaps(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 		switch {
 		case err == nil:
 			p.networkFacts.ConfigMaps = append(p.networkFacts.ConfigMaps, *config)
@@ -276,7 +256,7 @@ func (p *preflight) readNetwork(ctx context.Context, to *clients) {
 			p.unread["ConfigMap "+name.String()] = err
 		}
 	}
-	groups, err := answered(ctx, to.kube.Discovery().ServerGroups)
+	groups, err := answered(ctx, p.to.kube.Discovery().ServerGroups)
 	p.note("the API groups", err, func() {
 		for _, g := range groups.Groups {
 			p.networkFacts.Groups = append(p.networkFacts.Groups, g.Name)
@@ -285,23 +265,14 @@ func (p *preflight) readNetwork(ctx context.Context, to *clients) {
 }
 
 // readWebhooks finds the webhooks that refuse pods and nodes while they do not answer.
-func (p *preflight) readWebhooks(ctx context.Context, to *clients) {
-	mutating, err := to.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		p.unread["MutatingWebhookConfigurations"] = err
-		return
-	}
-	validating, err := to.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		p.unread["ValidatingWebhookConfigurations"] = err
-		return
-	}
+func (p *preflight) readWebhooks(ctx context.Context) {
+	admission, all := p.to.kube.AdmissionregistrationV1(), metav1.ListOptions{}
 	add := func(config, name string, policy *admissionregistrationv1.FailurePolicyType, at *admissionregistrationv1.ServiceReference, rules []admissionregistrationv1.RuleWithOperations) {
 		if at == nil || policy != nil && *policy != admissionregistrationv1.Fail || !slices.ContainsFunc(rules, catches) {
 			return
 		}
 		g := guard{name: config + "/" + name, service: at.Namespace + "/" + at.Name}
-		slicesOf, err := to.kube.DiscoveryV1().EndpointSlices(at.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + at.Name})
+		slicesOf, err := p.to.kube.DiscoveryV1().EndpointSlices(at.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + at.Name})
 		if err != nil {
 			p.unread["the EndpointSlices of Service "+g.service] = err
 			return
@@ -309,16 +280,20 @@ func (p *preflight) readWebhooks(ctx context.Context, to *clients) {
 		g.served = slices.ContainsFunc(slicesOf.Items, serves)
 		p.webhooks = append(p.webhooks, g)
 	}
-	for _, c := range mutating.Items {
-		for _, w := range c.Webhooks {
-			add(c.Name, w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules)
+	p.read(ctx, report.ReadWebhooks, list(admission.MutatingWebhookConfigurations().List, all, func(l *admissionregistrationv1.MutatingWebhookConfigurationList) {
+		for _, c := range l.Items {
+			for _, w := range c.Webhooks {
+				add(c.Name, w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules)
+			}
 		}
-	}
-	for _, c := range validating.Items {
-		for _, w := range c.Webhooks {
-			add(c.Name, w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules)
+	}))
+	p.read(ctx, report.ReadRules, list(admission.ValidatingWebhookConfigurations().List, all, func(l *admissionregistrationv1.ValidatingWebhookConfigurationList) {
+		for _, c := range l.Items {
+			for _, w := range c.Webhooks {
+				add(c.Name, w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules)
+			}
 		}
-	}
+	}))
 }
 
 // catches reports whether a rule is about pods or nodes.

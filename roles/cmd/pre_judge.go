@@ -69,80 +69,78 @@ const (
 
 // judge returns the findings about a cluster before the installation. It is pure.
 func (p *preflight) judge() []report.Finding {
-	out := p.judgeVersion()
-	out = append(out, p.judgeKinds()...)
-	out = append(out, p.judgeRights()...)
-	out = append(out, p.judgeWebhooks()...)
-	out = append(out, p.judgePorts()...)
-	out = append(out, p.judgeClocks()...)
-	out = append(out, p.judgeNodes()...)
+	p.Section = sectionPre
+	p.judgeVersion()
+	p.judgeKinds()
+	p.judgeRights()
+	p.judgeWebhooks()
+	p.judgePorts()
+	p.judgeLoadBalancers()
+	p.judgeClocks()
+	p.judgeNodes()
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		out = append(out, pre(idPreUnread, report.Unknown, what, "cannot be read: "+p.unread[what].Error(), "ask with the rights of an administrator"))
+		p.Add(idPreUnread, report.Unknown, what, "cannot be read: "+p.unread[what].Error(), "ask with the rights of an administrator")
 	}
-	return out
+	return p.Findings
 }
 
-func pre(id report.ID, level report.Level, subject, message, fix string) report.Finding {
-	return report.Finding{ID: id, Docs: id.Docs(), Section: sectionPre, Level: level, Subject: subject, Message: message, Fix: fix}
-}
-
-func (p *preflight) judgeVersion() []report.Finding {
+func (p *preflight) judgeVersion() {
 	have, err := version.ParseGeneric(p.version)
-	if err != nil {
-		return []report.Finding{pre(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")}
+	switch {
+	case err != nil:
+		p.Add(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")
+		return
+	case have.LessThan(version.MustParseGeneric(report.OldestKubernetes)):
+		p.Add(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, report.OldestKubernetes), "upgrade the cluster")
+		return
 	}
-	if have.LessThan(version.MustParseGeneric(report.OldestKubernetes)) {
-		return []report.Finding{pre(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, report.OldestKubernetes), "upgrade the cluster")}
-	}
-	out := []report.Finding{pre(idPreKubernetes, report.OK, "Kubernetes", p.version, "")}
+	p.Add(idPreKubernetes, report.OK, "Kubernetes", p.version, "")
 	if have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {
-		out = append(out, pre(idPreServices, report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it"))
+		p.Add(idPreServices, report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it")
 	}
-	return out
 }
 
-func (p *preflight) judgeKinds() (out []report.Finding) {
+func (p *preflight) judgeKinds() {
 	var missing []string
 	for _, a := range p.missing {
 		missing = append(missing, a.resource+" ("+a.group+")")
 	}
 	if len(missing) > 0 {
-		out = append(out, pre(idPreAPIs, report.Problem, "APIs", "the API server does not serve "+strings.Join(missing, ", "), "enable them (--runtime-config of the API server)"))
+		p.Add(idPreAPIs, report.Problem, "APIs", "the API server does not serve "+strings.Join(missing, ", "), "enable them (--runtime-config of the API server)")
 	} else {
-		out = append(out, pre(idPreAPIs, report.OK, "APIs", "the API server serves all that liqod needs", ""))
+		p.Add(idPreAPIs, report.OK, "APIs", "the API server serves all that liqod needs", "")
 	}
 	switch {
 	case p.installed != "":
-		out = append(out, pre(idPreInstalled, report.Warning, "Installation", "liqod is installed already, in namespace "+p.installed, "liqod check examines it"))
+		p.Add(idPreInstalled, report.Warning, "Installation", "liqod is installed already, in namespace "+p.installed, "liqod check examines it")
 	case p.kinds:
-		out = append(out, pre(idPreInstalled, report.Warning, "Installation", "there are kinds of the group core.liqo.io, but no liqod: an earlier installation has left them, or another product with the same kinds, such as Liqo, is installed",
-			"kubectl get crd | grep liqo.io; remove the other product first"))
+		p.Add(idPreInstalled, report.Warning, "Installation", "there are kinds of the group core.liqo.io, but no liqod: an earlier installation has left them, or another product with the same kinds, such as Liqo, is installed",
+			"kubectl get crd | grep liqo.io; remove the other product first")
 	}
-	return out
 }
 
-func (p *preflight) judgeRights() []report.Finding {
+func (p *preflight) judgeRights() {
 	switch {
 	case p.unread["your rights"] != nil:
-		return nil
 	case len(p.denied) > 0:
-		return []report.Finding{pre(idPreRights, report.Problem, "Rights", "you may not: "+strings.Join(p.denied, ", "), "install with the rights of cluster-admin")}
+		p.Add(idPreRights, report.Problem, "Rights", "you may not: "+strings.Join(p.denied, ", "), "install with the rights of cluster-admin")
+	default:
+		p.Add(idPreRights, report.OK, "Rights", "you may create all objects of the chart", "")
 	}
-	return []report.Finding{pre(idPreRights, report.OK, "Rights", "you may create all objects of the chart", "")}
 }
 
-func (p *preflight) judgeWebhooks() []report.Finding {
-	var dead []report.Finding
+func (p *preflight) judgeWebhooks() {
+	known := p.unread[report.ReadWebhooks] == nil && p.unread[report.ReadRules] == nil
 	for _, g := range p.webhooks {
 		if !g.served {
-			dead = append(dead, pre(idPreWebhooks, report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
-				"start it, or remove its configuration"))
+			known = false
+			p.Add(idPreWebhooks, report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
+				"start it, or remove its configuration")
 		}
 	}
-	if len(dead) == 0 && p.unread["MutatingWebhookConfigurations"] == nil && p.unread["ValidatingWebhookConfigurations"] == nil {
-		return []report.Finding{pre(idPreWebhooks, report.OK, "Webhooks", "no webhook of others refuses pods or nodes because it does not answer", "")}
+	if known {
+		p.Add(idPreWebhooks, report.OK, "Webhooks", "no webhook of others refuses pods or nodes because it does not answer", "")
 	}
-	return dead
 }
 
 // portsOf returns the ports of a pod on its node.
@@ -166,9 +164,9 @@ func portsOf(pod *corev1.Pod) (ports []nodePort) {
 
 // judgePorts finds pods that have the ports of liqod on their nodes, other than those of
 // liqod itself.
-func (p *preflight) judgePorts() (out []report.Finding) {
-	if p.unread["Pods"] != nil {
-		return nil
+func (p *preflight) judgePorts() {
+	if p.unread[report.ReadPods] != nil {
+		return
 	}
 	for _, want := range nodePorts {
 		var by []string
@@ -181,12 +179,11 @@ func (p *preflight) judgePorts() (out []report.Finding) {
 		}
 		subject := fmt.Sprintf("%s port %d", want.protocol, want.number)
 		if len(by) > 0 {
-			out = append(out, pre(idPrePorts, report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", some(by), want.use), "set "+want.setting+" to another one"))
+			p.Add(idPrePorts, report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", some(by), want.use), "set "+want.setting+" to another one")
 			continue
 		}
-		out = append(out, pre(idPrePorts, report.OK, subject, "no pod has it on its node; nodes must reach each other at it, for "+want.use, ""))
+		p.Add(idPrePorts, report.OK, subject, "no pod has it on its node; nodes must reach each other at it, for "+want.use, "")
 	}
-	return append(out, p.judgeLoadBalancers()...)
 }
 
 // some joins names, and counts those beyond mostNamed.
@@ -199,33 +196,31 @@ func some(names []string) string {
 }
 
 // judgeLoadBalancers finds out whether Services of type LoadBalancer get addresses.
-func (p *preflight) judgeLoadBalancers() []report.Finding {
-	if p.unread["Services"] != nil {
-		return nil
+func (p *preflight) judgeLoadBalancers() {
+	if p.unread[report.ReadServices] != nil {
+		return
 	}
 	const subject = "Load balancers"
 	const fix = "if nothing gives addresses here: set networking.gatewayTemplates.service.type of the chart to NodePort, or to ClusterIP if gateways of peers need not dial this one"
-	waiting := ""
+	said := "there is no Service of type LoadBalancer yet, so it is not known whether it would get an address"
 	for i := range p.services {
 		svc := &p.services[i]
 		if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 			continue
 		}
 		if len(svc.Status.LoadBalancer.Ingress) > 0 {
-			return []report.Finding{pre(idPreLoadBalancers, report.OK, subject, "Service "+svc.Namespace+"/"+svc.Name+" has an address", "")}
+			p.Add(idPreLoadBalancers, report.OK, subject, "Service "+svc.Namespace+"/"+svc.Name+" has an address", "")
+			return
 		}
-		waiting = svc.Namespace + "/" + svc.Name
+		said = "Service " + svc.Namespace + "/" + svc.Name + " waits for an address, and no other has one"
 	}
-	if waiting != "" {
-		return []report.Finding{pre(idPreLoadBalancers, report.Warning, subject, "Service "+waiting+" waits for an address, and no other has one", fix)}
-	}
-	return []report.Finding{pre(idPreLoadBalancers, report.Warning, subject, "there is no Service of type LoadBalancer yet, so it is not known whether it would get an address", fix)}
+	p.Add(idPreLoadBalancers, report.Warning, subject, said, fix)
 }
 
-func (p *preflight) judgeClocks() []report.Finding {
-	var out []report.Finding
-	if p.skew.Abs() > clockSlack {
-		out = append(out, pre(idPreClocks, report.Warning, "Clock of the API server", fmt.Sprintf("it is %s the clock of this machine", ahead(p.skew)), "set the clocks by NTP"))
+func (p *preflight) judgeClocks() {
+	apart := p.skew.Abs() > clockSlack
+	if apart {
+		p.Add(idPreClocks, report.Warning, "Clock of the API server", fmt.Sprintf("it is %s the clock of this machine", ahead(p.skew)), "set the clocks by NTP")
 	}
 	ready := map[string]bool{}
 	for i := range p.nodes {
@@ -243,11 +238,10 @@ func (p *preflight) judgeClocks() []report.Finding {
 	}
 	switch {
 	case len(wrong) > 0:
-		out = append(out, pre(idPreClocks, report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP"))
-	case len(p.leases) > 0 && len(out) == 0:
-		out = append(out, pre(idPreClocks, report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", ""))
+		p.Add(idPreClocks, report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP")
+	case len(p.leases) > 0 && !apart:
+		p.Add(idPreClocks, report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", "")
 	}
-	return out
 }
 
 func ahead(d time.Duration) string {
@@ -257,9 +251,9 @@ func ahead(d time.Duration) string {
 	return fmt.Sprintf("%s ahead of", d.Round(time.Second))
 }
 
-func (p *preflight) judgeNodes() []report.Finding {
-	if p.unread["Nodes"] != nil {
-		return nil
+func (p *preflight) judgeNodes() {
+	if p.unread[report.ReadNodes] != nil {
+		return
 	}
 	var bare, down []string
 	for i := range p.nodes {
@@ -271,31 +265,30 @@ func (p *preflight) judgeNodes() []report.Finding {
 			down = append(down, node.Name)
 		}
 	}
-	var out []report.Finding
 	if len(bare) > 0 {
-		out = append(out, pre(idPrePods, report.Warning, "Pod addresses", "nodes have no podCIDR: "+some(bare)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them"))
+		p.Add(idPrePods, report.Warning, "Pod addresses", "nodes have no podCIDR: "+some(bare)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them")
 	} else {
-		out = append(out, pre(idPrePods, report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", ""))
+		p.Add(idPrePods, report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", "")
 	}
-	out = append(out, p.judgePlugins()...)
+	p.judgePlugins()
 	if len(down) > 0 {
-		out = append(out, pre(idPreNodes, report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node"))
+		p.Add(idPreNodes, report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node")
 	}
-	return append(out, pre(idPreMTU, report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
-		"if the way between the clusters carries less than the devices of the nodes (ip link): set networking.gatewayTemplates.mtu of the chart"))
+	p.Add(idPreMTU, report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
+		"if the way between the clusters carries less than the devices of the nodes (ip link): set networking.gatewayTemplates.mtu of the chart")
 }
 
 // judgePlugins says what is known of the network plugin.
-func (p *preflight) judgePlugins() (out []report.Finding) {
-	for _, plugin := range p.networkFacts.Plugins() {
+func (p *preflight) judgePlugins() {
+	plugins := p.networkFacts.Plugins()
+	for _, plugin := range plugins {
 		level := report.Warning
 		if plugin.Run {
 			level = report.OK
 		}
-		out = append(out, pre(idPrePlugin, level, "Network plugin "+plugin.Name, plugin.Message, plugin.Fix))
+		p.Add(idPrePlugin, level, "Network plugin "+plugin.Name, plugin.Message, plugin.Fix)
 	}
-	if len(out) == 0 && p.unread["DaemonSets"] == nil {
-		return []report.Finding{pre(idPrePlugin, report.OK, "Network plugin", "no plugin that needs settings of liqod was recognised", "")}
+	if len(plugins) == 0 && p.unread[report.ReadDaemonSets] == nil {
+		p.Add(idPrePlugin, report.OK, "Network plugin", "no plugin that needs settings of liqod was recognised", "")
 	}
-	return out
 }

@@ -10,12 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -198,9 +196,9 @@ func (w *tokenWish) trustable(ctx context.Context, to *clients) error {
 	if w.trust == "" || w.forID == "" {
 		return nil
 	}
-	fc, err := store.OrNil(to.liqo.CoreV1beta1().ForeignClusters().Get(ctx, w.forID, metav1.GetOptions{}))
+	fc, err := store.Live(ctx, "ForeignCluster", to.liqo.CoreV1beta1().ForeignClusters(), w.forID)
 	if err != nil {
-		return fmt.Errorf("reading ForeignCluster %s: %w", w.forID, err)
+		return err
 	}
 	if fc != nil && fc.Spec.Trust != "" && string(fc.Spec.Trust) != w.trust {
 		return fmt.Errorf("--trust=%s would have no effect: ForeignCluster %s has spec.trust %s, which no token changes; kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"trust\":\"%s\"}}' changes it",
@@ -219,11 +217,11 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 	if err != nil || config.URL != "" {
 		return config.URL, err
 	}
-	svc, err := to.kube.CoreV1().Services(namespace).Get(ctx, authService, metav1.GetOptions{})
-	if store.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading service %s/%s: %w", namespace, authService, err)
+	svc, err := store.Live(ctx, "Service", to.kube.CoreV1().Services(namespace), authService)
+	if err != nil {
+		return "", err
 	}
-	if err == nil {
+	if svc != nil {
 		for _, in := range svc.Status.LoadBalancer.Ingress {
 			if host := in.Hostname + in.IP; (in.Hostname == "" || in.IP == "") && host != "" && len(svc.Spec.Ports) > 0 {
 				return "https://" + net.JoinHostPort(host, strconv.Itoa(int(svc.Spec.Ports[0].Port))), nil
@@ -339,21 +337,13 @@ func printTokens(out io.Writer, views []tokenView) error {
 	if len(views) == 0 {
 		return say(out, "no tokens")
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	if err := say(table, "ID\tFOR\tTRUST\tUSES\tEXPIRES\tSTATE\tUSED BY"); err != nil {
-		return err
-	}
-	for _, v := range views {
+	return printText(out, report.Table("ID\tFOR\tTRUST\tUSES\tEXPIRES\tSTATE\tUSED BY", views, func(v tokenView) string {
 		limit := strconv.Itoa(v.Uses)
 		if v.Uses == 0 {
 			limit = "any"
 		}
-		err := say(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, cmp.Or(v.For, "any"), cmp.Or(v.Trust, "-"), limit, v.age, v.State, strings.Join(v.UsedBy, ","))
-		if err != nil {
-			return err
-		}
-	}
-	return table.Flush()
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, cmp.Or(v.For, "any"), cmp.Or(v.Trust, "-"), limit, v.age, v.State, strings.Join(v.UsedBy, ","))
+	}))
 }
 
 const tokenRevokeAbout = `Revoke deletes tokens. No cluster can get an identity with them any more. Identities that
@@ -395,15 +385,15 @@ func revoke(ctx context.Context, to *clients, namespace, arg string, out io.Writ
 		id = token.ID
 	}
 	secrets := to.kube.CoreV1().Secrets(namespace)
-	secret, err := secrets.Get(ctx, trust.SecretName(id), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && secret.Type != corev1beta1.PeeringTokenType {
+	secret, err := store.Live(ctx, "Secret", secrets, trust.SecretName(id))
+	if err != nil {
+		return err
+	}
+	if secret == nil || secret.Type != corev1beta1.PeeringTokenType {
 		return fmt.Errorf("there is no token %.40q", id)
 	}
-	if err != nil {
-		return fmt.Errorf("reading token %s: %w", id, err)
-	}
-	if err := secrets.Delete(ctx, secret.Name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
-		return fmt.Errorf("removing token %s: %w", id, err)
+	if err := store.Delete(ctx, "Secret", secrets, secret); err != nil {
+		return err
 	}
 	return say(out, "token %s is revoked", id)
 }
