@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 func (c *checker) offloadings() {
@@ -184,16 +186,13 @@ func (c *checker) withoutProvider() {
 }
 
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
-	switch reason {
-	case string(offloadingv1beta1.PhaseNoClusterSelected):
-		return fmt.Sprintf("kubectl get nodes -l %s=%s --show-labels\nshows the labels. Offload the namespace again with a --selector that matches.", offloadingv1beta1.TypeLabel, offloadingv1beta1.TypeVirtualNode)
-	case string(offloadingv1beta1.PhaseInProgress):
-		return "look again in a moment; if it stays so, see what the peering says"
-	case offloadingv1beta1.ReasonInvalid:
-		return fmt.Sprintf("%s unoffload namespace %s\nand offload it otherwise.", c.Program, o.Namespace)
-	}
-	return fmt.Sprintf("kubectl -n %s describe namespaceoffloading\nsays more of each cluster. If a name is taken or refused there, another name helps:\n%s unoffload namespace %s\n%s",
-		o.Namespace, c.Program, o.Namespace, c.renamed(o))
+	fix := cmp.Or(reasons.Fix(kindOffloading, reason), reasons.Fix(kindOffloading, "*"+reason), reasons.Fix(kindOffloading, "*"))
+	return expanded(fix, map[string]string{"program": c.Program, "namespace": o.Namespace, "renamed": c.renamed(o)})
+}
+
+// expanded is a fix with its arguments.
+func expanded(fix string, arguments map[string]string) string {
+	return os.Expand(fix, func(name string) string { return cmp.Or(arguments[name], "?"+name) }) // TestArgumentsOfFixes finds one that is missing
 }
 
 // keptIn returns the namespaces of a provider that stay for their volumes.

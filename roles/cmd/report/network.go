@@ -59,18 +59,3 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 		c.Add(idRange, Problem, subject, ready.Message, "docs/networking.md#addresses-between-clusters says what to do about "+ready.Reason)
 	}
 }
-
-// networkFix says what to do about the network of a peer.
-func (c *checker) networkFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
-	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
-	switch condition.Reason {
-	case corev1beta1.ReasonNetworkingDisabled:
-		return fmt.Sprintf("kubectl patch foreigncluster %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/networkingEnabled\"}]'\nor set networking.enabled in the chart of this cluster.", fc.Name)
-	case corev1beta1.ReasonNegotiating, networkingv1beta1.ReasonNotAllocated, networkingv1beta1.ReasonInvalid, networkingv1beta1.ReasonReplicationFailed:
-		return fmt.Sprintf("kubectl -n %s get configurations.networking.liqo.io,networks.ipam.liqo.io -o wide\nshows what each side has said and answered.", tenant)
-	case corev1beta1.ReasonNoGateway:
-		return fmt.Sprintf("kubectl -n %s get pods -l %s=gateway", c.Namespace, ComponentLabel)
-	}
-	return fmt.Sprintf("kubectl -n %s get connections.networking.liqo.io -o wide\nIf probes are lost, see whether a gateway runs in cluster %s, and whether UDP packets reach the gateways of both clusters. Their endpoints:\n"+
-		"kubectl -n %s get configurations.networking.liqo.io -o custom-columns='NAME:.metadata.name,ADDRESS:.spec.gateways[*].endpoints[*].address,PORT:.spec.gateways[*].endpoints[*].port'", tenant, fc.Spec.ClusterID, tenant)
-}

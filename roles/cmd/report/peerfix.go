@@ -17,12 +17,28 @@ import (
 
 // peerFix says what to do about a condition of a peer, whose reason may be that of its Connection.
 func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
-	const kind = "ForeignCluster"
+	const kind, network = "ForeignCluster", "Connection"
+	fix := cmp.Or(reasons.Fix(kind, condition.Reason), reasons.Fix(network, condition.Reason), reasons.Fix(kind, "*"+c.cause(fc, condition)), reasons.Fix(kind, "*"+condition.Type), reasons.Fix(kind, "*"))
 	if condition.Type == corev1beta1.ConditionNetwork {
-		return c.networkFix(fc, condition)
+		fix = cmp.Or(reasons.Fix(network, "*"+condition.Reason), reasons.Fix(network, "*"))
 	}
-	fix := cmp.Or(reasons.Fix(kind, condition.Reason), reasons.Fix("Connection", condition.Reason), reasons.Fix(kind, "*"+condition.Type), reasons.Fix(kind, "*"))
 	return os.Expand(fix, func(name string) string { return c.peerArgument(fc, condition, name) })
+}
+
+// cause is the name of a fix that depends on more than a reason. Capacity is not used because a person here or in
+// the peer has to approve an offer, or because there is none.
+func (c *checker) cause(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
+	incoming, outgoing := condition.Type == corev1beta1.ConditionIncomingPeering, condition.Type == corev1beta1.ConditionOutgoingPeering
+	approval, refused := condition.Reason == sharingv1alpha1.ReasonApprovalRequired, condition.Reason == sharingv1alpha1.ReasonNotAllowed
+	switch {
+	case (incoming || outgoing) && c.undecided(fc.Spec.ClusterID, condition.Type) != "":
+		return "offers"
+	case incoming && !approval && !refused && fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo:
+		return condition.Type + " off"
+	case outgoing && approval && c.ClusterID == "": // the tenant namespace there is not known
+		return condition.Type
+	}
+	return condition.Type + " " + condition.Reason
 }
 
 // peerArgument returns an argument of the fixes of peers.
@@ -34,73 +50,49 @@ func (c *checker) peerArgument(fc *corev1beta1.ForeignCluster, condition *metav1
 		return peer
 	case "name":
 		return fc.Name
+	case "liqod":
+		return c.Namespace
 	case "tenant":
 		return corev1beta1.TenantNamespace(peer)
+	case "tenantThere":
+		return corev1beta1.TenantNamespace(c.ClusterID)
 	case "token":
-		return c.tokenFix(peer)
-	case "endpoint":
-		return c.endpointFix(peer)
+		return c.tokenFix(peer, "")
+	case "tokenOfURL":
+		return c.tokenFix(peer, " --url URL")
 	case "apiserver":
 		return apiServerFix(fc)
-	case "offers":
-		return c.offersFix(peer, condition)
+	case "undecided":
+		return c.undecided(peer, condition.Type)
+	case "outgoingNo":
+		return enabled(peer, "outgoing", corev1beta1.PeeringNo)
+	case "incomingNo":
+		return enabled(peer, "incoming", corev1beta1.PeeringNo)
+	case "incomingYes":
+		return enabled(peer, "incoming", corev1beta1.PeeringYes)
 	}
 	return "?" + name // TestArgumentsOfFixes finds it
 }
 
-// offersFix is about capacity that is not used: a person here or in the peer has to approve an offer, or
-// there is none.
-func (c *checker) offersFix(peer string, condition *metav1.Condition) string {
-	tenant, approve := corev1beta1.TenantNamespace(peer), ""
+// undecided has a command for each offer that a person in this cluster has to decide about, from the peer or to it.
+func (c *checker) undecided(peer, direction string) (approve string) {
+	tenant := corev1beta1.TenantNamespace(peer)
 	for i := range c.Offers {
-		if o := &c.Offers[i]; o.Namespace == tenant && undecided(o, peer, condition.Type) {
+		o := &c.Offers[i]
+		waits := o.Spec.ProviderClusterID == peer && o.Status.Reason == sharingv1alpha1.ReasonAcceptanceRequired
+		if direction == corev1beta1.ConditionIncomingPeering {
+			waits = o.Spec.ConsumerClusterID == peer && !o.Spec.Approved
+		}
+		if waits && o.Namespace == tenant && o.Spec.WithdrawalTimestamp == nil {
 			approve += fmt.Sprintf("\n%s offer approve %s -n %s", c.Program, o.Name, tenant)
 		}
 	}
-	list := c.Program + " offer list\nshows what is asked and offered. To approve an offer:"
-	switch {
-	case approve != "":
-		return list + approve
-	case condition.Type == corev1beta1.ConditionIncomingPeering && condition.Reason == sharingv1alpha1.ReasonNotAllowed:
-		return fmt.Sprintf("%s\nlets cluster %s use this one. If it is not to:\n%s", enabled(peer, "incoming", corev1beta1.PeeringYes), peer, enabled(peer, "incoming", corev1beta1.PeeringNo))
-	case condition.Type == corev1beta1.ConditionIncomingPeering:
-		return c.incomingFix(peer, tenant, list, condition.Reason)
-	case condition.Reason == sharingv1alpha1.ReasonNoCapacity:
-		return fmt.Sprintf("In cluster %s:\n%s offer list\nshows who has its capacity. It offers some by itself once another consumer asks for less (spec.request.resources of its ForeignCluster), "+
-			"pods there end, or its sharing.* give more. To ask no longer:\n%s", peer, c.Program, enabled(peer, "outgoing", corev1beta1.PeeringNo))
-	case condition.Reason == sharingv1alpha1.ReasonApprovalRequired && c.ClusterID != "":
-		return fmt.Sprintf("In cluster %s:\n%s\n%s offer approve NAME -n %s", peer, list, c.Program, corev1beta1.TenantNamespace(c.ClusterID))
-	}
-	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it. To ask no longer:\n%s",
-		tenant, enabled(peer, "outgoing", corev1beta1.PeeringNo))
-}
-
-// incomingFix is about a peer that does not get the capacity that it asks for.
-func (c *checker) incomingFix(peer, tenant, list, reason string) string {
-	switch fc := c.record(peer); {
-	case reason == sharingv1alpha1.ReasonApprovalRequired:
-		return fmt.Sprintf("%s\n%s offer approve NAME -n %s", list, c.Program, tenant)
-	case fc != nil && fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo:
-		return fmt.Sprintf("nothing to do here: cluster %s drains its pods, and returns the offer", peer)
-	}
-	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what cluster %s asks for, and what it gets. The settings sharing.* decide: docs/negotiation.md. If it is to get nothing:\n%s",
-		tenant, peer, enabled(peer, "incoming", corev1beta1.PeeringNo))
+	return approve
 }
 
 // enabled is the command that switches one direction of a peering.
 func enabled(peer, direction string, to corev1beta1.PeeringEnabled) string {
 	return fmt.Sprintf(`kubectl patch foreigncluster %s --type=merge -p '{"spec":{"%sPeeringEnabled":"%s"}}'`, peer, direction, to)
-}
-
-// undecided reports whether a person in this cluster has to decide about an offer, from the peer or to it.
-func undecided(o *sharingv1alpha1.ResourceOffer, peer, direction string) bool {
-	switch {
-	case o.Spec.WithdrawalTimestamp != nil:
-		return false
-	case direction == corev1beta1.ConditionIncomingPeering:
-		return o.Spec.ConsumerClusterID == peer && !o.Spec.Approved
-	}
-	return o.Spec.ProviderClusterID == peer && o.Status.Reason == sharingv1alpha1.ReasonAcceptanceRequired
 }
 
 // plainURL is a URL that can stand in a command as it is: a peer has written it.
@@ -115,33 +107,18 @@ func apiServerFix(fc *corev1beta1.ForeignCluster) string {
 		"What runs there goes on running.", strings.TrimSuffix(fc.Status.APIServerURL, "/"), fc.Spec.ClusterID)
 }
 
-// tokenFix is how this cluster gets another identity in a peer.
-func (c *checker) tokenFix(peer string) string {
-	create := c.Program + " token create"
+// tokenFix is how this cluster gets another identity in a peer. flags are further ones of token create.
+func (c *checker) tokenFix(peer, flags string) string {
 	if c.ClusterID != "" {
-		create += " --for " + c.ClusterID
+		flags += " --for " + c.ClusterID
 	}
-	return fmt.Sprintf("In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, create, c.Program)
-}
-
-// endpointFix is about a peer whose authentication endpoint does not answer to this cluster.
-func (c *checker) endpointFix(peer string) string {
-	create := c.Program + " token create --url URL"
-	if c.ClusterID != "" {
-		create += " --for " + c.ClusterID
-	}
-	return fmt.Sprintf("see whether the URL leads to Service liqod-auth of cluster %s, from this cluster's pods (docs/networking.md#ports-and-reachability). If it is another URL:\n"+
-		"In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, peer, create, c.Program)
+	return fmt.Sprintf("In cluster %s:\n%s token create%s\nIn this cluster:\n%s peer --token TOKEN", peer, c.Program, flags, c.Program)
 }
 
 // mapFix is about namespaces that a provider does not give, or still has.
 func mapFix(m *offloadingv1beta1.NamespaceMap, reason string) string {
-	switch reason {
-	case offloadingv1beta1.ReasonTerminating:
-	case offloadingv1beta1.ReasonReplicationFailed:
-		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name)
-	default:
-		return fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more of each namespace.", m.Namespace, m.Name)
+	if reason != offloadingv1beta1.ReasonTerminating {
+		return expanded(cmp.Or(reasons.Fix(kindMap, reason), reasons.Fix(kindMap, "*")), map[string]string{"namespace": m.Namespace, "name": m.Name})
 	}
 	var claims, deletes []string
 	for _, name := range keptIn(m) {

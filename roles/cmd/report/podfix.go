@@ -65,11 +65,13 @@ func (c *checker) podFix(pod placedPod) string {
 	return c.withArguments(pod, reasons.Fix(kindContainer, pod.verdict.reason), reasons.Fix(kindPod, pod.verdict.reason), reasons.Fix(kindPod, "*"))
 }
 
-// Kinds of reasons.yaml whose fixes are about pods.
+// Kinds of reasons.yaml whose fixes are about namespaces and pods.
 const (
-	kindPod       = "Pod"
-	kindContainer = "Container (from the kubelet)"
-	kindClaim     = "PersistentVolumeClaim"
+	kindMap        = "NamespaceMap"
+	kindOffloading = "NamespaceOffloading"
+	kindPod        = "Pod"
+	kindContainer  = "Container (from the kubelet)"
+	kindClaim      = "PersistentVolumeClaim"
 )
 
 // withArguments returns the first of several fixes that is not empty, with its arguments.

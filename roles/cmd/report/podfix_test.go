@@ -2,6 +2,7 @@ package report
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,10 +47,19 @@ func TestArgumentsOfFixes(t *testing.T) {
 		},
 		kindPod: func(name string) string { return c.podArgument(pod, name) },
 	}
+	s.Program = "liqod"
+	rendered := map[string]func(code string) string{
+		kindOffloading: func(code string) string { return c.offloadingFix(&s.Offloadings[0], strings.TrimPrefix(code, "*")) },
+		kindMap:        func(code string) string { return mapFix(c.ownMap("milan"), code) },
+	}
 	values["Connection"], values[kindContainer], values[kindClaim] = values["ForeignCluster"], values[kindPod], values[kindPod]
 	for kind, of := range all {
 		for code, r := range of {
 			if r.Fix == "" {
+				continue
+			}
+			if render := rendered[kind]; render != nil {
+				require.NotContains(t, render(code), "?", "%s: the fix of %s has an argument that nothing gives", kind, code)
 				continue
 			}
 			require.Contains(t, values, kind, "%s: nothing reads the fix of %s", kind, code)
