@@ -18,6 +18,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // nodeMetrics collects the capacity and the pods of a virtual node from the caches of its
@@ -118,9 +119,7 @@ func podsByPhase(pods []*corev1.Pod) map[podSeries]float64 {
 		if !names[s.namespace] {
 			s.namespace = theRest
 		}
-		s.ready = slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
+		s.ready = store.PodCondition(&pod.Status, corev1.PodReady).Status == corev1.ConditionTrue
 		out[s]++
 	}
 	return out

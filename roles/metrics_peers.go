@@ -240,9 +240,7 @@ func (m *peerMetrics) collectNodes(out gauges) {
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, node := range nodes[:min(len(nodes), mostValues)] {
 		holds := func(kind corev1.NodeConditionType) float64 {
-			return truth(slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-				return c.Type == kind && c.Status == corev1.ConditionTrue
-			}))
+			return truth(store.NodeCondition(&node.Status, kind).Status == corev1.ConditionTrue)
 		}
 		peer := node.Labels[corev1beta1.RemoteClusterIDLabel]
 		out.send(m.nodeReady, holds(corev1.NodeReady), peer, node.Name)

@@ -31,6 +31,26 @@ func SetCondition(conds *[]metav1.Condition, cond metav1.Condition) bool {
 	return meta.SetStatusCondition(conds, cond)
 }
 
+// NodeCondition returns a condition of the status of a node; the zero condition: there is none of the kind.
+func NodeCondition(s *corev1.NodeStatus, kind corev1.NodeConditionType) corev1.NodeCondition {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// PodCondition returns a condition of the status of a pod; the zero condition: there is none of the kind.
+func PodCondition(s *corev1.PodStatus, kind corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
 // SetPodCondition adds a condition to the status of a pod or replaces the one of its type, and
 // keeps the transition time while the status of the condition stays the same.
 func SetPodCondition(s *corev1.PodStatus, c corev1.PodCondition) {

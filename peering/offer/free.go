@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // pressures returns the conditions with which kubelets report that a node runs out of a resource, and the
@@ -31,7 +32,7 @@ func pressuresOf(nodes []*corev1.Node, selector map[string]string) (out []corev1
 
 // nodeIs reports whether a condition of a node is true.
 func nodeIs(node *corev1.Node, kind corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+	return store.NodeCondition(&node.Status, kind).Status == corev1.ConditionTrue
 }
 
 // takesPods reports whether a node may run pods of peers: it is not a virtual node, it is

@@ -56,10 +56,8 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 	if s.Phase == corev1.PodPending && s.Reason != "" {
 		return s.Reason, s.Message
 	}
-	for _, c := range s.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.Reason, c.Message
-		}
+	if c := store.PodCondition(&s, corev1.PodReady); c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+		return c.Reason, c.Message
 	}
 	for _, set := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for _, c := range set {

@@ -382,10 +382,8 @@ func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
 
 // boundSince returns when the pod was bound to its node, as far as it is known.
 func boundSince(local *corev1.Pod) time.Time {
-	for _, c := range local.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
+	if c := store.PodCondition(&local.Status, corev1.PodScheduled); c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime.Time
 	}
 	return local.CreationTimestamp.Time
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -259,12 +258,7 @@ func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) (wait time.Durat
 }
 
 func isReady(s *corev1.PodStatus) bool {
-	for _, c := range s.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return store.PodCondition(s, corev1.PodReady).Status == corev1.ConditionTrue
 }
 
 // tellRefused counts a part of the provider's status that was left out, and records an
@@ -394,16 +388,9 @@ func (p *Pods) spend(r *memo, now time.Time, cost int, u urgency) time.Duration 
 // readiness returns the status of the Ready condition. The node controller sets it to
 // Unknown when the vkubelet has stopped reporting. It is "" before the first report.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
-	}
-	return ""
+	return store.NodeCondition(&n.Status, corev1.NodeReady).Status
 }
 
 func networkDown(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
-	})
+	return store.NodeCondition(&n.Status, corev1.NodeNetworkUnavailable).Status == corev1.ConditionTrue
 }

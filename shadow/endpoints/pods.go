@@ -10,6 +10,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 const (
@@ -93,9 +94,7 @@ func asOwn(obj any) ownPod {
 	if !ok || pod == nil {
 		return ownPod{}
 	}
-	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	ready := store.PodCondition(&pod.Status, corev1.PodReady).Status == corev1.ConditionTrue
 	return ownPod{node: pod.Spec.NodeName, ready: ready, ending: pod.DeletionTimestamp != nil}
 }
 

@@ -119,22 +119,13 @@ func forceAt(pod *corev1.Pod, node *corev1.Node) (at time.Time, ok bool) {
 	return at.Add(clockSkew), true
 }
 
-// readiness returns the condition Ready, or nil if the kubelet has not reported it yet.
-func readiness(node *corev1.Node) *corev1.NodeCondition {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	if i < 0 {
-		return nil
-	}
-	return &node.Status.Conditions[i]
-}
-
 func ready(node *corev1.Node) bool {
-	c := readiness(node)
-	return c != nil && c.Status == corev1.ConditionTrue
+	return store.NodeCondition(&node.Status, corev1.NodeReady).Status == corev1.ConditionTrue
 }
 
+// notReadySince returns when node became NotReady, or its creation if the kubelet has not reported yet.
 func notReadySince(node *corev1.Node) time.Time {
-	if c := readiness(node); c != nil {
+	if c := store.NodeCondition(&node.Status, corev1.NodeReady); c.Type != "" {
 		return c.LastTransitionTime.Time
 	}
 	return node.CreationTimestamp.Time

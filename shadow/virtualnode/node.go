@@ -17,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -258,7 +259,7 @@ func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode,
 		return is(corev1.ConditionFalse, reasons.NetworkNotChecked, "the networks of the two clusters are connected without liqod")
 	case network.Status == metav1.ConditionTrue:
 		return is(corev1.ConditionFalse, reasons.LiqoNetworkingUp, "")
-	case network.Status == metav1.ConditionFalse, hadNoNetwork(s):
+	case network.Status == metav1.ConditionFalse, store.NodeCondition(s, corev1.NodeNetworkUnavailable).Status == corev1.ConditionTrue:
 		return is(corev1.ConditionTrue, network.Reason, network.Message)
 	}
 	if left, unknown := graceLeft(s, f); unknown && left <= 0 {
@@ -271,19 +272,11 @@ func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode,
 // unknown. The Node itself is the memory, so that another replica of the vkubelet goes on
 // where the last one ended.
 func graceLeft(s *corev1.NodeStatus, f NodeFacts) (left time.Duration, unknown bool) {
-	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionUnknown
-	})
-	if i < 0 {
+	c := store.NodeCondition(s, corev1.NodeNetworkUnavailable)
+	if c.Status != corev1.ConditionUnknown {
 		return 0, false
 	}
-	return f.Grace - f.Now.Sub(s.Conditions[i].LastTransitionTime.Time), true
-}
-
-func hadNoNetwork(s *corev1.NodeStatus) bool {
-	return slices.ContainsFunc(s.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
-	})
+	return f.Grace - f.Now.Sub(c.LastTransitionTime.Time), true
 }
 
 // declaredFeatures returns the features that the Node declares (KEP-5328,
@@ -309,7 +302,7 @@ func setConditions(s *corev1.NodeStatus, pressures []corev1.NodeConditionType, f
 		ready.Status = corev1.ConditionTrue
 	case f.Remote.Ready != nil:
 		ready.Status = corev1.ConditionFalse
-	case hasCondition(s, corev1.NodeReady):
+	case store.NodeCondition(s, corev1.NodeReady).Type != "":
 		return // a new vkubelet has no result yet: the earlier condition stays
 	default:
 		ready.Status = corev1.ConditionFalse
@@ -323,7 +316,7 @@ func setConditions(s *corev1.NodeStatus, pressures []corev1.NodeConditionType, f
 		if c.Message != "" {
 			c.Status, c.Reason = corev1.ConditionTrue, trouble.kind
 		}
-		if ready.Status == corev1.ConditionTrue && (c.Message != "" || hasCondition(s, c.Type)) {
+		if ready.Status == corev1.ConditionTrue && (c.Message != "" || store.NodeCondition(s, c.Type).Type != "") {
 			setCondition(s, c, f.Now)
 		}
 	}
@@ -338,10 +331,6 @@ func setConditions(s *corev1.NodeStatus, pressures []corev1.NodeConditionType, f
 		}
 		setCondition(s, c, f.Now)
 	}
-}
-
-func hasCondition(s *corev1.NodeStatus, t corev1.NodeConditionType) bool {
-	return slices.ContainsFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
 }
 
 func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now metav1.Time) {

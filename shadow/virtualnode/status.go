@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -77,12 +76,11 @@ func nodeCondition(node *corev1.Node) metav1.Condition {
 		c.Reason, c.Message = offloadingv1beta1.ReasonCreating, "the vkubelet has not made the Node yet"
 		return c
 	}
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	if i < 0 {
+	ready := store.NodeCondition(&node.Status, corev1.NodeReady)
+	if ready.Type == "" {
 		c.Reason, c.Message = offloadingv1beta1.ReasonCreating, "the Node does not say whether it is ready"
 		return c
 	}
-	ready := node.Status.Conditions[i]
 	c.Status, c.Message = metav1.ConditionStatus(ready.Status), ready.Message
 	c.Reason = cmp.Or(ready.Reason, reasons.NodeGivesNoReason) // the API requires one
 	if Former(node) {
