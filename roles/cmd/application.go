@@ -6,8 +6,14 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -51,56 +57,40 @@ func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
 // have ended or have an owner, such as a CronJob, that is read itself.
 func readApplication(ctx context.Context, to *clients, namespace string) *report.Application {
 	has := &report.Application{Unread: map[string]error{}}
-	limit := metav1.ListOptions{Limit: mostOfKind}
-	noted := func(what string, page metav1.ListInterface, err error) {
-		if err != nil {
-			has.Unread[what] = err
-			return
+	works := func(kind string, o metav1.Object, pod *corev1.PodTemplateSpec) {
+		has.Workloads = append(has.Workloads, report.Workload{Name: kind + " " + o.GetName(), Meta: pod.ObjectMeta, Pod: pod.Spec})
+	}
+	apps, batch := to.kube.AppsV1(), to.kube.BatchV1()
+	firstOf(ctx, has, report.ReadPolicies, to.kube.NetworkingV1().NetworkPolicies(namespace).List, func(o *networkingv1.NetworkPolicy) { has.Policies = append(has.Policies, o.Name) })
+	firstOf(ctx, has, report.ReadBudgets, to.kube.PolicyV1().PodDisruptionBudgets(namespace).List, func(o *policyv1.PodDisruptionBudget) { has.Budgets = append(has.Budgets, o.Name) })
+	firstOf(ctx, has, report.ReadDaemonSets, apps.DaemonSets(namespace).List, func(o *appsv1.DaemonSet) { has.DaemonSets = append(has.DaemonSets, o.Name) })
+	firstOf(ctx, has, report.ReadWorkloads, apps.Deployments(namespace).List, func(o *appsv1.Deployment) { works("Deployment", o, &o.Spec.Template) })
+	firstOf(ctx, has, report.ReadWorkloads, apps.StatefulSets(namespace).List, func(o *appsv1.StatefulSet) { works("StatefulSet", o, &o.Spec.Template) })
+	firstOf(ctx, has, report.ReadWorkloads, batch.CronJobs(namespace).List, func(o *batchv1.CronJob) { works("CronJob", o, &o.Spec.JobTemplate.Spec.Template) })
+	firstOf(ctx, has, report.ReadServices, to.kube.CoreV1().Services(namespace).List, func(o *corev1.Service) { has.Services = append(has.Services, *o) })
+	firstOf(ctx, has, report.ReadWorkloads, batch.Jobs(namespace).List, func(o *batchv1.Job) {
+		if metav1.GetControllerOf(o) == nil && o.Status.CompletionTime == nil {
+			works("Job", o, &o.Spec.Template)
 		}
-		has.More = has.More || page.GetContinue() != ""
-	}
-	works := func(name string, pod corev1.PodTemplateSpec) {
-		has.Workloads = append(has.Workloads, report.Workload{Name: name, Meta: pod.ObjectMeta, Pod: pod.Spec})
-	}
-	policies, err := to.kube.NetworkingV1().NetworkPolicies(namespace).List(ctx, limit)
-	noted(report.ReadPolicies, policies, err)
-	for i := range policies.Items {
-		has.Policies = append(has.Policies, policies.Items[i].Name)
-	}
-	disruptions, err := to.kube.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, limit)
-	noted(report.ReadBudgets, disruptions, err)
-	for i := range disruptions.Items {
-		has.Budgets = append(has.Budgets, disruptions.Items[i].Name)
-	}
-	daemons, err := to.kube.AppsV1().DaemonSets(namespace).List(ctx, limit)
-	noted(report.ReadDaemonSets, daemons, err)
-	for i := range daemons.Items {
-		has.DaemonSets = append(has.DaemonSets, daemons.Items[i].Name)
-	}
-	deployments, err := to.kube.AppsV1().Deployments(namespace).List(ctx, limit)
-	noted(report.ReadWorkloads, deployments, err)
-	for i := range deployments.Items {
-		works("Deployment "+deployments.Items[i].Name, deployments.Items[i].Spec.Template)
-	}
-	sets, err := to.kube.AppsV1().StatefulSets(namespace).List(ctx, limit)
-	noted(report.ReadWorkloads, sets, err)
-	for i := range sets.Items {
-		works("StatefulSet "+sets.Items[i].Name, sets.Items[i].Spec.Template)
-	}
-	crons, err := to.kube.BatchV1().CronJobs(namespace).List(ctx, limit)
-	noted(report.ReadWorkloads, crons, err)
-	for i := range crons.Items {
-		works("CronJob "+crons.Items[i].Name, crons.Items[i].Spec.JobTemplate.Spec.Template)
-	}
-	services, err := to.kube.CoreV1().Services(namespace).List(ctx, limit)
-	noted(report.ReadServices, services, err)
-	has.Services = services.Items
-	jobs, err := to.kube.BatchV1().Jobs(namespace).List(ctx, limit)
-	noted(report.ReadWorkloads, jobs, err)
-	for i := range jobs.Items {
-		if d := &jobs.Items[i]; metav1.GetControllerOf(d) == nil && d.Status.CompletionTime == nil {
-			works("Job "+d.Name, d.Spec.Template)
-		}
-	}
+	})
 	return has
+}
+
+// firstOf calls see with objects of an application, mostOfKind at most. T is a pointer to an item of the list L.
+func firstOf[T any, L interface {
+	runtime.Object
+	metav1.ListInterface
+}](ctx context.Context, has *report.Application, what string, list func(context.Context, metav1.ListOptions) (L, error), see func(T)) {
+	page, err := list(ctx, metav1.ListOptions{Limit: mostOfKind})
+	if err != nil {
+		has.Unread[what] = err
+		return
+	}
+	has.More = has.More || page.GetContinue() != ""
+	_ = meta.EachListItem(page, func(obj runtime.Object) error { // of a list that has items
+		if o, is := obj.(T); is {
+			see(o)
+		}
+		return nil
+	})
 }
