@@ -13,13 +13,9 @@ const shownPods = 100
 
 // Namespace is an offloaded namespace, and where its pods run.
 type Namespace struct {
-	Name     string       `json:"name"`
-	Level    report.Level `json:"level"`
-	Strategy string       `json:"strategy"`
-	Phase    string       `json:"phase"`
-	Message  string       `json:"message"`
-	Remote   string       `json:"remote"`
-	Places   []Place      `json:"places"`
+	report.Namespace
+	Level  report.Level `json:"level"`
+	Places []Place      `json:"places"`
 	// Broken is how many pods have a problem.
 	Broken int `json:"broken"`
 	// Waiting is how many others start, end, wait or have failed.
@@ -62,8 +58,7 @@ type Pod struct {
 
 func namespace(p *picture, from *report.Namespace, findings []report.Finding) Namespace {
 	out := Namespace{
-		Name: from.Name, Strategy: string(from.Strategy), Phase: string(from.Phase), Message: from.Message, Remote: from.RemoteName,
-		Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Pods: []Pod{}, Differences: []string{},
+		Namespace: *from, Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Pods: []Pod{}, Differences: []string{},
 	}
 	out.Differences = append(out.Differences, p.Differences(from.Name)...)
 	for _, in := range from.Peers {

@@ -29,21 +29,15 @@ type Peer struct {
 	Uses   bool `json:"uses"`
 	Serves bool `json:"serves"`
 	// Pods of this cluster that run there, and HostedPods of the peer that run here.
-	Pods       int      `json:"pods"`
-	HostedPods int      `json:"hostedPods"`
-	Checks     []Check  `json:"checks"`
-	Offers     []string `json:"offers"`
-	Nodes      []Node   `json:"nodes"`
+	Pods       int `json:"pods"`
+	HostedPods int `json:"hostedPods"`
+	// Checks are the findings about the peer.
+	Checks []report.Finding `json:"checks"`
+	Offers []string         `json:"offers"`
+	Nodes  []Node           `json:"nodes"`
 	// Given is what its pods here request of what this cluster gives it, and Limit what bounds them.
 	Given []Bar  `json:"given"`
 	Limit string `json:"limit"`
-}
-
-// Check is the result of one check of a peer.
-type Check struct {
-	Level   report.Level `json:"level"`
-	Subject string       `json:"subject"`
-	Message string       `json:"message"`
 }
 
 // Node is a virtual node, and how much of it is used.
@@ -65,14 +59,15 @@ type Bar struct {
 func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	out := Peer{
 		ID: from.ClusterID, Role: string(from.Role), Health: from.Health, Message: from.Message, Server: from.APIServer,
-		Version: from.Version, Refused: from.Refused.String(), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []string{}, Nodes: []Node{},
+		Version: from.Version, Refused: from.Refused.String(), HostedPods: from.Hosted.Pods, Checks: []report.Finding{}, Offers: []string{}, Nodes: []Node{},
 		Given: bars(from.Given), Limit: from.Limit,
 		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
 		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
 	}
 	for _, f := range findings {
 		if f.Peer == from.ClusterID {
-			out.Checks = append(out.Checks, Check{Level: f.Level, Subject: f.Subject, Message: f.Message})
+			f.Fix, f.Docs = "", "" // the problems have them
+			out.Checks = append(out.Checks, f)
 		}
 	}
 	out.API = way(from, findings, "API server", corev1beta1.ConditionAPIServer)

@@ -61,17 +61,11 @@ type Unread struct {
 	Why     string `json:"why"`
 }
 
-// Problem is a finding about one thing.
+// Problem is a finding about one thing, and where that is.
 type Problem struct {
-	Level   report.Level `json:"level"`
-	Where   string       `json:"where"`
-	Subject string       `json:"subject"`
-	Message string       `json:"message"`
-	Fix     []Step       `json:"fix"`
-	// Docs is the address of the description of the check; empty if it has none.
-	Docs string `json:"docs"`
-	// Therefore names the consequences, which are no problems of their own.
-	Therefore []string `json:"therefore"`
+	report.Folded
+	Where string `json:"where"`
+	Fix   []Step `json:"fix"`
 }
 
 // Hosted is a namespace of this cluster in which a peer runs pods.
@@ -166,8 +160,7 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
 func (v *View) addProblem(f report.Folded, program string) {
-	p := Problem{Level: f.Level, Where: cmp.Or(f.Peer, f.Section), Subject: f.Subject, Message: f.Message, Fix: steps(f.Fix, program), Docs: f.Docs}
-	p.Therefore = append(p.Therefore, f.Therefore...)
+	p := Problem{Folded: f, Where: cmp.Or(f.Peer, f.Section), Fix: steps(f.Fix, program)}
 	for i := range v.Problems {
 		if same := &v.Problems[i]; f.Peer != "" && same.Level == p.Level && same.Subject == p.Subject && same.Message == p.Message && slices.Equal(same.Fix, p.Fix) {
 			same.Where += ", " + p.Where

@@ -12,19 +12,17 @@ const shownVolumes = 100
 
 // Volume is a volume of the class liqo that a claim of this cluster has, or had.
 type Volume struct {
+	report.StoredVolume
 	Level report.Level `json:"level"`
-	Claim string       `json:"claim"`
-	Size  string       `json:"size"`
-	Where string       `json:"where"`
-	Phase string       `json:"phase"`
-	Why   string       `json:"why"`
+	// Claim is the claim with its namespace.
+	Claim string `json:"claim"`
 }
 
 // volumes are those of this cluster, the worst first. more is how many others there are.
 func volumes(p *picture) (out []Volume, more int) {
 	out = []Volume{}
 	for _, v := range p.Storage().Volumes {
-		out = append(out, Volume{Level: volumeLevel(v), Claim: v.Namespace + "/" + v.Claim, Size: v.Size, Where: v.Where, Phase: v.Phase, Why: v.Why})
+		out = append(out, Volume{v, volumeLevel(v), v.Namespace + "/" + v.Claim})
 	}
 	slices.SortStableFunc(out, func(a, b Volume) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	shown := min(len(out), shownVolumes)

@@ -216,18 +216,15 @@ func (l *storing) dataIn(volume *corev1.PersistentVolume) string {
 
 // twinIn returns the namespace of a provider that has the data of a volume, if it is known.
 func (l *storing) twinIn(peer string, volume *corev1.PersistentVolume) string {
-	if volume.Spec.ClaimRef == nil {
+	m := l.ownMap(peer)
+	if m == nil || volume.Spec.ClaimRef == nil {
 		return ""
 	}
-	for i := range l.Maps {
-		if m := &l.Maps[i]; m.Name == peer && m.Namespace == corev1beta1.TenantNamespace(peer) {
-			twin := m.Status.CurrentMapping[volume.Spec.ClaimRef.Namespace].RemoteNamespace // the provider has written it
-			if len(validation.IsDNS1123Label(twin)) == 0 {
-				return twin
-			}
-		}
+	twin := m.Status.CurrentMapping[volume.Spec.ClaimRef.Namespace].RemoteNamespace
+	if len(validation.IsDNS1123Label(twin)) > 0 { // the provider has written it
+		return ""
 	}
-	return ""
+	return twin
 }
 
 // nodeOf returns the one node that has the data of a volume, or "".

@@ -118,10 +118,10 @@ func finding(b *strings.Builder, f Finding, subject string) {
 // mostFollowing limits the consequences that are listed with their cause.
 const mostFollowing = 6
 
-// Folded is a finding with the names of its consequences.
+// Folded is a finding with the names of its consequences, which are no problems of their own.
 type Folded struct {
 	Finding
-	Therefore []string
+	Therefore []string `json:"therefore"`
 }
 
 // Fold returns the findings that are not the consequence of one of all, each with the names of its

@@ -257,7 +257,7 @@ function namespaces(view) {
     view.namespaces.filter((ns) => ns.pods.length || ns.differences.length).map((ns) => fold("namespace " + ns.name, ns.level,
       [h("strong", {}, ns.name), " – " + plural(ns.pods.length + ns.more, "pod") + (ns.differences.length ? ", " + plural(ns.differences.length, "difference") + " in providers" : "") +
         (ns.broken + ns.waiting ? ", first " + why(ns.pods[0]) : "")], () => [
-        ns.remote && h("p", {}, "Its name in the providers is ", h("code", {}, ns.remote), "."),
+        ns.remoteName && h("p", {}, "Its name in the providers is ", h("code", {}, ns.remoteName), "."),
         ns.differences.length > 0 && [h("h3", {}, "Different in providers"), h("ul", {}, ns.differences.map((d) => h("li", {}, d)))],
         ns.pods.length > 0 && podTable("Pods of " + ns.name, ns.pods),
         ns.more > 0 && h("p", { class: "quiet" }, plural(ns.more, "pod") + " more; those in trouble come first."),
