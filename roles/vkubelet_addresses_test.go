@@ -80,7 +80,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	becomes("10.80.1.5")
 
 	api := v.homeAPI("milan")
-	_, err = api.Address()
+	_, err = api.Address(false)
 	require.ErrorContains(t, err, "there is no IP "+tenant+"/milan-2-api-server")
 	_, err = liqod.IPAMV1alpha1().IPs(tenant).Create(ctx, &ipamv1alpha1.IP{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server"},
@@ -89,7 +89,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	becomes("10.80.1.5")
-	server, err := api.Address()
+	server, err := api.Address(false)
 	require.NoError(t, err)
 	require.Equal(t, "10.91.0.20:6443", server.String())
 

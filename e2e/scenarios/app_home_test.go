@@ -71,6 +71,9 @@ func storeHomeServices(t *testing.T, w storeWorld) {
 		namespace, err := w.rome.Exec(t.Context(), homeNamespace, pod, "env", "NAMESPACE")
 		require.NoError(t, err)
 		require.Equal(t, homeNamespace+"\n", namespace, "metadata.namespace")
+		for _, path := range []string{"version", "https://kubernetes.default.svc/version"} {
+			within(t, longest, pod+" reads "+path, w.readsVersion(homeNamespace, pod, path))
+		}
 	}
 	within(t, longest, "pods see the cluster in which they live", func(ctx context.Context) error {
 		var all errgroup.Group

@@ -195,8 +195,9 @@ type HomeAPI struct {
 // Fabric reports whether the network fabric leads from the provider to this cluster.
 func (h HomeAPI) Fabric() bool { return h.Remap.Fabric() }
 
-// Address returns the address and port, or the reason for which none is known.
-func (h HomeAPI) Address() (netip.AddrPort, error) {
+// Address returns the address and port, or the reason for which none is known. atHome is for pods that use the
+// Services of this cluster: they reach the one of the API server.
+func (h HomeAPI) Address(atHome bool) (netip.AddrPort, error) {
 	name := APIServerIP(h.VirtualNode)
 	ip, err := h.IPs.Lister().IPs(h.Namespace).Get(name)
 	if err != nil { // a lister returns no other error than NotFound
@@ -213,6 +214,9 @@ func (h HomeAPI) Address() (netip.AddrPort, error) {
 	case port == 0:
 		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server: spec.ports has %d ports: one TCP port from 1 to 65535 is accepted",
 			h.Namespace, name, len(ip.Spec.Ports))
+	}
+	if service, ok := ip.Spec.IP.Addr(); ok && atHome {
+		return netip.AddrPortFrom(service, port), nil
 	}
 	view, ok := h.Remap.View(external)
 	if !ok {

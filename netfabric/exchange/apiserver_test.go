@@ -199,13 +199,16 @@ func TestHomeAPI(t *testing.T) {
 			}
 			h := HomeAPI{IPs: ips, Remap: r.Peer("milan"), Namespace: tenant, VirtualNode: "milan-2"}
 			require.True(t, h.Fabric())
-			got, err := h.Address()
+			got, err := h.Address(false)
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
 				return
 			}
 			require.NoError(t, err)
 			require.Equal(t, netip.MustParseAddrPort(tc.want), got)
+			got, err = h.Address(true)
+			require.NoError(t, err)
+			require.Equal(t, netip.MustParseAddrPort("192.0.2.1:6443"), got)
 			r.cluster(milanCluster(new(false)))
 			require.False(t, h.Fabric())
 		})

@@ -41,6 +41,8 @@ type APIAccess struct {
 	// Host (an IP address or a DNS name) and Port are the address of the API server for
 	// pods in the provider. If Host is empty, the pods' environment is not changed.
 	Host, Port string
+	// Service says that Host is the address of this cluster's Service kubernetes, for pods with services Home.
+	Service bool
 	// PodBound binds each token to its pod instead of to a Secret that several pods share.
 	PodBound bool
 }
@@ -270,8 +272,8 @@ func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 	for i := range spec.InitContainers {
 		o.adaptEnv(&spec.InitContainers[i])
 	}
-	if addr, err := netip.ParseAddr(o.API.Host); err == nil {
-		spec.HostAliases = withAPIServer(spec.HostAliases, addr.String())
+	if o.API.translated() {
+		spec.HostAliases = withAPIServer(spec.HostAliases, o.API.Host)
 	}
 }
 
@@ -279,7 +281,7 @@ func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 // the pod sets them itself. They precede the pod's variables, which may refer to them.
 func (o PodOptions) adaptEnv(c *corev1.Container) {
 	host := o.API.Host
-	if _, err := netip.ParseAddr(host); err == nil {
+	if o.API.translated() {
 		host = apiServerName // a host alias resolves this name; certificates are issued for names and not for translated addresses
 	}
 	var ours []corev1.EnvVar
@@ -293,6 +295,12 @@ func (o PodOptions) adaptEnv(c *corev1.Container) {
 		}
 	}
 	c.Env = append(ours, c.Env...)
+}
+
+// translated reports whether Host is an address that certificates of the API server are not valid for.
+func (a APIAccess) translated() bool {
+	_, err := netip.ParseAddr(a.Host)
+	return err == nil && !a.Service
 }
 
 // withAPIServer adds the names of the API server to the aliases that lack them.

@@ -261,6 +261,7 @@ func TestAPIServerEnvironment(t *testing.T) {
 	names := []string{"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 	cases := map[string]struct {
 		host, port string
+		service    bool
 		change     func(*corev1.Pod)
 		env        []corev1.EnvVar
 		aliases    []corev1.HostAlias
@@ -270,6 +271,10 @@ func TestAPIServerEnvironment(t *testing.T) {
 			host: "192.0.2.1", port: "6443",
 			env:     env("KUBERNETES_SERVICE_HOST", "kubernetes.default", "KUBERNETES_SERVICE_PORT", "6443", "KUBERNETES_SERVICE_PORT_HTTPS", "6443"),
 			aliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: names}},
+		},
+		"of the Service": {
+			host: "10.96.0.1", port: "443", service: true,
+			env: env("KUBERNETES_SERVICE_HOST", "10.96.0.1", "KUBERNETES_SERVICE_PORT", "443", "KUBERNETES_SERVICE_PORT_HTTPS", "443"),
 		},
 		"an IPv6 address": {
 			host: "2001:db8::1", port: "443",
@@ -311,7 +316,7 @@ func TestAPIServerEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod, o := podWithTokens(apiVolume()), withAPI()
-			o.API.Host, o.API.Port = tc.host, tc.port
+			o.API.Host, o.API.Port, o.API.Service = tc.host, tc.port, tc.service
 			if tc.change != nil {
 				tc.change(pod)
 			}

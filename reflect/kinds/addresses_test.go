@@ -11,7 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/forge"
 )
 
 // views is a Remapper whose translations the test changes.
@@ -90,9 +93,12 @@ func (a *someAPI) Fabric() bool {
 	return a.fabric
 }
 
-func (a *someAPI) Address() (netip.AddrPort, error) {
+func (a *someAPI) Address(atHome bool) (netip.AddrPort, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if atHome {
+		return netip.MustParseAddrPort("10.96.0.1:443"), a.err
+	}
 	return a.server, a.err
 }
 
@@ -135,6 +141,36 @@ func TestPodsAreLedHome(t *testing.T) {
 		s.pods.Resync()
 		s.settle(0)
 		require.Equal(t, spec, s.shadow(t).Spec.Pod)
+	})
+}
+
+// TestPodsAtHomeAreLedToItsService: a pod whose namespace has services Home waits until its DNS is reached, and finds
+// the API server as pods at home do: its address in the provider means another one there.
+func TestPodsAtHomeAreLedToItsService(t *testing.T) {
+	inTokenSite(t, func(s *tokenSite) {
+		away := errors.New("the fabric does not lead there")
+		s.homeAPI = &someAPI{fabric: true, server: netip.MustParseAddrPort("10.80.0.16:443")}
+		s.homeDNS = func() (forge.DNS, error) {
+			return forge.DNS{Servers: []string{"10.96.0.10"}, Domain: "cluster.local"}, away
+		}
+		maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
+		m := kubetest.Get(t, maps, "milan")
+		m.Spec.Services = map[string]offloadingv1beta1.ServiceNetwork{"shop": offloadingv1beta1.ServicesHome}
+		kubetest.Update(t, maps, m)
+		s.add(s.home.Tracker(), cashier("web", boundNow))
+		s.run()
+		require.Nil(t, s.shadow(t))
+		require.Equal(t, reasons.HomeServicesUnknown, s.local(t).Status.Reason)
+		require.Contains(t, s.local(t).Status.Message, away.Error())
+
+		away = nil
+		s.settle(homeAPIRetry)
+		spec := s.shadow(t).Spec.Pod
+		require.Equal(t, []string{"10.96.0.10"}, spec.DNSConfig.Nameservers)
+		require.Empty(t, spec.HostAliases)
+		require.Equal(t, []corev1.EnvVar{
+			{Name: "KUBERNETES_SERVICE_HOST", Value: "10.96.0.1"}, {Name: "KUBERNETES_SERVICE_PORT", Value: "443"}, {Name: "KUBERNETES_SERVICE_PORT_HTTPS", Value: "443"},
+		}, spec.Containers[0].Env)
 	})
 }
 

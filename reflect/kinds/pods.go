@@ -234,13 +234,13 @@ func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want
 }
 
 func (p *Pods) options(v view) forge.PodOptions {
-	access, _ := p.apiAccess() // awaitsAPI has the error
-	o := forge.PodOptions{NodeName: p.cfg.Node, API: access, ObjectOptions: forge.ObjectOptions{
+	o := forge.PodOptions{NodeName: p.cfg.Node, ObjectOptions: forge.ObjectOptions{
 		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, RemoteNamespace: v.twin.remote,
 	}}
 	if m := p.cfg.Namespaces.Map(); m != nil {
 		o.Home = m.Spec.Services[v.key.Namespace] == offloadingv1beta1.ServicesHome
 	}
+	o.API, _ = p.apiAccess(o.Home) // awaitsAPI has the error
 	vn := p.virtualNode()
 	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
 	if vn != nil {
@@ -345,22 +345,23 @@ const (
 type HomeAPI interface {
 	// Fabric reports whether there is such an address, or will be.
 	Fabric() bool
-	// Address returns the address and port, or the reason for which none is known.
-	Address() (netip.AddrPort, error)
+	// Address returns the address and port, or the reason for which none is known. atHome is for pods that use
+	// the consumer's Services: they reach the one of the API server.
+	Address(atHome bool) (netip.AddrPort, error)
 }
 
 // apiAccess returns how a pod that starts now reaches the consumer's API server, and the
 // reason if its address is not known yet.
-func (p *Pods) apiAccess() (forge.APIAccess, error) {
+func (p *Pods) apiAccess(atHome bool) (forge.APIAccess, error) {
 	access := p.cfg.API
 	if access.Host != "" || p.cfg.HomeAPI == nil || !p.cfg.HomeAPI.Fabric() {
 		return access, nil
 	}
-	server, err := p.cfg.HomeAPI.Address()
+	server, err := p.cfg.HomeAPI.Address(atHome)
 	if err != nil {
 		return access, err
 	}
-	access.Host, access.Port = server.Addr().String(), strconv.Itoa(int(server.Port()))
+	access.Host, access.Port, access.Service = server.Addr().String(), strconv.Itoa(int(server.Port())), atHome
 	return access, nil
 }
 
@@ -368,7 +369,7 @@ func (p *Pods) apiAccess() (forge.APIAccess, error) {
 // consumer's API server; "": it need not. The pod that waits too long starts without the
 // address, and an event says so.
 func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
-	_, err := p.apiAccess()
+	_, err := p.apiAccess(o.Home)
 	if err == nil || started(local) || len(forge.Tokens(local, o)) == 0 {
 		return ""
 	}

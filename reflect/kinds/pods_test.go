@@ -59,6 +59,7 @@ type site struct {
 	silent                 func() string
 	api                    forge.APIAccess
 	homeAPI                HomeAPI
+	homeDNS                func() (forge.DNS, error)
 	behind                 func(context.Context, string, string, []forge.Named, time.Time) (forge.Named, bool, error)
 	remapper               forge.Remapper // forge.Identity if nil
 	pods                   *Pods
@@ -162,7 +163,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		Pods: locals, Nodes: core.Core().V1().Nodes(),
 		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims, Behind: s.behind,
+		API: s.api, HomeAPI: s.homeAPI, HomeDNS: s.homeDNS, RightsName: "rights", Claims: s.claims, Behind: s.behind,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
 		Gate: func() error { return s.gate }, While: s.while, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Silent: s.silent, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: map[bool]int{false: 4}[s.closed],
