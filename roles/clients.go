@@ -130,6 +130,13 @@ func where(field, value string) informers.SharedInformerOption {
 	})
 }
 
+// without restricts a factory to objects in which a field has another value.
+func without(field, value string) informers.SharedInformerOption {
+	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermNotEqualSelector(field, value).String()
+	})
+}
+
 // labelled restricts a factory to objects that a label selector matches.
 func labelled(selector string) informers.SharedInformerOption {
 	return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })

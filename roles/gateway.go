@@ -332,7 +332,9 @@ func relay(config *rest.Config, env Env) (*serve.Relay, error) {
 		return nil, fmt.Errorf("reading the address of the API server: %w", err)
 	}
 	at := net.JoinHostPort(server.Hostname(), cmp.Or(server.Port(), "443"))
-	return serve.NewRelay(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", at) }, env.Closed, env.Log), nil
+	return serve.NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", at)
+	}, env.Closed, env.Log), nil
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {

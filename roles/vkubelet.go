@@ -340,8 +340,31 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	defer stop()
-	work := together(pods.Run, claims.Run, shared.run, losses.Run)
+	work := together(pods.Run, claims.Run, shared.run, losses.Run, v.answerNodePorts(offloaded))
 	return v.runTerm(ctx, check, work, local, maps, nodes, namespaces, claims.volumes)
+}
+
+// answerNodePorts returns what answers the node ports of Services in offloaded namespaces at the address of the node.
+func (v *vkubelet) answerNodePorts(offloaded *engine.Follower) func(context.Context) error {
+	ports := kubelet.NewNodePorts(v.addresses[0], v.env.Closed, v.env.Log)
+	spaces := engine.NewSpaces(func(ctx context.Context, namespace, _ string) (stop func()) {
+		services := stripped(v.home.plain.kube, informers.WithNamespace(namespace), without("spec.type", string(corev1.ServiceTypeClusterIP)))
+		ctx, cancel := context.WithCancel(ctx)
+		if err := ports.Follow(services.Core().V1().Services().Informer()); err != nil { // it has not been stopped
+			v.env.Log.Error("node ports are not answered", zap.String("namespace", namespace), zap.Error(err))
+		}
+		services.Start(ctx.Done())
+		return func() {
+			cancel()
+			services.Shutdown()
+			ports.Close(namespace)
+		}
+	}, func(stop func()) { stop() })
+	return func(ctx context.Context) error {
+		defer offloaded.Follow(ctx, nil, spaces)()
+		<-ctx.Done()
+		return nil
+	}
 }
 
 // newLosses returns the loop that has pods stay on a lost provider as their namespaces say,

@@ -21,6 +21,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -78,7 +79,7 @@ func testStore(t *testing.T, versions map[string]string) {
 		run  func(*testing.T, storeWorld)
 	}{
 		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"API server", storeAPIServer}, {"Ingress", storeIngress}, {"events", storeEvents},
-		{"Job", storeJob}, {"requests", storeRequests}, {"near first", storeNear}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
+		{"Job", storeJob}, {"requests", storeRequests}, {"node ports", storeNodePorts}, {"near first", storeNear}, {"hostile peer", storeHostilePeer}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
 		{"killed", storeKilled}, {"home's API server away", storeHomeAway}, {"services at home", storeHomeServices}, {"deleted", storeDeleted},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
@@ -296,6 +297,26 @@ func storeRequests(t *testing.T, w storeWorld) {
 	out, err := w.rome.Exec(t.Context(), storeNamespace, w.pod(t, "payment", "milan").Name, "env", "ACCOUNT")
 	require.NoError(t, err)
 	require.Equal(t, "store\n", out, "a variable from a Secret")
+}
+
+// storeNodePorts: a node port of home answers at the address of the virtual node, as at that of a real one.
+func storeNodePorts(t *testing.T, w storeWorld) {
+	services, from := w.rome.Client().CoreV1().Services(storeNamespace), w.pod(t, "customers", "rome").Name
+	door := kubetest.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "door"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromString("http")}},
+	}})
+	for _, node := range []string{"rome-1", w.milan.Name} {
+		for _, address := range kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), node).Status.Addresses {
+			if address.Type == corev1.NodeInternalIP {
+				url := fmt.Sprintf("http://%s:%d/?key=lamp", address.Address, door.Spec.Ports[0].NodePort)
+				within(t, 30*time.Second, "the node port of "+node+" answers", func(ctx context.Context) error {
+					_, err := w.ask(ctx, from, url)
+					return err
+				})
+			}
+		}
+	}
+	require.NoError(t, services.Delete(t.Context(), door.Name, metav1.DeleteOptions{}))
 }
 
 // asksAll has a pod ask each Service, and each member of the cache by its name.

@@ -36,7 +36,7 @@ func usualBounds() relayBounds {
 // Relay leads TCP connections from addresses of this host to another server. The bytes pass
 // unchanged: TLS is between the client and that server. Its methods may be called concurrently.
 type Relay struct {
-	dial   func(context.Context) (net.Conn, error)
+	dial   func(ctx context.Context, at netip.AddrPort) (net.Conn, error)
 	closed func(why string)
 	log    *zap.Logger
 	bounds relayBounds
@@ -46,9 +46,9 @@ type Relay struct {
 	open map[netip.AddrPort]func() // that end what is served
 }
 
-// NewRelay returns a Relay that opens the other ends of connections with dial. closed is called for each
-// connection that the Relay ends: relay for one too many, relay-idle, or relay-slow.
-func NewRelay(dial func(context.Context) (net.Conn, error), closed func(why string), log *zap.Logger) *Relay {
+// NewRelay returns a Relay that opens the other ends of connections with dial, by the address at which they came.
+// closed is called for each connection that the Relay ends: relay for one too many, relay-idle, or relay-slow.
+func NewRelay(dial func(ctx context.Context, at netip.AddrPort) (net.Conn, error), closed func(why string), log *zap.Logger) *Relay {
 	return &Relay{
 		dial: dial, closed: closed, log: log, bounds: usualBounds(),
 		told: rate.Sometimes{First: 1, Interval: time.Minute}, open: map[netip.AddrPort]func(){},
@@ -88,7 +88,7 @@ func (r *Relay) serve(at netip.AddrPort) (end func(), err error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
-	wait.Go(func() { r.accept(ctx, listener, &wait) })
+	wait.Go(func() { r.accept(ctx, at, listener, &wait) })
 	return func() {
 		cancel()
 		_ = listener.Close()
@@ -96,7 +96,7 @@ func (r *Relay) serve(at netip.AddrPort) (end func(), err error) {
 	}, nil
 }
 
-func (r *Relay) accept(ctx context.Context, listener *net.TCPListener, wait *sync.WaitGroup) {
+func (r *Relay) accept(ctx context.Context, at netip.AddrPort, listener *net.TCPListener, wait *sync.WaitGroup) {
 	room := relayRoom{each: map[netip.Prefix]int{}}
 	for {
 		client, err := listener.Accept()
@@ -124,7 +124,7 @@ func (r *Relay) accept(ctx context.Context, listener *net.TCPListener, wait *syn
 		}
 		wait.Go(func() {
 			defer room.leave(from)
-			r.lead(ctx, client)
+			r.lead(ctx, at, client)
 		})
 	}
 }
@@ -158,10 +158,10 @@ func (o *relayRoom) leave(from netip.Prefix) {
 }
 
 // lead connects a client with the server until both directions have ended.
-func (r *Relay) lead(ctx context.Context, client net.Conn) {
+func (r *Relay) lead(ctx context.Context, at netip.AddrPort, client net.Conn) {
 	defer client.Close()
 	dialing, cancel := context.WithTimeout(ctx, relayDial)
-	server, err := r.dial(dialing)
+	server, err := r.dial(dialing, at)
 	cancel()
 	if err != nil {
 		r.log.Debug("the server was not reached for a client", zap.Error(err))

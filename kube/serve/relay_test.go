@@ -71,7 +71,7 @@ func TestRelay(t *testing.T) {
 	t.Parallel()
 	var server atomic.Value
 	server.Store(echo(t))
-	r := NewRelay(func(ctx context.Context) (net.Conn, error) {
+	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", server.Load().(string))
 	}, func(string) {}, zap.NewNop())
 	at, other := free(t), free(t)
@@ -114,7 +114,7 @@ func TestRelay(t *testing.T) {
 func TestRelayFlooded(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
-	r := NewRelay(func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, func(string) {}, zap.New(core))
+	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }, func(string) {}, zap.New(core))
 	r.bounds.most = 2
 	at := free(t)
 	require.NoError(t, r.Follow([]netip.AddrPort{at}))
@@ -137,7 +137,9 @@ func TestRelayShares(t *testing.T) {
 	t.Parallel()
 	var closed atomic.Int64
 	server := echo(t)
-	r := NewRelay(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", server) },
+	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", server)
+	},
 		func(why string) {
 			if why == "relay" {
 				closed.Add(1)
@@ -199,7 +201,7 @@ func TestRelayEndsWhatIsIdleOrSlow(t *testing.T) {
 		}
 	}()
 	closed := make(chan string, 1)
-	r := NewRelay(func(ctx context.Context) (net.Conn, error) {
+	r := NewRelay(func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 	}, func(why string) { closed <- why }, zap.NewNop())
 	r.bounds.idle, r.bounds.slow = 2*time.Second, 100*time.Millisecond
