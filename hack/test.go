@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -49,7 +50,11 @@ func runTest(ctx context.Context, args []string) int {
 	flags.StringVar(&o.set, "set", setCore, "core: make test; more: the scenarios that make test does not run; all: everything")
 	flags.StringVar(&o.packages, "packages", "./...", "packages, separated by spaces; -set says which of their scenarios run")
 	flags.StringVar(&o.alone, "alone", "", "packages, separated by spaces, that run before the others")
-	startBy, _ := strconv.ParseInt(os.Getenv(startByVariable), 10, 64) // 0 if it is not set
+	startBy, err := strconv.ParseInt(cmp.Or(os.Getenv(startByVariable), "0"), 10, 64)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "test: %s is %q: a number of seconds of Unix is accepted\n", startByVariable, os.Getenv(startByVariable))
+		return 2
+	}
 	flags.Int64Var(&o.startBy, "start-by", startBy, "time after which no scenario starts, in seconds of Unix; the shortest start first then. 0: no limit")
 	flags.StringVar(&o.sample, "sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {

@@ -175,6 +175,9 @@ func fullTop(t *testing.T, w *fullWorld) {
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}},
 	})
+	t.Cleanup(func() { // what comes after needs the CPU
+		require.NoError(t, w.rome.Client().AppsV1().Deployments("top").Delete(context.Background(), "burner", metav1.DeleteOptions{}))
+	})
 	within(t, time.Minute, "it runs", w.available("burner", "top", 1))
 
 	node := func(ctx context.Context) error { return w.topNode(ctx, t) }
