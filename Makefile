@@ -22,7 +22,7 @@ FUZZ = go run ./hack fuzz -packages "$(FUZZED)"
 DEPS = hack/deps.sh || [ "$${CI:-}" != true ]
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench ratchet chaos soak alarm gaps
+.PHONY: help build test test-more test-all lint vulns verify generate image release demo bench ratchet chaos soak alarm gaps conformance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -115,6 +115,11 @@ alarm: ## Require that nothing is said to be down for 30 minutes with busy cores
 # A sample of it is part of make test.
 gaps: ## Lose gateways and route agents 120 times under traffic, with limits of the time without a packet
 	go test -v -count=1 -timeout=60m ./netfabric/host -run TestNetnsGaps -args -all
+
+# CONFORMANCE_FLAGS="-services Twin" is the other mode, "-focus TEXT" runs only the specs whose text contains that.
+conformance: ## Run Kubernetes' conformance suite with pods in another cluster, and write docs/conformance.md: hours on 2 cores
+	CONFORMANCE=1 $(DEPS)
+	go test -v -count=1 -timeout=5h ./e2e/conformance -run TestConformance -args -run-suite $(CONFORMANCE_FLAGS)
 
 # Made anew when the pinned versions change.
 $(TOOLS)/staticcheck: hack/tools/go.mod

@@ -22,6 +22,8 @@ need unshare util-linux
 need hostname hostname
 # The page of liqod dashboard is tested in a browser. Only CI insists on it.
 [ "${CI:-}" != true ] || command -v chromium-browser >/dev/null 2>&1 || need chromium chromium
+# make conformance makes its images of Debian packages.
+[ -z "${CONFORMANCE:-}" ] || need debootstrap debootstrap
 cni=missing
 for dir in /usr/lib/cni /opt/cni/bin /usr/libexec/cni; do
 	[ -x "$dir/bridge" ] && [ -x "$dir/host-local" ] && [ -x "$dir/loopback" ] && cni=$dir

@@ -87,6 +87,7 @@ func scenarios() []scenario {
 
 		{t, "TestAlarm", own},
 		{s, "TestRecordedAlerts", own},
+		{"e2e/conformance", "TestConformance", own},
 	}
 }
 

@@ -23,9 +23,13 @@ func goBuild(ctx context.Context, opts ToolOptions, binary string) error {
 	begin, history := time.Now(), filepath.Join(filepath.Dir(filepath.Dir(binary)), opts.Name+".took")
 	opts.Log("building %s: %s", opts.Name, expectation(history))
 	partial := binary + ".part"
-	// -v prints a line for each package that is compiled.
 	setDefault(&opts.Package, ".")
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", opts.Source, "-v", "-trimpath", "-ldflags", opts.LDFlags, "-o", partial, opts.Package)
+	// -v prints a line for each package that is compiled; go test has no such flag.
+	args := []string{"build", "-C", opts.Source, "-v"}
+	if opts.Tests {
+		args = []string{"test", "-C", opts.Source, "-c", "-vet=off"} // the tests are not ours
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "-trimpath", "-ldflags", opts.LDFlags, "-o", partial, opts.Package)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	var out buildOutput
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -69,11 +69,12 @@ func (c *Cluster) KubernetesVersion() string {
 func tools() map[string]ToolOptions {
 	const small = "-s -w"
 	all := map[string]ToolOptions{
-		"coredns":     {Name: "coredns", LDFlags: small},
-		"flannel":     {Name: "flannel", LDFlags: small},
-		"helm":        {Name: "helmrender", LDFlags: small},
-		"kube":        {Name: "kubelab", LDFlags: versionFlags(KubernetesVersion)},
-		"kube-router": {Name: "kube-router", LDFlags: small},
+		conformanceFolder: {Name: "e2e.test", LDFlags: versionFlags(KubernetesVersion), Package: "k8s.io/kubernetes/test/e2e", Tests: true},
+		"coredns":         {Name: "coredns", LDFlags: small},
+		"flannel":         {Name: "flannel", LDFlags: small},
+		"helm":            {Name: "helmrender", LDFlags: small},
+		"kube":            {Name: "kubelab", LDFlags: versionFlags(KubernetesVersion)},
+		"kube-router":     {Name: "kube-router", LDFlags: small},
 		"local-path-provisioner": {
 			Name: "local-path-provisioner", LDFlags: small, Package: "github.com/rancher/local-path-provisioner",
 		},
@@ -86,12 +87,14 @@ func tools() map[string]ToolOptions {
 }
 
 // BuildTools builds the programs of the lab, so that no cluster waits for a compiler: all but the other
-// versions of Kubernetes, or those of the simulated tier where the full one is not possible. log is called
-// with progress.
+// versions of Kubernetes and its conformance suite, or those of the simulated tier where the full one is not
+// possible. log is called with progress.
 func BuildTools(ctx context.Context, log func(format string, args ...any)) error {
 	folders := []string{"helm", "kube"}
 	if len(FullTierMissing()) == 0 {
-		folders = slices.DeleteFunc(slices.Sorted(maps.Keys(tools())), func(folder string) bool { return strings.HasPrefix(folder, "kube-1.") })
+		folders = slices.DeleteFunc(slices.Sorted(maps.Keys(tools())), func(folder string) bool {
+			return strings.HasPrefix(folder, "kube-1.") || folder == conformanceFolder
+		})
 	}
 	for _, folder := range folders {
 		if _, err := buildTool(ctx, folder, log); err != nil {
@@ -99,6 +102,34 @@ func BuildTools(ctx context.Context, log func(format string, args ...any)) error
 		}
 	}
 	return nil
+}
+
+// conformanceFolder has the module of the conformance suite.
+const conformanceFolder = "conformance"
+
+// BuildConformance builds the conformance suite of KubernetesVersion, e2e.test, what runs it, ginkgo, and the programs
+// of the images that it asks for: agnhost, etcd, nonewprivs and sample-apiserver. It returns their paths by these names.
+// log is called with progress. A cold build takes minutes.
+func BuildConformance(ctx context.Context, log func(format string, args ...any)) (map[string]string, error) {
+	source, err := toolDir(ctx, conformanceFolder)
+	if err != nil {
+		return nil, err
+	}
+	all := []ToolOptions{tools()[conformanceFolder]}
+	for name, program := range map[string]string{
+		"agnhost": "k8s.io/kubernetes/test/images/agnhost", "etcd": "go.etcd.io/etcd/server/v3", "ginkgo": "github.com/onsi/ginkgo/v2/ginkgo",
+		"nonewprivs": "k8s.io/kubernetes/test/images/nonewprivs", "sample-apiserver": "k8s.io/sample-apiserver",
+	} {
+		all = append(all, ToolOptions{Name: name, LDFlags: "-s -w", Package: program})
+	}
+	paths := map[string]string{}
+	for _, tool := range all {
+		tool.Source, tool.Log = source, log
+		if paths[tool.Name], err = BuildTool(ctx, tool); err != nil {
+			return nil, err
+		}
+	}
+	return paths, nil
 }
 
 // buildTool returns the path of the program of a folder of e2e/tools.
@@ -138,6 +169,8 @@ type ToolOptions struct {
 	// Package of the program. Empty: the root package of the module. A main package of another
 	// module cannot be imported, so a module that only has it built has no package of its own.
 	Package string
+	// Tests builds the tests of the package.
+	Tests bool
 	// Name of the binary.
 	Name string
 	// LDFlags for the linker, such as "-s -w".

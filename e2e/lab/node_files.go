@@ -25,6 +25,9 @@ const containerdV1 = `version = 2
   conf_dir = "%[2]s"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
+# The conformance suite asks for it.
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler]
+  runtime_type = "io.containerd.runc.v2"
 `
 
 const containerdV2 = `version = 3
@@ -36,6 +39,8 @@ const containerdV2 = `version = 3
   bin_dirs = ['%[1]s']
   conf_dir = '%[2]s'
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
   runtime_type = 'io.containerd.runc.v2'
 `
 

@@ -55,7 +55,7 @@ func newAlarmWorld(t *testing.T) alarmWorld {
 	}.StartPair(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	require.NoError(t, peerByToken(ctx, w.Sites, w.Rome, w.Milan))
+	require.NoError(t, w.Sites.PeerByToken(ctx, w.Rome, w.Milan))
 	require.NoError(t, deployAll(ctx, w.Rome, alarmNamespace, testDeployment("here", 1, "", "serve"), testDeployment("there", 1, "milan", "serve")))
 	require.NoError(t, lab.Eventually(ctx, w.healthy))
 	return w

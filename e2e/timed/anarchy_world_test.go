@@ -79,7 +79,7 @@ func newAnarchyWorld(t *testing.T, nodes int) *anarchyWorld {
 	}
 	for _, consumer := range w.targets.consumers {
 		for _, provider := range uses()[consumer] {
-			require.NoError(t, peerByToken(ctx, sites, w.byName[consumer], w.byName[provider]))
+			require.NoError(t, sites.PeerByToken(ctx, w.byName[consumer], w.byName[provider]))
 		}
 	}
 	for _, consumer := range w.targets.consumers {

@@ -27,25 +27,6 @@ func chartDefaults() map[string]any {
 	return map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}}
 }
 
-// peerByToken lets a cluster use another one by a token, with the commands of people.
-func peerByToken(ctx context.Context, sites *site.Sites, consumer, provider *site.Site) error {
-	out, err := sites.Command(ctx, "token", "create", "--kubeconfig", provider.Kubeconfig).Output()
-	if err != nil {
-		return fmt.Errorf("making a token of %s: %w", provider.Name, err)
-	}
-	for word := range strings.FieldsSeq(string(out)) {
-		if !strings.HasPrefix(word, "liqod1.") {
-			continue
-		}
-		peer := sites.Command(ctx, "peer", "--kubeconfig", consumer.Kubeconfig, "--token", word, "--timeout=5m")
-		if out, err := peer.CombinedOutput(); err != nil {
-			return fmt.Errorf("peering %s with %s: %w\n%s", consumer.Name, provider.Name, err, out)
-		}
-		return consumer.WaitVirtualNode(ctx, provider.Name, corev1.ConditionTrue)
-	}
-	return fmt.Errorf("no token of %s is printed: %s", provider.Name, out)
-}
-
 // machinesOf are the machines of a cluster: its gateway and its nodes.
 func machinesOf(sites *site.Sites, s *site.Site) []*lab.Machine {
 	out := []*lab.Machine{s.Fabric.Machine}

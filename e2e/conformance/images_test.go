@@ -1,0 +1,178 @@
+package conformance
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// debian are the packages of the one file system that all images have. busybox has the commands that have no package here.
+const debian = "busybox,bind9-dnsutils,curl,iproute2,netcat-openbsd,nginx-light,procps,tini"
+
+// finish makes that file system, in ROOT, what the images of the suite have: agnhost's users and files, and a shell that
+// keeps variables with a dash in their names. PROGRAMS are built, FILES are of Kubernetes' sources.
+const finish = `set -eu
+ln -sf bash "$ROOT/bin/sh"
+ln -s /usr/sbin/sysctl "$ROOT/bin/sysctl"
+chroot "$ROOT" /bin/busybox --install -s
+install "$AGNHOST" "$ROOT/agnhost"
+ln -s agnhost "$ROOT/agnhost-2"
+install "$SAMPLE_APISERVER" "$ROOT/sample-apiserver"
+install "$ETCD" "$ROOT/usr/local/bin/etcd"
+install -m 6755 "$NONEWPRIVS" "$ROOT/usr/local/bin/nnp"
+install -m 644 "$FILES/agnhost/porter/localhost.crt" "$FILES/agnhost/porter/localhost.key" "$FILES/nautilus/html/data.json" "$ROOT/"
+mkdir -m 777 "$ROOT/uploads"
+chroot "$ROOT" useradd --uid 1000 user-defined-in-image
+chroot "$ROOT" groupadd --gid 50000 group-defined-in-image
+chroot "$ROOT" usermod --append --groups group-defined-in-image user-defined-in-image
+tar -C "$ROOT" --numeric-owner --exclude=./dev/* --exclude=./proc/* --exclude=./sys/* --exclude=./var/cache/* --exclude=./var/lib/apt/* \
+	--exclude=./usr/share/doc --exclude=./usr/share/locale --exclude=./usr/share/man -cf "$LAYER" .
+`
+
+// imageConfig is the configuration of an image, as OCI names its fields.
+type imageConfig struct {
+	User       string   `json:",omitempty"`
+	Env        []string `json:",omitempty"`
+	Entrypoint []string `json:",omitempty"`
+	Cmd        []string `json:",omitempty"`
+}
+
+// imageConfigs are those of the images of the suite, by the last part of the name.
+func imageConfigs() map[string]imageConfig {
+	agnhost := []string{"/agnhost"}
+	return map[string]imageConfig{
+		"agnhost":           {Entrypoint: agnhost, Cmd: []string{"pause"}},
+		"busybox":           {Cmd: []string{"sh"}},
+		"etcd":              {Cmd: []string{"etcd"}},
+		"glibc-dns-testing": {Cmd: []string{"sh"}},
+		"nautilus":          {Entrypoint: agnhost, Cmd: []string{"test-webserver"}},
+		"nginx":             {Cmd: []string{"nginx", "-g", "daemon off;"}},
+		"nonewprivs":        {Cmd: []string{"nnp"}},
+		"nonroot":           {Entrypoint: agnhost, Cmd: []string{"pause"}, User: "1234"},
+		"pause":             {Entrypoint: []string{"tini", "--", "sleep", "infinity"}},
+		"sample-apiserver":  {Entrypoint: []string{"/sample-apiserver"}},
+	}
+}
+
+// writeImages writes the images that the suite asks for to an archive, once for each state of its programs, and returns
+// its path. They are one file system with a configuration for each name.
+func writeImages(ctx context.Context, programs map[string]string, log func(string, ...any)) (archive string, err error) {
+	recipe := sha256.Sum256([]byte(debian + finish + fmt.Sprint(imageConfigs())))
+	archive = filepath.Join(filepath.Dir(programs["e2e.test"]), "images-"+hex.EncodeToString(recipe[:4])+".tar")
+	if _, err := os.Stat(archive); err == nil {
+		return archive, nil
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(archive), "images-")
+	if err != nil {
+		return "", fmt.Errorf("making a directory for the images: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	log("making the images of the suite from Debian packages: some minutes")
+	layer, err := writeLayer(ctx, dir, programs)
+	if err != nil {
+		return "", err
+	}
+	names, err := exec.CommandContext(ctx, programs["e2e.test"], "--list-images").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking the suite for its images: %w", err)
+	}
+	file, err := os.Create(filepath.Join(dir, "images.tar"))
+	if err != nil {
+		return "", fmt.Errorf("writing the images: %w", err)
+	}
+	if err := errors.Join(writeArchive(file, layer, strings.Fields(string(names))), file.Close()); err != nil {
+		return "", fmt.Errorf("writing the images: %w", err)
+	}
+	return archive, os.Rename(file.Name(), archive)
+}
+
+// writeLayer writes the file system of the images to a tar below dir.
+func writeLayer(ctx context.Context, dir string, programs map[string]string) (string, error) {
+	root, layer := filepath.Join(dir, "root"), filepath.Join(dir, "layer.tar")
+	sources := exec.CommandContext(ctx, "go", "list", "-C", "../tools/conformance", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
+	module, err := sources.Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the sources of Kubernetes: %w", err)
+	}
+	for _, cmd := range []*exec.Cmd{
+		exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+debian, "bookworm", root, "http://deb.debian.org/debian"),
+		exec.CommandContext(ctx, "sh", "-c", finish),
+	} {
+		cmd.Env = append(os.Environ(), "ROOT="+root, "LAYER="+layer, "FILES="+filepath.Join(strings.TrimSpace(string(module)), "test", "images"),
+			"AGNHOST="+programs["agnhost"], "ETCD="+programs["etcd"], "NONEWPRIVS="+programs["nonewprivs"], "SAMPLE_APISERVER="+programs["sample-apiserver"])
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("making the file system of the images: %w\n%s", err, out[max(0, len(out)-2000):])
+		}
+	}
+	return layer, nil
+}
+
+// writeArchive writes a docker archive of one layer, with an image for each of the names that have a configuration.
+func writeArchive(w io.Writer, layer string, names []string) error {
+	file, err := os.Open(layer)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, file)
+	if err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	out := tar.NewWriter(w)
+	type image struct {
+		Config           string
+		RepoTags, Layers []string
+	}
+	var images []image
+	for _, name := range names {
+		repository, _, _ := strings.Cut(path.Base(name), ":")
+		config, known := imageConfigs()[repository]
+		if !known || !strings.HasPrefix(name, "registry.k8s.io/") { // others are there to be refused
+			continue
+		}
+		config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		data, err := json.Marshal(map[string]any{
+			"architecture": runtime.GOARCH, "os": "linux", "config": config,
+			"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum.Sum(nil))}},
+		})
+		if err != nil {
+			return err
+		}
+		digest := sha256.Sum256(data)
+		images = append(images, image{Config: hex.EncodeToString(digest[:]) + ".json", RepoTags: []string{name}, Layers: []string{"layer.tar"}})
+		if err := writeEntry(out, images[len(images)-1].Config, int64(len(data)), bytes.NewReader(data)); err != nil {
+			return err
+		}
+	}
+	manifest, err := json.Marshal(images)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		writeEntry(out, "manifest.json", int64(len(manifest)), bytes.NewReader(manifest)),
+		writeEntry(out, "layer.tar", size, file), out.Close())
+}
+
+func writeEntry(out *tar.Writer, name string, size int64, content io.Reader) error {
+	if err := out.WriteHeader(&tar.Header{Name: name, Mode: 0o444, Size: size}); err != nil {
+		return err
+	}
+	_, err := io.Copy(out, content)
+	return err
+}
