@@ -41,7 +41,7 @@ func (s spec) reason() string {
 		"at least two untainted nodes":  "The consumer of this run has one",
 		"read only busybox container":   "The shell of the image of this run reports the error in other words",
 		"pull policy of Always":         "This run has no registry",
-		"different hostIP and protocol": "It asks by a pod with `hostNetwork`, which has a network of its own in a provider",
+		"different hostIP and protocol": "The network plugin of this run has no host ports",
 		"NodePort":                      "It asks by a pod in the provider, which does not reach the address of the virtual node",
 		"kubelet managed /etc/hosts":    "It has a pod with `hostNetwork`, which has a network of its own in a provider",
 		"Sample API Server":             "It needs rights that [troubleshooting.md](troubleshooting.md#an-aggregated-api-server-is-not-ready) has",
