@@ -125,16 +125,16 @@ func named(name string) informers.SharedInformerOption { return where(metav1.Obj
 
 // where restricts a factory to objects in which a field has this value.
 func where(field, value string) informers.SharedInformerOption {
-	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(field, value).String()
-	})
+	return selected(fields.OneTermEqualSelector(field, value))
 }
 
 // without restricts a factory to objects in which a field has another value.
 func without(field, value string) informers.SharedInformerOption {
-	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermNotEqualSelector(field, value).String()
-	})
+	return selected(fields.OneTermNotEqualSelector(field, value))
+}
+
+func selected(by fields.Selector) informers.SharedInformerOption {
+	return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = by.String() })
 }
 
 // labelled restricts a factory to objects that a label selector matches.

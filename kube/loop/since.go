@@ -6,7 +6,7 @@ import (
 )
 
 // Since remembers since when something has been so, for each key. The zero value is ready to use.
-// All methods are safe for concurrent use. Nothing is persisted: after a restart all begins anew.
+// Its methods are safe for concurrent use. Its times are not persisted.
 type Since[K comparable] struct {
 	mu    sync.Mutex
 	times map[K]time.Time

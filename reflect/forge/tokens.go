@@ -272,8 +272,8 @@ func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 	for i := range spec.InitContainers {
 		o.adaptEnv(&spec.InitContainers[i])
 	}
-	if o.API.translated() {
-		spec.HostAliases = withAPIServer(spec.HostAliases, o.API.Host)
+	if addr, ok := o.API.translated(); ok {
+		spec.HostAliases = withAPIServer(spec.HostAliases, addr.String())
 	}
 }
 
@@ -281,7 +281,7 @@ func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 // the pod sets them itself. They precede the pod's variables, which may refer to them.
 func (o PodOptions) adaptEnv(c *corev1.Container) {
 	host := o.API.Host
-	if o.API.translated() {
+	if _, ok := o.API.translated(); ok {
 		host = apiServerName // a host alias resolves this name; certificates are issued for names and not for translated addresses
 	}
 	var ours []corev1.EnvVar
@@ -297,10 +297,10 @@ func (o PodOptions) adaptEnv(c *corev1.Container) {
 	c.Env = append(ours, c.Env...)
 }
 
-// translated reports whether Host is an address that certificates of the API server are not valid for.
-func (a APIAccess) translated() bool {
-	_, err := netip.ParseAddr(a.Host)
-	return err == nil && !a.Service
+// translated returns Host if it is an address that certificates of the API server are not valid for.
+func (a APIAccess) translated() (addr netip.Addr, ok bool) {
+	addr, err := netip.ParseAddr(a.Host)
+	return addr, err == nil && !a.Service
 }
 
 // withAPIServer adds the names of the API server to the aliases that lack them.

@@ -62,7 +62,7 @@ type inquiry struct {
 	errors io.Writer
 }
 
-// quietly is how long a read may take before a person at a terminal is told about it.
+// quietly is the time after which a terminal gets a line about a read that has not ended.
 const quietly = time.Second
 
 // reading prints a line for a person at a terminal if a read takes long. The caller calls end after the read.
