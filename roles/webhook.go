@@ -33,6 +33,8 @@ const (
 	validateIngressPath             = "/validate/ingress"
 	validateClaimPath               = "/validate/claim"
 	validateSessionPath             = "/validate/session"
+	validateBindingPath             = "/validate/binding"
+	validateVolumePath              = "/validate/volume"
 	validateShadowPodPath           = "/validate/shadowpod"
 	validateNamespaceOffloadingPath = "/validate/namespaceoffloading"
 	validateVirtualNodePath         = "/validate/virtualnode"
@@ -98,6 +100,8 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
 	rulesForPeers(env.Config, own.Core().V1beta1().ForeignClusters(), core, env.Denied, rules)
 	rules[validateSessionPath] = countRequests(env.Denied, deniedSession, namespace.PeerSessionRule{Pods: h.plain.kube.CoreV1()}.Decide)
+	controller := namespace.ControllerRule{Kube: h.plain.kube, Liqo: h.plain.liqo, StorageNamespace: env.Config.Storage.StorageNamespace}
+	rules[validateBindingPath], rules[validateVolumePath] = controller.DecideBinding, controller.DecideVolume
 	if err := measure(env.Registry, rules); err != nil {
 		return Parts{}, err
 	}

@@ -44,7 +44,6 @@ func (s spec) reason() string {
 		"different hostIP and protocol": "The network plugin of this run has no host ports",
 		"NodePort":                      "It asks by a pod in the provider, which does not reach the address of the virtual node",
 		"kubelet managed /etc/hosts":    "It has a pod with `hostNetwork`, which has a network of its own in a provider",
-		"Sample API Server":             "It needs rights that [troubleshooting.md](troubleshooting.md#an-aggregated-api-server-is-not-ready) has",
 		"Guestbook application":         "A pod sends its own address to another one: [compatibility.md](compatibility.md#network)",
 	} {
 		if strings.Contains(s.text(), text) {

@@ -72,9 +72,6 @@ func allowed(t *testing.T, w *world) {
 			},
 		},
 		"liqod-controller-bindings": bindingWrites(controller, ofMilan),
-		"liqod-controller-offloaded": {"the binding of a vkubelet": func(ctx context.Context) error {
-			return unchanged(ctx, controller.RbacV1().RoleBindings("shop"), w.rome.Client().RbacV1().RoleBindings("shop"), "liqod-vkubelet-namespace:"+tenantOfMilan+":milan")
-		}},
 		"liqod-controller-peers": {
 			"a token of a peer's account": func(ctx context.Context) error {
 				return second(ofMilan.CoreV1().ServiceAccounts(tenantOfRome).CreateToken(ctx, "peer-1", &authenticationv1.TokenRequest{}, dryCreate))
@@ -93,7 +90,10 @@ func allowed(t *testing.T, w *world) {
 		"liqod-tenants": {"the deletion of a tenant namespace by hand": lab.Deletes(w.rome.Client().CoreV1().Namespaces(), tenantOfMilan, dryDelete)},
 	}
 	// Volumes and events are tried beside what is refused, with the same builders.
-	beside := []string{"liqod-controller-classes", "liqod-controller-sources", "liqod-events"}
+	tries["liqod-controller-bindings"]["the binding of a vkubelet"] = func(ctx context.Context) error {
+		return unchanged(ctx, controller.RbacV1().RoleBindings("shop"), w.rome.Client().RbacV1().RoleBindings("shop"), "liqod-vkubelet-namespace:"+tenantOfMilan+":milan")
+	}
+	beside := []string{"liqod-events"}
 	require.ElementsMatch(t, policiesOf(t, w.rome), append(slices.Collect(maps.Keys(tries)), beside...), "a try for each policy")
 	for policy, of := range tries {
 		for name, try := range of {

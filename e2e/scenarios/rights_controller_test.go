@@ -89,28 +89,24 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 	kubetest.Create(t, w.rome.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: "disks.example"})
 	// likeOurs is a volume as liqod makes them for a claim, but for its class and source.
 	const uid = "0b3c0d5e-5f5e-4d0c-9a57-2f4f4b4d6a11"
-	likeOurs := func(class string, source corev1.PersistentVolumeSource) attempt {
-		v := volume("pvc-" + uid)
-		v.Labels, v.Annotations = map[string]string{"offloading.liqo.io/local-claim-uid": uid}, map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"}
-		v.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "victim", Name: "data", UID: uid}
-		v.Spec.StorageClassName, v.Spec.PersistentVolumeSource = class, source
-		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-node"}}},
-		}}}}
-		return lab.Creates(c.CoreV1().PersistentVolumes(), v, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	of := func(uid, class string, source corev1.PersistentVolumeSource) attempt {
+		return lab.Creates(c.CoreV1().PersistentVolumes(), volumeOfLiqod(volume, uid, class, source), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
+	likeOurs := func(class string, source corev1.PersistentVolumeSource) attempt { return of(uid, class, source) }
 	hostPath := func(path string) corev1.PersistentVolumeSource {
 		return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
 	}
 	const folder = "/opt/local-path-provisioner/"
 	own := csi.DeepCopy()
 	own.CSI.VolumeHandle = "new"
-	for what, accepted := range map[string]attempt{
-		"a folder of the provisioner": likeOurs("liqo", hostPath(folder+"pvc-1_liqo-storage_"+uid)),
-		"a folder with any name":      likeOurs("liqo", hostPath("/var/openebs/local/pvc-1")),
-		"a volume of a driver":        likeOurs("liqo", *own),
+	notMade := csi.DeepCopy()
+	notMade.CSI.VolumeHandle = "of-no-claim"
+	const second, third = "0b3c0d5e-5f5e-4d0c-9a57-2f4f4b4d6a12", "0b3c0d5e-5f5e-4d0c-9a57-2f4f4b4d6a13"
+	for uid, source := range map[string]corev1.PersistentVolumeSource{
+		uid: *own, second: hostPath(folder + "pvc-1_liqo-storage_" + second), third: hostPath("/var/openebs/local/pvc-1"),
 	} {
-		require.NoError(t, accepted(t.Context()), what)
+		madeFor(t, w, claim.Spec, volume("made-"+uid), uid, source)
+		require.NoError(t, of(uid, "liqo", source)(t.Context()))
 	}
 	return map[string]attempt{
 		"a volume of a node's files":              lab.Creates(c.CoreV1().PersistentVolumes(), volume("evil")),
@@ -123,6 +119,7 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 		"another claim's disk":                    likeOurs("liqo", csi),
 		"a disk for a claim of another class":     likeOurs("disk", *own),
 		"a disk for a claim without a class":      likeOurs("", *own),
+		"a disk that was not made for it":         likeOurs("liqo", *notMade),
 		"a network file system":                   likeOurs("liqo", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
 		"a disk of another kind":                  likeOurs("liqo", corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2026-11.example:a"}}),
 		"a claim with a volume of its choice": func(ctx context.Context) error {
@@ -137,6 +134,29 @@ func volumesOfOthers(t *testing.T, w *world, c kubernetes.Interface) map[string]
 		"the node of another's claim": merge(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"evil"}}}`),
 		"the size of another's claim": merge(`{"status":{"capacity":{"storage":"1Ti"}}}`, "status"),
 	}
+}
+
+// volumeOfLiqod returns a volume as liqod makes them for claim victim/data with this UID.
+func volumeOfLiqod(like func(name string) *corev1.PersistentVolume, uid, class string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
+	v := like("pvc-" + uid)
+	v.Labels, v.Annotations = map[string]string{"offloading.liqo.io/local-claim-uid": uid}, map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"}
+	v.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "victim", Name: "data", UID: types.UID(uid)}
+	v.Spec.StorageClassName, v.Spec.PersistentVolumeSource = class, source
+	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-node"}}},
+	}}}}
+	return v
+}
+
+// madeFor makes the claim that liqod makes for a claim with this UID, and volume as a provisioner does.
+func madeFor(t *testing.T, w *world, spec corev1.PersistentVolumeClaimSpec, volume *corev1.PersistentVolume, uid string, source corev1.PersistentVolumeSource) {
+	t.Helper()
+	core := w.rome.Client().CoreV1()
+	spec.VolumeName = volume.Name
+	claim := kubetest.Create(t, core.PersistentVolumeClaims("liqo-storage"), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: uid}, Spec: spec})
+	volume.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
+	volume.Spec.StorageClassName, volume.Spec.PersistentVolumeSource = *spec.StorageClassName, source
+	kubetest.Create(t, core.PersistentVolumes(), volume)
 }
 
 const rolesOfTheNetwork = `

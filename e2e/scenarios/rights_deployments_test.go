@@ -100,33 +100,13 @@ func ofPeople(t *testing.T, w *world) {
 // In one that is offloaded, the same binding passes.
 func offloadedOnly(t *testing.T, c kubernetes.Interface, plain string) map[string]attempt {
 	t.Helper()
-	const label = "offloading.liqo.io/needs-namespaceoffloading"
-	in := func(namespace string, labels map[string]string) attempt {
-		return func(ctx context.Context) error {
-			_, err := c.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: "liqod-vkubelet-namespace:evil", Labels: labels},
-				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-vkubelet-namespace"},
-				Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfMilan, Name: "vk-milan"}},
-			}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
-		}
+	in := func(namespace string) attempt {
+		return lab.Creates(c.RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "liqod-vkubelet-namespace:evil"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-vkubelet-namespace"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfMilan, Name: "vk-milan"}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
-	marked := map[string]string{label: "true"}
-	require.NoError(t, in("shop", marked)(t.Context()), "shop is offloaded")
-	err := in(plain, marked)(t.Context())
-	require.True(t, apierrors.IsInvalid(err), "the API server finds no parameter: %v", err)
-	require.ErrorContains(t, err, "ValidatingAdmissionPolicy 'liqod-controller-offloaded'")
-	return map[string]attempt{
-		"a vkubelet in a namespace that is not offloaded":         in(plain, nil),
-		"the same, with another value":                            in(plain, map[string]string{label: "false"}),
-		"a vkubelet in an offloaded namespace, without the label": in("shop", nil),
-		"a binding that loses the label when its offloading is to end": func(ctx context.Context) error {
-			b, err := c.RbacV1().RoleBindings("shop").Get(ctx, "liqod-vkubelet-namespace:"+tenantOfMilan+":milan", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			delete(b.Labels, label)
-			return second(c.RbacV1().RoleBindings("shop").Update(ctx, b, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
-		},
-	}
+	require.NoError(t, in("shop")(t.Context()), "shop is offloaded")
+	return map[string]attempt{"a vkubelet in a namespace that is not offloaded": in(plain)}
 }

@@ -37,7 +37,7 @@ func controllerPolicies(t *testing.T, w *world) {
 	kubetest.Create(t, w.rome.Client().CoreV1().Secrets(tenantOfMilan), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-people"}})
 	ofPeople(t, w)
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
-	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), deployments(t, w, c), offloadedOnly(t, c, plain), {
+	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), deployments(t, w, c), {
 		"a Secret of people in a tenant namespace": lab.Deletes(c.CoreV1().Secrets(tenantOfMilan), "of-people"),
 		"a Node": lab.Patches(c.CoreV1().Nodes(), other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)),
 		"a Node that is called virtual": func(ctx context.Context) error {
@@ -56,6 +56,7 @@ func controllerPolicies(t *testing.T, w *world) {
 			})
 		}
 	}
+	allRefused(t, offloadedOnly(t, c, plain))
 	require.NoError(t, twinOfLevel(c, map[string]string{"pod-security.kubernetes.io/enforce": "baseline"})(ctx), "its own setting")
 	// It ends peerings.
 	require.NoError(t, c.CoreV1().Namespaces().Delete(ctx, tenantOfMilan, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))

@@ -15,7 +15,7 @@ const head = `<!-- Generated from the chart: make generate -->
 # What each role could do if it were taken over
 
 This page lists, for each role of liqod and for a peer, what an attacker could do who controls its process or its credentials. It is derived from the chart with its default values: the rules of RBAC, and the
-admission policies that narrow them (` + "`admissionPolicies.enabled`" + `). Without these policies the rules alone hold. No policy sees a read.
+admission policies and the rules of the webhook (` + "`….validate.liqo.io`" + `) that narrow them (` + "`admissionPolicies.enabled`" + `). Without these policies the rules alone hold. No policy sees a read.
 [threat-model.md](threat-model.md) has the attacks that are tried in tests.
 
 "Amounts to" names what reaches beyond liqod's own objects. The table below it has every rule.

@@ -42,15 +42,13 @@ var places = map[string]string{
 	"liqod-peer-twin":          "in its twin namespaces",
 }
 
-// narrows says whose rights each admission policy narrows. A policy that is missing is an error.
+// narrows says whose rights each admission policy narrows, and each rule of the webhook. A policy that
+// is missing is an error. A rule that is missing narrows no rights.
 var narrows = map[string][]string{
 	"liqod-controller":             {"controller"},
 	"liqod-controller-bindings":    {"controller"},
 	"liqod-controller-deployments": {"controller"},
-	"liqod-controller-offloaded":   {"controller"},
 	"liqod-controller-peers":       {"controller"},
-	"liqod-controller-classes":     {"controller"},
-	"liqod-controller-sources":     {"controller"},
 	"liqod-controller-storage":     {"controller"},
 	"liqod-events":                 {"controller", "gateway", "route"},
 	"liqod-controller-pods":        {"controller", "vkubelet", "peer"},
@@ -61,6 +59,8 @@ var narrows = map[string][]string{
 	"liqod-tenants":                {}, // it only warns
 	"liqod-vkubelet":               {"vkubelet"},
 	"liqod-vkubelet-tokens":        {"vkubelet"},
+	"binding.validate.liqo.io":     {"controller"},
+	"volume.validate.liqo.io":      {"controller"},
 }
 
 // right is one rule about one resource, in one place.
@@ -105,6 +105,7 @@ func read(manifests []byte) (*chart, error) {
 		var role rbacv1.ClusterRole
 		var binding rbacv1.ClusterRoleBinding
 		var policy admissionregistrationv1.ValidatingAdmissionPolicy
+		var webhooks admissionregistrationv1.ValidatingWebhookConfiguration
 		var workload appsv1.Deployment // the fields of a DaemonSet that are read are the same
 		switch kind.Kind {
 		case "ClusterRole", "Role":
@@ -113,6 +114,8 @@ func read(manifests []byte) (*chart, error) {
 			into = &binding
 		case "ValidatingAdmissionPolicy":
 			into = &policy
+		case "ValidatingWebhookConfiguration":
+			into = &webhooks
 		case "Deployment", "DaemonSet":
 			into = &workload
 		default:
@@ -131,11 +134,25 @@ func read(manifests []byte) (*chart, error) {
 				return nil, fmt.Errorf("ValidatingAdmissionPolicy %s is not in the table of hack/rights", policy.Name)
 			}
 			c.policies = append(c.policies, policy)
+		case "ValidatingWebhookConfiguration":
+			c.addRules(webhooks.Webhooks)
 		default:
 			c.pods[workload.Spec.Template.Spec.ServiceAccountName] = workload.Spec.Template.Spec
 		}
 	}
 	return c, c.add(roles, wide)
+}
+
+// addRules adds rules of the webhook as policies without validations: the role has their messages.
+func (c *chart) addRules(webhooks []admissionregistrationv1.ValidatingWebhook) {
+	for _, w := range webhooks {
+		rule := admissionregistrationv1.ValidatingAdmissionPolicy{Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: &admissionregistrationv1.MatchResources{}}}
+		rule.Name = w.Name
+		for _, r := range w.Rules {
+			rule.Spec.MatchConstraints.ResourceRules = append(rule.Spec.MatchConstraints.ResourceRules, admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: r})
+		}
+		c.policies = append(c.policies, rule)
+	}
 }
 
 // add sorts the rules of roles by their holders.

@@ -38,11 +38,17 @@ func OnOwnNodesOnly(claim *corev1.PersistentVolumeClaim, volume *corev1.Persiste
 	ours, known := ofLiqod(claim, classes)
 	switch bound := claim.Spec.VolumeName; {
 	case volume != nil:
-		ours = volume.Annotations[volumeProvisionerAnnotation] == offloadingv1beta1.StorageProvisioner
+		ours = OwnVolume(volume)
 	case bound != "" && ours && bound != "pvc-"+string(claim.UID), bound != "" && !ours && !known:
 		return false, false
 	}
 	return !ours, true
+}
+
+// OwnVolume reports whether liqod has made a volume. The chart's policies let nobody of liqod write
+// volumes without this annotation.
+func OwnVolume(volume *corev1.PersistentVolume) bool {
+	return volume.Annotations[volumeProvisionerAnnotation] == offloadingv1beta1.StorageProvisioner
 }
 
 // ofLiqod reports whether liqod makes the volume of a claim, and whether its class exists.

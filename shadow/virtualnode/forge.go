@@ -48,9 +48,7 @@ func forgeRoleBindings(vn *offloadingv1beta1.VirtualNode, namespaces []string) [
 		roleBinding(vn, metav1.NamespaceSystem, "liqod-vkubelet-authentication-reader:"+vn.Namespace+":"+vn.Name, "Role", authReaderRole),
 	}
 	for _, namespace := range namespaces {
-		binding := roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole)
-		binding.Labels[offloadingv1beta1.NeedsOffloadingLabel] = "true"
-		bindings = append(bindings, binding)
+		bindings = append(bindings, roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole))
 	}
 	return bindings
 }

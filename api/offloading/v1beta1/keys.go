@@ -33,9 +33,6 @@ const (
 	// VirtualNodeLabel carries the VirtualNode's name on what the controller makes for
 	// it: Deployment, its pods, ServiceAccount and bindings.
 	VirtualNodeLabel = "liqo.io/virtual-node"
-	// NeedsOffloadingLabel is "true" on RoleBindings that an admission policy accepts only in
-	// namespaces with a NamespaceOffloading.
-	NeedsOffloadingLabel = "offloading.liqo.io/needs-namespaceoffloading"
 	// ManagedByLabel says which controller of ours made an object.
 	ManagedByLabel = "liqo.io/managed-by"
 	// ManagedByShadowPod is the ManagedByLabel value of pods made from a ShadowPod.
