@@ -99,9 +99,9 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	rules := rulesForPeople(h.plain, own, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
 	rulesForPeers(env.Config, own.Core().V1beta1().ForeignClusters(), core, env.Denied, rules)
-	rules[validateSessionPath] = countRequests(env.Denied, deniedSession, namespace.PeerSessionRule{Pods: h.plain.kube.CoreV1()}.Decide)
+	rules[validateSessionPath] = countRequests(env.Denied, deniedSession, strict(namespace.PeerSessionRule{Pods: h.plain.kube.CoreV1()}.Decide))
 	controller := namespace.ControllerRule{Kube: h.plain.kube, Liqo: h.plain.liqo, StorageNamespace: env.Config.Storage.StorageNamespace}
-	rules[validateBindingPath], rules[validateVolumePath] = controller.DecideBinding, controller.DecideVolume
+	rules[validateBindingPath], rules[validateVolumePath] = strict(controller.DecideBinding), strict(controller.DecideVolume)
 	if err := measure(env.Registry, rules); err != nil {
 		return Parts{}, err
 	}

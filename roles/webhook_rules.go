@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,11 +59,26 @@ func serviceBounds(cfg config.Config) rules.ServiceBounds {
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request
 // would be accepted as well, and role controller checks the objects again.
-func lenient(decide func(context.Context, *admissionv1.AdmissionRequest) (serve.Decision, error)) serve.Rule {
+func lenient(decide decision) serve.Rule {
+	return orElse(decide, func(err error) serve.Decision {
+		return serve.Decision{Allowed: true, Warnings: []string{fmt.Sprintf("the webhook of liqod could not check this: %v; the object's conditions show the result of liqod's own check", err)}}
+	})
+}
+
+// strict refuses a request if decide returns an error: nothing else checks it.
+func strict(decide decision) serve.Rule {
+	return orElse(decide, func(err error) serve.Decision {
+		return serve.Decision{Message: fmt.Sprintf("the webhook of liqod could not check this, try again: %v", err), Code: http.StatusServiceUnavailable}
+	})
+}
+
+type decision = func(context.Context, *admissionv1.AdmissionRequest) (serve.Decision, error)
+
+func orElse(decide decision, failed func(error) serve.Decision) serve.Rule {
 	return func(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
 		answer, err := decide(ctx, req)
 		if err != nil {
-			return serve.Decision{Allowed: true, Warnings: []string{fmt.Sprintf("the webhook of liqod could not check this: %v; the object's conditions show the result of liqod's own check", err)}}
+			return failed(err)
 		}
 		return answer
 	}

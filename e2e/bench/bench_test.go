@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 		"--network-for=1ms":   "--network-for is 1ms: at least 100ms is accepted",
 		"--network-memory=-1": "--network-memory is -1: at least 0 is accepted",
 		"--against=HEAD":      `--against is "HEAD": only --only pods compares`,
-		"--only=all":          `--only is "all": pods, reflection, network, outage, flood, scale or nothing is accepted`,
+		"--only=all":          `--only is "all": pods, reflection, network, outage, flood, scale, peers or nothing is accepted`,
 		"now":                 `argument "now" is not understood`,
 	} {
 		_, err := parse([]string{arg}, io.Discard)
@@ -233,4 +233,14 @@ func TestFloodReport(t *testing.T) {
 	require.Contains(t, out.String(), "500 ShadowPods, 20 namespaces toggled 4 times, 9 connections accepted, 7 of them open at the end")
 	require.Regexp(t, `flooding +600 +900 +1\.50`, out.String())
 	require.Regexp(t, `waiting .* none`, out.String())
+}
+
+func TestPeersReport(t *testing.T) {
+	require.Equal(t, []int{1, 5, 10}, (&peerOptions{most: 10}).numbers())
+	require.Equal(t, []int{1, 2}, (&peerOptions{most: 2}).numbers())
+	require.Equal(t, []int{1}, (&peerOptions{most: 1}).numbers())
+	var out strings.Builder
+	(&peering{PerSecond: 5, Steps: []withPeers{{Peers: 1, P50: 5, P99: 20, VKubeletMB: 40, VKubeletCore: 0.5}, {Peers: 10, P50: 9, P99: 30, VKubeletMB: 41, VKubeletCore: 0.6}}}).print(&out)
+	require.Regexp(t, `10 +9 +30 +41\.0 +0\.60`, out.String())
+	require.Contains(t, out.String(), "p99 with 10 providers is 1.50 times that with 1 (goals: 1.5, and 989 ms)")
 }

@@ -5,8 +5,8 @@
 // settings as shipped. Then it counts the requests for reflected objects, measures the
 // network fabric beside a bare WireGuard tunnel, in network namespaces without API servers,
 // and how pods and endpoints follow an outage of the provider. With --only flood it measures
-// how a consumer's pods start while another one floods the provider, and with --only scale
-// what 10,000 pods cost. It prints tables and writes the figures as JSON.
+// how a consumer's pods start while another one floods the provider, with --only scale what
+// 10,000 pods cost, and with --only peers what many providers cost. It prints tables and writes the figures as JSON.
 package main
 
 import (
@@ -30,6 +30,7 @@ type options struct {
 	outage     outageOptions
 	flood      floodOptions
 	scale      scaleOptions
+	peers      peerOptions
 
 	only       string // the name of the part that is measured; empty: all that are not rare
 	pairs      int    // 0: as many as the part wants
@@ -47,7 +48,7 @@ type part struct {
 func parts() []part {
 	return []part{
 		{"pods", false, measurePods}, {"reflection", false, measureReflection}, {"network", false, measureNetwork},
-		{"outage", false, measureOutage}, {"flood", true, measureFlood}, {"scale", true, measureScale},
+		{"outage", false, measureOutage}, {"flood", true, measureFlood}, {"scale", true, measureScale}, {"peers", true, measurePeers},
 	}
 }
 
@@ -114,14 +115,14 @@ func parse(args []string, usage io.Writer) (options, error) {
 	all := strings.Join(names, ", ")
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.StringVar(&o.only, "only", "", "what is measured: "+all+"; empty: all but flood and scale")
+	flags.StringVar(&o.only, "only", "", "what is measured: "+all+"; empty: all but flood, scale and peers")
 	flags.IntVar(&o.pairs, "pairs", 0, fmt.Sprintf("timed rounds of each, in turns; 0: %d of pods, %d of the network", podPairs, networkPairs))
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures of pods, and with --only of outage or flood")
 	flags.BoolVar(&o.noPolicies, "no-policies", false, "leave the chart's admission policies out, for a comparison (admissionPolicies.enabled=false)")
 	of := []interface {
 		flags(*flag.FlagSet)
 		check() error
-	}{&o.podOptions, &o.reflection, &o.network, &o.outage, &o.flood, &o.scale}
+	}{&o.podOptions, &o.reflection, &o.network, &o.outage, &o.flood, &o.scale, &o.peers}
 	for _, x := range of {
 		x.flags(flags)
 	}

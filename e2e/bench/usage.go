@@ -11,10 +11,12 @@ import (
 // ticksPerSecond is the unit of times in /proc, the same on every Linux that Go runs on.
 const ticksPerSecond = 100
 
-// Beginnings of lines of /proc/PID/status: the highest resident memory, and that of now.
+// Beginnings of lines of /proc/PID/status: the highest resident memory, that of now, and of that what is in no
+// file.
 const (
 	peakLine     = "VmHWM:"
 	residentLine = "VmRSS:"
+	ownLine      = "RssAnon:"
 )
 
 // usage has the seconds of CPU that each process has used, by its name.

@@ -81,7 +81,7 @@ func logf(format string, args ...any) {
 func (w *world) close() error { return w.lab.Close() }
 
 func (w *world) fill(ctx context.Context, o worldOptions) error {
-	sites, err := site.New(ctx, w.lab, nil)
+	sites, err := shipped(ctx, w.lab)
 	if err != nil {
 		return err
 	}
@@ -90,15 +90,12 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 			return err
 		}
 	}
-	// Empty sections undo what is set for tests: the settings are those that are shipped.
-	sites.Settings = map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "log": map[string]any{}}
 	if len(o.twinLimits) > 0 {
 		sites.Settings["sharing"] = map[string]any{"twinLimits": o.twinLimits}
 	}
 	if o.noPolicies {
 		sites.Values = map[string]any{"admissionPolicies": map[string]any{"enabled": false}}
 	}
-	sites.Direct, sites.Certificates = true, true
 	if err := w.start(ctx, sites, o); err != nil {
 		return err
 	}
@@ -128,6 +125,18 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 		return w.startMirror(ctx)
 	}
 	return nil
+}
+
+// shipped are sites with the settings that are shipped.
+func shipped(ctx context.Context, l *lab.Lab) (*site.Sites, error) {
+	sites, err := site.New(ctx, l, nil)
+	if err != nil {
+		return nil, err
+	}
+	// Empty sections undo what is set for tests.
+	sites.Settings = map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "log": map[string]any{}}
+	sites.Direct, sites.Certificates = true, true
+	return sites, nil
 }
 
 // start makes the clusters side by side.

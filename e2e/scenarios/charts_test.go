@@ -170,7 +170,6 @@ func TestChart(t *testing.T) {
 	t.Run("discovery", func(t *testing.T) { chartDiscovery(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
-	t.Run("policies without parameters", func(t *testing.T) { chartPolicies(t, plain) })
 	t.Run("webhook-rights", func(t *testing.T) { chartWebhookRights(t, plain) })
 	t.Run("rights-page", func(t *testing.T) {
 		out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: values{"discovery": values{"config": values{"clusterID": "rome"}}}})
@@ -331,18 +330,6 @@ func chartClasses(t *testing.T, c chart) {
 			}
 			require.Equal(t, tc.want, slices.Sorted(maps.Keys(said)))
 		})
-	}
-}
-
-// chartPolicies: no policy has parameters. An aggregated API server evaluates all policies, and is not Ready
-// until it has listed the parameters of each, which it may not.
-func chartPolicies(t *testing.T, objects rendered) {
-	policies := objects.ofKind("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
-	require.NotEmpty(t, policies)
-	for _, p := range policies {
-		_, has, err := unstructured.NestedMap(p.Object, "spec", "paramKind")
-		require.NoError(t, err)
-		require.False(t, has, p.GetName())
 	}
 }
 

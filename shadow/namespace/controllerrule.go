@@ -3,11 +3,9 @@ package namespace
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
 
@@ -31,44 +29,34 @@ type ControllerRule struct {
 	StorageNamespace string
 }
 
-// DecideBinding refuses a RoleBinding in a namespace without a NamespaceOffloading.
-func (r ControllerRule) DecideBinding(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
-	if _, _, answer := serve.Objects[rbacv1.RoleBinding](req); answer != nil {
-		return *answer
-	}
+// DecideBinding refuses a RoleBinding in a namespace without a NamespaceOffloading. An error says that
+// the API server could not be asked.
+func (r ControllerRule) DecideBinding(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
 	offloading, err := store.Live(ctx, "NamespaceOffloading", r.Liqo.OffloadingV1beta1().NamespaceOffloadings(req.Namespace), offloadingv1beta1.NamespaceOffloadingName)
-	switch {
-	case err != nil:
-		return unknown(err)
-	case offloading == nil:
-		return serve.Deny("a vkubelet gets rights only in a namespace with a NamespaceOffloading")
+	if err != nil || offloading == nil {
+		return serve.Deny("a vkubelet gets rights only in a namespace with a NamespaceOffloading"), err
 	}
-	return serve.Allow()
+	return serve.Allow(), nil
 }
 
 // DecideVolume refuses a PersistentVolume that is not of a class of liqod, or whose source is not that
-// of the volume that a provisioner has made for the claim in StorageNamespace.
-func (r ControllerRule) DecideVolume(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
+// of the volume that a provisioner has made for the claim in StorageNamespace. An error says that the
+// API server could not be asked.
+func (r ControllerRule) DecideVolume(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
 	volume, _, answer := serve.Objects[corev1.PersistentVolume](req)
 	if answer != nil {
-		return *answer
+		return *answer, nil
 	}
 	class, err := store.Live(ctx, "StorageClass", r.Kube.StorageV1().StorageClasses(), volume.Spec.StorageClassName)
-	switch {
-	case err != nil:
-		return unknown(err)
-	case class == nil || class.Provisioner != offloadingv1beta1.StorageProvisioner:
-		return serve.Deny("liqod may make only volumes of classes whose provisioner is " + offloadingv1beta1.StorageProvisioner)
+	if err != nil || class == nil || class.Provisioner != offloadingv1beta1.StorageProvisioner {
+		return serve.Deny("liqod may make only volumes of classes whose provisioner is " + offloadingv1beta1.StorageProvisioner), err
 	}
-	made, err := r.made(ctx, volume.Labels[offloadingv1beta1.LocalClaimUIDLabel])
-	switch {
-	case err != nil:
-		return unknown(err)
-	case made == nil || !equality.Semantic.DeepEqual(made.Spec.PersistentVolumeSource, volume.Spec.PersistentVolumeSource):
-		return serve.Deny(fmt.Sprintf("liqod may give a claim only the data of the volume that a provisioner has made for PersistentVolumeClaim %s/%s",
-			r.StorageNamespace, volume.Labels[offloadingv1beta1.LocalClaimUIDLabel]))
+	name := volume.Labels[offloadingv1beta1.LocalClaimUIDLabel]
+	made, err := r.made(ctx, name)
+	if err != nil || made == nil || !equality.Semantic.DeepEqual(made.Spec.PersistentVolumeSource, volume.Spec.PersistentVolumeSource) {
+		return serve.Deny(fmt.Sprintf("liqod may give a claim only the data of the volume that a provisioner has made for PersistentVolumeClaim %s/%s", r.StorageNamespace, name)), err
 	}
-	return serve.Allow()
+	return serve.Allow(), nil
 }
 
 // made returns the volume that a provisioner has made for the claim of StorageNamespace, or nil. A
@@ -83,9 +71,4 @@ func (r ControllerRule) made(ctx context.Context, name string) (*corev1.Persiste
 		return nil, err
 	}
 	return volume, nil
-}
-
-// unknown returns the answer for what cannot be judged.
-func unknown(err error) serve.Decision {
-	return serve.Decision{Message: "the webhook of liqod could not check this, try again: " + err.Error(), Code: http.StatusServiceUnavailable}
 }

@@ -9,7 +9,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -151,20 +150,18 @@ type PeerSessionRule struct {
 	Pods coreclient.PodsGetter
 }
 
-// Decide refuses a session with a pod that was not made for a ShadowPod.
-func (r PeerSessionRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
+// Decide refuses a session with a pod that was not made for a ShadowPod. An error says that the API
+// server could not be asked.
+func (r PeerSessionRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (serve.Decision, error) {
 	if corev1beta1.PeerOfUser(req.UserInfo.Username) == "" {
-		return serve.Allow()
+		return serve.Allow(), nil
 	}
-	pod, err := r.Pods.Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return serve.Decision{Message: fmt.Sprintf("pod %s/%s does not exist", req.Namespace, req.Name), Code: http.StatusNotFound}
-	}
-	if err != nil {
-		return serve.Decision{Message: fmt.Sprintf("reading pod %s/%s: %v", req.Namespace, req.Name, err), Code: http.StatusServiceUnavailable}
+	pod, err := store.Live(ctx, "pod", r.Pods.Pods(req.Namespace), req.Name)
+	if err != nil || pod == nil {
+		return serve.Decision{Message: fmt.Sprintf("pod %s/%s does not exist", req.Namespace, req.Name), Code: http.StatusNotFound}, err
 	}
 	if pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod && pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] != "" {
-		return serve.Allow()
+		return serve.Allow(), nil
 	}
-	return serve.Deny(fmt.Sprintf("pod %s/%s was not made for a ShadowPod: a peer may exec, attach and port-forward only to pods that its ShadowPods ask for, and no setting allows more", req.Namespace, req.Name))
+	return serve.Deny(fmt.Sprintf("pod %s/%s was not made for a ShadowPod: a peer may exec, attach and port-forward only to pods that its ShadowPods ask for, and no setting allows more", req.Namespace, req.Name)), nil
 }
