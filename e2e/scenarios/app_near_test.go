@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,9 +40,14 @@ func storeNear(t *testing.T, w storeWorld) {
 	client.Spec.NodeName = nodes.Items[i].Name
 	kubetest.Create(t, inMilan, client)
 	services := w.rome.Client().CoreV1().Services(storeNamespace)
-	near := kubetest.Get(t, services, "web")
+	near, prefer := kubetest.Get(t, services, "web"), corev1.ServiceTrafficDistributionPreferSameZone
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		if strings.HasPrefix(s.KubernetesVersion(), "v1.32.") {
+			prefer = corev1.ServiceTrafficDistributionPreferClose // the name before 1.34
+		}
+	}
 	kubetest.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "near"}, Spec: corev1.ServiceSpec{
-		Selector: near.Spec.Selector, Ports: near.Spec.Ports, TrafficDistribution: new(corev1.ServiceTrafficDistributionPreferSameZone),
+		Selector: near.Spec.Selector, Ports: near.Spec.Ports, TrafficDistribution: &prefer,
 	}})
 	for s, from := range map[*site.Site]string{w.rome: w.pod(t, "customers", "rome").Name, w.milan: client.Name} {
 		within(t, time.Minute, "requests of "+s.Name+" are answered there", func(ctx context.Context) error {

@@ -59,8 +59,13 @@ func testStore(t *testing.T, versions map[string]string) {
 	settings := map[string]any{
 		"controller": map[string]any{"twinNames": []string{storeNamespace}}, "lease": map[string]any{}, "vkubelet": map[string]any{"ownZone": true},
 	}
+	var values map[string]any
+	if slices.Contains(slices.Collect(maps.Values(versions)), "1.32") {
+		// docs/networking.md: before 1.33 there are no ServiceCIDRs. Both clusters have the same range.
+		values = map[string]any{"networking": map[string]any{"serviceCIDRs": []string{"10.96.0.0/16"}}}
+	}
 	network := newNetworkWorldOf(t, site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, Settings: []map[string]any{settings},
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, Settings: []map[string]any{settings}, Values: values,
 		// As long as Kubernetes waits by default.
 		Adjust: func(o *lab.ClusterOptions) {
 			o.Audit, o.NodeGrace, o.Kubernetes = false, 40*time.Second, versions[o.Name]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -147,8 +148,9 @@ func ReplacesService(have, want *corev1.Service) bool {
 // Without a selector, the endpoints of a former one would stay.
 func noPod() map[string]string { return map[string]string{"offloading.liqo.io/name-refused": "true"} }
 
-// RestOfService returns want without the node ports or the type that the provider refuses, or nil if
-// it has neither. A Service of type ExternalName becomes a headless one without endpoints, any other
+// RestOfService returns want without the fields that the provider refuses: node ports, the type, the
+// address families, and the distribution of traffic, of which earlier versions of Kubernetes accept fewer
+// values. It returns nil if want has none of them. A Service of type ExternalName becomes a headless one without endpoints, any other
 // one of type ClusterIP.
 func RestOfService(want *corev1.Service, refused []string) *corev1.Service {
 	out := want.DeepCopy()
@@ -165,6 +167,12 @@ func RestOfService(want *corev1.Service, refused []string) *corev1.Service {
 	}
 	if typed {
 		s.Type, s.ExternalTrafficPolicy, s.LoadBalancerClass, s.AllocateLoadBalancerNodePorts, s.LoadBalancerSourceRanges = corev1.ServiceTypeClusterIP, "", nil, nil, nil
+	}
+	if refuses("spec.trafficDistribution") {
+		s.TrafficDistribution = nil
+	}
+	if slices.ContainsFunc(refused, func(field string) bool { return strings.HasPrefix(field, "spec.ipFamil") }) {
+		s.IPFamilyPolicy, s.IPFamilies = nil, nil
 	}
 	if equality.Semantic.DeepEqual(out, want) {
 		return nil

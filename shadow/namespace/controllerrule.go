@@ -47,11 +47,14 @@ func (r ControllerRule) DecideVolume(ctx context.Context, req *admissionv1.Admis
 	if answer != nil {
 		return *answer, nil
 	}
+	name := volume.Labels[offloadingv1beta1.LocalClaimUIDLabel]
+	if name == "" || volume.Spec.StorageClassName == "" {
+		return serve.Deny("liqod may make only volumes with a class, and with the label " + offloadingv1beta1.LocalClaimUIDLabel), nil
+	}
 	class, err := store.Live(ctx, "StorageClass", r.Kube.StorageV1().StorageClasses(), volume.Spec.StorageClassName)
 	if err != nil || class == nil || class.Provisioner != offloadingv1beta1.StorageProvisioner {
 		return serve.Deny("liqod may make only volumes of classes whose provisioner is " + offloadingv1beta1.StorageProvisioner), err
 	}
-	name := volume.Labels[offloadingv1beta1.LocalClaimUIDLabel]
 	made, err := r.made(ctx, name)
 	if err != nil || made == nil || !equality.Semantic.DeepEqual(made.Spec.PersistentVolumeSource, volume.Spec.PersistentVolumeSource) {
 		return serve.Deny(fmt.Sprintf("liqod may give a claim only the data of the volume that a provisioner has made for PersistentVolumeClaim %s/%s", r.StorageNamespace, name)), err

@@ -91,6 +91,7 @@ func TestVolumesOfTheController(t *testing.T) {
 		"a volume of a claim with that name": {"liqo", "5", "5", false},
 		"a claim whose volume is gone":       {"liqo", "6", "6", false},
 		"a claim that does not exist":        {"liqo", "7", "7", false},
+		"no label":                           {"liqo", "", "1", false},
 	} {
 		allowed, err := ask(tc.class, tc.uid, tc.handle)
 		require.NoError(t, err, what)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
@@ -21,7 +20,7 @@ func main() {
 		"apiserver": apiserver.NewAPIServerCommand,
 		"kcm":       kcm.NewControllerManagerCommand,
 		"scheduler": func() *cobra.Command { return scheduler.NewSchedulerCommand() },
-		"kubelet":   func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+		"kubelet":   kubelet.NewKubeletCommand,
 		"proxy":     proxy.NewProxyCommand,
 	}
 	component := os.Args[min(1, len(os.Args)-1)]

@@ -1,1 +1,1 @@
-../kube-1.32/main.go
+../kube-1.34/main.go
