@@ -40,7 +40,7 @@ func NewCA(name string, now time.Time, lifetime time.Duration) (*Pair, error) {
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
-	return sign(template, nil)
+	return Sign(template, nil)
 }
 
 // NewCertificate returns a serving certificate for hosts (DNS names and IP addresses), signed by
@@ -63,7 +63,7 @@ func NewCertificate(ca *Pair, hosts []string, now time.Time, lifetime time.Durat
 	if ca != nil && template.NotAfter.After(ca.Cert.NotAfter) {
 		template.NotAfter = ca.Cert.NotAfter
 	}
-	return sign(template, ca)
+	return Sign(template, ca)
 }
 
 // splitHosts separates addresses from names, which have different fields in a certificate.
@@ -87,7 +87,8 @@ func hostsOf(cert *x509.Certificate) []string {
 	return hosts
 }
 
-func sign(template *x509.Certificate, ca *Pair) (*Pair, error) {
+// Sign makes a key, and signs a certificate of it by ca; if ca is nil, by the key itself.
+func Sign(template *x509.Certificate, ca *Pair) (*Pair, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err

@@ -6,15 +6,11 @@
 package transfer
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
-	"fmt"
 	"io"
-	"math/big"
 	"time"
+
+	"github.com/liqod/liqod/kube/serve"
 )
 
 // Parts of a copy, which are the names in the certificates of its ends.
@@ -48,22 +44,14 @@ type Options struct {
 
 // NewKey returns a new certificate with its key as PEM, for an end that has these parts.
 func NewKey(now time.Time, parts ...string) (certificate, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a key: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: parts, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(1, 0, 0),
+	pair, err := serve.Sign(&x509.Certificate{
+		DNSNames: parts, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(1, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, // it signs no other one
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	}, nil)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a certificate: %w", err)
+		return nil, nil, err
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding a key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
+	key, err = pair.KeyPEM()
+	return pair.CertPEM(), key, err
 }
