@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,8 +15,8 @@ type feed struct {
 	timeout time.Duration
 	counted *reading // of the last state; only run uses it
 
+	watchers atomic.Int32
 	mu       sync.Mutex
-	watchers int
 	latest   []byte
 	taken    time.Time     // when latest was read, by the clock of this machine
 	next     chan struct{} // is closed when latest changes
@@ -39,7 +40,7 @@ func (f *feed) run(ctx context.Context) {
 		case <-f.wanted:
 			f.counted = nil // of before the pause
 		}
-		for f.watched() && ctx.Err() == nil {
+		for f.watchers.Load() > 0 && ctx.Err() == nil {
 			shown := f.read(ctx, last)
 			if shown.Trouble == "" {
 				last = shown
@@ -81,17 +82,16 @@ func (f *feed) publish(v *View) {
 	f.next = make(chan struct{})
 }
 
-func (f *feed) watched() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.watchers > 0
-}
-
 // watch calls send with each state until ctx is done or send fails. A slow watcher misses
 // states, and gets the newest.
 func (f *feed) watch(ctx context.Context, send func([]byte) error) error {
-	f.join()
-	defer f.leave()
+	if f.watchers.Add(1) == 1 {
+		select {
+		case f.wanted <- struct{}{}:
+		default: // the loop will see it
+		}
+	}
+	defer f.watchers.Add(-1)
 	for {
 		data, next := f.current()
 		if data != nil {
@@ -105,24 +105,6 @@ func (f *feed) watch(ctx context.Context, send func([]byte) error) error {
 		case <-next:
 		}
 	}
-}
-
-func (f *feed) join() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.watchers++; f.watchers > 1 {
-		return
-	}
-	select {
-	case f.wanted <- struct{}{}:
-	default: // the loop will see it
-	}
-}
-
-func (f *feed) leave() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.watchers--
 }
 
 // current returns the newest state, or nil if it is of before a pause, and a channel that is
