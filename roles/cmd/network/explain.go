@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/netfabric/host"
@@ -239,14 +241,26 @@ func (e *explanation) inUse() map[string]int {
 	return out
 }
 
-// follow tells the steps of a packet on one host.
-func (e *explanation) follow(where string, s plan.State, p plan.Packet) plan.Step {
-	steps := plan.Trace(s, p)
+// follow tells the steps of a packet on one host, and returns the last one. Its error is errEnds if that has another
+// verdict than the wanted one.
+func (e *explanation) follow(where string, s plan.State, p plan.Packet, want plan.Verdict) (last plan.Step, err error) {
 	e.line("%s", where)
-	for _, step := range steps {
-		e.line("  %s", step)
+	for _, last = range plan.Trace(s, p) {
+		e.line("  %s", last)
 	}
-	return steps[len(steps)-1]
+	if last.Verdict != want {
+		err = fmt.Errorf("%w: %s: %s", errEnds, last.Verdict, last.Where)
+	}
+	return last, err
+}
+
+// viaGateway tells the way of a packet from the tunnel to the pod.
+func (e *explanation) viaGateway(p plan.Packet, flow *plan.Flow) (plan.Step, error) {
+	last, err := e.follow("gateway "+e.gateway, e.onGateway, p, plan.Sent)
+	if err != nil {
+		return last, err
+	}
+	return e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: p.SYN, Flow: flow}, plan.Handed)
 }
 
 // arrive tells the way of a packet of a peer to a pod of this cluster.
@@ -261,17 +275,13 @@ func (e *explanation) arrive() error {
 	}
 	e.line("from %s, in peer %s, to %s, which it calls %s:", e.from, e.peer.ID, e.to, view)
 	p := plan.Packet{In: plan.TunnelDevice, Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: view, SrcPort: 40000, DstPort: 80}, SYN: true}
-	last := e.follow("gateway "+e.gateway, e.onGateway, p)
-	if last.Verdict != plan.Sent {
-		return e.endsHere(last)
-	}
-	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true})
-	if last.Verdict == plan.Dropped && strings.Contains(last.What, plan.DropToPod) {
+	last, err := e.viaGateway(p, nil)
+	if last.Verdict == plan.Dropped && last.Packet.In == plan.OverlayDevice && strings.Contains(last.What, plan.DropToPod) {
 		return fmt.Errorf("%w: networking.reach is Shared, and no pod with the address %s is shared with peer %s: offload the namespace of the pod to it, create an IP for the address, or set networking.reach to All; where networking.reach is not set, spec.trust Organisation of ForeignCluster %s opens all pods to it",
-			e.endsHere(last), e.to, e.peer.ID, e.peer.ID)
+			err, e.to, e.peer.ID, e.peer.ID)
 	}
-	if last.Verdict != plan.Handed {
-		return e.endsHere(last)
+	if err != nil {
+		return err
 	}
 	e.line("pod %s", e.to)
 	return nil
@@ -280,15 +290,14 @@ func (e *explanation) arrive() error {
 func (e *explanation) there() error {
 	e.line("from %s to %s, in peer %s:", e.from, e.to, e.peer.ID)
 	first := plan.Packet{In: "pod", Tuple: plan.Tuple{Proto: "tcp", Src: e.from, Dst: e.to, SrcPort: 40000, DstPort: 80}, SYN: true}
-	last := e.follow("node "+e.node, e.onNode, first)
+	last, err := e.follow("node "+e.node, e.onNode, first, plan.Sent)
 	e.nodeFlow = last.Packet.Flow
-	if last.Verdict != plan.Sent {
-		return e.endsHere(last)
+	if err != nil {
+		return err
 	}
 	next := plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, SYN: true}
-	last = e.follow("gateway "+e.gateway, e.onGateway, next)
-	if last.Verdict != plan.Sent {
-		return e.endsHere(last)
+	if last, err = e.follow("gateway "+e.gateway, e.onGateway, next, plan.Sent); err != nil {
+		return err
 	}
 	e.sent, e.key = last.Packet, last.To
 	i := slices.IndexFunc(e.connection.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return g.PublicKey == e.key })
@@ -316,22 +325,13 @@ func (e *explanation) back() error {
 	t := e.sent.Tuple
 	e.line("and back:")
 	answer := plan.Packet{In: plan.TunnelDevice, Key: e.key, Flow: e.sent.Flow, Tuple: plan.Tuple{Proto: t.Proto, Src: t.Dst, Dst: t.Src, SrcPort: t.DstPort, DstPort: t.SrcPort}}
-	last := e.follow("gateway "+e.gateway, e.onGateway, answer)
-	if last.Verdict != plan.Sent {
-		return e.endsHere(last)
-	}
-	last = e.follow("node "+e.node, e.onNode, plan.Packet{In: plan.OverlayDevice, Tuple: last.Packet.Tuple, Flow: e.nodeFlow})
-	if last.Verdict != plan.Handed {
-		return e.endsHere(last)
+	last, err := e.viaGateway(answer, e.nodeFlow)
+	if err != nil {
+		return err
 	}
 	e.line("pod %s", last.Packet.Dst)
 	e.line("  it has the answer from %s", last.Packet.Src)
 	return e.tunnel()
-}
-
-// endsHere returns the error for a packet that ends on the way.
-func (e *explanation) endsHere(last plan.Step) error {
-	return fmt.Errorf("%w: %s: %s", errEnds, last.Verdict, last.Where)
 }
 
 // tunnel adds the state of the tunnel: a plan contains nothing of the network below.
@@ -342,10 +342,8 @@ func (e *explanation) tunnel() error {
 		return nil
 	}
 	message := ""
-	for _, c := range s.Conditions {
-		if c.Type == networkingv1beta1.ConditionReady {
-			message = ": " + c.Message
-		}
+	if c := meta.FindStatusCondition(s.Conditions, networkingv1beta1.ConditionReady); c != nil {
+		message = ": " + c.Message
 	}
 	return fmt.Errorf("the way is planned, but Connection %s/%s is %q%s", e.connection.Namespace, e.connection.Name, s.Value, message)
 }

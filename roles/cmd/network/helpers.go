@@ -112,7 +112,7 @@ func to(targets ...Target) (args []string) {
 func (c *checker) hostPod(i int, node *corev1.Node) *corev1.Pod {
 	var targets []Target
 	for _, g := range c.seen.Gateways {
-		targets = append(targets, Target{kindGateway, "gateway " + g.Name, plan.ReplicaAddr(c.external, g.Number)})
+		targets = append(targets, Target{kindGateway, "gateway " + g.Name, plan.ReplicaAddr(c.external, int(g.Number))})
 	}
 	for _, p := range c.peers {
 		if p.address.IsValid() {

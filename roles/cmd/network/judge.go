@@ -17,18 +17,10 @@ import (
 // Seen is everything that a check has observed.
 type Seen struct {
 	Cluster  string
-	Gateways []Gateway
+	Gateways []host.Announcement // of this cluster; one without a node is on a host outside
 	Nodes    []*Node
 	Left     int // nodes that were not checked
 	Peers    []*Peer
-}
-
-// Gateway is one of this cluster.
-type Gateway struct {
-	Name   string
-	Number int
-	Alive  bool
-	Node   string // empty: its host is no node of the cluster
 }
 
 // Node is one of this cluster.
@@ -124,16 +116,16 @@ func (j *judge) add(hop string, level report.Level, text, advice string) {
 // gatewayPods is advice about the gateways of the chart.
 const gatewayPods = "kubectl get pods -A -l app.kubernetes.io/component=gateway"
 
-func (j *judge) gateway(g Gateway) {
+func (j *judge) gateway(g host.Announcement) {
 	advice := gatewayPods
-	if g.Node == "" {
+	if g.NodeName == "" {
 		advice = "On host " + g.Name + ", which is no node: systemctl status liqod-gateway"
 	}
-	advice += fmt.Sprintf("\nIf it is gone for good: kubectl delete lease -n NAMESPACE %s", host.LeaseName(g.Number))
+	advice += fmt.Sprintf("\nIf it is gone for good: kubectl delete lease -n NAMESPACE %s", host.LeaseName(int(g.Number)))
 	switch {
 	case g.Alive:
 		j.add("gateway "+g.Name, report.OK, "renews its Lease", "")
-	case slices.ContainsFunc(j.Gateways, func(g Gateway) bool { return g.Alive }):
+	case slices.ContainsFunc(j.Gateways, func(g host.Announcement) bool { return g.Alive }):
 		j.add("gateway "+g.Name, report.Warning, "does not renew its Lease; another gateway has its packets", advice)
 	default:
 		j.add("gateway "+g.Name, report.Problem, "does not renew its Lease, and there is no other", advice)

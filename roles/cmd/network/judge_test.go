@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/netfabric/host"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -22,7 +24,9 @@ func lost(to string) Way {
 
 // healthy is what a check sees of rome, with two gateways and two nodes, and of its peers milan and paris.
 func healthy() *Seen {
-	s := &Seen{Cluster: "rome", Gateways: []Gateway{{"gw", 1, true, "rome-1"}, {"gw-2", 2, true, "rome-2"}}}
+	s := &Seen{Cluster: "rome", Gateways: []host.Announcement{
+		{Gateway: networkingv1beta1.Gateway{Name: "gw", Number: 1}, Alive: true, NodeName: "rome-1"}, {Gateway: networkingv1beta1.Gateway{Name: "gw-2", Number: 2}, Alive: true, NodeName: "rome-2"},
+	}}
 	for _, name := range []string{"rome-1", "rome-2"} {
 		s.Nodes = append(s.Nodes, &Node{
 			Name: name, Agent: report.OK, Views: map[string]string{"milan": "10.80.0.5", "paris": "10.82.0.5"},
@@ -92,7 +96,7 @@ func TestTwelveFaults(t *testing.T) {
 			"this cluster, rome", "node rome-2 > gateway", "Role route repairs this", report.Problem},
 		"second gateway down": {func(s *Seen) { s.Gateways[1].Alive = false; s.Nodes[0].Host.set(lost("gateway gw-2")) },
 			"this cluster, rome", "gateway gw-2", "component=gateway", report.Warning},
-		"second gateway down, on a host outside": {func(s *Seen) { s.Gateways[1].Alive, s.Gateways[1].Node = false, "" },
+		"second gateway down, on a host outside": {func(s *Seen) { s.Gateways[1].Alive, s.Gateways[1].NodeName = false, "" },
 			"this cluster, rome", "gateway gw-2", "On host gw-2, which is no node: systemctl status liqod-gateway\nIf it is gone for good: kubectl delete lease -n NAMESPACE liqod-gateway-2", report.Warning},
 		"transit leg down": {func(s *Seen) {
 			down(s.Peers[1], reasons.TunnelSilent, "nothing has come")

@@ -248,8 +248,8 @@ func (p *peering) view(of netip.Addr) netip.Addr {
 // readGateways reads the announcements of this cluster's gateways.
 func (c *checker) readGateways() {
 	var own []networkingv1beta1.Gateway
+	c.seen.Gateways = c.fabric.Gateways
 	for _, a := range c.fabric.Gateways {
-		c.seen.Gateways = append(c.seen.Gateways, Gateway{Name: a.Name, Number: int(a.Number), Alive: a.Alive, Node: a.NodeName})
 		if a.Alive {
 			own = append(own, a.Gateway)
 		}
