@@ -5,7 +5,6 @@ import (
 	"maps"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,18 +28,12 @@ const applicationsAtOnce = 4
 func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
 	s.Applications = map[string]*report.Application{}
 	var mu sync.Mutex
-	var group errgroup.Group
-	group.SetLimit(applicationsAtOnce)
-	for _, namespace := range s.Leaving() {
-		group.Go(func() error {
-			has := readApplication(ctx, to, namespace)
-			mu.Lock()
-			defer mu.Unlock()
-			s.Applications[namespace] = has
-			return nil
-		})
-	}
-	_ = group.Wait() // the errors are in the applications
+	each(s.Leaving(), applicationsAtOnce, func(namespace string) {
+		has := readApplication(ctx, to, namespace) // with its errors
+		mu.Lock()
+		defer mu.Unlock()
+		s.Applications[namespace] = has
+	})
 	if s.Only != "" {
 		shared, err := to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, metav1.ListOptions{})
 		if s.Offers = shared.Items; err != nil {

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // completeKubeconfigs completes the flags of commands that name a part of a kubeconfig. It
@@ -84,13 +86,8 @@ func (c *commands) completeFlag(cmd *cobra.Command, conn *connection, flag strin
 }
 
 // namesOf returns the name of each item of a list that was read with err. An item with an empty name is left out.
-func namesOf[T any](items []T, err error, name func(*T) string) (names []string, _ error) {
-	for i := range items {
-		if n := name(&items[i]); n != "" {
-			names = append(names, n)
-		}
-	}
-	return names, err
+func namesOf[T any](items []T, err error, name func(*T) string) ([]string, error) {
+	return report.Names(items, name), err
 }
 
 // nodeNames returns the names of all Nodes.

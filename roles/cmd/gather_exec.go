@@ -35,19 +35,13 @@ func executor(config *rest.Config, kube kubernetes.Interface) execution {
 		if err != nil {
 			return fmt.Errorf("preparing exec: %w", err)
 		}
-		var complaint limitedBuffer
-		complaint.left = 1 << 10
+		complaint := limitedBuffer{left: 1 << 10}
 		if err := either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: &complaint}); err != nil {
-			return errors.Join(err, said(complaint.String()))
+			if text := complaint.String(); text != "" {
+				err = errors.Join(err, errors.New(text))
+			}
+			return err
 		}
 		return nil
 	}
-}
-
-// said returns what a command has written to its standard error, as an error.
-func said(text string) error {
-	if text == "" {
-		return nil
-	}
-	return errors.New(text)
 }

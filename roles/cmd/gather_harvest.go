@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,14 +82,8 @@ func (h *harvest) all(ctx context.Context, version string) {
 	h.judge(version)
 	h.secrets(ctx)
 	own, shared := h.namespaces()
-	var group errgroup.Group
-	group.SetLimit(readsAtOnce)
-	do := func(f func()) {
-		group.Go(func() error {
-			f()
-			return nil
-		})
-	}
+	var reads []func()
+	do := func(read func()) { reads = append(reads, read) }
 	for _, l := range h.to.clusterWide() {
 		do(func() { h.list(ctx, l, "", true) })
 	}
@@ -104,7 +97,6 @@ func (h *harvest) all(ctx context.Context, version string) {
 			do(func() { h.list(ctx, l, ns, false) })
 		}
 	}
-	_ = group.Wait() // each has recorded its error
 	for _, pod := range h.chosen() {
 		do(func() { h.logs(ctx, &pod) })
 		do(func() { h.metrics(ctx, &pod) })
@@ -112,7 +104,7 @@ func (h *harvest) all(ctx context.Context, version string) {
 			do(func() { h.hostState(ctx, &pod) })
 		}
 	}
-	_ = group.Wait()
+	each(reads, readsAtOnce, func(read func()) { read() })
 }
 
 // judge adds the findings of check and the status.
@@ -136,13 +128,8 @@ func (h *harvest) judge(version string) {
 // namespaces returns the namespaces of liqod and its peers, and those that are offloaded, here
 // or by peers.
 func (h *harvest) namespaces() (own, shared []string) {
-	own = []string{h.snap.Namespace}
-	for i := range h.snap.Tenants {
-		own = append(own, h.snap.Tenants[i].Name)
-	}
-	for i := range h.snap.Offloadings {
-		shared = append(shared, h.snap.Offloadings[i].Namespace)
-	}
+	own = append(report.Names(h.snap.Tenants, func(ns *corev1.Namespace) string { return ns.Name }), h.snap.Namespace)
+	shared = h.snap.OffloadedNamespaces()
 	for i := range h.snap.Maps {
 		m := &h.snap.Maps[i]
 		if m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" || m.Namespace != corev1beta1.TenantNamespace(m.Labels[corev1beta1.RemoteClusterIDLabel]) {

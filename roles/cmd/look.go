@@ -202,11 +202,7 @@ func answered[T any](ctx context.Context, request func() (T, error)) (T, error) 
 // together reads kinds, by the keys of Snapshot.Unread.
 func (r *reading) together(ctx context.Context, kinds ...string) {
 	reads := r.reads()
-	var wg sync.WaitGroup
-	for _, what := range kinds {
-		wg.Go(func() { r.read(ctx, what, reads[what]...) })
-	}
-	wg.Wait()
+	each(kinds, len(kinds), func(what string) { r.read(ctx, what, reads[what]...) })
 }
 
 // read notes the answers of reads. Of liqod's own kinds, kinds reports those that the API server lacks.
@@ -218,12 +214,21 @@ func (r *reading) read(ctx context.Context, what string, reads ...read) {
 	}
 }
 
-func (r *reading) parallel(ctx context.Context, reads ...func(context.Context)) {
-	var wg sync.WaitGroup
-	for _, read := range reads {
-		wg.Go(func() { read(ctx) })
+// each calls do with each item, most of them at a time, and waits for all.
+func each[T any](items []T, most int, do func(T)) {
+	var group errgroup.Group
+	group.SetLimit(most)
+	for _, item := range items {
+		group.Go(func() error {
+			do(item)
+			return nil
+		})
 	}
-	wg.Wait()
+	_ = group.Wait() // do keeps the errors
+}
+
+func (r *reading) parallel(ctx context.Context, reads ...func(context.Context)) {
+	each(reads, len(reads), func(read func(context.Context)) { read(ctx) })
 }
 
 // note records the error of a read in the snapshot, or calls keep if the read succeeded.
@@ -359,19 +364,12 @@ func (r *reading) hosted(ctx context.Context) (func(), error) {
 // namespaces reads all pods of the offloaded namespaces.
 func (r *reading) namespaces(ctx context.Context) {
 	r.snap.Whole = map[string]error{}
-	var group errgroup.Group
-	group.SetLimit(namespacesAtOnce)
-	for i := range r.snap.Offloadings {
-		group.Go(func() error {
-			namespace := r.snap.Offloadings[i].Namespace
-			err := r.somePods(ctx, namespace, metav1.ListOptions{})
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.snap.Whole[namespace] = err
-			return nil
-		})
-	}
-	_ = group.Wait() // the errors are in the snapshot
+	each(r.snap.OffloadedNamespaces(), namespacesAtOnce, func(namespace string) {
+		err := r.somePods(ctx, namespace, metav1.ListOptions{})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.snap.Whole[namespace] = err
+	})
 }
 
 // pods reads the pods on the virtual nodes, and those without a node, but for those of namespaces
@@ -397,21 +395,13 @@ func (r *reading) onNode(name string) metav1.ListOptions {
 
 // owners reads the templates of pods that find no node.
 func (r *reading) owners(ctx context.Context) {
-	var group errgroup.Group
-	group.SetLimit(ownersAtOnce)
-	for i, owner := range r.snap.Owners() {
-		if i == mostOwners {
-			break // the others are judged without their template
+	owners := r.snap.Owners()
+	each(owners[:min(len(owners), mostOwners)], ownersAtOnce, func(owner report.Owner) { // the others are judged without their template
+		template, err := r.template(ctx, owner)
+		if err == nil || !apierrors.IsNotFound(err) {
+			r.note(report.ReadControllers, err, func() { r.snap.Templates[owner.UID] = template })
 		}
-		group.Go(func() error {
-			template, err := r.template(ctx, owner)
-			if err == nil || !apierrors.IsNotFound(err) {
-				r.note(report.ReadControllers, err, func() { r.snap.Templates[owner.UID] = template })
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // the errors are in the snapshot
+	})
 }
 
 func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodTemplateSpec, error) {

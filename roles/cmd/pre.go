@@ -81,13 +81,8 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 }
 
 func printFindings(cmd *cobra.Command, format string, findings []report.Finding) error {
-	var err error
-	if format != "" {
-		err = printData(cmd.OutOrStdout(), format, map[string]any{"health": report.Worst(findings), "findings": findings})
-	} else {
-		err = printText(cmd.OutOrStdout(), report.CheckText(findings))
-	}
-	return orCode(err, report.Worst(findings))
+	data := map[string]any{"health": report.Worst(findings), "findings": findings}
+	return orCode(show(cmd.OutOrStdout(), format, data, func() string { return report.CheckText(findings) }), report.Worst(findings))
 }
 
 // preflight is what was read of a cluster in which liqod is to be installed, and its examination.

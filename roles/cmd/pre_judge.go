@@ -189,10 +189,7 @@ func (p *preflight) judgePorts() {
 // some joins names, and counts those beyond mostNamed.
 func some(names []string) string {
 	slices.Sort(names)
-	if len(names) <= mostNamed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+	return report.Some(names, mostNamed)
 }
 
 // judgeLoadBalancers finds out whether Services of type LoadBalancer get addresses.

@@ -48,6 +48,14 @@ func printObject(out io.Writer, format string, obj runtime.Object) error {
 	return printData(out, format, content)
 }
 
+// show prints something in one of the formats, or as text if none is wanted.
+func show(out io.Writer, format string, data any, text func() string) error {
+	if format == "" {
+		return printText(out, text())
+	}
+	return printData(out, format, data)
+}
+
 // printData prints something in one of the formats.
 func printData(out io.Writer, format string, data any) error {
 	if format == asJSON {

@@ -50,10 +50,7 @@ func (c *commands) storage() *cobra.Command {
 		} else if err != nil {
 			return unknown(err)
 		}
-		if output != "" {
-			return printData(cmd.OutOrStdout(), output, list)
-		}
-		return printText(cmd.OutOrStdout(), list.Text())
+		return show(cmd.OutOrStdout(), output, list, list.Text)
 	}))
 	return parent("storage", "Show the volumes of the class liqo, and move their data", cmd, c.storageMove(), c.storageCopy())
 }
@@ -117,7 +114,7 @@ func (c *commands) storageMove() *cobra.Command {
 	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) ([]string, error) {
 		list, err := to.kube.CoreV1().PersistentVolumeClaims(cfg.Namespace).List(ctx, metav1.ListOptions{})
 		return namesOf(list.Items, err, func(claim *corev1.PersistentVolumeClaim) string {
-			if claim.Annotations["volume.kubernetes.io/storage-provisioner"] != offloadingv1beta1.StorageProvisioner {
+			if claim.Annotations[report.Provisioner] != offloadingv1beta1.StorageProvisioner {
 				return ""
 			}
 			return claim.Name

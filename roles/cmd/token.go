@@ -105,14 +105,8 @@ func (c *commands) tokenCreate() *cobra.Command {
 	addChoice(cmd, &w.output, "output", "o", "print more than the token", asYAML, asJSON)
 	conn := c.connection(flags)
 	c.completeFlag(cmd, conn, "for", peerNames)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		if err := w.check(); err != nil {
-			return err
-		}
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
+	cmd.PreRunE = func(*cobra.Command, []string) error { return w.check() }
+	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		view, err := w.create(cmd.Context(), to)
 		if err != nil {
 			return explain(err)
@@ -128,7 +122,7 @@ func (c *commands) tokenCreate() *cobra.Command {
 			return printData(cmd.OutOrStdout(), w.output, view)
 		}
 		return say(cmd.OutOrStdout(), "%s", view.Token)
-	})
+	}))
 	return cmd
 }
 
@@ -233,15 +227,13 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 
 // ownAuth has the chart's settings for the authentication endpoint.
 type ownAuth struct {
-	Address *string `json:"address"`
-	URL     string  `json:"url"`
+	Address *string
+	URL     string
 }
 
 // authConfig returns an error if the endpoint is disabled.
 func authConfig(ctx context.Context, to *clients) (ownAuth, error) {
-	var config struct {
-		Authentication ownAuth `json:"authentication"`
-	}
+	var config struct{ Authentication ownAuth } // its keys match in any case
 	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
 		return ownAuth{}, err
 	}
@@ -303,10 +295,7 @@ func (c *commands) tokenList() *cobra.Command {
 		if err != nil {
 			return explain(err)
 		}
-		if output != "" {
-			return printData(cmd.OutOrStdout(), output, views)
-		}
-		return printTokens(cmd.OutOrStdout(), views)
+		return show(cmd.OutOrStdout(), output, views, func() string { return tokensText(views) })
 	}))
 	return cmd
 }
@@ -333,17 +322,17 @@ func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
 	return views, nil
 }
 
-func printTokens(out io.Writer, views []tokenView) error {
+func tokensText(views []tokenView) string {
 	if len(views) == 0 {
-		return say(out, "no tokens")
+		return "no tokens\n"
 	}
-	return printText(out, report.Table("ID\tFOR\tTRUST\tUSES\tEXPIRES\tSTATE\tUSED BY", views, func(v tokenView) string {
+	return report.Table("ID\tFOR\tTRUST\tUSES\tEXPIRES\tSTATE\tUSED BY", views, func(v tokenView) string {
 		limit := strconv.Itoa(v.Uses)
 		if v.Uses == 0 {
 			limit = "any"
 		}
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", v.ID, cmp.Or(v.For, "any"), cmp.Or(v.Trust, "-"), limit, v.age, v.State, strings.Join(v.UsedBy, ","))
-	}))
+	})
 }
 
 const tokenRevokeAbout = `Revoke deletes tokens. No cluster can get an identity with them any more. Identities that

@@ -163,13 +163,8 @@ func (c *commands) offloaded(o *offloadingv1beta1.NamespaceOffloading) (look, st
 		return look{lines: map[string]string{"": "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"}}, ""
 	}
 	now := look{lines: map[string]string{}}
-	for id, conditions := range o.Status.RemoteNamespacesConditions {
-		if meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
-			continue
-		}
-		if c := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady); c != nil {
-			now.lines[id] = c.Message
-		}
+	for id, c := range report.Selected(o) {
+		now.lines[id] = c.Message
 	}
 	now.done = o.Status.OffloadingPhase == offloadingv1beta1.PhaseReady
 	now.failed = ready.Reason == offloadingv1beta1.ReasonInvalid || o.Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected

@@ -68,10 +68,7 @@ func events(p *picture) []Event {
 
 // shownEvent is an event without its occurrences.
 func shownEvent(e *corev1.Event) Event {
-	object := e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
-	if e.InvolvedObject.Namespace != "" {
-		object = e.InvolvedObject.Kind + " " + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
-	}
+	object := e.InvolvedObject.Kind + " " + strings.TrimPrefix(e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, "/")
 	return Event{Time: report.EventTime(e).UTC(), Warning: e.Type == corev1.EventTypeWarning, Object: object, Reason: e.Reason, Message: e.Message,
 		From: e.Labels[offloadingv1beta1.OriginLabel]}
 }

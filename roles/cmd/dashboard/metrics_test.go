@@ -116,7 +116,7 @@ func TestHosted(t *testing.T) {
 	add("over", "paris", corev1.PodStatus{Phase: corev1.PodFailed})
 	add("own", "", ready)
 	v := view(p)
-	require.Equal(t, []Hosted{{Peer: "paris", Namespace: "a-paris", Original: "a", Pods: 2, Ready: 1, Broken: 1, Troubled: []Pod{
-		{Level: report.Problem, Name: "bad", Place: "rome", Node: "rome-1", State: "NotReady", Why: "it has not become ready"}}}}, v.Hosted)
+	require.Equal(t, []Hosted{{Twin: report.Twin{Peer: "paris", Namespace: "a-paris", Original: "a"}, Pods: 2, Ready: 1, Broken: 1, Troubled: []Pod{
+		{report.Pod{Level: report.Problem, Name: "bad", Node: "rome-1", State: "NotReady", Why: "it has not become ready", Origin: "paris"}, "rome"}}}}, v.Hosted)
 	require.Len(t, v.Peers, 1, "no peer is known but milan")
 }

@@ -48,12 +48,8 @@ type Place struct {
 
 // Pod is a pod of an offloaded namespace.
 type Pod struct {
-	Level report.Level `json:"level"`
-	Name  string       `json:"name"`
-	Place string       `json:"place"`
-	Node  string       `json:"node"`
-	State string       `json:"state"`
-	Why   string       `json:"why"`
+	report.Pod
+	Place string `json:"place"`
 }
 
 func namespace(p *picture, from *report.Namespace, findings []report.Finding) Namespace {
@@ -92,11 +88,10 @@ func worstPods(pods []Pod) {
 
 // shownPod is a pod as the page lists it. One that has not ended and is not ready is at least a warning.
 func shownPod(pod report.Pod, place string) Pod {
-	out := Pod{Level: pod.Level, Name: pod.Name, Place: place, Node: pod.Node, State: pod.State, Why: pod.Why}
 	if !pod.Ready && !pod.Ended {
-		out.Level = report.Worse(pod.Level, report.Warning)
+		pod.Level = report.Worse(pod.Level, report.Warning)
 	}
-	return out
+	return Pod{pod, place}
 }
 
 // namespaceLevel is how well the offloading of a namespace is, apart from its pods.

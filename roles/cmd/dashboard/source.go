@@ -93,25 +93,12 @@ func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool,
 	}
 }
 
-// offloaded are the names of the offloaded namespaces.
-func (p *picture) offloaded() (names []string) {
-	for i := range p.Offloadings {
-		names = append(names, p.Offloadings[i].Namespace)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // told are the namespaces with events that concern liqod. Events of objects without a namespace
 // are in the namespace default.
 func (p *picture) told() []string {
-	names := append(p.offloaded(), p.Namespace, metav1.NamespaceDefault)
-	for i := range p.ForeignClusters {
-		names = append(names, corev1beta1.TenantNamespace(p.ForeignClusters[i].Spec.ClusterID))
-	}
-	for i := range p.Tenants {
-		names = append(names, p.Tenants[i].Name)
-	}
+	peers := report.Names(p.ForeignClusters, func(fc *corev1beta1.ForeignCluster) string { return corev1beta1.TenantNamespace(fc.Spec.ClusterID) })
+	tenants := report.Names(p.Tenants, func(ns *corev1.Namespace) string { return ns.Name })
+	names := slices.Concat(p.OffloadedNamespaces(), peers, tenants, []string{p.Namespace, metav1.NamespaceDefault})
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -126,5 +113,5 @@ func (p *picture) concerns(e *corev1.Event) bool {
 	case "Node":
 		return slices.ContainsFunc(p.VirtualNodes, func(vn virtualNode) bool { return vn.Name == about.Name })
 	}
-	return slices.Contains(p.offloaded(), metav1.NamespaceDefault) && about.Namespace == metav1.NamespaceDefault
+	return slices.Contains(p.OffloadedNamespaces(), metav1.NamespaceDefault) && about.Namespace == metav1.NamespaceDefault
 }

@@ -70,9 +70,7 @@ type Problem struct {
 
 // Hosted is a namespace of this cluster in which a peer runs pods.
 type Hosted struct {
-	Peer      string `json:"peer"`
-	Namespace string `json:"namespace"`
-	Original  string `json:"original"`
+	report.Twin
 	// Pods have not ended. Of those that are not ready, Troubled has the first ones, the worst first.
 	Pods     int   `json:"pods"`
 	Ready    int   `json:"ready"`
@@ -130,14 +128,7 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 			v.Health = report.Worse(v.Health, level)
 		}
 	}
-	var say []string
-	if n := levels[report.Problem]; n > 0 {
-		say = append(say, report.Count(n, "problem"))
-	}
-	if n := levels[report.Unknown]; n > 0 {
-		say = append(say, fmt.Sprintf("%d unknown", n))
-	}
-	missing := 0
+	say, missing := report.Tally(levels), 0
 	for _, u := range v.Unread {
 		told := slices.ContainsFunc(v.Problems, func(p Problem) bool { return p.Subject == u.What })
 		if u.Section != sectionEvents && u.Section != sectionTraffic && !told {
@@ -200,19 +191,10 @@ func unread(p *picture) []Unread {
 // hosted are the namespaces of peers in this cluster.
 func hosted(p *picture) []Hosted {
 	out := []Hosted{}
-	for i := range p.Maps {
-		m := &p.Maps[i]
-		origin := m.Labels[offloadingv1beta1.OriginIDLabel]
-		if m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" || origin == "" {
-			continue
-		}
-		for name, twin := range m.Status.CurrentMapping {
-			if twin.Phase == offloadingv1beta1.MappingAccepted {
-				of := Hosted{Peer: origin, Namespace: twin.RemoteNamespace, Original: name, Troubled: []Pod{}}
-				of.count(p, origin)
-				out = append(out, of)
-			}
-		}
+	for _, twin := range p.Twins() {
+		of := Hosted{Twin: twin, Troubled: []Pod{}}
+		of.count(p)
+		out = append(out, of)
 	}
 	slices.SortFunc(out, func(a, b Hosted) int {
 		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Namespace, b.Namespace))
@@ -221,9 +203,9 @@ func hosted(p *picture) []Hosted {
 }
 
 // count adds the pods of a namespace that a peer has there.
-func (h *Hosted) count(p *picture, origin string) {
+func (h *Hosted) count(p *picture) {
 	for _, pod := range p.PodsOf(h.Namespace) {
-		if pod.Origin != origin || pod.Ended {
+		if pod.Origin != h.Peer || pod.Ended {
 			continue
 		}
 		h.Pods++

@@ -91,7 +91,7 @@ func TestNamespace(t *testing.T) {
 	}, ns.Places)
 	require.Equal(t, []int{1, 1}, []int{ns.Broken, ns.Waiting})
 	require.Equal(t, []string{"web-4", "web-3", "job", "web-1", "web-2"}, []string{ns.Pods[0].Name, ns.Pods[1].Name, ns.Pods[2].Name, ns.Pods[3].Name, ns.Pods[4].Name})
-	require.Equal(t, Pod{Level: report.Problem, Name: "web-4", Place: "no node yet", State: "Unschedulable", Why: "0/3 nodes"}, ns.Pods[0])
+	require.Equal(t, Pod{report.Pod{Level: report.Problem, Name: "web-4", State: "Unschedulable", Why: "0/3 nodes", Judged: true}, "no node yet"}, ns.Pods[0])
 	require.Equal(t, report.Problem, v.Health)
 	require.Equal(t, report.Summarize(shop().Snapshot).Health, v.Health)
 }

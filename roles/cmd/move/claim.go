@@ -18,12 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/roles/cmd/helper"
-)
-
-// Annotations of Kubernetes' volumes.
-const (
-	selectedNode  = "volume.kubernetes.io/selected-node"
-	provisionedBy = "pv.kubernetes.io/provisioned-by"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // volumeProtection is the finalizer that keeps a bound PersistentVolume.
@@ -88,7 +83,7 @@ func (m *mover) look(ctx context.Context) error {
 	if volume == nil || m.claim.Status.Phase != corev1.ClaimBound {
 		return fmt.Errorf("PersistentVolumeClaim %s has no volume (phase %s): only a claim that is bound has data to move", m.Claim, m.claim.Status.Phase)
 	}
-	if volume.Annotations[provisionedBy] != offloadingv1beta1.StorageProvisioner {
+	if volume.Annotations[report.ProvisionedBy] != offloadingv1beta1.StorageProvisioner {
 		return fmt.Errorf("PersistentVolume %s of PersistentVolumeClaim %s was not made by liqod: only claims of the class liqo can be moved", volume.Name, m.Claim)
 	}
 	if m.from, err = m.placeOfVolume(ctx, volume); err == nil && m.relays() {
@@ -154,7 +149,7 @@ func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolu
 		}
 	}
 	for _, node := range nodes {
-		if placeOf(node).cluster == out.cluster && helper.Ready(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[selectedNode]) {
+		if placeOf(node).cluster == out.cluster && helper.Ready(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[report.SelectedNode]) {
 			out.node = node.Name
 		}
 	}
@@ -179,8 +174,8 @@ func (m *mover) movable(ctx context.Context) error {
 		return fmt.Errorf("PersistentVolumeClaim %s is an ephemeral volume, which ends with its pod", m.Claim)
 	case m.claim.DeletionTimestamp != nil:
 		return fmt.Errorf("PersistentVolumeClaim %s is being deleted", m.Claim)
-	case m.claim.Annotations[selectedNode] == m.Node:
-		return fmt.Errorf("annotation %s of PersistentVolumeClaim %s is %s already, and its data is in %s: correct the annotation to a node there", selectedNode, m.Claim, m.Node, m.from)
+	case m.claim.Annotations[report.SelectedNode] == m.Node:
+		return fmt.Errorf("annotation %s of PersistentVolumeClaim %s is %s already, and its data is in %s: correct the annotation to a node there", report.SelectedNode, m.Claim, m.Node, m.from)
 	}
 	ns, err := m.Kube.CoreV1().Namespaces().Get(ctx, m.Namespace, metav1.GetOptions{})
 	if err != nil {
@@ -210,7 +205,7 @@ func (m *mover) unused(ctx context.Context) error {
 		uses := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == m.Claim
 		})
-		if uses && !ended(pod) && pod.Labels[moveLabel] != string(m.claim.UID) {
+		if uses && !offloadingv1beta1.Ended(pod.Status.Phase) && pod.Labels[moveLabel] != string(m.claim.UID) {
 			users = append(users, pod.Name)
 		}
 	}

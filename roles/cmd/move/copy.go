@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -75,7 +76,7 @@ func (m *mover) copy(ctx context.Context) error {
 				return "", false, err
 			case pod == nil:
 				return "starting a pod in cluster " + want.cluster, false, m.create(ctx, want.Pod)
-			case ended(pod) || !sameArgs(pod, want.Pod):
+			case stale(pod, want.Pod):
 				return "", false, m.remove(ctx, pod)
 			case pod.Status.PodIP == "" || pod.Status.Phase != corev1.PodRunning:
 				return waits(pod), false, failure(pod)
@@ -89,7 +90,7 @@ func (m *mover) copy(ctx context.Context) error {
 		switch want := m.here(addresses...); {
 		case here == nil:
 			return "starting a pod in this cluster", false, m.create(ctx, want.Pod)
-		case ended(here) || !sameArgs(here, want.Pod):
+		case stale(here, want.Pod):
 			return "", false, m.remove(ctx, here)
 		case here.Status.Phase != corev1.PodRunning:
 			return waits(here), false, failure(here)
@@ -98,9 +99,9 @@ func (m *mover) copy(ctx context.Context) error {
 	})
 }
 
-// sameArgs reports whether a pod does what another one is to do.
-func sameArgs(have, want *corev1.Pod) bool {
-	return slices.Equal(have.Spec.Containers[0].Args, want.Spec.Containers[0].Args)
+// stale reports whether a pod has ended, or does not do what another one is to do.
+func stale(have, want *corev1.Pod) bool {
+	return offloadingv1beta1.Ended(have.Status.Phase) || !slices.Equal(have.Spec.Containers[0].Args, want.Spec.Containers[0].Args)
 }
 
 // summary prints the end of a copy.

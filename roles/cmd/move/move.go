@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // Config says what is moved, and with what.
@@ -70,24 +72,16 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
+	steps := []func(context.Context) error{m.exchangeVolumes, m.clear, m.unlock, m.discarded}
 	if !m.committed() {
-		if err := m.copy(ctx); err != nil {
+		steps = slices.Insert(steps, 0, m.copy, m.commit)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
 			return err
 		}
-		if err := m.commit(ctx); err != nil {
-			return err
-		}
 	}
-	if err := m.exchangeVolumes(ctx); err != nil {
-		return err
-	}
-	if err := m.clear(ctx); err != nil {
-		return err
-	}
-	if err := m.unlock(ctx); err != nil {
-		return err
-	}
-	return m.discarded(ctx)
+	return nil
 }
 
 // Undo gives up a move whose copy is not in use yet: the claim keeps its volume, and the copy is
@@ -173,7 +167,7 @@ func (m *mover) lock(ctx context.Context) error {
 
 // committed reports whether the copy is whole and the claim is to get it.
 func (m *mover) committed() bool {
-	return m.Node != "" && m.claim.Annotations[selectedNode] == m.Node && m.claim.Annotations[offloadingv1beta1.MoveToAnnotation] == m.Node
+	return m.Node != "" && m.claim.Annotations[report.SelectedNode] == m.Node && m.claim.Annotations[offloadingv1beta1.MoveToAnnotation] == m.Node
 }
 
 // commit decides, in one write, that the claim gets the copy, and that the earlier volume is deleted
@@ -189,7 +183,7 @@ func (m *mover) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.annotate(ctx, map[string]any{selectedNode: m.Node, offloadingv1beta1.DiscardCopyAnnotation: m.from.copy()}, func() error {
+	return m.annotate(ctx, map[string]any{report.SelectedNode: m.Node, offloadingv1beta1.DiscardCopyAnnotation: m.from.copy()}, func() error {
 		if m.claim.Annotations[offloadingv1beta1.MoveToAnnotation] != m.Node {
 			return fmt.Errorf("the move of PersistentVolumeClaim %s was ended meanwhile (annotation %s)", m.Claim, offloadingv1beta1.MoveToAnnotation)
 		}

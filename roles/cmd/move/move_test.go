@@ -59,7 +59,7 @@ func newWorld(t *testing.T, at string, change ...func(*corev1.PersistentVolumeCl
 	t.Helper()
 	ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "uid", Annotations: map[string]string{selectedNode: at}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "uid", Annotations: map[string]string{report.SelectedNode: at}},
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-uid"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 	}
 	for _, f := range change {
@@ -83,7 +83,7 @@ func newWorld(t *testing.T, at string, change ...func(*corev1.PersistentVolumeCl
 
 func volumeIn(node string) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pvc-uid", UID: "volume", Annotations: map[string]string{provisionedBy: offloadingv1beta1.StorageProvisioner}},
+		ObjectMeta: metav1.ObjectMeta{Name: "pvc-uid", UID: "volume", Annotations: map[string]string{report.ProvisionedBy: offloadingv1beta1.StorageProvisioner}},
 		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "uid"}},
 	}
 	if node != here {
@@ -142,7 +142,7 @@ func (w *world) update(resource string, obj runtime.Object) {
 // play does what the others do, and requires that the claim's place has all data.
 func (w *world) play() {
 	claim := w.claim()
-	to, selected := claim.Annotations[offloadingv1beta1.MoveToAnnotation], claim.Annotations[selectedNode]
+	to, selected := claim.Annotations[offloadingv1beta1.MoveToAnnotation], claim.Annotations[report.SelectedNode]
 	if to != "" && to != selected && w.data[to] == "" {
 		w.data[to] = "part"
 	}
@@ -249,7 +249,7 @@ func (w *world) left(at string) {
 	w.t.Helper()
 	w.play()
 	require.Equal(w.t, map[string]string{at: "whole"}, w.data, strings.Join(w.lines, "\n"))
-	require.Equal(w.t, map[string]string{selectedNode: at}, w.claim().Annotations)
+	require.Equal(w.t, map[string]string{report.SelectedNode: at}, w.claim().Annotations)
 	pods := kubetest.List(w.t, w.core.CoreV1().Pods(metav1.NamespaceAll))
 	require.Empty(w.t, pods.Items)
 	secrets := kubetest.List(w.t, w.core.CoreV1().Secrets(metav1.NamespaceAll))
@@ -294,7 +294,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 // TestUndoneAnywhere: before the decision, undo leaves the data where it was; after it, the move goes on.
 func TestUndoneAnywhere(t *testing.T) {
 	eachInterruption(t, func(t *testing.T, w *world, from, to string, first error) {
-		decided := w.claim().Annotations[selectedNode] == to
+		decided := w.claim().Annotations[report.SelectedNode] == to
 		err := Undo(t.Context(), w.config(""))
 		switch {
 		case !decided:
@@ -355,7 +355,7 @@ func TestNotMoved(t *testing.T) {
 			claim: func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations[offloadingv1beta1.MoveToAnnotation] = "milan; reboot #"
 			}},
-		"decided without a copy": {want: "correct the annotation", claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNode] = here }},
+		"decided without a copy": {want: "correct the annotation", claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[report.SelectedNode] = here }},
 		"another class": {want: "was not made by liqod", world: func(w *world) {
 			v := volumeIn("milan")
 			v.Annotations = nil
@@ -405,7 +405,7 @@ func TestPodDuringTheMove(t *testing.T) {
 	w.killAt = 0
 	w.pod("late", corev1.PodPending)
 	require.ErrorContains(t, w.run(here), "pods: late")
-	require.Equal(t, "milan", w.claim().Annotations[selectedNode])
+	require.Equal(t, "milan", w.claim().Annotations[report.SelectedNode])
 }
 
 // TestWebhookOfAnEarlierVersion: without a lock nothing is moved.
@@ -483,7 +483,7 @@ func TestPodsOfOthers(t *testing.T) {
 			err := w.run("milan")
 			if tc.want != "" {
 				require.ErrorContains(t, err, tc.want)
-				require.Equal(t, here, w.claim().Annotations[selectedNode])
+				require.Equal(t, here, w.claim().Annotations[report.SelectedNode])
 				return
 			}
 			require.NoError(t, err)

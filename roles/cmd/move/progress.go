@@ -63,11 +63,6 @@ func endOf(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// ended reports whether a pod will not run any more.
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // waits returns why a pod does not run.
 func waits(pod *corev1.Pod) string {
 	return fmt.Sprintf("pod %s is not running yet: %s", pod.Name, cmp.Or(helper.Waits(pod), string(pod.Status.Phase)))

@@ -113,12 +113,7 @@ func (c *checker) kubernetes() {
 }
 
 func (c *checker) crds() {
-	var missing []string
-	for _, kind := range kinds {
-		if !slices.Contains(c.Kinds, kind) {
-			missing = append(missing, kind)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return slices.Contains(c.Kinds, kind) })
 	if len(missing) > 0 {
 		c.Add(idKinds, Problem, "CRDs", "the API server lacks "+strings.Join(missing, ", "),
 			"install liqod with its chart, or upgrade the release: it brings its CRDs; see also --context")

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -29,13 +30,12 @@ func Offloaded(o *offloadingv1beta1.NamespaceOffloading) *Snapshot {
 
 // Leaving returns the namespaces whose pods may run in providers, sorted.
 func (s *Snapshot) Leaving() (names []string) {
-	for i := range s.Offloadings {
-		if o := &s.Offloadings[i]; o.DeletionTimestamp == nil && o.Spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal {
-			names = append(names, o.Namespace)
+	return Names(s.Offloadings, func(o *offloadingv1beta1.NamespaceOffloading) string {
+		if o.DeletionTimestamp != nil || o.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsLocal {
+			return ""
 		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+		return o.Namespace
+	})
 }
 
 // difference is something of a namespace that does not follow its pods, and what follows from that.
@@ -217,22 +217,23 @@ func (s *Snapshot) fullNames(of string, pod *corev1.PodSpec) (out []string) {
 
 // home reports whether the pods of a namespace use the Services of this cluster.
 func (s *Snapshot) home(namespace string) bool {
-	return slices.ContainsFunc(s.Offloadings, func(o offloadingv1beta1.NamespaceOffloading) bool {
-		return o.Namespace == namespace && o.Spec.Services == offloadingv1beta1.ServicesHome
-	})
+	o := s.offloadingOf(namespace)
+	return o != nil && o.Spec.Services == offloadingv1beta1.ServicesHome
 }
 
 // sameName reports whether the twins of a namespace have its name, or its pods the name from here.
 func (s *Snapshot) sameName(namespace string) bool {
-	return s.home(namespace) || slices.ContainsFunc(s.Offloadings, func(o offloadingv1beta1.NamespaceOffloading) bool {
-		by := o.Spec.NamespaceMappingStrategy
-		return o.Namespace == namespace && (by == offloadingv1beta1.EnforceSameName || by == offloadingv1beta1.SelectedName && o.Spec.RemoteNamespaceName == namespace)
-	})
+	spec := cmp.Or(s.offloadingOf(namespace), &offloadingv1beta1.NamespaceOffloading{}).Spec
+	by := spec.NamespaceMappingStrategy
+	return s.home(namespace) || by == offloadingv1beta1.EnforceSameName || by == offloadingv1beta1.SelectedName && spec.RemoteNamespaceName == namespace
 }
 
-func someOf(names []string) string {
-	if len(names) <= mostDiffering {
+func someOf(names []string) string { return Some(names, mostDiffering) }
+
+// Some joins names, and counts those beyond most of them.
+func Some(names []string, most int) string {
+	if len(names) <= most {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostDiffering], ", "), len(names)-mostDiffering)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

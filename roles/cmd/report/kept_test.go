@@ -39,7 +39,7 @@ func TestKept(t *testing.T) {
 			v.Status.Phase = corev1.VolumeBound
 		})}},
 		"of another provisioner": {volumes: []corev1.PersistentVolume{volumeFor("u1", "milan", retaining, func(v *corev1.PersistentVolume) {
-			v.Annotations[provisionedBy] = "example.com/disk"
+			v.Annotations[ProvisionedBy] = "example.com/disk"
 		})}},
 		"for a peer":            {maps: []offloadingv1beta1.NamespaceMap{kept("shop-rome", ofPeer)}, want: "of 1 namespace that no peer offloads any more" + list},
 		"by a provider":         {maps: []offloadingv1beta1.NamespaceMap{kept("shop-rome", nil)}},

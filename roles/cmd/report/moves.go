@@ -12,10 +12,6 @@ import (
 // movePatience is longer than a step of storage move lasts that leaves no trace.
 const movePatience = 2 * time.Minute
 
-// selectedNodeAnnotation on a claim names the node that the scheduler has chosen for its pod, or the
-// one that its data was moved to.
-const selectedNodeAnnotation = "volume.kubernetes.io/selected-node"
-
 // moveOf returns the move of a claim, or nil. from is the place of its data.
 func (s *Snapshot) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move {
 	to, other := pvc.Annotations[offloadingv1beta1.MoveToAnnotation], pvc.Annotations[offloadingv1beta1.DiscardCopyAnnotation]
@@ -36,7 +32,7 @@ func (s *Snapshot) moveOf(pvc *corev1.PersistentVolumeClaim, from string) *Move 
 	c, copied := s.Copies[pvc.UID]
 	out.State = c.Progress
 	switch idle := s.Taken.Sub(lastMoved(pvc)) > movePatience; {
-	case pvc.Annotations[selectedNodeAnnotation] == to:
+	case pvc.Annotations[SelectedNode] == to:
 		out.State, out.Undo, out.Stopped = "the copy is verified, and the claim gets it", "", idle
 	case copied && !c.Whole.IsZero():
 		out.Stopped = s.Taken.Sub(c.Whole) > movePatience

@@ -47,7 +47,7 @@ func TestMoves(t *testing.T) {
 			&Move{To: "worker", State: "copied and verified", Finish: finish, Undo: undo}},
 		"copied, and interrupted": {[]func(*corev1.PersistentVolumeClaim){to(time.Hour)}, copies{"u1": {Progress: "copied and verified", Whole: now.Add(-time.Hour)}},
 			&Move{To: "worker", State: "copied and verified; no command goes on with the move", Stopped: true, Finish: finish, Undo: undo}},
-		"interrupted after the decision": {[]func(*corev1.PersistentVolumeClaim){to(time.Hour), annotated(selectedNodeAnnotation, "worker", time.Hour)}, copies{},
+		"interrupted after the decision": {[]func(*corev1.PersistentVolumeClaim){to(time.Hour), annotated(SelectedNode, "worker", time.Hour)}, copies{},
 			&Move{To: "worker", State: "the copy is verified, and the claim gets it; no command goes on with the move", Stopped: true, Finish: finish}},
 		"to what is no node": {[]func(*corev1.PersistentVolumeClaim){annotated(offloadingv1beta1.MoveToAnnotation, "x; reboot", time.Hour)}, copies{},
 			&Move{To: "x; reboot", State: "no pod copies it; no command goes on with the move", Stopped: true, Undo: undo}},

@@ -140,10 +140,8 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 func refusedBy(o *offloadingv1beta1.NamespaceOffloading) string {
 	var order []string
 	by := map[string][]string{}
-	for _, id := range slices.Sorted(maps.Keys(o.Status.RemoteNamespacesConditions)) {
-		conditions := o.Status.RemoteNamespacesConditions[id]
-		ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
-		if ready == nil || ready.Status == metav1.ConditionTrue || meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
+	for id, ready := range Selected(o) {
+		if ready.Status == metav1.ConditionTrue {
 			continue
 		}
 		text := strings.ReplaceAll(ready.Message, "cluster "+id, "the cluster")
@@ -164,13 +162,10 @@ func (c *checker) refusedTwins(namespace string) {
 	if last.Level != Problem || last.Because != "" {
 		return
 	}
-	for i := range c.Findings {
-		f := &c.Findings[i]
-		if m := c.ownMap(f.Peer); f.ID == idNamespaceMap && f.Level == Problem && f.Because == "" && m != nil &&
-			m.Status.CurrentMapping[namespace].Phase == offloadingv1beta1.MappingCreationLoopBackOff {
-			f.Because, f.Fix = last.Name(), ""
-		}
-	}
+	c.follow(last.Name(), func(f *Finding) bool {
+		m := c.ownMap(f.Peer)
+		return f.ID == idNamespaceMap && f.Level == Problem && f.Because == "" && m != nil && m.Status.CurrentMapping[namespace].Phase == offloadingv1beta1.MappingCreationLoopBackOff
+	})
 }
 
 // withoutProvider makes the last finding, about a namespace, a consequence of the reason for which
@@ -192,7 +187,12 @@ func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason
 
 // expanded is a fix with its arguments.
 func expanded(fix string, arguments map[string]string) string {
-	return os.Expand(fix, func(name string) string { return cmp.Or(arguments[name], "?"+name) }) // TestArgumentsOfFixes finds one that is missing
+	return os.Expand(fix, func(name string) string {
+		if value, has := arguments[name]; has {
+			return value
+		}
+		return "?" + name // TestArgumentsOfFixes finds it
+	})
 }
 
 // keptIn returns the namespaces of a provider that stay for their volumes.
@@ -335,7 +335,7 @@ func (s *Snapshot) moves() (out []Move) {
 func (s *Snapshot) kept() string {
 	var of []string
 	volumes := where(s.Volumes, func(v *corev1.PersistentVolume) bool { // but for those that will be deleted
-		return v.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner && v.Status.Phase == corev1.VolumeReleased && stays(v) && !isEmpty(v)
+		return v.Annotations[ProvisionedBy] == offloadingv1beta1.StorageProvisioner && v.Status.Phase == corev1.VolumeReleased && stays(v) && !isEmpty(v)
 	})
 	if n := len(volumes); n > 0 {
 		of = append(of, Count(n, "volume")+" whose claim is gone")

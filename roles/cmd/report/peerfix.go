@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 
@@ -22,7 +21,7 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 	if condition.Type == corev1beta1.ConditionNetwork {
 		fix = cmp.Or(reasons.Fix(network, "*"+condition.Reason), reasons.Fix(network, "*"))
 	}
-	return os.Expand(fix, func(name string) string { return c.peerArgument(fc, condition, name) })
+	return expanded(fix, c.peerArguments(fc, condition.Type))
 }
 
 // cause is the name of a fix that depends on more than a reason. Capacity is not used because a person here or in
@@ -41,37 +40,24 @@ func (c *checker) cause(fc *corev1beta1.ForeignCluster, condition *metav1.Condit
 	return condition.Type + " " + condition.Reason
 }
 
-// peerArgument returns an argument of the fixes of peers.
-func (c *checker) peerArgument(fc *corev1beta1.ForeignCluster, condition *metav1.Condition, name string) string {
-	switch peer := fc.Spec.ClusterID; name {
-	case "program":
-		return c.Program
-	case "peer":
-		return peer
-	case "name":
-		return fc.Name
-	case "liqod":
-		return c.Namespace
-	case "tenant":
-		return corev1beta1.TenantNamespace(peer)
-	case "tenantThere":
-		return corev1beta1.TenantNamespace(c.ClusterID)
-	case "token":
-		return c.tokenFix(peer, "")
-	case "tokenOfURL":
-		return c.tokenFix(peer, " --url URL")
-	case "apiserver":
-		return apiServerFix(fc)
-	case "undecided":
-		return c.undecided(peer, condition.Type)
-	case "outgoingNo":
-		return enabled(peer, "outgoing", corev1beta1.PeeringNo)
-	case "incomingNo":
-		return enabled(peer, "incoming", corev1beta1.PeeringNo)
-	case "incomingYes":
-		return enabled(peer, "incoming", corev1beta1.PeeringYes)
+// peerArguments are the arguments of the fixes of peers.
+func (c *checker) peerArguments(fc *corev1beta1.ForeignCluster, condition string) map[string]string {
+	peer := fc.Spec.ClusterID
+	return map[string]string{
+		"program":     c.Program,
+		"peer":        peer,
+		"name":        fc.Name,
+		"liqod":       c.Namespace,
+		"tenant":      corev1beta1.TenantNamespace(peer),
+		"tenantThere": corev1beta1.TenantNamespace(c.ClusterID),
+		"token":       c.tokenFix(peer, ""),
+		"tokenOfURL":  c.tokenFix(peer, " --url URL"),
+		"apiserver":   apiServerFix(fc),
+		"undecided":   c.undecided(peer, condition),
+		"outgoingNo":  enabled(peer, "outgoing", corev1beta1.PeeringNo),
+		"incomingNo":  enabled(peer, "incoming", corev1beta1.PeeringNo),
+		"incomingYes": enabled(peer, "incoming", corev1beta1.PeeringYes),
 	}
-	return "?" + name // TestArgumentsOfFixes finds it
 }
 
 // undecided has a command for each offer that a person in this cluster has to decide about, from the peer or to it.

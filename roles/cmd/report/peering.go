@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -20,14 +19,10 @@ import (
 
 // peerIDs are the clusters that there is something about, sorted.
 func (s *Snapshot) peerIDs() []string {
-	ids := map[string]bool{}
-	for _, fc := range s.ForeignClusters {
-		ids[fc.Spec.ClusterID] = true
-	}
-	for _, vn := range s.VirtualNodes {
-		ids[vn.Spec.ClusterID] = true
-	}
-	return slices.Sorted(maps.Keys(ids))
+	ids := append(Names(s.ForeignClusters, func(fc *corev1beta1.ForeignCluster) string { return fc.Spec.ClusterID }),
+		Names(s.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) string { return vn.Spec.ClusterID })...)
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // record returns the ForeignCluster of a peer, or nil.
@@ -98,16 +93,19 @@ func (c *checker) peering(id string) {
 
 // revoked makes all that is wrong with a peer a consequence of the rights that it has taken back.
 func (c *checker) revoked() {
-	cause := c.revokedBy(c.Peer)
+	cause, theirs := c.revokedBy(c.Peer), []ID{idIdentity, idUniqueID, idIncoming, idConsumerRights, idConsumerRanges}
+	c.follow(cause, func(f *Finding) bool {
+		return f.Peer == c.Peer && f.Level != OK && f.Name() != cause && !slices.Contains(theirs, f.ID)
+	})
+}
+
+// follow makes findings that a function selects consequences of another one; of none if the name of that is empty.
+func (c *checker) follow(cause string, is func(*Finding) bool) {
 	if cause == "" {
 		return
 	}
-	for i := range c.Findings {
-		f := &c.Findings[i]
-		theirs := slices.Contains([]ID{idIdentity, idUniqueID, idIncoming, idConsumerRights, idConsumerRanges}, f.ID)
-		if f.Peer == c.Peer && f.Level != OK && f.Name() != cause && !theirs {
-			f.Because, f.Fix = cause, ""
-		}
+	for _, f := range where(c.Findings, is) {
+		f.Because, f.Fix = cause, ""
 	}
 }
 
@@ -136,10 +134,7 @@ func (s *Snapshot) onlyFound(fc *corev1beta1.ForeignCluster) bool {
 
 // readyReason is the reason of a peer's condition Ready; empty if it has none.
 func (s *Snapshot) readyReason(fc *corev1beta1.ForeignCluster) string {
-	if ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady); ready != nil {
-		return ready.Reason
-	}
-	return ""
+	return cmp.Or(meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady), &metav1.Condition{}).Reason
 }
 
 // subjectIncoming is the subject of the check of the capacity that a peer uses here.
@@ -207,21 +202,14 @@ func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string)
 
 // withoutTunnel makes what a peer does not report for lack of a tunnel a consequence of its network.
 func (c *checker) withoutTunnel() {
-	if gateway := c.withoutGateway(); gateway != "" {
-		for i := range c.Findings {
-			if f := &c.Findings[i]; f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK && f.Because == "" {
-				f.Because, f.Fix = gateway, ""
-			}
-		}
-	}
+	c.follow(c.withoutGateway(), func(f *Finding) bool {
+		return f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK && f.Because == ""
+	})
 	network := c.find(func(f Finding) bool { return f.Peer == c.Peer && f.ID == idNetwork && f.Level != OK })
-	for i := range c.Findings {
-		f := &c.Findings[i]
-		silent := f.Reason == networkingv1beta1.ReasonTunnelDown || f.Reason == networkingv1beta1.ReasonGatewayStopped || f.Reason == corev1beta1.ReasonNoGateway
-		if f.Peer == c.Peer && f.ID == idAPIServer && silent && f.Because == "" && network != "" {
-			f.Because, f.Fix = network, ""
-		}
-	}
+	silent := []string{networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway}
+	c.follow(network, func(f *Finding) bool {
+		return f.Peer == c.Peer && f.ID == idAPIServer && slices.Contains(silent, f.Reason) && f.Because == ""
+	})
 }
 
 // withoutGateway names the finding about the gateways of this cluster if none of them runs.
@@ -374,14 +362,13 @@ func (c *checker) namespaceMap(id string) {
 		return
 	}
 	m := c.ownMap(id)
-	switch {
-	case m == nil:
+	if m == nil {
 		return // nothing is offloaded to it
+	}
+	switch ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); {
 	case m.Status.ObservedGeneration != m.Generation:
 		c.Add(idNamespaceMap, Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
-		return
-	}
-	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
+	case ready != nil:
 		c.condition(idNamespaceMap, "namespaces asked for", m.Generation, ready, mapFix(m, ready.Reason))
 	}
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -117,12 +118,7 @@ func (p *PluginFacts) Plugins() (found []Plugin) {
 
 // config returns a value of a ConfigMap of that name. It is empty if there is none.
 func (p *PluginFacts) config(name, key string) string {
-	for _, c := range p.ConfigMaps {
-		if c.Name == name {
-			return c.Data[key]
-		}
-	}
-	return ""
+	return cmp.Or(first(p.ConfigMaps, func(c *corev1.ConfigMap) bool { return c.Name == name }), &corev1.ConfigMap{}).Data[key]
 }
 
 func ciliumNotes(p *PluginFacts, _ *appsv1.DaemonSet) (notes [][2]string) {

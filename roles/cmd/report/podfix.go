@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,7 +40,8 @@ func (c *checker) podFix(pod placedPod) string {
 	kubectl := "kubectl -n " + pod.Namespace
 	switch pod.verdict.state {
 	case podUnschedulable:
-		return unschedulableFix(pod, edited(pod.Pod))
+		return uncordoned(pod.verdict.message, fmt.Sprintf("In cluster %s:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again.", pod.at.peer), " Or, in this cluster:\n",
+			fmt.Sprintf("%s\nLower its requests, or change its node selector, affinity or topology spread; or cluster %s gets nodes that fit.", edited(pod.Pod), pod.at.peer))
 	case podRefused:
 		return c.withArguments(pod, reasons.Fix(kindPod, refusal(pod.verdict)), reasons.Fix(kindPod, "*refused"))
 	case podWaiting:
@@ -76,64 +76,41 @@ const (
 
 // withArguments returns the first of several fixes that is not empty, with its arguments.
 func (c *checker) withArguments(pod placedPod, fixes ...string) string {
-	return os.Expand(cmp.Or(fixes...), func(name string) string { return c.podArgument(pod, name) })
+	return expanded(cmp.Or(fixes...), c.podArguments(pod))
 }
 
-// podArgument returns an argument of the fixes of pods.
-func (c *checker) podArgument(pod placedPod, name string) string {
-	switch name {
-	case "program":
-		return c.Program
-	case "peer":
-		return pod.at.peer
-	case "namespace":
-		return pod.Namespace
-	case "name":
-		return pod.Name
-	case "claim":
-		return pod.verdict.pvc
-	case "edit":
-		return edited(pod.Pod)
-	case "image": // the image is among the few fields that a pod may change
-		return imageEdited(pod.Pod)
-	case "quotas":
-		return c.quotasFix(pod)
-	case "silent":
-		return c.silentFix(pod.at.peer)
-	case "ownNode":
-		return c.ownNodeFix(pod.Pod)
-	case "storage":
-		return c.storageFix(pod.Pod)
-	case "data":
-		return c.dataFix(c.claimNamed(pod.Namespace, pod.verdict.pvc))
-	case "quotasOfClaim":
-		return c.quotasOfClaim(pod)
+// podArguments are the arguments of the fixes of pods.
+func (c *checker) podArguments(pod placedPod) map[string]string {
+	claim := cmp.Or(c.claimNamed(pod.Namespace, pod.verdict.pvc), &corev1.PersistentVolumeClaim{})
+	_, storage := c.withoutStorage(pod.Pod)
+	return map[string]string{
+		"program":       c.Program,
+		"peer":          pod.at.peer,
+		"namespace":     pod.Namespace,
+		"name":          pod.Name,
+		"claim":         pod.verdict.pvc,
+		"edit":          edited(pod.Pod),
+		"image":         imageEdited(pod.Pod), // the image is among the few fields that a pod may change
+		"quotas":        c.quotasFix(pod),
+		"silent":        c.silentFix(pod.at.peer),
+		"ownNode":       c.ownNodeFix(pod.Pod),
+		"storage":       storage,
+		"data":          c.dataFix(claim),
+		"quotasOfClaim": c.quotasOfClaim(pod),
 	}
-	return "?" + name // TestArgumentsOfFixes finds it
 }
 
-// unschedulableFix is about pods that no node of a provider takes.
-func unschedulableFix(pod placedPod, edit string) string {
-	change := fmt.Sprintf("%s\nLower its requests, or change its node selector, affinity or topology spread; or cluster %s gets nodes that fit.", edit, pod.at.peer)
-	cordoned, others := cordons(pod.verdict.message)
-	if !cordoned {
-		return change
-	}
-	fix := fmt.Sprintf("In cluster %s:\nkubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned there get pods again.", pod.at.peer)
-	if others {
-		fix += " Or, in this cluster:\n" + change
-	}
-	return fix
-}
-
-// uncordon is what people do about cordoned nodes of this cluster.
-const uncordon = "kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again."
-
-// cordons reports whether a scheduler counts cordoned nodes among those that it cannot use, and whether
-// it counts others. The next sentence of the scheduler is about preemption.
-func cordons(message string) (cordoned, others bool) {
+// uncordoned is about pods that no node takes: what people do about cordoned nodes, and the change of the pod if
+// the scheduler counts other nodes, too. Its next sentence is about preemption.
+func uncordoned(message, uncordon, or, change string) string {
 	message, _, _ = strings.Cut(message, ". ")
-	return strings.Contains(message, unschedulable), strings.Contains(strings.ReplaceAll(message, " "+unschedulable+", ", ", "), ", ")
+	switch others := strings.Contains(strings.ReplaceAll(message, " "+unschedulable+", ", ", "), ", "); {
+	case !strings.Contains(message, unschedulable):
+		return change
+	case others:
+		return uncordon + or + change
+	}
+	return uncordon
 }
 
 // endedFix is about a pod of which a container has ended, or cannot start. It is empty if the pod has none.
@@ -200,14 +177,8 @@ func (c *checker) waitingFix(pod placedPod) string {
 		if lacks := c.lacking(pod.Pod); lacks != "" {
 			return fmt.Sprintf("%s offer list\nshows what is offered. %s. To ask for more: docs/negotiation.md#asking. Or:\n%s\nLower its requests.", c.Program, lacks, edited(pod.Pod))
 		}
-		change := fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
-		switch cordoned, others := cordons(pod.verdict.message); {
-		case cordoned && others:
-			return uncordon + " Or:\n" + change
-		case cordoned:
-			return uncordon
-		}
-		return change
+		return uncordoned(pod.verdict.message, "kubectl get nodes\nkubectl uncordon NODE\nlets a node that is cordoned get pods again.", " Or:\n",
+			fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod)))
 	}
 	return ""
 }
@@ -223,7 +194,7 @@ func (c *checker) ofNode(pod *corev1.Pod) bool {
 func (c *checker) quotasOfClaim(pod placedPod) string {
 	node := pod.Spec.NodeName
 	if pvc := c.claimNamed(pod.Namespace, pod.verdict.pvc); node == "" && pvc != nil {
-		node = pvc.Annotations[selectedNodeAnnotation]
+		node = pvc.Annotations[SelectedNode]
 	}
 	peer := c.providerOf(node)
 	if peer == "" {
@@ -273,22 +244,6 @@ func (c *checker) dataFix(claim *corev1.PersistentVolumeClaim) string {
 		}
 	}
 	return fmt.Sprintf("%s status %s\nshows what keeps cluster %s away.", c.Program, peer, peer)
-}
-
-// storageFix is what makes volumes possible on the virtual nodes that a pod admits.
-func (c *checker) storageFix(pod *corev1.Pod) string {
-	var fixes []string
-	for _, vn := range c.withoutStorage(pod) {
-		switch {
-		case len(vn.Spec.StorageClasses) > 0:
-			fixes = append(fixes, "set offloading.reflection.persistentvolumeclaim.workers in the values of the chart")
-		case vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer:
-			fixes = append(fixes, fmt.Sprintf("In cluster %s:\nkubectl get storageclasses\nIts sharing.storageClasses has to list one that has a provisioner.", vn.Spec.ClusterID))
-		default:
-			fixes = append(fixes, fmt.Sprintf("kubectl -n %s edit virtualnodes.offloading.liqo.io %s\nList classes of cluster %s in spec.storageClasses.", vn.Namespace, vn.Name, vn.Spec.ClusterID))
-		}
-	}
-	return strings.Join(fixes, "\nOr:\n")
 }
 
 // lacking says what the virtual nodes that a pod asks for lack. It is empty for a pod that admits other nodes, and if

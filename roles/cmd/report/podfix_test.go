@@ -41,13 +41,10 @@ func TestArgumentsOfFixes(t *testing.T) {
 	c := &checker{Snapshot: s}
 	pod := c.workloads()[0]
 	pod.verdict.pvc = "data"
-	values := map[string]func(string) string{
-		"ForeignCluster": func(name string) string {
-			return c.peerArgument(&s.ForeignClusters[0], &metav1.Condition{Type: corev1beta1.ConditionOutgoingPeering}, name)
-		},
-		kindPod: func(name string) string { return c.podArgument(pod, name) },
-	}
 	s.Program = "liqod"
+	values := map[string]map[string]string{
+		"ForeignCluster": c.peerArguments(&s.ForeignClusters[0], corev1beta1.ConditionOutgoingPeering), kindPod: c.podArguments(pod),
+	}
 	rendered := map[string]func(code string) string{
 		kindOffloading: func(code string) string { return c.offloadingFix(&s.Offloadings[0], strings.TrimPrefix(code, "*")) },
 		kindMap:        func(code string) string { return mapFix(c.ownMap("milan"), code) },
@@ -64,7 +61,7 @@ func TestArgumentsOfFixes(t *testing.T) {
 			}
 			require.Contains(t, values, kind, "%s: nothing reads the fix of %s", kind, code)
 			os.Expand(r.Fix, func(name string) string {
-				require.NotEqual(t, "?"+name, values[kind](name), "%s: the fix of %s has an argument that nothing gives", kind, code)
+				require.Contains(t, values[kind], name, "%s: the fix of %s has an argument that nothing gives", kind, code)
 				return ""
 			})
 		}

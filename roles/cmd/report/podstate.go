@@ -243,11 +243,7 @@ func failure(c *corev1.ContainerStatus) (reason, message string) {
 		return w.Reason, message
 	}
 	if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-		reason = t.Reason
-		if reason == "" {
-			reason = "Error"
-		}
-		return reason, ending(t)
+		return cmp.Or(t.Reason, "Error"), ending(t)
 	}
 	return "", ""
 }
@@ -270,53 +266,38 @@ func ending(t *corev1.ContainerStateTerminated) string {
 
 // warning is the newest warning about a pod or a claim, or nil.
 func (s *Snapshot) warning(obj metav1.Object) *corev1.Event {
-	var last *corev1.Event
-	for i := range s.Events {
-		e := &s.Events[i]
-		if e.Type != corev1.EventTypeWarning || e.InvolvedObject.Namespace != obj.GetNamespace() || e.InvolvedObject.Name != obj.GetName() || e.InvolvedObject.UID != obj.GetUID() {
-			continue
-		}
-		if last == nil || EventTime(e).After(EventTime(last)) {
-			last = e
-		}
+	all := where(s.Events, func(e *corev1.Event) bool {
+		return e.Type == corev1.EventTypeWarning && e.InvolvedObject.Namespace == obj.GetNamespace() && e.InvolvedObject.Name == obj.GetName() && e.InvolvedObject.UID == obj.GetUID()
+	})
+	if len(all) == 0 {
+		return nil
 	}
-	return last
+	return slices.MaxFunc(all, func(a, b *corev1.Event) int { return EventTime(a).Compare(EventTime(b)) })
 }
 
 // EventTime is when an event happened last.
 func EventTime(e *corev1.Event) time.Time {
-	times := []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time}
-	if e.Series != nil {
-		times = slices.Insert(times, 0, e.Series.LastObservedTime.Time)
-	}
-	for _, t := range times {
-		if !t.IsZero() {
-			return t
-		}
-	}
-	return e.CreationTimestamp.Time
+	series := cmp.Or(e.Series, &corev1.EventSeries{})
+	return cmp.Or(series.LastObservedTime.Time, e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time, e.CreationTimestamp.Time)
 }
 
 // Unexplained returns the namespaces of pods that are not ready, and whose status has no cause. Their events have it.
 func (s *Snapshot) Unexplained() []string {
-	found := map[string]bool{}
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; !ended(pod) && s.concerns(pod) && s.judge(pod).silent {
-			found[pod.Namespace] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(found))
+	return s.namespacesOf(func(pod placedPod) bool { return pod.verdict.silent })
 }
 
 // Claiming returns the namespaces of pods that wait, and that have claims.
 func (s *Snapshot) Claiming() []string {
+	return s.namespacesOf(func(pod placedPod) bool {
+		return len(claimsOf(pod.Pod)) > 0 && (pod.verdict.state == podWaiting || pod.verdict.state == podUnschedulable)
+	})
+}
+
+// namespacesOf returns the namespaces with pods that a function selects, of those that providers run or are to run.
+func (s *Snapshot) namespacesOf(is func(placedPod) bool) []string {
 	found := map[string]bool{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if len(claimsOf(pod)) == 0 || ended(pod) || !s.concerns(pod) {
-			continue
-		}
-		if state := s.judge(pod).state; state == podWaiting || state == podUnschedulable {
+	for _, pod := range s.workloads() {
+		if is(pod) {
 			found[pod.Namespace] = true
 		}
 	}
@@ -377,7 +358,7 @@ func (s *Snapshot) causeOf(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) *
 	class := rules.ClaimClass(pvc, s.Classes)
 	of := fmt.Sprintf("(class %q)", class)
 	own, _ := rules.OnOwnNodesOnly(pvc, nil, s.Classes)
-	node := cmp.Or(pod.Spec.NodeName, pvc.Annotations[selectedNodeAnnotation])
+	node := cmp.Or(pod.Spec.NodeName, pvc.Annotations[SelectedNode])
 	virtual, bound := s.providerOf(node) != "", pvc.Status.Phase == corev1.ClaimBound
 	known := slices.IndexFunc(s.Classes, func(c *storagev1.StorageClass) bool { return c.Name == class })
 	if len(s.Classes) > 0 && virtual && own {
@@ -424,24 +405,21 @@ func claimsOf(pod *corev1.Pod) (names []string) {
 // stateReady is the word for the state of a pod that serves.
 const stateReady = "Ready"
 
-// Pod is a pod as status judges it.
+// Pod is a pod as status judges it. The page of dashboard has the fields with a name in JSON.
 type Pod struct {
-	Name string
+	Level Level  `json:"level"`
+	Name  string `json:"name"`
 	// Node is empty for a pod without one.
-	Node string
-	// Peer runs the pod. It is empty for a pod without a node, and for one on a node of this
-	// cluster.
-	Peer  string
-	Level Level
+	Node string `json:"node"`
 	// State is one word, and Why the cause in the words of the cluster that reports it.
-	State, Why string
-	// Ready pods serve. Ended ones do not run any more.
-	Ready, Ended bool
-	// Origin is the peer that has the pod, if it is one of a peer.
-	Origin string
-	// Judged says that the pod is one of those that status counts: it has not ended, and a
-	// provider runs it or may get it.
-	Judged bool
+	State string `json:"state"`
+	Why   string `json:"why"`
+	// Peer runs the pod. It is empty for a pod without a node, and for one on a node of this
+	// cluster. Origin is the peer that has the pod, if it is one of a peer.
+	Peer, Origin string `json:"-"`
+	// Ready pods serve. Ended ones do not run any more. Judged says that the pod is one of those that
+	// status counts: it has not ended, and a provider runs it or may get it.
+	Ready, Ended, Judged bool `json:"-"`
 }
 
 // PodsOf returns the pods of a namespace in the order of the snapshot. Without Whole, the snapshot

@@ -29,7 +29,7 @@ func TestPodsThatWaitForClaims(t *testing.T) {
 			c.Spec.StorageClassName = &name
 		}
 		if node != "" {
-			c.Annotations[selectedNodeAnnotation] = node
+			c.Annotations[SelectedNode] = node
 		}
 		c.Status.Phase = corev1.ClaimPending
 		return c
@@ -174,7 +174,7 @@ func TestPodsThatWaitForTheirData(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := waitingForStorage(t, func(c *corev1.PersistentVolumeClaim) {
-				c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{selectedNodeAnnotation: "milan"}, "pvc-c", corev1.ClaimBound
+				c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{SelectedNode: "milan"}, "pvc-c", corev1.ClaimBound
 			})
 			s.Volumes = []corev1.PersistentVolume{{ObjectMeta: metav1.ObjectMeta{Name: "pvc-c", Labels: map[string]string{"liqo.io/remote-cluster-id": "milan"}}}}
 			tc.change(s)
@@ -187,7 +187,7 @@ func TestPodsThatWaitForTheirData(t *testing.T) {
 func TestNewPodsThatWaitForTheirData(t *testing.T) {
 	t.Parallel()
 	s := waitingForStorage(t, func(c *corev1.PersistentVolumeClaim) {
-		c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{selectedNodeAnnotation: "milan"}, "pvc-c", corev1.ClaimBound
+		c.Annotations, c.Spec.VolumeName, c.Status.Phase = map[string]string{SelectedNode: "milan"}, "pvc-c", corev1.ClaimBound
 	})
 	s.node("milan").Spec.Unschedulable = true
 	for age, level := range map[time.Duration]Level{time.Second: Warning, 2 * time.Minute: Warning, time.Hour: Problem} {

@@ -22,12 +22,8 @@ func (c *checker) removal(vn *offloadingv1beta1.VirtualNode) {
 	text := conditionMessage(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 	c.Add(idRemoval, Warning, "virtual node "+vn.Name, "it is being removed: "+text, "")
 	blocked := map[string]bool{}
-	for i := range c.Pods {
-		pod := &c.Pods[i]
-		if pod.Spec.NodeName != vn.Name || ended(pod) || pod.DeletionTimestamp != nil {
-			continue
-		}
-		if b := c.blocking(pod); b != nil && !blocked[b.Namespace+"/"+b.Name] {
+	for _, pod := range c.podsOn(vn) {
+		if b := c.blocking(pod); b != nil && pod.DeletionTimestamp == nil && !blocked[b.Namespace+"/"+b.Name] {
 			blocked[b.Namespace+"/"+b.Name] = true
 			c.budget(vn, b)
 		}
@@ -39,17 +35,10 @@ func (s *Snapshot) blocking(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
 		return nil // it is deleted, not evicted
 	}
-	for i := range s.Budgets {
-		b := &s.Budgets[i]
+	return first(s.Budgets, func(b *policyv1.PodDisruptionBudget) bool {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err != nil || b.Namespace != pod.Namespace || !selector.Matches(labels.Set(pod.Labels)) {
-			continue
-		}
-		if b.Status.DisruptionsAllowed == 0 && !evictedUnready(pod, b) {
-			return b
-		}
-	}
-	return nil
+		return err == nil && b.Namespace == pod.Namespace && selector.Matches(labels.Set(pod.Labels)) && b.Status.DisruptionsAllowed == 0 && !evictedUnready(pod, b)
+	})
 }
 
 // evictedUnready reports whether a pod may be evicted because it is not ready.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/reasons"
 )
@@ -56,11 +57,8 @@ type workload struct {
 }
 
 func ofDeployment(d *appsv1.Deployment, role string) workload {
-	w := workload{ObjectMeta: &d.ObjectMeta, role: role, kind: "deployment", want: 1, ready: d.Status.ReadyReplicas, failing: failing(d),
+	w := workload{ObjectMeta: &d.ObjectMeta, role: role, kind: "deployment", want: ptr.Deref(d.Spec.Replicas, 1), ready: d.Status.ReadyReplicas, failing: failing(d),
 		template: &d.Spec.Template.Spec, selector: d.Spec.Selector}
-	if d.Spec.Replicas != nil {
-		w.want = *d.Spec.Replicas
-	}
 	w.rolling = d.Status.UpdatedReplicas < w.want || d.Status.Replicas > w.want
 	return w
 }

@@ -192,6 +192,17 @@ func where[T any](items []T, is func(*T) bool) (out []*T) {
 	return out
 }
 
+// Names returns the names of items, sorted and each once. An item with an empty name is left out.
+func Names[T any](items []T, name func(*T) string) (names []string) {
+	for i := range items {
+		if n := name(&items[i]); n != "" {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // Application is what a namespace has that may be different in providers.
 type Application struct {
 	// Policies, Budgets and DaemonSets are names.

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -260,23 +261,15 @@ func (s *Status) Of(ids ...string) (*Status, error) {
 		return s, nil
 	}
 	out := *s
-	out.Problems, out.Warnings, out.Peers, out.Namespaces = []Finding{}, nil, nil, []Namespace{}
+	other := func(f Finding) bool { return !slices.Contains(ids, f.Peer) }
+	out.Problems = slices.DeleteFunc(slices.Clone(s.Problems), func(f Finding) bool { return f.Section != sectionInstallation && other(f) })
+	out.Warnings, out.Peers, out.Namespaces = slices.DeleteFunc(slices.Clone(s.Warnings), other), nil, []Namespace{}
 	for _, id := range ids {
 		i := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.ClusterID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no peer %q: %s", id, s.peerNames())
 		}
 		out.Peers = append(out.Peers, s.Peers[i])
-	}
-	for _, f := range s.Problems {
-		if f.Section == sectionInstallation || slices.Contains(ids, f.Peer) {
-			out.Problems = append(out.Problems, f)
-		}
-	}
-	for _, f := range s.Warnings {
-		if slices.Contains(ids, f.Peer) {
-			out.Warnings = append(out.Warnings, f)
-		}
 	}
 	for _, ns := range s.Namespaces {
 		ns.Peers = slices.DeleteFunc(slices.Clone(ns.Peers), func(p NamespacePeer) bool { return !slices.Contains(ids, p.ClusterID) })
@@ -295,11 +288,7 @@ func (s *Status) peerNames() string {
 	if len(s.Peers) == 0 {
 		return "this cluster has no peers"
 	}
-	names := make([]string, len(s.Peers))
-	for i, p := range s.Peers {
-		names[i] = p.ClusterID
-	}
-	return Listed("the only peer is", "the peers are", names)
+	return Listed("the only peer is", "the peers are", Names(s.Peers, func(p *Peer) string { return p.ClusterID }))
 }
 
 func conditions(fc *corev1beta1.ForeignCluster) (out []Condition) {
@@ -322,8 +311,7 @@ func (s *Snapshot) offers(id string) (out []Offer) {
 
 // refused adds up the events about the Connection with a peer.
 func (s *Snapshot) refused(id string) (out Refused) {
-	for i := range s.Refusals {
-		e := &s.Refusals[i]
+	for _, e := range s.Refusals {
 		if e.Reason == networkingv1beta1.ReasonPacketsRefused && e.Namespace == corev1beta1.TenantNamespace(id) {
 			out.Packets, out.Hosts = out.Packets+int64(e.Count), out.Hosts+1
 		}
@@ -404,7 +392,7 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 	} else {
 		out.Health, out.Message, out.Capacity = nodeState(node), nodeMessage(node), node.Status.Allocatable
 	}
-	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == vn.Name && !ended(pod) }) {
+	for _, pod := range s.podsOn(vn) {
 		out.Pods++
 		if s.judge(pod).state == podReady {
 			out.Ready++
@@ -414,22 +402,37 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 	return out
 }
 
+// podsOn returns the pods on a virtual node that have not ended.
+func (s *Snapshot) podsOn(vn *offloadingv1beta1.VirtualNode) []*corev1.Pod {
+	return where(s.Pods, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == vn.Name && !ended(pod) })
+}
+
 func ended(pod *corev1.Pod) bool {
 	return offloadingv1beta1.Ended(pod.Status.Phase)
 }
 
-func hosted(s *Snapshot, id string) Hosted {
-	namespaces := map[string]bool{}
+// Twin is a namespace of this cluster in which a peer runs pods.
+type Twin struct {
+	Peer      string `json:"peer"`
+	Namespace string `json:"namespace"`
+	Original  string `json:"original"`
+}
+
+// Twins returns the namespaces that this cluster has for peers.
+func (s *Snapshot) Twins() (out []Twin) {
 	for _, m := range s.Maps {
-		if m.Labels[offloadingv1beta1.OriginIDLabel] != id || m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" {
-			continue
-		}
-		for _, twin := range m.Status.CurrentMapping {
-			if twin.Phase == offloadingv1beta1.MappingAccepted {
-				namespaces[twin.RemoteNamespace] = true
+		origin := m.Labels[offloadingv1beta1.OriginIDLabel]
+		for name, twin := range m.Status.CurrentMapping {
+			if origin != "" && m.Labels[offloadingv1beta1.ReplicatedLabel] == "true" && twin.Phase == offloadingv1beta1.MappingAccepted {
+				out = append(out, Twin{origin, twin.RemoteNamespace, name})
 			}
 		}
 	}
+	return out
+}
+
+func hosted(s *Snapshot, id string) Hosted {
+	namespaces := where(s.Twins(), func(t *Twin) bool { return t.Peer == id })
 	return Hosted{Namespaces: len(namespaces), Pods: len(s.hostedPods(id))}
 }
 
@@ -442,16 +445,24 @@ func namespace(o *offloadingv1beta1.NamespaceOffloading, pods map[place][]placed
 	if o.DeletionTimestamp != nil {
 		out.Phase = offloadingv1beta1.PhaseTerminating
 	}
-	for _, id := range slices.Sorted(maps.Keys(o.Status.RemoteNamespacesConditions)) {
-		conditions := o.Status.RemoteNamespacesConditions[id]
-		ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
-		if ready == nil || meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
-			continue
-		}
+	for id, ready := range Selected(o) {
 		counts := countPods(pods[place{o.Namespace, id}])
 		out.Peers = append(out.Peers, NamespacePeer{ClusterID: id, Ready: conditionLevel(ready.Status) == OK, Message: ready.Message, Pods: counts.Pods, PodCounts: counts})
 	}
 	return out
+}
+
+// Selected yields the providers that an offloading selects, sorted, each with the condition of its twin.
+func Selected(o *offloadingv1beta1.NamespaceOffloading) iter.Seq2[string, *metav1.Condition] {
+	return func(yield func(string, *metav1.Condition) bool) {
+		for _, id := range slices.Sorted(maps.Keys(o.Status.RemoteNamespacesConditions)) {
+			conditions := o.Status.RemoteNamespacesConditions[id]
+			ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
+			if ready != nil && !meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) && !yield(id, ready) {
+				return
+			}
+		}
+	}
 }
 
 // Key changes when the status changes in more than the times in its messages.

@@ -37,8 +37,17 @@ const (
 	VolumeEmpty    = "empty"
 )
 
-// provisionedBy is the annotation with the name of the provisioner of a volume.
-const provisionedBy = "pv.kubernetes.io/provisioned-by"
+// Annotations of Kubernetes on volumes and claims.
+const (
+	// ProvisionedBy names the provisioner that has made a volume.
+	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
+	// Provisioner names the one that has to make the volume of a claim.
+	Provisioner     = "volume.kubernetes.io/storage-provisioner"
+	betaProvisioner = "volume.beta.kubernetes.io/storage-provisioner"
+	// SelectedNode names the node that the scheduler has chosen for the pod of a claim, or the one that its
+	// data was moved to.
+	SelectedNode = "volume.kubernetes.io/selected-node"
+)
 
 // volumePrefix precedes the UID of the claim in the name of a PersistentVolume of liqod.
 const volumePrefix = "pvc-"
@@ -76,7 +85,6 @@ type Storage struct {
 type storing struct {
 	*Snapshot
 	claims  map[types.UID]*corev1.PersistentVolumeClaim // all, by UID
-	named   map[string]*corev1.PersistentVolumeClaim    // all, by namespace/name
 	real    map[types.UID]*corev1.PersistentVolumeClaim // real claims, by the UID of the claim of the user
 	volumes map[string]*corev1.PersistentVolume
 	out     []StoredVolume
@@ -85,7 +93,7 @@ type storing struct {
 // Storage returns the volumes of the class liqo, wherever their data is. If the Namespaces were read, those
 // of the claims that peers have in this cluster are among them.
 func (s *Snapshot) Storage() Storage {
-	l := &storing{Snapshot: s, claims: map[types.UID]*corev1.PersistentVolumeClaim{}, named: map[string]*corev1.PersistentVolumeClaim{},
+	l := &storing{Snapshot: s, claims: map[types.UID]*corev1.PersistentVolumeClaim{},
 		real: map[types.UID]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{}}
 	for i := range s.Volumes {
 		l.volumes[s.Volumes[i].Name] = &s.Volumes[i]
@@ -97,7 +105,7 @@ func (s *Snapshot) Storage() Storage {
 		}
 	}
 	for _, claim := range all {
-		l.claims[claim.UID], l.named[claim.Namespace+"/"+claim.Name] = claim, claim
+		l.claims[claim.UID] = claim
 		if isReal(claim) {
 			l.real[types.UID(claim.Name)] = claim
 		}
@@ -143,13 +151,11 @@ func (l *storing) isLiqo(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Labels[offloadingv1beta1.OriginLabel] != "" {
 		return false
 	}
-	if v := l.volumes[claim.Spec.VolumeName]; v != nil && v.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner {
+	if v := l.volumes[claim.Spec.VolumeName]; v != nil && v.Annotations[ProvisionedBy] == offloadingv1beta1.StorageProvisioner {
 		return true
 	}
-	for _, key := range []string{"volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"} {
-		if by := claim.Annotations[key]; by != "" {
-			return by == offloadingv1beta1.StorageProvisioner
-		}
+	if by := cmp.Or(claim.Annotations[Provisioner], claim.Annotations[betaProvisioner]); by != "" {
+		return by == offloadingv1beta1.StorageProvisioner
 	}
 	return slices.ContainsFunc(l.Classes, func(c *storagev1.StorageClass) bool {
 		return c.Name == ptr.Deref(claim.Spec.StorageClassName, "") && c.Provisioner == offloadingv1beta1.StorageProvisioner
@@ -163,7 +169,7 @@ func (l *storing) rowOf(claim *corev1.PersistentVolumeClaim) StoredVolume {
 		size = claim.Spec.Resources.Requests.Storage()
 	}
 	v := StoredVolume{Namespace: claim.Namespace, Claim: claim.Name, Size: size.String(), Phase: VolumeBound}
-	switch node := claim.Annotations[selectedNodeAnnotation]; {
+	switch node := claim.Annotations[SelectedNode]; {
 	case claim.Status.Phase == corev1.ClaimLost:
 		v.Phase, v.Why = VolumeLost, fmt.Sprintf("PersistentVolume %s is gone", claim.Spec.VolumeName)
 	case claim.Status.Phase == corev1.ClaimBound:
@@ -202,7 +208,7 @@ func (l *storing) ownClaim(claim *corev1.PersistentVolumeClaim) {
 
 // dataIn returns where the data of a PersistentVolume is.
 func (l *storing) dataIn(volume *corev1.PersistentVolume) string {
-	if peer := volume.Labels[corev1beta1.RemoteClusterIDLabel]; peer != "" && volume.Annotations[provisionedBy] == offloadingv1beta1.StorageProvisioner {
+	if peer := volume.Labels[corev1beta1.RemoteClusterIDLabel]; peer != "" && volume.Annotations[ProvisionedBy] == offloadingv1beta1.StorageProvisioner {
 		if twin := l.twinIn(peer, volume); twin != "" {
 			return fmt.Sprintf("cluster %s, namespace %s", peer, twin)
 		}
@@ -273,7 +279,7 @@ func (l *storing) ofPeer(claim *corev1.PersistentVolumeClaim, ns *corev1.Namespa
 // unclaimed adds a PersistentVolume of liqod whose claim is gone.
 func (l *storing) unclaimed(volume *corev1.PersistentVolume) {
 	ref := volume.Spec.ClaimRef
-	if ref == nil || volume.Annotations[provisionedBy] != offloadingv1beta1.StorageProvisioner || l.claims[ref.UID] != nil {
+	if ref == nil || volume.Annotations[ProvisionedBy] != offloadingv1beta1.StorageProvisioner || l.claims[ref.UID] != nil {
 		return
 	}
 	v := StoredVolume{Namespace: ref.Namespace, Claim: ref.Name, Size: volume.Spec.Capacity.Storage().String(), Where: l.dataIn(volume), Phase: VolumeKept}
@@ -311,7 +317,7 @@ func (l *storing) unclaimed(volume *corev1.PersistentVolume) {
 func (l *storing) keptThere(v *StoredVolume, volume *corev1.PersistentVolume, peer string) {
 	leftover, key := "kubectl delete pv "+volume.Name, v.Namespace+"/"+v.Claim
 	list := fmt.Sprintf("In cluster %s, this shows what is kept there, with the commands:\n%s storage list", peer, l.Program)
-	next := l.named[key]
+	next := l.claimNamed(v.Namespace, v.Claim)
 	if next != nil && next.Spec.VolumeName != "" {
 		v.Get = fmt.Sprintf("PersistentVolumeClaim %s has PersistentVolume %s now: only a claim of this name without a volume can get this data.", key, next.Spec.VolumeName)
 		if has := l.volumes[next.Spec.VolumeName]; has == nil || has.Labels[corev1beta1.RemoteClusterIDLabel] == peer {
@@ -425,4 +431,14 @@ func (v StoredVolume) ownedBy() string {
 		return thisCluster
 	}
 	return "cluster " + v.Owner
+}
+
+// isEmpty reports whether the provider had made no volume when the consumer last saw its claim there.
+func isEmpty(volume *corev1.PersistentVolume) bool {
+	return volume.Annotations[offloadingv1beta1.NoVolumeAnnotation] == "true"
+}
+
+// stays reports whether nothing deletes the data of a volume whose claim is gone.
+func stays(volume *corev1.PersistentVolume) bool {
+	return volume.Annotations[offloadingv1beta1.DataKeptAnnotation] != "" || volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete
 }

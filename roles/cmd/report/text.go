@@ -66,7 +66,11 @@ func sum(findings []Finding) string {
 	if levels[Problem]+levels[Unknown]+levels[Warning] == 0 {
 		return "Everything is well."
 	}
-	var parts []string
+	return strings.Join(Tally(levels), ", ") + "."
+}
+
+// Tally says how many there are of each level that is not well.
+func Tally(levels map[Level]int) (parts []string) {
 	if n := levels[Problem]; n > 0 {
 		parts = append(parts, Count(n, "problem"))
 	}
@@ -76,7 +80,7 @@ func sum(findings []Finding) string {
 	if n := levels[Warning]; n > 0 {
 		parts = append(parts, Count(n, "warning"))
 	}
-	return strings.Join(parts, ", ") + "."
+	return parts
 }
 
 // Left names the problems and the unknown parts among findings, without those that follow from others.

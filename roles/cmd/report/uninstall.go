@@ -3,10 +3,10 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // Remains is what keeps liqod from being uninstalled: only its controller removes it, here and at the peers.
@@ -17,25 +17,27 @@ type Remains struct {
 	Objects []string
 }
 
+// OffloadedNamespaces returns the offloaded namespaces, sorted.
+func (s *Snapshot) OffloadedNamespaces() []string {
+	return Names(s.Offloadings, func(o *offloadingv1beta1.NamespaceOffloading) string { return o.Namespace })
+}
+
 // Remaining returns what the controller has to remove before it is removed itself. It reads
 // NamespaceOffloadings, ForeignClusters, VirtualNodes and NamespaceMaps.
 func (s *Snapshot) Remaining() (r Remains) {
-	for i := range s.Offloadings {
-		r.Namespaces = append(r.Namespaces, s.Offloadings[i].Namespace)
-	}
-	for i := range s.ForeignClusters {
-		if fc := &s.ForeignClusters[i]; len(fc.Finalizers) > 0 || fc.Labels[corev1beta1.DiscoveredLabel] == "" { // else only found
-			r.Peers = append(r.Peers, fc.Name)
+	r.Namespaces = s.OffloadedNamespaces()
+	r.Peers = Names(s.ForeignClusters, func(fc *corev1beta1.ForeignCluster) string {
+		if len(fc.Finalizers) == 0 && fc.Labels[corev1beta1.DiscoveredLabel] != "" {
+			return "" // only found
 		}
-	}
+		return fc.Name
+	})
 	for i := range s.VirtualNodes {
 		r.Objects = append(r.Objects, "VirtualNode "+s.VirtualNodes[i].Namespace+"/"+s.VirtualNodes[i].Name)
 	}
 	for i := range s.Maps {
 		r.Objects = append(r.Objects, "NamespaceMap "+s.Maps[i].Namespace+"/"+s.Maps[i].Name)
 	}
-	slices.Sort(r.Namespaces)
-	slices.Sort(r.Peers)
 	return r
 }
 

@@ -316,7 +316,7 @@ func (s *Snapshot) drawn(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, of 
 func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
 	volume := first(s.Volumes, func(v *corev1.PersistentVolume) bool { return v.Name == pvc.Spec.VolumeName })
 	if volume == nil {
-		return s.providerOf(pvc.Annotations[selectedNodeAnnotation])
+		return s.providerOf(pvc.Annotations[SelectedNode])
 	}
 	return volume.Labels[corev1beta1.RemoteClusterIDLabel]
 }
@@ -327,45 +327,47 @@ func (s *Snapshot) nowhere(pod *corev1.Pod, of string, own bool) *claimCause {
 	if own && unschedulableHere(pod) && mentionsVirtualNodes(pod) && !selectsVirtualNodes(pod) {
 		return &claimCause{standing: true, reason: reasons.ClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + PodCondition(pod, corev1.PodScheduled).Message}
 	}
-	without := s.withoutStorage(pod)
-	if len(without) == 0 {
+	why, _ := s.withoutStorage(pod)
+	if why == "" {
 		return nil
 	}
-	var why []string
-	for _, vn := range without {
-		switch {
-		case len(vn.Spec.StorageClasses) > 0:
-			why = append(why, fmt.Sprintf("virtual node %s makes no volumes (offloading.reflection.persistentvolumeclaim.workers is 0)", vn.Name))
-		case vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer:
-			why = append(why, fmt.Sprintf("cluster %s offers no storage class (its sharing.storageClasses)", vn.Spec.ClusterID))
-		default:
-			why = append(why, fmt.Sprintf("VirtualNode %s lists none (spec.storageClasses)", vn.Name))
-		}
-	}
-	return &claimCause{standing: true, reason: reasons.NoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, strings.Join(why, "; "))}
+	return &claimCause{standing: true, reason: reasons.NoStorage, message: fmt.Sprintf("%s gets no volume on the virtual nodes that the pod admits: %s", of, why)}
 }
 
-// withoutStorage returns the virtual nodes that a pod does not admit only because no volume is made there.
-// It returns none if the pod admits other nodes.
-func (s *Snapshot) withoutStorage(pod *corev1.Pod) (out []*offloadingv1beta1.VirtualNode) {
+// withoutStorage says why no volume is made on the virtual nodes that a pod does not admit only because of that, and what
+// makes volumes possible there. It is empty if the pod admits other nodes.
+func (s *Snapshot) withoutStorage(pod *corev1.Pod) (why, fix string) {
 	if !rules.AsksForVirtualNodes(pod) {
-		return nil
+		return "", ""
 	}
+	var causes, fixes []string
 	for i := range s.VirtualNodes {
-		node := s.node(s.VirtualNodes[i].Name)
+		vn := &s.VirtualNodes[i]
+		node := s.node(vn.Name)
 		if node == nil {
 			continue
 		}
 		if admits(pod, node) {
-			return nil
+			return "", ""
 		}
 		node = node.DeepCopy()
 		delete(node.Labels, offloadingv1beta1.NoStorageLabel)
-		if admits(pod, node) {
-			out = append(out, &s.VirtualNodes[i])
+		switch {
+		case !admits(pod, node):
+			continue
+		case len(vn.Spec.StorageClasses) > 0:
+			why = fmt.Sprintf("virtual node %s makes no volumes (offloading.reflection.persistentvolumeclaim.workers is 0)", vn.Name)
+			fix = "set offloading.reflection.persistentvolumeclaim.workers in the values of the chart"
+		case vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer:
+			why = fmt.Sprintf("cluster %s offers no storage class (its sharing.storageClasses)", vn.Spec.ClusterID)
+			fix = fmt.Sprintf("In cluster %s:\nkubectl get storageclasses\nIts sharing.storageClasses has to list one that has a provisioner.", vn.Spec.ClusterID)
+		default:
+			why = fmt.Sprintf("VirtualNode %s lists none (spec.storageClasses)", vn.Name)
+			fix = fmt.Sprintf("kubectl -n %s edit virtualnodes.offloading.liqo.io %s\nList classes of cluster %s in spec.storageClasses.", vn.Namespace, vn.Name, vn.Spec.ClusterID)
 		}
+		causes, fixes = append(causes, why), append(fixes, fix)
 	}
-	return out
+	return strings.Join(causes, "; "), strings.Join(fixes, "\nOr:\n")
 }
 
 // selectsVirtualNodes reports whether the node selector or the required affinity of a pod has a term that selects
