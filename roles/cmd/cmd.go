@@ -208,12 +208,9 @@ func (c *commands) completer(conn *connection, find func(context.Context, *clien
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		to, err := c.connect(conn)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		names, err := find(ctx, to)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		var names []string
+		if err == nil {
+			names, _ = find(ctx, to) // what was found before an error is completed
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}

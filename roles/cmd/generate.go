@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -31,19 +30,15 @@ func (c *commands) generate() *cobra.Command {
 }
 
 func (c *commands) generatePeering() *cobra.Command {
-	p := peering{amounts: map[corev1.ResourceName]*string{}}
+	p := peering{}
 	cmd := &cobra.Command{
 		Use: "peering", Short: "Print the objects with which this cluster uses another one", Long: generatePeeringAbout, Example: c.example(generatePeeringExamples), Args: noArguments,
 	}
 	flags := cmd.Flags()
 	var namespace, consumer string
 	flags.StringVarP(&namespace, "namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
-	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
 	flags.StringVar(&consumer, "for", "", "print the objects for the other cluster, which the cluster with this `id` will use")
-	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
-	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
-	}
+	p.ask(flags)
 	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods, if it is not the configured one; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if p.token == "" {

@@ -86,11 +86,7 @@ func (c *commands) explainAddress() *cobra.Command {
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completePods(conn, 1, nil)
-	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
-		to, err := c.connect(conn)
-		if err != nil {
-			return unknown(err)
-		}
+	cmd.RunE = interruptible(limited(&timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		dst, err := podAddress(cmd.Context(), to, args[0])
 		if err != nil {
 			return err
@@ -108,7 +104,7 @@ func (c *commands) explainAddress() *cobra.Command {
 		text, failed := network.Explain(objects, dst, src, allPods)
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return errors.Join(err, failed)
-	}))
+	})))
 	return cmd
 }
 
@@ -156,13 +152,9 @@ const reachAll = "All"
 // reachesAll returns a function that reports whether a peer reaches all pods of this cluster, by
 // spec.trust of its ForeignCluster.
 func reachesAll(ctx context.Context, to *clients) (func(corev1beta1.Trust) bool, error) {
-	var given struct {
-		Networking struct {
-			Reach string `json:"reach"`
-		} `json:"networking"`
-		Sharing struct {
-			Trust corev1beta1.Trust `json:"trust"`
-		} `json:"sharing"`
+	var given struct { // its keys match in any case
+		Networking struct{ Reach string }
+		Sharing    struct{ Trust corev1beta1.Trust }
 	}
 	if _, err := manual.Configuration(ctx, to.kube, &given); err != nil {
 		return nil, explain(err)

@@ -60,13 +60,8 @@ func (c *commands) networkCheck() *cobra.Command {
 		if len(verdict) > 0 {
 			err = errors.Join(err, printText(cmd.OutOrStdout(), verdict.Text()))
 		}
-		if err != nil {
-			return unknown(explain(err))
-		}
-		if _, broken := verdict.First(); broken {
-			return &Error{Code: ExitProblem}
-		}
-		return nil
+		_, broken := verdict.First()
+		return measured(err, broken)
 	})
 	return cmd
 }
@@ -82,11 +77,7 @@ func (c *commands) packets(cmd *cobra.Command, within time.Duration) (cfg *netwo
 	flags.DurationVar(&timeout, "timeout", within, "how long the command may take in all; 0 is without end")
 	conn = c.connection(flags)
 	return cfg, conn, func(do func(*cobra.Command) error) {
-		cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, _ []string) error {
-			to, err := c.connect(conn)
-			if err != nil {
-				return err
-			}
+		cmd.RunE = interruptible(limited(&timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) (err error) {
 			cfg.Kube, cfg.Liqo, cfg.Every, cfg.Now = to.kube, to.liqo, c.every, to.now
 			cfg.Say = func(line string) error { return say(cmd.ErrOrStderr(), "%s", report.Line(line)) }
 			cfg.Logs = func(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
@@ -98,8 +89,19 @@ func (c *commands) packets(cmd *cobra.Command, within time.Duration) (cfg *netwo
 				}
 			}
 			return do(cmd)
-		}))
+		})))
 	}
+}
+
+// measured returns the result of a command that has sent packets.
+func measured(err error, failed bool) error {
+	switch {
+	case err != nil:
+		return unknown(explain(err))
+	case failed:
+		return &Error{Code: ExitProblem}
+	}
+	return nil
 }
 
 const networkPerfAbout = `Perf measures the way from a pod of this cluster to a pod in a peer: the throughput of one TCP stream and
@@ -140,13 +142,7 @@ func (c *commands) networkPerf() *cobra.Command {
 		if len(figures.Ways) > 0 {
 			err = errors.Join(err, printText(cmd.OutOrStdout(), figures.Text()))
 		}
-		if err != nil {
-			return unknown(explain(err))
-		}
-		if figures.Failed() {
-			return &Error{Code: ExitProblem}
-		}
-		return nil
+		return measured(err, figures.Failed())
 	})
 	return cmd
 }

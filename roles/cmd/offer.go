@@ -117,9 +117,7 @@ func (c *commands) offerJudge(use, short, about string, judge func(context.Conte
 
 func offerNames(ctx context.Context, to *clients) ([]string, error) {
 	list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	names, err := namesOf(list.Items, err, func(o *sharingv1alpha1.ResourceOffer) string { return o.Name })
-	slices.Sort(names)
-	return slices.Compact(names), err
+	return namesOf(list.Items, err, func(o *sharingv1alpha1.ResourceOffer) string { return o.Name })
 }
 
 // findOffer returns the only offer with a name.
@@ -195,15 +193,11 @@ const sharedByPeople = "Manual"
 
 // approvedByPeople reports whether a person must approve the offers of this cluster.
 func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
-	var config struct {
-		Sharing struct {
-			Mode string `json:"mode"`
-		} `json:"sharing"`
+	var config struct { // its keys match in any case
+		Sharing struct{ Mode string }
 	}
-	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
-		return false, err
-	}
-	return config.Sharing.Mode == sharedByPeople, nil
+	_, err := manual.Configuration(ctx, to.kube, &config)
+	return config.Sharing.Mode == sharedByPeople, err
 }
 
 func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch store.Patch) error {

@@ -360,6 +360,5 @@ func notOffloaded(ctx context.Context, to *clients, namespace string, out io.Wri
 	case len(names) == 0:
 		return fmt.Errorf("there is no namespace %s in this cluster, and no namespace is offloaded", namespace)
 	}
-	slices.Sort(names)
 	return fmt.Errorf("there is no namespace %s in this cluster: %s", namespace, report.Listed("the only one that is offloaded is", "offloaded are", names))
 }

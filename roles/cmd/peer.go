@@ -50,6 +50,16 @@ type peering struct {
 	timeout                time.Duration
 }
 
+// ask adds the flags that say who is asked for what.
+func (p *peering) ask(flags *pflag.FlagSet) {
+	p.amounts = map[corev1.ResourceName]*string{}
+	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
+	}
+	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
+	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
+}
+
 // other adds the flags that select the other cluster.
 func (c *commands) other(flags *pflag.FlagSet) *connection {
 	conn := c.newConnection()
@@ -62,18 +72,14 @@ func (c *commands) other(flags *pflag.FlagSet) *connection {
 func (c *connection) given() bool { return c.kubeconfig != "" || c.overrides.CurrentContext != "" }
 
 func (c *commands) peer() *cobra.Command {
-	p := peering{amounts: map[corev1.ResourceName]*string{}}
+	p := peering{}
 	cmd := &cobra.Command{
 		Use: "peer", Short: "Use the capacity of another cluster", Long: peerAbout, Example: c.example(peerExamples), Args: noArguments,
 	}
 	flags := cmd.Flags()
 	local, remote := c.connection(flags), c.other(flags)
-	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
-	}
-	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
+	p.ask(flags)
 	flags.BoolVar(&p.bothWays, "both-ways", false, "the other cluster is offered an identity in this one in return")
-	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
 	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods: only endpoints inside of it are shown to the provider's pods; may be repeated")
 	flags.StringSliceVar(&p.storage, "storage-class", nil, "`name` of a storage class of the provider that may be used; the first is the default; may be repeated")
 	flags.StringSliceVar(&p.ingress, "ingress-class", nil, "`name` of an ingress class, likewise")
@@ -216,7 +222,7 @@ func (c *commands) unpeer() *cobra.Command {
 				return explain(err)
 			}
 		}
-		return explain(c.part(ctx, parting{here, there, args[0], force}, out))
+		return explain(c.part(ctx, here, there, args[0], force, out))
 	}))
 	return cmd
 }
@@ -265,26 +271,17 @@ func noSuchPeer(id, cluster string, peers []string) error {
 	if len(peers) == 0 {
 		return fmt.Errorf("there is no peer %q: cluster %s has none", id, cluster)
 	}
-	slices.Sort(peers)
-	return fmt.Errorf("there is no peer %q in cluster %s: %s", id, cluster, report.Listed("the only peer is", "the peers are", slices.Compact(peers)))
-}
-
-// parting is the end of a peering. there is nil if the command has no kubeconfig of the peer.
-type parting struct {
-	here, there *side
-	peer        string
-	force       bool
+	return fmt.Errorf("there is no peer %q in cluster %s: %s", id, cluster, report.Listed("the only peer is", "the peers are", peers))
 }
 
 // part ends a peering. It first removes the objects that each side has in the other, while
-// the rights for that still exist, and then the rights.
-func (c *commands) part(ctx context.Context, p parting, out io.Writer) error {
-	here, there, peer := p.here, p.there, p.peer
+// the rights for that still exist, and then the rights. there is nil if the command has no kubeconfig of the peer.
+func (c *commands) part(ctx context.Context, here, there *side, peer string, force bool, out io.Writer) error {
 	type step struct {
 		at   *side
 		next func(context.Context) ([]string, error)
 	}
-	steps := []step{{here, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, p.force) }}}
+	steps := []step{{here, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, force) }}}
 	if there != nil {
 		steps = append(steps, step{there, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID, false) }})
 	}

@@ -75,7 +75,7 @@ func (c *commands) endAll(cmd *cobra.Command, conn *connection, to *clients, r r
 			return err
 		}
 		for _, peer := range r.Peers {
-			if err := c.part(ctx, parting{here: here, peer: peer}, out); err != nil {
+			if err := c.part(ctx, here, nil, peer, false, out); err != nil {
 				return err
 			}
 		}
