@@ -33,15 +33,13 @@ does not redeem the token. Neither changes anything.`
 
 // beforehand adds to check what can be examined before an installation and before a peering.
 func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
-	var pre bool
-	var token string
-	cmd.Flags().BoolVar(&pre, "pre", false, "examine a cluster before the installation of liqod")
-	cmd.Flags().StringVar(&token, "token", "", "examine a `token` of another cluster before the peering; - reads it from the standard input")
+	pre := cmd.Flags().Bool("pre", false, "examine a cluster before the installation of liqod")
+	token := cmd.Flags().String("token", "", "examine a `token` of another cluster before the peering; - reads it from the standard input")
 	cmd.Long += beforehandAbout
 	cmd.Example += c.example("\n  %[1]s check --pre\n  %[1]s check --token=liqod1.eyJp...")
 	installed := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if !pre && token == "" {
+		if !*pre && *token == "" {
 			return installed(cmd, args)
 		}
 		if cmd.Flags().Changed("wait") {
@@ -51,8 +49,8 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 			in.errors = cmd.ErrOrStderr()
 			defer in.reading()()
 			var findings []report.Finding
-			if token != "" {
-				text, err := readToken(token, cmd.InOrStdin())
+			if *token != "" {
+				text, err := readToken(*token, cmd.InOrStdin())
 				if err != nil {
 					return err
 				}
@@ -62,7 +60,7 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 				}
 				findings = c.examineToken(cmd.Context(), in.conn, parsed)
 			}
-			if pre {
+			if *pre {
 				in.conn.limit = in.timeout // the discovery client takes no context
 				to, err := c.connect(in.conn)
 				if err != nil {
@@ -106,7 +104,7 @@ type preflight struct {
 	leases   []coordinationv1.Lease
 	pods     []corev1.Pod // with ports on their nodes
 	services []corev1.Service
-	// webhooks are those of others that refuse requests while they do not answer.
+	// webhooks are those of others that refuse requests while they do not answer, and that nothing serves.
 	webhooks []guard
 	// networkFacts show the network plugin.
 	networkFacts report.PluginFacts
@@ -117,41 +115,41 @@ type preflight struct {
 // guard is a webhook that pods or nodes pass, and the Service that serves it.
 type guard struct {
 	name, service string
-	served        bool
 }
 
 // api is a kind that liqod needs.
 type api struct {
 	// group has the version, too.
 	group, resource string
-	namespaced      bool
+	// namespace is where the chart creates such objects; empty if they are of the cluster.
+	namespace string
 }
 
 // apis are the kinds that the chart and the roles need, beside those of version v1.
 var apis = []api{
-	{"apps/v1", "daemonsets", true},
-	{"apps/v1", "deployments", true},
-	{"batch/v1", "jobs", true},
-	{"admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false},
-	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false},
-	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", false},
-	{"admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", false},
-	{"apiextensions.k8s.io/v1", "customresourcedefinitions", false},
-	{"flowcontrol.apiserver.k8s.io/v1", "flowschemas", false},
-	{"flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations", false},
-	{"networking.k8s.io/v1", "networkpolicies", true},
-	{"node.k8s.io/v1", "runtimeclasses", false},
-	{"policy/v1", "poddisruptionbudgets", true},
-	{"rbac.authorization.k8s.io/v1", "clusterrolebindings", false},
-	{"rbac.authorization.k8s.io/v1", "clusterroles", false},
-	{"rbac.authorization.k8s.io/v1", "rolebindings", true},
-	{"rbac.authorization.k8s.io/v1", "roles", true},
-	{"scheduling.k8s.io/v1", "priorityclasses", false},
-	{"storage.k8s.io/v1", "storageclasses", false},
+	{"apps/v1", "daemonsets", usualNamespace},
+	{"apps/v1", "deployments", usualNamespace},
+	{"batch/v1", "jobs", usualNamespace},
+	{"admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", ""},
+	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicies", ""},
+	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", ""},
+	{"admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", ""},
+	{"apiextensions.k8s.io/v1", "customresourcedefinitions", ""},
+	{"flowcontrol.apiserver.k8s.io/v1", "flowschemas", ""},
+	{"flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations", ""},
+	{"networking.k8s.io/v1", "networkpolicies", usualNamespace},
+	{"node.k8s.io/v1", "runtimeclasses", ""},
+	{"policy/v1", "poddisruptionbudgets", usualNamespace},
+	{"rbac.authorization.k8s.io/v1", "clusterrolebindings", ""},
+	{"rbac.authorization.k8s.io/v1", "clusterroles", ""},
+	{"rbac.authorization.k8s.io/v1", "rolebindings", usualNamespace},
+	{"rbac.authorization.k8s.io/v1", "roles", usualNamespace},
+	{"scheduling.k8s.io/v1", "priorityclasses", ""},
+	{"storage.k8s.io/v1", "storageclasses", ""},
 }
 
 // core are the kinds of version v1 that the installation creates.
-var core = []api{{"v1", "configmaps", true}, {"v1", "namespaces", false}, {"v1", "resourcequotas", true}, {"v1", "serviceaccounts", true}, {"v1", "services", true}}
+var core = []api{{"v1", "configmaps", usualNamespace}, {"v1", "namespaces", ""}, {"v1", "resourcequotas", usualNamespace}, {"v1", "serviceaccounts", usualNamespace}, {"v1", "services", usualNamespace}}
 
 // preflightOf reads a cluster. It returns an error only if the cluster does not answer.
 func preflightOf(ctx context.Context, to *clients) (*preflight, error) {
@@ -211,7 +209,7 @@ func (p *preflight) readRights(ctx context.Context) {
 	}
 	for _, a := range slices.Concat(core, apis) {
 		group, _ := schema.ParseGroupVersion(a.group)
-		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: group.Group, Resource: a.resource, Namespace: a.inNamespace()}) {
+		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: group.Group, Resource: a.resource, Namespace: a.namespace}) {
 			p.denied = append(p.denied, "create "+a.resource)
 		}
 	}
@@ -219,13 +217,6 @@ func (p *preflight) readRights(ctx context.Context) {
 	if !may(authorizationv1.ResourceAttributes{Verb: "escalate", Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}) {
 		p.denied = append(p.denied, "escalate clusterroles")
 	}
-}
-
-func (a api) inNamespace() string {
-	if a.namespaced {
-		return usualNamespace
-	}
-	return ""
 }
 
 func (p *preflight) readCluster(ctx context.Context) {
@@ -253,9 +244,7 @@ func (p *preflight) readNetwork(ctx context.Context) {
 	}
 	groups, err := answered(ctx, p.to.kube.Discovery().ServerGroups)
 	p.note("the API groups", err, func() {
-		for _, g := range groups.Groups {
-			p.networkFacts.Groups = append(p.networkFacts.Groups, g.Name)
-		}
+		p.networkFacts.Groups = report.Names(groups.Groups, func(g *metav1.APIGroup) string { return g.Name })
 	})
 }
 
@@ -272,8 +261,9 @@ func (p *preflight) readWebhooks(ctx context.Context) {
 			p.unread["the EndpointSlices of Service "+g.service] = err
 			return
 		}
-		g.served = slices.ContainsFunc(slicesOf.Items, serves)
-		p.webhooks = append(p.webhooks, g)
+		if !slices.ContainsFunc(slicesOf.Items, serves) {
+			p.webhooks = append(p.webhooks, g)
+		}
 	}
 	p.read(ctx, report.ReadWebhooks, list(admission.MutatingWebhookConfigurations().List, all, func(l *admissionregistrationv1.MutatingWebhookConfigurationList) {
 		for _, c := range l.Items {

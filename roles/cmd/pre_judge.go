@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -132,11 +131,9 @@ func (p *preflight) judgeRights() {
 func (p *preflight) judgeWebhooks() {
 	known := p.unread[report.ReadWebhooks] == nil && p.unread[report.ReadRules] == nil
 	for _, g := range p.webhooks {
-		if !g.served {
-			known = false
-			p.Add(idPreWebhooks, report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
-				"start it, or remove its configuration")
-		}
+		known = false
+		p.Add(idPreWebhooks, report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
+			"start it, or remove its configuration")
 	}
 	if known {
 		p.Add(idPreWebhooks, report.OK, "Webhooks", "no webhook of others refuses pods or nodes because it does not answer", "")
@@ -201,15 +198,14 @@ func (p *preflight) judgeLoadBalancers() {
 	const fix = "if nothing gives addresses here: set networking.gatewayTemplates.service.type of the chart to NodePort, or to ClusterIP if gateways of peers need not dial this one"
 	said := "there is no Service of type LoadBalancer yet, so it is not known whether it would get an address"
 	for i := range p.services {
-		svc := &p.services[i]
-		if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
-			continue
-		}
-		if len(svc.Status.LoadBalancer.Ingress) > 0 {
+		switch svc := &p.services[i]; {
+		case svc.Spec.Type != corev1.ServiceTypeLoadBalancer:
+		case len(svc.Status.LoadBalancer.Ingress) > 0:
 			p.Add(idPreLoadBalancers, report.OK, subject, "Service "+svc.Namespace+"/"+svc.Name+" has an address", "")
 			return
+		default:
+			said = "Service " + svc.Namespace + "/" + svc.Name + " waits for an address, and no other has one"
 		}
-		said = "Service " + svc.Namespace + "/" + svc.Name + " waits for an address, and no other has one"
 	}
 	p.Add(idPreLoadBalancers, report.Warning, subject, said, fix)
 }
@@ -221,7 +217,7 @@ func (p *preflight) judgeClocks() {
 	}
 	ready := map[string]bool{}
 	for i := range p.nodes {
-		ready[p.nodes[i].Name] = helper.Ready(&p.nodes[i])
+		ready[p.nodes[i].Name] = report.NodeReady(&p.nodes[i])
 	}
 	var wrong []string
 	for _, l := range p.leases {
@@ -258,7 +254,7 @@ func (p *preflight) judgeNodes() {
 		if node.Spec.PodCIDR == "" && node.Labels["liqo.io/type"] != "virtual-node" {
 			bare = append(bare, node.Name)
 		}
-		if !helper.Ready(node) {
+		if !report.NodeReady(node) {
 			down = append(down, node.Name)
 		}
 	}

@@ -87,8 +87,7 @@ func fit() *preflight {
 		version: "v1.34.1", now: now, unread: map[string]error{},
 		nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.0.0/24"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}},
-		leases:   []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-5 * time.Second)))}}},
-		webhooks: []guard{{"policy/pods", "policy/server", true}},
+		leases: []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-5 * time.Second)))}}},
 		services: []corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "front"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
 			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}}}}},
 	}
@@ -108,11 +107,11 @@ func TestPreJudges(t *testing.T) {
 		"old":            {func(p *preflight) { p.version = "v1.31.9" }, report.Problem, "✘ Kubernetes: version v1.31.9 is older than 1.32.0"},
 		"strange":        {func(p *preflight) { p.version = "main" }, report.Unknown, `? Kubernetes: version "main" is not understood`},
 		"no cidrs":       {func(p *preflight) { p.version = "v1.32.1+k3s1" }, report.Warning, "‼ Service addresses: this version has no ServiceCIDRs"},
-		"an api missing": {func(p *preflight) { p.missing = []api{{"node.k8s.io/v1", "runtimeclasses", false}} }, report.Problem, "✘ APIs: the API server does not serve runtimeclasses (node.k8s.io/v1)"},
+		"an api missing": {func(p *preflight) { p.missing = []api{{"node.k8s.io/v1", "runtimeclasses", ""}} }, report.Problem, "✘ APIs: the API server does not serve runtimeclasses (node.k8s.io/v1)"},
 		"installed":      {func(p *preflight) { p.installed, p.kinds = "liqod", true }, report.Warning, "‼ Installation: liqod is installed already, in namespace liqod"},
 		"liqo":           {func(p *preflight) { p.kinds = true }, report.Warning, "‼ Installation: there are kinds of the group core.liqo.io, but no liqod"},
 		"no rights":      {func(p *preflight) { p.denied = []string{"create clusterroles"} }, report.Problem, "✘ Rights: you may not: create clusterroles"},
-		"dead webhook":   {func(p *preflight) { p.webhooks[0].served = false }, report.Problem, "✘ Webhook policy/pods: it has to allow pods or nodes, and its Service policy/server has no ready endpoint"},
+		"dead webhook":   {func(p *preflight) { p.webhooks = []guard{{"policy/pods", "policy/server"}} }, report.Problem, "✘ Webhook policy/pods: it has to allow pods or nodes, and its Service policy/server has no ready endpoint"},
 		"a host port":    {func(p *preflight) { p.pods = []corev1.Pod{holding("a", false, corev1.ContainerPort{HostPort: 6093})} }, report.Problem, "✘ TCP port 6093: pods have it on their nodes: x/a;"},
 		"a host's port": {func(p *preflight) {
 			p.pods = []corev1.Pod{holding("a", true, corev1.ContainerPort{ContainerPort: 6091, Protocol: corev1.ProtocolUDP})}

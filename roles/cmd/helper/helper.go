@@ -3,12 +3,16 @@
 package helper
 
 import (
-	"slices"
+	"context"
+	"fmt"
+	"io"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 )
 
@@ -37,13 +41,6 @@ func New(meta metav1.ObjectMeta, node, image string, args ...string) *corev1.Pod
 	}
 }
 
-// Ready reports whether a node is Ready.
-func Ready(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}
-
 // Waits returns what a pod waits for: the last container that cannot start, else the message of the pod,
 // else that of its first condition that is not met. It is empty if nothing says so.
 func Waits(pod *corev1.Pod) string {
@@ -59,4 +56,26 @@ func Waits(pod *corev1.Pod) string {
 		}
 	}
 	return why
+}
+
+// A log may come from another cluster, which may send one without end, or nothing.
+const (
+	mostLog     = 1 << 20 // bytes that are read
+	logPatience = 10 * time.Second
+)
+
+// Logs returns the log of a pod, of which it reads mostLog at most.
+func Logs(ctx context.Context, kube kubernetes.Interface, pod *corev1.Pod, options corev1.PodLogOptions) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	stream, err := kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &options).Stream(ctx)
+	var text []byte
+	if err == nil {
+		defer stream.Close()
+		text, err = io.ReadAll(io.LimitReader(stream, mostLog))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the log of pod %s: %w", pod.Name, err)
+	}
+	return text, nil
 }

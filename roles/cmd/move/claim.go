@@ -17,7 +17,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/roles/cmd/helper"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -96,7 +95,7 @@ func (m *mover) look(ctx context.Context) error {
 func (m *mover) nodeHere(ctx context.Context) (string, error) {
 	nodes, err := m.nodes(ctx)
 	for _, node := range nodes {
-		if placeOf(node).cluster == "" && helper.Ready(node) && !node.Spec.Unschedulable {
+		if placeOf(node).cluster == "" && report.NodeReady(node) && !node.Spec.Unschedulable {
 			return node.Name, nil
 		}
 	}
@@ -149,7 +148,7 @@ func (m *mover) placeOfVolume(ctx context.Context, volume *corev1.PersistentVolu
 		}
 	}
 	for _, node := range nodes {
-		if placeOf(node).cluster == out.cluster && helper.Ready(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[report.SelectedNode]) {
+		if placeOf(node).cluster == out.cluster && report.NodeReady(node) && (reaches == nil || reaches.Match(node)) && (out.node == "" || node.Name == m.claim.Annotations[report.SelectedNode]) {
 			out.node = node.Name
 		}
 	}

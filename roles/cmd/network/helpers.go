@@ -175,7 +175,7 @@ func (c *checker) createThere(ctx context.Context) error {
 			continue
 		}
 		targets := []Target{{kindPing, toOwnGateway, p.own}, {kindPing, toGateway, p.ours}}
-		if a := p.view(addressOf(c.pod(fmt.Sprintf("echo-%d", i)))); a.IsValid() {
+		if a := p.view(addressOf(c.running[fmt.Sprintf("echo-%d", i)])); a.IsValid() {
 			targets = append(targets, Target{kindPod, toPodHere, a})
 		}
 		for _, g := range c.pods {
@@ -192,7 +192,7 @@ func (c *checker) createThere(ctx context.Context) error {
 		return err
 	}
 	for i, p := range c.peers {
-		p.there = c.pod(fmt.Sprintf("there-%d", i))
+		p.there = c.running[fmt.Sprintf("there-%d", i)]
 		if p.there != nil && !addressOf(p.there).IsValid() {
 			p.Why = waits(p.there)
 		}
@@ -265,8 +265,6 @@ func (c *checker) started(ctx context.Context, names ...string) error {
 	})
 }
 
-func (c *checker) pod(name string) *corev1.Pod { return c.running[name] }
-
 func addressOf(pod *corev1.Pod) netip.Addr {
 	if pod == nil {
 		return netip.Addr{}
@@ -296,12 +294,12 @@ func (c *checker) collect(ctx context.Context) error {
 		host, here := fmt.Sprintf("node-%d", i), fmt.Sprintf("here-%d", i)
 		n.Host, n.Pod = reports[host], reports[here]
 		for name, report := range map[string]*Report{host: n.Host, here: n.Pod} {
-			if report == nil && c.pod(name) != nil {
-				n.Why = waits(c.pod(name))
+			if report == nil && c.running[name] != nil {
+				n.Why = waits(c.running[name])
 			}
 		}
 		for _, p := range c.peers {
-			to, from := cmp.Or(addressOf(p.there), p.address), addressOf(c.pod(here))
+			to, from := cmp.Or(addressOf(p.there), p.address), addressOf(c.running[here])
 			if !to.IsValid() || !from.IsValid() {
 				continue
 			}
@@ -316,7 +314,7 @@ func (c *checker) collect(ctx context.Context) error {
 	for i, p := range c.peers {
 		name := fmt.Sprintf("there-%d", i)
 		if p.There = reports[name]; p.There == nil && p.Why == "" {
-			p.Why = waits(c.pod(name))
+			p.Why = waits(c.running[name])
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -271,19 +272,10 @@ func largest(a asker) (fits, says int) {
 		}
 	}
 	says = a.limit()
-	low, high := 0, says
-	if passes(a, smallest) {
-		low = smallest
+	if !passes(a, smallest) {
+		return 0, says
 	}
-	for low > 0 && high-low > 1 {
-		middle := (low + high) / 2
-		if passes(a, middle) {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return low, says
+	return smallest + sort.Search(says-smallest-1, func(i int) bool { return !passes(a, smallest+i+1) }), says
 }
 
 // passes reports whether one of two packets of a size is answered.

@@ -118,7 +118,7 @@ func (c Rotation) wait(ctx context.Context, before map[int32]host.Announcement, 
 		return len(left) == 0, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w; the keys of gateways %s are not replaced yet. What was asked for stands: run the command again to go on waiting", context.Cause(ctx), numbers(left))
+		return fmt.Errorf("%w; the keys of gateways %s are not replaced yet. What was asked for stands: run the command again to go on waiting", context.Cause(ctx), strings.Trim(strings.ReplaceAll(fmt.Sprint(left), " ", ", "), "[]"))
 	}
 	return err
 }
@@ -136,12 +136,4 @@ func state(before, now host.Announcement) (line string, done bool) {
 		return "its next key is accepted by all peers", false
 	}
 	return "it waits until its next key is accepted by " + strings.Join(now.Waits, ", "), false
-}
-
-func numbers(list []int32) string {
-	var out []string
-	for _, n := range list {
-		out = append(out, fmt.Sprint(n))
-	}
-	return strings.Join(out, ", ")
 }

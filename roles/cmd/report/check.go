@@ -1,14 +1,13 @@
 package report
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/util/cert"
 )
 
 // Sections of the findings, in the order of the text; those of peers come in between.
@@ -52,7 +51,9 @@ func Check(s *Snapshot) []Finding {
 	}
 	c.judgeNamespaces()
 	c.Section = sectionVolumes
-	c.keptData()
+	if text := c.kept(); text != "" { // it is no fault
+		c.Add(idKept, OK, "kept data", text, "")
+	}
 	c.movingData()
 	c.Section, c.Peer = sectionDaemonSets, ""
 	c.daemonSets()
@@ -191,13 +192,10 @@ func lastDay(bundle []byte) (last time.Time, err error) {
 	if len(bundle) == 0 {
 		return last, fmt.Errorf("is empty")
 	}
-	for {
-		var block *pem.Block
-		if block, bundle = pem.Decode(bundle); block == nil {
-			break
-		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(last) {
-			last = cert.NotAfter
+	certs, _ := cert.ParseCertsPEM(bundle) // the API server accepts no other
+	for _, c := range certs {
+		if c.NotAfter.After(last) {
+			last = c.NotAfter
 		}
 	}
 	if last.IsZero() {

@@ -68,7 +68,7 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 	}
 	add := func(what string, names []string, means, where string) {
 		if len(names) > 0 {
-			out = append(out, difference{what + " " + someOf(names), means + ": docs/compatibility.md#" + where})
+			out = append(out, difference{what + " " + Some(names, mostDiffering), means + ": docs/compatibility.md#" + where})
 		}
 	}
 	if s.home(namespace) {
@@ -90,7 +90,7 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 	add("hostNetwork of", onHost, "in a provider the pod has a network of its own instead", "network")
 	if len(full) > 0 {
 		slices.Sort(full)
-		add(fmt.Sprintf("full name %s of", someOf(slices.Compact(full))), naming,
+		add(fmt.Sprintf("full name %s of", Some(slices.Compact(full), mostDiffering)), naming,
 			"in a provider it does not resolve, or leads to a Service of the provider, unless its namespace is offloaded there with the same name", "names")
 	}
 	for _, field := range []struct{ paths, where, means string }{
@@ -140,7 +140,7 @@ func (s *Snapshot) leftOut(has *Application) (out []difference) {
 			note("Service "+has.Services[j].Name, "Service", &has.Services[j].ObjectMeta, partRefused(o.Accepts, &has.Services[j]))
 		}
 		for _, what := range slices.Sorted(maps.Keys(names)) {
-			out = append(out, difference{"in " + o.ProviderClusterID + " " + someOf(names[what]), what})
+			out = append(out, difference{"in " + o.ProviderClusterID + " " + Some(names[what], mostDiffering), what})
 		}
 		if len(names) > 0 && o.Accepts.Trust == corev1beta1.TrustStrict {
 			out = append(out, difference{"in " + o.ProviderClusterID, StrictProvider + ": docs/security.md#how-far-this-cluster-trusts-its-peers"})
@@ -227,8 +227,6 @@ func (s *Snapshot) sameName(namespace string) bool {
 	by := spec.NamespaceMappingStrategy
 	return s.home(namespace) || by == offloadingv1beta1.EnforceSameName || by == offloadingv1beta1.SelectedName && spec.RemoteNamespaceName == namespace
 }
-
-func someOf(names []string) string { return Some(names, mostDiffering) }
 
 // Some joins names, and counts those beyond most of them.
 func Some(names []string, most int) string {

@@ -67,7 +67,7 @@ func (c *checker) refused() {
 	}
 	for i := range c.Nodes {
 		said := nodeCondition(&c.Nodes[i], offloadingv1beta1.NodeReflectionRefused)
-		if said == nil || said.Status != corev1.ConditionTrue {
+		if said.Status != corev1.ConditionTrue {
 			continue
 		}
 		c.Peer = c.Nodes[i].Labels[corev1beta1.RemoteClusterIDLabel]
@@ -293,13 +293,6 @@ func lasting(t *corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 }
 
-// keptData adds a finding about data that is kept without a claim, if there is some. It is no fault.
-func (c *checker) keptData() {
-	if text := c.kept(); text != "" {
-		c.Add(idKept, OK, "kept data", text, "")
-	}
-}
-
 // movingData adds a finding for each claim whose data moves.
 func (c *checker) movingData() {
 	for _, m := range c.moves() {
@@ -351,10 +344,10 @@ func (s *Snapshot) kept() string {
 
 // keptTwins counts the namespaces that this cluster keeps for peers because of their volumes.
 func (s *Snapshot) keptTwins() (n int) {
-	for i := range s.Maps {
-		if s.Maps[i].Labels[offloadingv1beta1.ReplicatedLabel] == "true" {
-			n += len(keptIn(&s.Maps[i]))
-		}
+	for _, m := range where(s.Maps, func(m *offloadingv1beta1.NamespaceMap) bool {
+		return m.Labels[offloadingv1beta1.ReplicatedLabel] == "true"
+	}) {
+		n += len(keptIn(m))
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
@@ -403,7 +405,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	}
 	if level == OK {
 		fix = ""
-		if silent := nodeCondition(node, offloadingv1beta1.ReasonControllerSilent); silent != nil && silent.Status == corev1.ConditionTrue {
+		if silent := nodeCondition(node, offloadingv1beta1.ReasonControllerSilent); silent.Status == corev1.ConditionTrue {
 			level, text, reason, fix = Problem, "it is Ready, but "+silent.Message, silent.Reason, c.silentFix(vn.Spec.ClusterID)
 		} else if node.Spec.Unschedulable {
 			level, text, fix = Warning, "it is Ready, but cordoned: it gets no more pods", "kubectl uncordon "+node.Name
@@ -425,36 +427,82 @@ func (s *Snapshot) peerDown(id string) bool {
 }
 
 func conditionMessage(conditions []metav1.Condition, kind string) string {
-	if c := meta.FindStatusCondition(conditions, kind); c != nil {
-		return c.Message
-	}
-	return "liqod's controller has not processed it yet"
+	return cmp.Or(meta.FindStatusCondition(conditions, kind), &metav1.Condition{Message: "liqod's controller has not processed it yet"}).Message
 }
 
 func (s *Snapshot) node(name string) *corev1.Node {
 	return first(s.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
+// nodeCondition returns a condition of a Node; an empty one if it has none.
 func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
-	return first(node.Status.Conditions, func(c *corev1.NodeCondition) bool { return c.Type == kind })
+	return cmp.Or(first(node.Status.Conditions, func(c *corev1.NodeCondition) bool { return c.Type == kind }), &corev1.NodeCondition{})
 }
 
 // nodeState is how well a Node is. Kubernetes itself makes Unknown of what a kubelet that is
 // gone has said.
 func nodeState(node *corev1.Node) Level {
-	if ready := nodeCondition(node, corev1.NodeReady); ready != nil {
-		return conditionLevel(metav1.ConditionStatus(ready.Status))
-	}
-	return Unknown
+	return conditionLevel(metav1.ConditionStatus(nodeCondition(node, corev1.NodeReady).Status))
 }
+
+// NodeReady reports whether a Node is Ready.
+func NodeReady(node *corev1.Node) bool { return nodeState(node) == OK }
 
 func nodeMessage(node *corev1.Node) string {
 	ready := nodeCondition(node, corev1.NodeReady)
 	switch {
-	case ready == nil:
+	case ready.Type == "":
 		return "the Node does not say whether it is ready"
 	case ready.Status == corev1.ConditionTrue:
 		return "Ready"
 	}
 	return fmt.Sprintf("the Node is not Ready: %s (%s)", ready.Message, ready.Reason)
+}
+
+// overlays warns of hosts that take packets of the overlay from every address.
+func (c *checker) overlays() {
+	for _, role := range c.OpenOverlays {
+		c.Add(idOverlay, Warning, "overlay", fmt.Sprintf("%s.anyOverlaySender is true: any pod of this cluster can send packets into the fabric with an address that is not its own", role),
+			fmt.Sprintf("unset config.%s.anyOverlaySender in the values of the chart, and see whether packets still arrive: docs/networking.md#what-the-overlay-trusts", role))
+	}
+}
+
+// network tells under which ranges a peer is seen, and which of them are missing. Whether
+// packets pass is told by the conditions of its ForeignCluster.
+func (c *checker) network(id string) {
+	if c.unread(ReadNetworks) {
+		return
+	}
+	for _, n := range where(c.Networks, func(n *ipamv1alpha1.Network) bool { return n.Namespace == corev1beta1.TenantNamespace(id) }) {
+		c.claim(n)
+	}
+	if conn := c.Connection(id); conn != nil {
+		c.Add(idAddresses, OK, "addresses", fmt.Sprintf("%s of %s; %s of this cluster there", mapped(conn.Spec.Remote), id, mapped(conn.Spec.Local)), "")
+	}
+}
+
+// mapped lists ranges, and under which they are seen where that is another.
+func mapped(ranges []networkingv1beta1.Mapping) string {
+	var out []string
+	for _, m := range ranges {
+		if m.Own == m.View {
+			out = append(out, string(m.Own))
+		} else {
+			out = append(out, fmt.Sprintf("%s as %s", m.Own, m.View))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// claim tells of a range of a peer that has no view here.
+func (c *checker) claim(n *ipamv1alpha1.Network) {
+	ready := meta.FindStatusCondition(n.Status.Conditions, ipamv1alpha1.ConditionReady)
+	subject := fmt.Sprintf("range %s", n.Spec.CIDR)
+	switch {
+	case ready == nil && c.Taken.Sub(n.CreationTimestamp.Time) < slow:
+	case ready == nil:
+		c.Add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("kubectl -n %s get pods -l %s=ipam\nshows whether role ipam runs.", c.Namespace, ComponentLabel))
+	case ready.Status == metav1.ConditionFalse:
+		c.Add(idRange, Problem, subject, ready.Message, "docs/networking.md#addresses-between-clusters says what to do about "+ready.Reason)
+	}
 }

@@ -57,7 +57,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	if pod.Spec.NodeName == "" {
 		return s.unscheduled(pod)
 	}
-	ready := PodCondition(pod, corev1.PodReady)
+	ready := podCondition(pod, corev1.PodReady)
 	if pod.DeletionTimestamp != nil {
 		v := podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: offloadingv1beta1.ReasonTerminating, message: "it is being deleted"}
 		if v.level != OK {
@@ -70,9 +70,9 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 		return podVerdict{state: podReady, level: OK}
 	case pod.Status.Phase == corev1.PodPending && pod.Status.Reason != "":
 		return s.withheld(pod)
-	case ready != nil && ready.Reason == corev1.PodReasonUnschedulable:
+	case ready.Reason == corev1.PodReasonUnschedulable:
 		return s.claimed(pod, podVerdict{state: podUnschedulable, level: Problem, reason: ready.Reason, message: ready.Message})
-	case ready != nil && (ready.Reason == reasons.NodeNotReady || ready.Reason == reasons.NetworkUnavailable):
+	case ready.Reason == reasons.NodeNotReady, ready.Reason == reasons.NetworkUnavailable:
 		return podVerdict{state: podNotReady, level: Problem, reason: ready.Reason, message: ready.Message}
 	}
 	if reason, message := containerCause(pod); reason != "" {
@@ -96,9 +96,9 @@ func endOf(pod *corev1.Pod) podVerdict {
 
 // unscheduled judges a pod without a node.
 func (s *Snapshot) unscheduled(pod *corev1.Pod) podVerdict {
-	scheduled := PodCondition(pod, corev1.PodScheduled)
+	scheduled := podCondition(pod, corev1.PodScheduled)
 	switch {
-	case scheduled == nil || scheduled.Status != corev1.ConditionFalse:
+	case scheduled.Status != corev1.ConditionFalse:
 		return s.claimed(pod, s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasons.NotScheduled,
 			message: "no scheduler has given it a node", silent: true}))
 	case scheduled.Reason == corev1.PodReasonSchedulingGated:
@@ -132,7 +132,7 @@ func (s *Snapshot) withheld(pod *corev1.Pod) podVerdict {
 // silent judges a pod that runs or starts, and whose status has no cause.
 func (s *Snapshot) silent(pod *corev1.Pod, ready *corev1.PodCondition) podVerdict {
 	v := podVerdict{state: podNotReady, level: s.overdue(lastChange(pod)), reason: reasons.NotReady, message: "it has not become ready", silent: true}
-	if ready != nil && ready.Reason != "" {
+	if ready.Reason != "" {
 		v.reason, v.message = ready.Reason, ready.Message
 	}
 	return s.warned(pod, v)
@@ -164,7 +164,7 @@ func (s *Snapshot) overdue(since time.Time) Level {
 
 // lastChange is the time at which a pod became unready, or was created.
 func lastChange(pod *corev1.Pod) time.Time {
-	if c := PodCondition(pod, corev1.PodReady); c != nil && c.LastTransitionTime.After(pod.CreationTimestamp.Time) {
+	if c := podCondition(pod, corev1.PodReady); c.LastTransitionTime.After(pod.CreationTimestamp.Time) {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time
@@ -185,15 +185,14 @@ func since(pod *corev1.Pod) time.Time {
 	return at
 }
 
-// PodCondition returns a condition of a pod, or nil.
-func PodCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	return first(pod.Status.Conditions, func(c *corev1.PodCondition) bool { return c.Type == kind })
+// podCondition returns a condition of a pod; an empty one if it has none.
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	return cmp.Or(first(pod.Status.Conditions, func(c *corev1.PodCondition) bool { return c.Type == kind }), &corev1.PodCondition{})
 }
 
 // PodReady reports whether a pod is Ready.
 func PodReady(pod *corev1.Pod) bool {
-	c := PodCondition(pod, corev1.PodReady)
-	return c != nil && c.Status == corev1.ConditionTrue
+	return podCondition(pod, corev1.PodReady).Status == corev1.ConditionTrue
 }
 
 // containerCause returns the failure of the first container that has one, and in message those of all. A
@@ -425,23 +424,16 @@ type Pod struct {
 // PodsOf returns the pods of a namespace in the order of the snapshot. Without Whole, the snapshot
 // lacks those on nodes of this cluster.
 func (s *Snapshot) PodsOf(namespace string) (out []Pod) {
-	for i := range s.Pods {
-		if pod := &s.Pods[i]; pod.Namespace == namespace {
-			out = append(out, s.shown(pod))
+	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == namespace }) {
+		v := s.judge(pod)
+		shown := Pod{
+			Name: pod.Name, Node: pod.Spec.NodeName, Peer: s.providerOf(pod.Spec.NodeName), Level: v.level, State: v.reason, Why: v.message,
+			Ready: v.state == podReady, Ended: v.state == podEnded, Origin: origin(pod), Judged: v.state != podEnded && s.concerns(pod),
 		}
+		if shown.Ready {
+			shown.State = stateReady
+		}
+		out = append(out, shown)
 	}
-	return out
-}
-
-func (s *Snapshot) shown(pod *corev1.Pod) Pod {
-	v := s.judge(pod)
-	out := Pod{
-		Name: pod.Name, Node: pod.Spec.NodeName, Peer: s.providerOf(pod.Spec.NodeName), Level: v.level, State: v.reason, Why: v.message,
-		Ready: v.state == podReady, Ended: v.state == podEnded, Origin: origin(pod),
-	}
-	if out.Ready {
-		out.State = stateReady
-	}
-	out.Judged = !out.Ended && s.concerns(pod)
 	return out
 }

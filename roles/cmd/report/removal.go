@@ -1,13 +1,17 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reasons"
 )
@@ -43,13 +47,8 @@ func (s *Snapshot) blocking(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 
 // evictedUnready reports whether a pod may be evicted because it is not ready.
 func evictedUnready(pod *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
-	if PodReady(pod) {
-		return false
-	}
-	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
-		return true
-	}
-	return pod.Status.Phase == corev1.PodPending || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
+	always := ptr.Deref(b.Spec.UnhealthyPodEvictionPolicy, "") == policyv1.AlwaysAllow
+	return !PodReady(pod) && (always || pod.Status.Phase == corev1.PodPending || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy)
 }
 
 func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisruptionBudget) {
@@ -61,4 +60,75 @@ func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisru
 		Message: fmt.Sprintf("PodDisruptionBudget %s/%s admits no eviction (%d of %d wanted pods are healthy): the drain waits until its deadline",
 			b.Namespace, b.Name, b.Status.CurrentHealthy, b.Status.DesiredHealthy),
 		Fix: fmt.Sprintf("kubectl -n %s patch pdb %s --type=merge -p '%s'\nallows the evictions; or start more replicas on other nodes.", b.Namespace, b.Name, patch)})
+}
+
+// Remains is what keeps liqod from being uninstalled: only its controller removes it, here and at the peers.
+type Remains struct {
+	// Namespaces are offloaded, Peers have a ForeignCluster in use.
+	Namespaces, Peers []string
+	// Objects are left of both, as kind and name.
+	Objects []string
+}
+
+// OffloadedNamespaces returns the offloaded namespaces, sorted.
+func (s *Snapshot) OffloadedNamespaces() []string {
+	return Names(s.Offloadings, func(o *offloadingv1beta1.NamespaceOffloading) string { return o.Namespace })
+}
+
+// Remaining returns what the controller has to remove before it is removed itself. It reads
+// NamespaceOffloadings, ForeignClusters, VirtualNodes and NamespaceMaps.
+func (s *Snapshot) Remaining() (r Remains) {
+	r.Namespaces = s.OffloadedNamespaces()
+	r.Peers = Names(s.ForeignClusters, func(fc *corev1beta1.ForeignCluster) string {
+		if len(fc.Finalizers) == 0 && fc.Labels[corev1beta1.DiscoveredLabel] != "" {
+			return "" // only found
+		}
+		return fc.Name
+	})
+	nodes := Names(s.VirtualNodes, func(vn *offloadingv1beta1.VirtualNode) string { return "VirtualNode " + vn.Namespace + "/" + vn.Name })
+	maps := Names(s.Maps, func(m *offloadingv1beta1.NamespaceMap) string { return "NamespaceMap " + m.Namespace + "/" + m.Name })
+	r.Objects = append(nodes, maps...)
+	return r
+}
+
+// String names what remains; "" if nothing does.
+func (r Remains) String() string {
+	var parts []string
+	if len(r.Namespaces) > 0 {
+		parts = append(parts, Listed("a namespace is offloaded:", "namespaces are offloaded:", r.Namespaces))
+	}
+	if len(r.Peers) > 0 {
+		parts = append(parts, Listed("there is a peer:", "there are peers:", r.Peers))
+	}
+	if len(parts) == 0 && len(r.Objects) > 0 {
+		parts = append(parts, Listed("there is still", "there are still", r.Objects))
+	}
+	return Line(strings.Join(parts, "; "))
+}
+
+// UninstallSteps are the commands that remove the rest of liqod, when nothing of a peering remains.
+func UninstallSteps(s *Snapshot) string {
+	var b strings.Builder
+	step := func(about, format string, args ...any) {
+		fmt.Fprintf(&b, "\n%s:\n  "+format+"\n", append([]any{about}, args...)...)
+	}
+	if len(s.Tenants) > 0 {
+		step("Tenant namespaces that were made by hand", "kubectl delete namespaces -l %s=true", corev1beta1.TenantNamespaceLabel)
+	}
+	if d := s.deployment(Controller); d != nil || s.unread(ReadInstallation) {
+		release := "liqod"
+		if d != nil {
+			release = cmp.Or(d.Labels["app.kubernetes.io/instance"], release)
+		}
+		step("The release", "helm uninstall %s -n %s", Line(release), s.Namespace)
+	}
+	if len(s.Kinds) > 0 {
+		step("On each node, as root, or a restart of it: devices, routes and rules of the network fabric", "liqod cleanup")
+		step("Secrets with the key of the gateway and with certificates", "kubectl delete namespace %s", s.Namespace)
+		step("The CRDs, and with them all that is left of their objects", "kubectl get crd -o name | grep '[.]liqo[.]io$' | xargs kubectl delete")
+	}
+	if b.Len() == 0 {
+		return "liqod is not installed in this cluster, and nothing is left of it.\n"
+	}
+	return "Nothing of a peering is left. Remove the rest in this order:\n" + b.String()
 }

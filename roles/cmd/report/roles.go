@@ -103,7 +103,10 @@ func (s *Snapshot) judgeRole(w *workload) Role {
 		out.Leader, trouble = s.leading(w.role)
 	}
 	restarts, reason, failed := s.podsOfRole(w)
-	failed, out.Restarts = cmp.Or(failed, w.failing), restarts
+	out.Restarts = restarts
+	if failed = cmp.Or(failed, w.failing); failed != "" {
+		failed = ": " + failed
+	}
 	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs %s/%s", w.Namespace, w.Namespace, w.kind, w.Name)
 	out.Message, out.fix = fmt.Sprintf("%d of %s ready", w.ready, replicas(w.want)), w.failureFix(reason, logs)
 	switch {
@@ -113,14 +116,14 @@ func (s *Snapshot) judgeRole(w *workload) Role {
 		out.Message = "it is scaled to zero"
 		out.fix = fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as the values of the chart say", w.Namespace, w.Name)
 	case w.ready == 0:
-		out.Message += causeOf(failed)
+		out.Message += failed
 	case trouble != "":
-		out.Message += causeOf(failed) + ", but " + trouble
+		out.Message += failed + ", but " + trouble
 		out.fix = fmt.Sprintf("%s\nshows why. If it hangs:\nkubectl -n %s rollout restart %s/%s", logs, w.Namespace, w.kind, w.Name)
 	case failed != "" && (w.rolling || w.failing != ""):
-		out.Message += ", but the rollout of " + out.Image + " fails" + causeOf(failed)
+		out.Message += ", but the rollout of " + out.Image + " fails" + failed
 	case w.ready < w.want:
-		out.Level, out.Message = Warning, out.Message+causeOf(failed)
+		out.Level, out.Message = Warning, out.Message+failed
 	default:
 		out.Level, out.fix = OK, ""
 		if out.Leader != "" {
@@ -128,13 +131,6 @@ func (s *Snapshot) judgeRole(w *workload) Role {
 		}
 	}
 	return out
-}
-
-func causeOf(cause string) string {
-	if cause == "" {
-		return ""
-	}
-	return ": " + cause
 }
 
 // failureFix is about pods of a role that do not start or run; logs is what helps with most of them. The
@@ -181,8 +177,8 @@ func (s *Snapshot) podsOfRole(w *workload) (restarts int32, reason, failed strin
 
 // cutOff reports whether Kubernetes counts a pod as not ready because its node is not, whatever its containers are.
 func cutOff(pod *corev1.Pod) bool {
-	ready, containers := PodCondition(pod, corev1.PodReady), PodCondition(pod, corev1.ContainersReady)
-	return ready != nil && ready.Status == corev1.ConditionFalse && containers != nil && containers.Status == corev1.ConditionTrue && len(pod.Spec.ReadinessGates) == 0
+	ready, containers := podCondition(pod, corev1.PodReady), podCondition(pod, corev1.ContainersReady)
+	return ready.Status == corev1.ConditionFalse && containers.Status == corev1.ConditionTrue && len(pod.Spec.ReadinessGates) == 0
 }
 
 func replicas(n int32) string {
@@ -194,13 +190,9 @@ func replicas(n int32) string {
 
 // failing returns the failure that a Deployment itself reports, or "".
 func failing(d *appsv1.Deployment) string {
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
-			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
-			return c.Message
-		}
-	}
-	return ""
+	return cmp.Or(first(d.Status.Conditions, func(c *appsv1.DeploymentCondition) bool {
+		return c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue || c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
+	}), &appsv1.DeploymentCondition{}).Message
 }
 
 func image(pod *corev1.PodSpec) string {

@@ -325,7 +325,7 @@ func (s *Snapshot) dataOf(pvc *corev1.PersistentVolumeClaim) string {
 // volume is made on any of these.
 func (s *Snapshot) nowhere(pod *corev1.Pod, of string, own bool) *claimCause {
 	if own && unschedulableHere(pod) && mentionsVirtualNodes(pod) && !selectsVirtualNodes(pod) {
-		return &claimCause{standing: true, reason: reasons.ClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + PodCondition(pod, corev1.PodScheduled).Message}
+		return &claimCause{standing: true, reason: reasons.ClaimKeepsHome, message: of + " has its volume on nodes of this cluster only, and none takes the pod: " + podCondition(pod, corev1.PodScheduled).Message}
 	}
 	why, _ := s.withoutStorage(pod)
 	if why == "" {
