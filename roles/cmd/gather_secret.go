@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -32,6 +33,10 @@ var openKeys = []string{
 	corev1.ServiceAccountNamespaceKey, corev1.ServiceAccountRootCAKey, corev1beta1.AddressRangesSecretKey,
 	trust.ClusterIDKey, trust.ExpirationKey, trust.UsesKey,
 }
+
+// keyLike finds shortestPart letters and digits in a row: keys in hexadecimal and passwords in lower case have them,
+// names have dashes and dots.
+var keyLike = regexp.MustCompile(`[\p{L}\p{Nd}]{16}`)
 
 // redactor removes values of Secrets from texts.
 type redactor struct{ values map[string]bool }
@@ -76,17 +81,8 @@ func (r *redactor) addPart(part string) {
 	if len(part) < shortestPart || strings.Contains(part, "://") {
 		return
 	}
-	var lower, upper, digit bool
-	run, longest := 0, 0 // of letters and digits: keys in hexadecimal and passwords in lower case have long ones, names have dashes and dots
-	for _, c := range part {
-		lower, upper, digit = lower || unicode.IsLower(c), upper || unicode.IsUpper(c), digit || unicode.IsDigit(c)
-		run++
-		if !unicode.IsLetter(c) && !unicode.IsDigit(c) {
-			run = 0
-		}
-		longest = max(longest, run)
-	}
-	if longest < shortestPart && !(digit && lower && upper) {
+	mixed := strings.ContainsFunc(part, unicode.IsLower) && strings.ContainsFunc(part, unicode.IsUpper) && strings.ContainsFunc(part, unicode.IsDigit)
+	if !mixed && !keyLike.MatchString(part) {
 		return
 	}
 	r.add(part)

@@ -35,9 +35,8 @@ func (c *commands) generatePeering() *cobra.Command {
 		Use: "peering", Short: "Print the objects with which this cluster uses another one", Long: generatePeeringAbout, Example: c.example(generatePeeringExamples), Args: noArguments,
 	}
 	flags := cmd.Flags()
-	var namespace, consumer string
-	flags.StringVarP(&namespace, "namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
-	flags.StringVar(&consumer, "for", "", "print the objects for the other cluster, which the cluster with this `id` will use")
+	namespace := flags.StringP("namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
+	consumer := flags.String("for", "", "print the objects for the other cluster, which the cluster with this `id` will use")
 	p.ask(flags)
 	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods, if it is not the configured one; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -62,10 +61,10 @@ func (c *commands) generatePeering() *cobra.Command {
 				return Usagef("--cpu, --memory and --pods are what a cluster asks for: they are of no use with --for")
 			}
 			half = func(namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
-				return in.Counterpart(consumer, namespace)
+				return in.Counterpart(*consumer, namespace)
 			}
 		}
-		secret, fc, err := half(namespace)
+		secret, fc, err := half(*namespace)
 		if err != nil {
 			return UsageError(err)
 		}

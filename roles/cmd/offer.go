@@ -101,12 +101,11 @@ func offerMessage(o *sharingv1alpha1.ResourceOffer) string {
 // offerJudge is a command about one offer.
 func (c *commands) offerJudge(use, short, about string, judge func(context.Context, *clients, *sharingv1alpha1.ResourceOffer, io.Writer) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " NAME", Short: short, Long: about, Example: c.example(offerExamples), Args: oneName("ResourceOffer")}
-	var namespace string
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "`namespace` of the offer, needed where several have one of the name: "+corev1beta1.TenantNamespacePrefix+"<id of the other cluster>")
+	namespace := cmd.Flags().StringP("namespace", "n", "", "`namespace` of the offer, needed where several have one of the name: "+corev1beta1.TenantNamespacePrefix+"<id of the other cluster>")
 	conn := c.connection(cmd.Flags())
-	cmd.ValidArgsFunction = c.completer(conn, offerNames)
+	cmd.ValidArgsFunction = c.completer(conn, 1, offerNames)
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
-		o, err := findOffer(cmd.Context(), to, namespace, args[0])
+		o, err := findOffer(cmd.Context(), to, *namespace, args[0])
 		if err != nil {
 			return explain(err)
 		}

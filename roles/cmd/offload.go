@@ -60,8 +60,7 @@ type wish struct {
 	services                      string
 	selectors                     []string
 	output                        string
-	wait, endPods                 bool
-	timeout                       time.Duration
+	endPods                       bool
 }
 
 func (c *commands) offload() *cobra.Command {
@@ -82,10 +81,10 @@ func (c *commands) offload() *cobra.Command {
 	flags.StringArrayVarP(&w.selectors, "selector", "l", nil, "`labels` of the virtual nodes to use, as for kubectl get -l; may be repeated, and one that matches is enough")
 	flags.BoolVar(&w.endPods, "end-pods", false, "let a change of --selector end the pods in the providers that it leaves")
 	addChoice(cmd, &w.output, "output", "o", "print the NamespaceOffloading instead of creating it", asYAML, asJSON)
-	addWait(flags, &w.wait, &w.timeout, 20*time.Second, "until every selected provider has the twin")
+	wait, timeout := addWait(flags, 20*time.Second, "until every selected provider has the twin")
 	conn := c.connection(flags)
-	cmd.ValidArgsFunction = c.completer(conn, namespaceNames)
-	cmd.RunE = interruptible(limited(&w.timeout, func(cmd *cobra.Command, args []string) error {
+	cmd.ValidArgsFunction = c.completer(conn, 1, namespaceNames)
+	cmd.RunE = interruptible(limited(timeout, func(cmd *cobra.Command, args []string) error {
 		want, err := w.object(args[0])
 		if err != nil {
 			return err
@@ -103,7 +102,7 @@ func (c *commands) offload() *cobra.Command {
 		if err := tellDifferences(cmd.Context(), to, want, cmd.OutOrStdout()); err != nil {
 			return err
 		}
-		if !w.wait {
+		if !*wait {
 			return nil
 		}
 		return explain(c.untilOffloaded(cmd.Context(), to, args[0], cmd.OutOrStdout()))
@@ -134,12 +133,9 @@ func namespaceNames(ctx context.Context, to *clients) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := manual.Namespace(ctx, to.kube)
-	if err != nil {
-		own = usualNamespace
-	}
+	own, _ := manual.Namespace(ctx, to.kube) // else the usual one
 	return namesOf(list.Items, nil, func(ns *corev1.Namespace) string {
-		if ns.Name == own || !mayOffload(ns) || slices.Contains(offloaded, ns.Name) {
+		if ns.Name == cmp.Or(own, usualNamespace) || !mayOffload(ns) || slices.Contains(offloaded, ns.Name) {
 			return ""
 		}
 		return ns.Name
@@ -257,7 +253,7 @@ func (w wish) change(ctx context.Context, to *clients, have, want *offloadingv1b
 		return fmt.Errorf("namespace %s is just being taken back from the providers: offload it again when that has ended", namespace)
 	case mapping != want.Spec.NamespaceMappingStrategy, have.Spec.RemoteNamespaceName != want.Spec.RemoteNamespaceName:
 		return fmt.Errorf("namespace %s is offloaded already, with twins named by %s: that cannot be changed; unoffload it first, which removes its pods there",
-			namespace, named(mapping, have.Spec.RemoteNamespaceName))
+			namespace, strings.TrimSpace(string(mapping)+" "+have.Spec.RemoteNamespaceName))
 	case cmp.Or(have.Spec.Services, offloadingv1beta1.ServicesTwin) != cmp.Or(want.Spec.Services, offloadingv1beta1.ServicesTwin):
 		return fmt.Errorf("namespace %s is offloaded already, with services %s: that cannot be changed, because its pods there have the DNS that they began with; unoffload it first, which removes its pods there",
 			namespace, cmp.Or(have.Spec.Services, offloadingv1beta1.ServicesTwin))
@@ -276,13 +272,6 @@ func (w wish) change(ctx context.Context, to *clients, have, want *offloadingv1b
 	return say(out, "namespace %s: offloading is changed (%s)", namespace, want.Spec.PodOffloadingStrategy)
 }
 
-func named(mapping offloadingv1beta1.NamespaceMappingStrategy, remoteName string) string {
-	if remoteName == "" {
-		return string(mapping)
-	}
-	return fmt.Sprintf("%s %s", mapping, remoteName)
-}
-
 const unoffloadAbout = `Unoffload deletes the NamespaceOffloading of a namespace and waits until the providers have
 deleted its twins. The namespace's pods in the providers end, and become Failed here
 (OffloadingAborted). The owner of a pod, such as a Deployment, creates it again.
@@ -292,20 +281,18 @@ when it is reachable again. Run the command again to wait for the remaining twin
 with volumes is kept, and the last line says so.`
 
 func (c *commands) unoffload() *cobra.Command {
-	var wait bool
-	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "namespace NAME", Aliases: []string{"namespaces", "ns"},
 		Short: "Take a namespace back from the other clusters",
 		Long:  unoffloadAbout, Example: c.example("  %[1]s unoffload namespace shop --timeout=5m"), Args: oneName("namespace"),
 	}
-	addWait(cmd.Flags(), &wait, &timeout, 2*time.Minute, "until the providers have removed the twin")
+	wait, timeout := addWait(cmd.Flags(), 2*time.Minute, "until the providers have removed the twin")
 	conn := c.connection(cmd.Flags())
-	cmd.ValidArgsFunction = c.completer(conn, offloadedNames)
-	cmd.RunE = interruptible(limited(&timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
+	cmd.ValidArgsFunction = c.completer(conn, 1, offloadedNames)
+	cmd.RunE = interruptible(limited(timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, args []string) error {
 		out := cmd.OutOrStdout()
 		uid, err := takeBack(cmd.Context(), to, args[0], out)
-		if err != nil || !wait {
+		if err != nil || !*wait {
 			return explain(err)
 		}
 		return explain(c.untilTakenBack(cmd.Context(), to, args[0], uid, out))

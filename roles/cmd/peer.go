@@ -46,8 +46,8 @@ type peering struct {
 	podRanges              []string
 	amounts                map[corev1.ResourceName]*string
 	storage, ingress, load []string
-	bothWays, wait         bool
-	timeout                time.Duration
+	bothWays               bool
+	wait                   *bool
 }
 
 // ask adds the flags that say who is asked for what.
@@ -84,8 +84,9 @@ func (c *commands) peer() *cobra.Command {
 	flags.StringSliceVar(&p.storage, "storage-class", nil, "`name` of a storage class of the provider that may be used; the first is the default; may be repeated")
 	flags.StringSliceVar(&p.ingress, "ingress-class", nil, "`name` of an ingress class, likewise")
 	flags.StringSliceVar(&p.load, "load-balancer-class", nil, "`name` of a load balancer class, likewise")
-	addWait(flags, &p.wait, &p.timeout, 2*time.Minute, "until the virtual node is ready")
-	cmd.RunE = interruptible(limited(&p.timeout, func(cmd *cobra.Command, _ []string) error {
+	wait, timeout := addWait(flags, 2*time.Minute, "until the virtual node is ready")
+	p.wait = wait
+	cmd.RunE = interruptible(limited(timeout, func(cmd *cobra.Command, _ []string) error {
 		if remote.given() == (p.token != "") {
 			return Usagef("peer needs the other cluster, by --token, or by --remote-kubeconfig, --remote-context or both")
 		}
@@ -185,17 +186,15 @@ const unpeerExamples = `  %[1]s unpeer milan --remote-kubeconfig=milan.kubeconfi
   %[1]s unpeer milan --timeout=10m`
 
 func (c *commands) unpeer() *cobra.Command {
-	var timeout time.Duration
-	var force bool
 	cmd := &cobra.Command{
 		Use: "unpeer PEER", Short: "End what a peer is for this cluster", Long: unpeerAbout, Example: c.example(unpeerExamples), Args: oneName("peer"),
 	}
 	local, remote := c.connection(cmd.Flags()), c.other(cmd.Flags())
-	addTimeout(cmd.Flags(), &timeout, 10*time.Minute)
-	cmd.Flags().BoolVar(&force, "force", false, "the peer is gone for ever: do not wait for what it runs")
-	cmd.ValidArgsFunction = c.completer(local, peerNames)
-	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
-		if force && remote.given() {
+	timeout := addTimeout(cmd.Flags(), 10*time.Minute)
+	force := cmd.Flags().Bool("force", false, "the peer is gone for ever: do not wait for what it runs")
+	cmd.ValidArgsFunction = c.completer(local, 1, peerNames)
+	cmd.RunE = interruptible(limited(timeout, func(cmd *cobra.Command, args []string) error {
+		if *force && remote.given() {
 			return Usagef("--force is for a peer that is gone: leave out the way to it")
 		}
 		// What the API server warns about is what the command is for.
@@ -217,12 +216,12 @@ func (c *commands) unpeer() *cobra.Command {
 		if err := c.isPeer(ctx, here, there, args[0]); err != nil {
 			return explain(err)
 		}
-		if force {
+		if *force {
 			if err := c.confirmAway(ctx, here, args[0], out); err != nil {
 				return explain(err)
 			}
 		}
-		return explain(c.part(ctx, here, there, args[0], force, out))
+		return explain(c.part(ctx, here, there, args[0], *force, out))
 	}))
 	return cmd
 }
@@ -324,13 +323,11 @@ func (c *commands) part(ctx context.Context, here, there *side, peer string, for
 func leaving(cluster string, left []string) map[string]string {
 	lines := map[string]string{}
 	for _, what := range left {
-		object, waits, told := strings.Cut(what, ": ")
-		if !told {
-			waits = "is being removed"
-			lines[cluster+": "+object+" "+waits] = ""
-			continue
+		if object, waits, told := strings.Cut(what, ": "); told {
+			lines[cluster+": "+object] = waits
+		} else {
+			lines[cluster+": "+what+" is being removed"] = ""
 		}
-		lines[cluster+": "+object] = waits
 	}
 	return lines
 }

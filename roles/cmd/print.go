@@ -1,13 +1,20 @@
 package cmd
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"time"
 
+	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 // Formats that objects and reports are printed in, beside text.
@@ -70,4 +77,93 @@ func printData(out io.Writer, format string, data any) error {
 	}
 	_, err = out.Write(text)
 	return err
+}
+
+// asWide is the text format with more columns.
+const asWide = "wide"
+
+// watchEvery is the time between two looks of --watch, as a multiple of commands.every.
+const watchEvery = 4
+
+// clearScreen empties a terminal, and moves the cursor to its first line.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchStatus prints the status again and again until ctx ends: on a terminal in place, else each
+// time that it has changed. An error of a look is printed, and the next look may succeed.
+func (c *commands) watchStatus(ctx context.Context, in *inquiry, peers []string, out io.Writer) error {
+	last := ""
+	for {
+		text, key, err := c.lookOnce(ctx, in, peers, last == "")
+		if ctx.Err() != nil {
+			return nil // a person has ended it
+		}
+		if err != nil {
+			return err
+		}
+		data := in.output == asJSON || in.output == asYAML
+		if !data {
+			text = time.Now().Format(time.DateTime) + "\n" + text
+		}
+		switch {
+		case onTerminal(out) && !data:
+			if _, err = io.WriteString(out, clearScreen); err == nil {
+				err = printText(out, text)
+			}
+		case key != last:
+			err = printText(out, separator(in.output, last == "")+text)
+		}
+		if err != nil {
+			return err
+		}
+		last = key
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchEvery * c.every):
+		}
+	}
+}
+
+// lookOnce returns a status as text, and a key that changes with it. An error of a later look in a
+// text format is part of the text.
+func (c *commands) lookOnce(ctx context.Context, in *inquiry, peers []string, first bool) (text, key string, err error) {
+	status, failed := c.summary(ctx, in, peers)
+	if failed != nil {
+		if first || in.output == asJSON || in.output == asYAML {
+			return "", "", failed
+		}
+		text = fmt.Sprintf("The state is unknown: %v\n", failed)
+		return text, text, nil
+	}
+	var b bytes.Buffer
+	if err := in.print(&b, status, len(peers) > 0); err != nil {
+		return "", "", err
+	}
+	return b.String(), status.Key(), nil
+}
+
+// separator is printed between two states.
+func separator(format string, first bool) string {
+	switch {
+	case format == asYAML:
+		return "---\n"
+	case first || format == asJSON:
+		return ""
+	}
+	return "\n"
+}
+
+// printText prints a text for people, in colours on a terminal.
+func printText(out io.Writer, text string) error {
+	text = report.Printable(text)
+	if onTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
+		text = report.Paint(text)
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+func onTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,8 +111,8 @@ func (c *commands) storageMove() *cobra.Command {
 	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods that copy; else that of liqod's controller")
 	flags.StringVar(&cfg.StorageNamespace, "storage-namespace", "liqo-storage", "`namespace` of the data in this cluster, as storage.storageNamespace of the chart")
 	conn := c.connection(flags)
-	c.completeFlag(cmd, conn, "to", nodeNames)
-	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) ([]string, error) {
+	_ = cmd.RegisterFlagCompletionFunc("to", c.completer(conn, math.MaxInt, nodeNames)) // fails for flags only that do not exist
+	cmd.ValidArgsFunction = c.completer(conn, 1, func(ctx context.Context, to *clients) ([]string, error) {
 		list, err := to.kube.CoreV1().PersistentVolumeClaims(cfg.Namespace).List(ctx, metav1.ListOptions{})
 		return namesOf(list.Items, err, func(claim *corev1.PersistentVolumeClaim) string {
 			if claim.Annotations[report.Provisioner] != offloadingv1beta1.StorageProvisioner {
@@ -162,30 +163,29 @@ func ownImage(ctx context.Context, to *clients) (string, error) {
 // storageCopy is what the pods of a move run.
 func (c *commands) storageCopy() *cobra.Command {
 	o := transfer.Options{Every: time.Second}
-	var read, write, keys string
 	cmd := &cobra.Command{Use: "copy", Hidden: true, Short: "Copy files to or from another pod", Args: noArguments}
 	flags := cmd.Flags()
-	flags.StringVar(&read, "read", "", "`folder` to send")
-	flags.StringVar(&write, "write", "", "`folder` to fill")
+	read := flags.String("read", "", "`folder` to send")
+	write := flags.String("write", "", "`folder` to fill")
 	flags.StringVar(&o.Listen, "listen", "", "`address` to listen on")
 	flags.StringSliceVar(&o.Connect, "connect", nil, "`address` to connect to; of two, that of the sender and that of the receiver, and each gets what the other one sends")
-	flags.StringVar(&keys, "key", "", "`folder` with tls.crt and tls.key of this end, and sender.crt or receiver.crt of the other one")
+	keys := flags.String("key", "", "`folder` with tls.crt and tls.key of this end, and sender.crt or receiver.crt of the other one")
 	flags.BoolVar(&o.Plain, "plain", false, "leave out setuid, setgid and capabilities")
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		relay := len(o.Connect) == 2 && read+write+o.Listen == ""
-		if !relay && ((read == "") == (write == "") || len(o.Connect) > 1 || (o.Listen == "") == (len(o.Connect) == 0)) {
+		relay := len(o.Connect) == 2 && *read+*write+o.Listen == ""
+		if !relay && ((*read == "") == (*write == "") || len(o.Connect) > 1 || (o.Listen == "") == (len(o.Connect) == 0)) {
 			return Usagef("give --read or --write, and --listen or --connect; or --connect twice")
 		}
-		o.Folder, o.Send, o.Out, o.Peers = read+write, read != "", cmd.OutOrStdout(), map[string][]byte{}
+		o.Folder, o.Send, o.Out, o.Peers = *read+*write, *read != "", cmd.OutOrStdout(), map[string][]byte{}
 		var err error
-		if o.Certificate, err = os.ReadFile(filepath.Join(keys, corev1.TLSCertKey)); err != nil {
+		if o.Certificate, err = os.ReadFile(filepath.Join(*keys, corev1.TLSCertKey)); err != nil {
 			return fmt.Errorf("reading the certificate: %w", err)
 		}
-		if o.Key, err = os.ReadFile(filepath.Join(keys, corev1.TLSPrivateKeyKey)); err != nil {
+		if o.Key, err = os.ReadFile(filepath.Join(*keys, corev1.TLSPrivateKeyKey)); err != nil {
 			return fmt.Errorf("reading the key: %w", err)
 		}
 		for _, part := range []string{transfer.Sender, transfer.Receiver} {
-			o.Peers[part], _ = os.ReadFile(filepath.Join(keys, part+".crt")) // Run reports one that it needs
+			o.Peers[part], _ = os.ReadFile(filepath.Join(*keys, part+".crt")) // Run reports one that it needs
 		}
 		return transfer.Run(cmd.Context(), o)
 	})

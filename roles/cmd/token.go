@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -104,7 +105,7 @@ func (c *commands) tokenCreate() *cobra.Command {
 	addChoice(cmd, &w.trust, "trust", "", "how far this cluster trusts a cluster that uses the token; else as the setting sharing.trust says", string(corev1beta1.TrustStrict), string(corev1beta1.TrustOrganisation))
 	addChoice(cmd, &w.output, "output", "o", "print more than the token", asYAML, asJSON)
 	conn := c.connection(flags)
-	c.completeFlag(cmd, conn, "for", peerNames)
+	_ = cmd.RegisterFlagCompletionFunc("for", c.completer(conn, math.MaxInt, peerNames)) // fails for flags only that do not exist
 	cmd.PreRunE = func(*cobra.Command, []string) error { return w.check() }
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		view, err := w.create(cmd.Context(), to)
@@ -349,7 +350,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		},
 	}
 	conn := c.connection(cmd.Flags())
-	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) ([]string, error) {
+	cmd.ValidArgsFunction = c.completer(conn, 1, func(ctx context.Context, to *clients) ([]string, error) {
 		views, err := listTokens(ctx, to)
 		return namesOf(views, err, func(v *tokenView) string { return v.ID })
 	})

@@ -27,21 +27,19 @@ const uninstallExamples = `  %[1]s uninstall
   %[1]s uninstall --end-all --timeout=20m`
 
 func (c *commands) uninstall() *cobra.Command {
-	var timeout time.Duration
-	var all bool
 	cmd := &cobra.Command{
 		Use: "uninstall", Short: "Prepare the removal of liqod, and say what remains", Long: uninstallAbout, Example: c.example(uninstallExamples), Args: noArguments,
 	}
-	cmd.Flags().BoolVar(&all, "end-all", false, "take all namespaces back, and end all peerings")
-	addTimeout(cmd.Flags(), &timeout, 10*time.Minute)
+	all := cmd.Flags().Bool("end-all", false, "take all namespaces back, and end all peerings")
+	timeout := addTimeout(cmd.Flags(), 10*time.Minute)
 	conn := c.connection(cmd.Flags())
-	cmd.RunE = interruptible(limited(&timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
+	cmd.RunE = interruptible(limited(timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
 		ctx := cmd.Context()
 		s, err := c.lookAtRemains(ctx, to)
 		if err != nil {
 			return err
 		}
-		if all {
+		if *all {
 			if err := c.endAll(cmd, conn, to, s.Remaining()); err != nil {
 				return explain(err)
 			}

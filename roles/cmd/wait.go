@@ -24,13 +24,12 @@ import (
 
 var errTimeout = errors.New("timed out")
 
-func addWait(flags *pflag.FlagSet, wait *bool, timeout *time.Duration, limit time.Duration, until string) {
-	flags.BoolVar(wait, "wait", true, "wait "+until)
-	addTimeout(flags, timeout, limit)
+func addWait(flags *pflag.FlagSet, limit time.Duration, until string) (wait *bool, timeout *time.Duration) {
+	return flags.Bool("wait", true, "wait "+until), addTimeout(flags, limit)
 }
 
-func addTimeout(flags *pflag.FlagSet, timeout *time.Duration, limit time.Duration) {
-	flags.DurationVar(timeout, "timeout", limit, "how long to wait, for each answer and in all; 0 is without end")
+func addTimeout(flags *pflag.FlagSet, limit time.Duration) *time.Duration {
+	return flags.Duration("timeout", limit, "how long to wait, for each answer and in all; 0 is without end")
 }
 
 // limited ends the context of a command after a timeout, for its first request, too. Zero is
@@ -125,9 +124,8 @@ func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace st
 		if err != nil {
 			return look{}, err
 		}
-		var now look
-		now, message = c.offloaded(o)
-		message = report.Line(message)
+		now, text := c.offloaded(o)
+		message = report.Line(text)
 		return now, nil
 	})
 	switch {
