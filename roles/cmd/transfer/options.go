@@ -104,17 +104,12 @@ func (p *Progress) add(files, bytes int64) {
 	p.change(func(s *State) { s.Files, s.Bytes = s.Files+files, s.Bytes+bytes })
 }
 
-// begin begins a phase.
-func (p *Progress) begin(phase string) {
-	p.change(func(s *State) { s.Phase, s.Problem, s.Amount = phase, "", Amount{} })
+// begin begins a phase. problem is why there is no connection, if that is the phase.
+func (p *Progress) begin(phase, problem string) {
+	p.change(func(s *State) { s.Phase, s.Problem, s.Amount = phase, problem, Amount{} })
 }
 
 func (p *Progress) expect(total Amount) { p.change(func(s *State) { s.Of = total }) }
-
-// away notes that there is no connection.
-func (p *Progress) away(err error) {
-	p.change(func(s *State) { s.Phase, s.Problem, s.Amount = Connecting, err.Error(), Amount{} })
-}
 
 // end notes the result.
 func (p *Progress) end(checksum string, err error) {

@@ -192,7 +192,7 @@ func (e *end) sendRound(ctx context.Context, total Amount, last bool) (sum strin
 	if err != nil {
 		return "", false, err
 	}
-	e.progress.begin(Copying)
+	e.progress.begin(Copying, "")
 	if err := e.say(message{Total: total}); err != nil {
 		return "", false, err
 	}
@@ -214,7 +214,7 @@ func (e *end) sendRound(ctx context.Context, total Amount, last bool) (sum strin
 
 // digest returns the checksum of all files.
 func (e *end) digest(ctx context.Context) (string, error) {
-	e.progress.begin(Verifying)
+	e.progress.begin(Verifying, "")
 	return digest(ctx, e.root, e.plain, e.progress)
 }
 
@@ -248,7 +248,7 @@ func (e *end) receiveRound(ctx context.Context, last bool) (sum string, done boo
 	if err != nil {
 		return "", false, err
 	}
-	e.progress.begin(Copying)
+	e.progress.begin(Copying, "")
 	if err := e.say(message{position: from}); err != nil {
 		return "", false, err
 	}
@@ -302,7 +302,7 @@ func passRound(from, to *wire, p *Progress) (sum string, done bool, err error) {
 		return m
 	}
 	relay(to.next, from)
-	p.begin(Copying)
+	p.begin(Copying, "")
 	p.expect(relay(from.hear, to).Total)
 	if err == nil {
 		err = read(io.TeeReader(from.in, to.out), func(h *tar.Header, _ io.Reader) error {
@@ -313,7 +313,7 @@ func passRound(from, to *wire, p *Progress) (sum string, done bool, err error) {
 	if err == nil {
 		err = to.out.Flush()
 	}
-	p.begin(Verifying)
+	p.begin(Verifying, "")
 	there := relay(to.next, from).Sum
 	here := relay(from.hear, to).Sum
 	return here, err == nil && here == there && here != "", err

@@ -37,7 +37,7 @@ const (
 // is done, so that the other one may lose the last answer.
 func Run(ctx context.Context, o Options) error {
 	p := &Progress{}
-	p.begin(Connecting)
+	p.begin(Connecting, "")
 	printing, stop := context.WithCancel(ctx)
 	var printer sync.WaitGroup
 	printer.Go(func() { p.print(printing, o.Out, o.Every) })
@@ -95,7 +95,7 @@ func dial(ctx context.Context, o Options, p *Progress, session func(context.Cont
 		if !errors.Is(err, errBroken) {
 			return sum, err
 		}
-		p.away(err)
+		p.begin(Connecting, err.Error())
 		select {
 		case <-time.After(o.Every):
 		case <-ctx.Done():
@@ -174,7 +174,7 @@ func listen(ctx context.Context, o Options, p *Progress, session func(context.Co
 			case err == nil:
 				p.end(sum, nil)
 			case errors.Is(err, errBroken):
-				p.away(err)
+				p.begin(Connecting, err.Error())
 			default:
 				cancel(err)
 			}
