@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -180,12 +181,7 @@ type choice struct {
 }
 
 // String implements pflag.Value.
-func (c choice) String() string {
-	if c.value == nil {
-		return ""
-	}
-	return *c.value
-}
+func (c choice) String() string { return ptr.Deref(c.value, "") }
 
 // Set implements pflag.Value.
 func (c choice) Set(s string) error {

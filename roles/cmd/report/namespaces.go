@@ -260,12 +260,10 @@ func (c *checker) daemonSets() {
 	found := false
 	for i := range c.DaemonSets {
 		ds := &c.DaemonSets[i]
-		n := slices.IndexFunc(c.Nodes, func(node corev1.Node) bool { return lands(ds, &node) })
-		if n < 0 {
-			continue
+		if node := first(c.Nodes, func(node *corev1.Node) bool { return lands(ds, node) }); node != nil {
+			found = true
+			c.Add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", node.Name), keptOff(ds))
 		}
-		found = true
-		c.Add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), keptOff(ds))
 	}
 	if !found {
 		c.Add(idDaemonSets, OK, "virtual nodes", "no DaemonSet lands on them", "")
@@ -276,11 +274,8 @@ func (c *checker) daemonSets() {
 func lands(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	spec := ds.Spec.Template.Spec
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity}}
-	if !admits(pod, node) {
-		return false
-	}
 	_, kept := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, lasting, false)
-	return !kept
+	return admits(pod, node) && !kept
 }
 
 // lasting picks the taints that are not about the state of a node: those DaemonSets tolerate.

@@ -156,11 +156,10 @@ func (s *Snapshot) podsOfRole(w *workload) (restarts int32, reason, failed strin
 		return 0, "", ""
 	}
 	selector := labels.SelectorFromSet(w.selector.MatchLabels)
-	for i := range s.RolePods {
-		pod := &s.RolePods[i]
-		if pod.Namespace != w.Namespace || pod.DeletionTimestamp != nil || !selector.Matches(labels.Set(pod.Labels)) {
-			continue
-		}
+	own := func(pod *corev1.Pod) bool {
+		return pod.Namespace == w.Namespace && pod.DeletionTimestamp == nil && selector.Matches(labels.Set(pod.Labels))
+	}
+	for _, pod := range where(s.RolePods, own) {
 		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 			restarts += c.RestartCount
 		}

@@ -48,10 +48,7 @@ func (s *Snapshot) anySelected(nodes []*offloadingv1beta1.VirtualNode, o *offloa
 		return true
 	}
 	selector, err := nodeaffinity.NewNodeSelector(&o.Spec.ClusterSelector)
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(nodes, func(vn *offloadingv1beta1.VirtualNode) bool {
+	return err == nil && slices.ContainsFunc(nodes, func(vn *offloadingv1beta1.VirtualNode) bool {
 		return selector.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name, Labels: s.nodeLabels(vn)}})
 	})
 }
@@ -314,10 +311,7 @@ func (s *Snapshot) fitsSome(pod *corev1.Pod) bool {
 	away := func(r corev1.NodeSelectorRequirement) bool {
 		return r.Key == offloadingv1beta1.TypeLabel && r.Operator != corev1.NodeSelectorOpIn
 	}
-	if !mentionsVirtualNodes(pod) || requires(pod, away) {
-		return true
-	}
-	return slices.ContainsFunc(s.Nodes, func(node corev1.Node) bool { return admits(pod, &node) })
+	return !mentionsVirtualNodes(pod) || requires(pod, away) || slices.ContainsFunc(s.Nodes, func(node corev1.Node) bool { return admits(pod, &node) })
 }
 
 // admits reports whether the node selector and the required affinity of a pod admit a node.

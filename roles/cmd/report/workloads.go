@@ -35,11 +35,7 @@ type placedPod struct {
 // workloads returns the pods that providers run or are to run, the oldest first.
 func (s *Snapshot) workloads() []placedPod {
 	var out []placedPod
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		if ended(pod) || !s.concerns(pod) {
-			continue
-		}
+	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return !ended(pod) && s.concerns(pod) }) {
 		out = append(out, placedPod{pod, place{pod.Namespace, s.providerOf(pod.Spec.NodeName)}, s.judge(pod)})
 	}
 	slices.SortStableFunc(out, func(a, b placedPod) int {
