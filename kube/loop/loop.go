@@ -83,10 +83,14 @@ type Loop struct {
 	// turns is the storage of queue if keys have classes, else nil.
 	turns *fair
 	// early holds the keys that Add received while queue was nil.
-	early  sets.Set[Key]
-	synced []cache.InformerSynced
-	stores []cache.Store
-	keysOf []func(any) []Key
+	early   sets.Set[Key]
+	watched []watched
+}
+
+// watched is a source with a handler, and whether that has received the initial list.
+type watched struct {
+	Source
+	synced cache.InformerSynced
 }
 
 const (
@@ -132,9 +136,7 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.synced = append(l.synced, reg.HasSynced)
-	l.stores = append(l.stores, inf.GetStore())
-	l.keysOf = append(l.keysOf, keys)
+	l.watched = append(l.watched, watched{Source{inf, keys}, reg.HasSynced})
 	return reg, nil
 }
 
@@ -168,14 +170,9 @@ func (l *Loop) WatchAll(sources ...Source) error {
 // that start and stop while the loop runs: Run does not wait for their initial lists.
 // Events that arrive while the loop does not run are dropped.
 func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
-	wake := func(keys []Key) {
-		for _, k := range keys {
-			l.Wake(k)
-		}
-	}
 	enqueue := func(obj any) {
 		obj, _ = Deleted(obj)
-		wake(keys(obj))
+		l.Wake(keys(obj)...)
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue,
@@ -185,9 +182,9 @@ func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 			// need a sync too. Unchanged keys are enqueued once: a worker could take the key
 			// between two calls and sync it twice.
 			if !slices.Equal(was, is) {
-				wake(was)
+				l.Wake(was...)
 			}
-			wake(is)
+			l.Wake(is...)
 		},
 		DeleteFunc: enqueue,
 	}
@@ -234,20 +231,20 @@ func None(any) []Key { return nil }
 // Constant returns a keys function for a loop that has a single key.
 func Constant(key Key) func(any) []Key { return func(any) []Key { return []Key{key} } }
 
-// Add enqueues key. If the loop is not running, it keeps the key until Run begins.
-func (l *Loop) Add(key Key) {
-	if queue := l.queueOrKeep(key); queue != nil {
-		l.put(queue, key)
+// Add enqueues keys. If the loop is not running, it keeps them until Run begins.
+func (l *Loop) Add(keys ...Key) {
+	l.mu.Lock()
+	queue := l.queue
+	if queue == nil {
+		l.early.Insert(keys...)
 	}
+	l.mu.Unlock()
+	l.put(queue, keys)
 }
 
-// Wake is the Add of event handlers. It drops the key if the loop is not running, so that
-// a standby process accumulates no keys. Run enqueues all watched objects when it begins.
-func (l *Loop) Wake(key Key) {
-	if queue := l.current(); queue != nil {
-		l.put(queue, key)
-	}
-}
+// Wake is the Add of event handlers. It drops the keys if the loop is not running, so that
+// a standby process accumulates none. Run enqueues all watched objects when it begins.
+func (l *Loop) Wake(keys ...Key) { l.put(l.current(), keys) }
 
 // AddAfter enqueues key after d. Like Wake, it drops the key if the loop is not running.
 func (l *Loop) AddAfter(key Key, d time.Duration) {
@@ -270,30 +267,25 @@ func (l *Loop) Len() int {
 	return l.queue.Len()
 }
 
-func (l *Loop) put(queue workqueue.TypedRateLimitingInterface[Key], key Key) {
-	// The observer must receive Queued before a worker can report Synced, else it would
-	// count the key as queued for ever.
-	if l.cfg.Observer != nil && l.cfg.Class == nil {
-		l.cfg.Observer.Queued(l.cfg.Name, key)
+// put enqueues keys; nil: the loop is not running.
+func (l *Loop) put(queue workqueue.TypedRateLimitingInterface[Key], keys []Key) {
+	if queue == nil {
+		return
 	}
-	queue.Add(key)
+	for _, key := range keys {
+		// The observer must receive Queued before a worker can report Synced, else it would
+		// count the key as queued for ever.
+		if l.cfg.Observer != nil && l.cfg.Class == nil {
+			l.cfg.Observer.Queued(l.cfg.Name, key)
+		}
+		queue.Add(key)
+	}
 }
 
 // current returns the queue, or nil if the loop is not running.
 func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.queue
-}
-
-// queueOrKeep returns the queue. If the loop is not running, it stores key in early and
-// returns nil.
-func (l *Loop) queueOrKeep(key Key) workqueue.TypedRateLimitingInterface[Key] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.queue == nil {
-		l.early.Insert(key)
-	}
 	return l.queue
 }
 
@@ -304,10 +296,11 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	workers = max(workers, 1)
 	queue, turns, early := l.begin(workers)
 	defer l.end()
-	for key := range early {
-		l.put(queue, key)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), l.hasSynced()...) {
+	l.put(queue, early.UnsortedList())
+	sources := l.sources()
+	if !cache.WaitForCacheSync(ctx.Done(), func() bool {
+		return !slices.ContainsFunc(sources, func(w watched) bool { return !w.synced() })
+	}) {
 		return nil
 	}
 	l.addAll()
@@ -327,10 +320,10 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	return nil
 }
 
-func (l *Loop) hasSynced() []cache.InformerSynced {
+func (l *Loop) sources() []watched {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]cache.InformerSynced(nil), l.synced...)
+	return slices.Clone(l.watched)
 }
 
 // begin creates the queue and returns it together with the keys kept by Add. From then on
@@ -355,20 +348,13 @@ func (l *Loop) end() {
 }
 
 func (l *Loop) addAll() {
-	l.mu.Lock()
-	stores, keysOf := l.stores, l.keysOf
-	l.mu.Unlock()
-	for i, store := range stores {
-		for _, obj := range store.List() {
-			for _, k := range keysOf[i](obj) {
-				l.Add(k)
-			}
+	for _, w := range l.sources() {
+		for _, obj := range w.informer.GetStore().List() {
+			l.Add(w.keys(obj)...)
 		}
 	}
 	if l.cfg.Beside != nil {
-		for _, k := range l.cfg.Beside() {
-			l.Add(k)
-		}
+		l.Add(l.cfg.Beside()...)
 	}
 }
 

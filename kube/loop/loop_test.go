@@ -207,7 +207,7 @@ func (g *gate) note(what string) {
 // TestTheObserverKnowsOfAKeyBeforeAWorkerDoes requires Queued before Synced: an observer
 // that received them in the reverse order would count the key as queued.
 func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
-	for name, add := range map[string]func(*Loop, Key){"Add": (*Loop).Add, "Wake": (*Loop).Wake} {
+	for name, add := range map[string]func(*Loop, ...Key){"Add": (*Loop).Add, "Wake": (*Loop).Wake} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := &gate{opened: make(chan struct{})}

@@ -32,11 +32,13 @@ func (s *Since[K]) Begun(key K) time.Time {
 	return s.times[key]
 }
 
-// End drops the time of key.
-func (s *Since[K]) End(key K) {
+// End drops the time of key, and reports whether there was one.
+func (s *Since[K]) End(key K) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, begun = s.times[key]
 	delete(s.times, key)
+	return begun
 }
 
 // Len returns the number of keys that have begun.

@@ -54,10 +54,19 @@ var (
 // NewInformer returns an Informer for the objects that client lists and watches. client belongs to
 // clientset. example is an object of their type. tweak selects objects, and may be nil.
 func NewInformer[L runtime.Object](clientset any, client Client[L], example runtime.Object, tweak func(*metav1.ListOptions)) *Informer {
+	return &Informer{
+		lw: ListerWatcher(clientset, client, tweak), example: example,
+		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		synced:  synced{name: fmt.Sprintf("%T", example), done: make(chan struct{})},
+	}
+}
+
+// ListerWatcher returns what a reflector lists and watches with. The arguments are those of NewInformer.
+func ListerWatcher[L runtime.Object](clientset any, client Client[L], tweak func(*metav1.ListOptions)) cache.ListerWatcher {
 	if tweak == nil {
 		tweak = func(*metav1.ListOptions) {}
 	}
-	lw := &cache.ListWatch{
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			tweak(&opts)
 			return client.List(ctx, opts)
@@ -66,12 +75,7 @@ func NewInformer[L runtime.Object](clientset any, client Client[L], example runt
 			tweak(&opts)
 			return client.Watch(ctx, opts)
 		},
-	}
-	return &Informer{
-		lw: cache.ToListWatcherWithWatchListSemantics(lw, clientset), example: example,
-		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
-		synced:  synced{name: fmt.Sprintf("%T", example), done: make(chan struct{})},
-	}
+	}, clientset)
 }
 
 // synced is done when all handlers have received the first list.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // longestMessage is the longest message of a condition that the API accepts, in bytes.
@@ -194,16 +195,8 @@ func Exists[L runtime.Object, T any](ctx context.Context, what string, list func
 	if err != nil {
 		return false, fmt.Errorf("confirming that %s is gone: %w", what, err)
 	}
-	found := false
-	err = meta.EachListItem(live, func(obj runtime.Object) error {
-		o, ok := obj.(T)
-		found = found || (ok && is(o))
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("confirming that %s is gone: %w", what, err)
-	}
-	return found, nil
+	all, err := Items[T](live)
+	return slices.ContainsFunc(all, is), err
 }
 
 // Lister is the part of a typed client that lists objects.
@@ -241,6 +234,11 @@ func Find[T any, L runtime.Object](ctx context.Context, kind string, client List
 	if err != nil {
 		return nil, fmt.Errorf("listing %ss: %w", kind, err)
 	}
+	return Items[T](list)
+}
+
+// Items returns the items of a list. T is a pointer to one.
+func Items[T any](list runtime.Object) (all []T, err error) {
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
 		if o, ok := obj.(T); ok {
 			all = append(all, o)
@@ -263,7 +261,7 @@ func Pointers[T any](items []T) []*T {
 type Patch = map[string]any
 
 // Put sets into[key] to part, unless part is empty.
-func Put(into Patch, key string, part Patch) {
+func Put[T Patch | []Patch](into Patch, key string, part T) {
 	if len(part) > 0 {
 		into[key] = part
 	}
@@ -285,6 +283,29 @@ func MapChanges(want, have map[string]string, ours []string) Patch {
 		}
 	}
 	return patch
+}
+
+// Merged changes labels or annotations as a patch of MapChanges does. have may be changed.
+func Merged(want, have map[string]string, ours []string) map[string]string {
+	if have == nil {
+		have = map[string]string{}
+	}
+	for _, key := range ours {
+		delete(have, key)
+	}
+	maps.Copy(have, want)
+	return have
+}
+
+// ChangedKeys returns the keys that one of two maps lacks, or whose values differ.
+func ChangedKeys[K, V comparable](before, after map[K]V) sets.Set[K] {
+	changed := sets.KeySet(before).Union(sets.KeySet(after))
+	for key, was := range before {
+		if is, has := after[key]; has && is == was {
+			changed.Delete(key)
+		}
+	}
+	return changed
 }
 
 // EncodePatch encodes a patch as JSON and adds the UID of obj as a precondition, so that

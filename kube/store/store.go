@@ -101,8 +101,13 @@ func (s *Store[T]) List() []T { return s.newest(typed[T](s.informer.GetStore().L
 // ByIndex returns the objects that the cache has under a value of one of its indexes, which
 // exists. Each is in the newest state known of it (see Get).
 func (s *Store[T]) ByIndex(index, value string) []T {
-	found, _ := s.informer.GetIndexer().ByIndex(index, value) // it fails only for an index that does not exist
-	return s.newest(typed[T](found))
+	return s.newest(ByIndex[T](s.informer.GetIndexer(), index, value))
+}
+
+// ByIndex returns the objects that a cache has under a value of one of its indexes, which exists.
+func ByIndex[T any](objects cache.Indexer, index, value string) []T {
+	found, _ := objects.ByIndex(index, value) // it fails only for an index that does not exist
+	return typed[T](found)
 }
 
 // All returns the objects of a cache, in no order.
@@ -254,6 +259,15 @@ func Index[T any](values func(T) []string) cache.IndexFunc {
 // deleted.
 func Each[T any](changed func(T)) Handler[T] {
 	return Handler[T]{Set: func(_, after T) { changed(after) }, Gone: func(last T, _ bool) { changed(last) }}
+}
+
+// OnChange returns a Handler that calls changed with an object before and after an event. before is nil
+// for an object that has appeared, and after for one that was deleted.
+func OnChange[T any](changed func(before, after T)) Handler[T] {
+	return Handler[T]{Set: changed, Gone: func(last T, _ bool) {
+		var none T
+		changed(last, none)
+	}}
 }
 
 // Binding binds a ClusterRole to subjects: in one namespace, or in the whole cluster

@@ -154,6 +154,19 @@ func OlderVersion(a, b string) bool {
 	return err1 == nil && err2 == nil && x < y
 }
 
+// clockSkew is the tolerated difference by which the clock of another API server is ahead.
+const clockSkew = 5 * time.Minute
+
+// MadeBefore reports whether an object of another API server may have been made before the state of this one
+// went back: this one may lack the object that it was made for. lost returns that time, zero for never; nil: never.
+func MadeBefore(obj metav1.Object, lost func() time.Time) bool {
+	if lost == nil {
+		return false
+	}
+	at := lost()
+	return !at.IsZero() && obj.GetCreationTimestamp().Time.Before(at.Add(clockSkew))
+}
+
 // Head detects that the state of an API server went back, as after the restore of an etcd
 // backup. It compares the resource versions of one object that is written regularly, such
 // as a Lease: they grow with every write. A Head does not detect a restore that raises the

@@ -27,7 +27,7 @@ const (
 // concurrent use.
 type awaited struct {
 	clock clock.PassiveClock
-	wake  func(pod loop.Key)
+	wake  func(pods ...loop.Key)
 	// token returns the name of the first of the tokens that the provider lacks, or "". behind is
 	// PodsConfig.Behind.
 	token  func(namespace string, all []forge.Token) string

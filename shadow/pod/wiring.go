@@ -133,7 +133,7 @@ func New(cfg Config) (*Enforcer, error) {
 	var err error
 	e.quota, err = quota.New(quota.Config{
 		Kube: cfg.Kube, Liqo: cfg.Liqo, Quotas: cfg.Quotas, LimitRanges: cfg.LimitRanges, RuntimeClasses: cfg.RuntimeClasses,
-		Patience: cfg.Patience, Settle: cfg.Settle, HomeLost: cfg.HomeLost, Again: e.again, Wake: e.loop.Wake,
+		Patience: cfg.Patience, Settle: cfg.Settle, HomeLost: cfg.HomeLost, Again: e.again, Wake: func(key loop.Key) { e.loop.Wake(key) },
 		Clock: cfg.Clock, Log: cfg.Log, Observer: cfg.Observer,
 	})
 	if err != nil {
@@ -179,9 +179,7 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	defer room.Wait()
 	room.Go(func() { e.quota.Run(ctx) })
 	// A pod without a ShadowPod is queued by no other event. Each term queues all of them.
-	for _, pod := range e.pods.List() {
-		e.loop.Add(cache.MetaObjectToName(pod))
-	}
+	e.loop.Add(loop.Keys(e.pods.List())...)
 	return e.loop.Run(ctx, workers)
 }
 
@@ -291,9 +289,7 @@ func sameTrust(a, b *corev1beta1.ForeignCluster) bool { return a.Spec.Trust == b
 func (e *Enforcer) trustChanged(fc *corev1beta1.ForeignCluster) {
 	for _, ns := range e.namespaces.List() {
 		if ns.Labels[corev1beta1.RemoteClusterIDLabel] == fc.Spec.ClusterID {
-			for _, key := range e.shadowsIn(ns) {
-				e.loop.Wake(key)
-			}
+			e.loop.Wake(e.shadowsIn(ns)...)
 		}
 	}
 }
