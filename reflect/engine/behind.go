@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -207,11 +206,11 @@ func listed[T Object](ctx context.Context, read func(context.Context, Clients, s
 		return nil, fmt.Errorf("looking for the copies of what a pod names: %w", err)
 	}
 	out := map[string]T{}
-	err = meta.EachListItem(list, func(obj runtime.Object) error {
-		if o, ok := obj.(T); ok && (name == "" || o.GetName() == name) {
+	all, err := store.Items[T](list)
+	for _, o := range all {
+		if name == "" || o.GetName() == name {
 			out[o.GetName()] = o
 		}
-		return nil
-	})
+	}
 	return out, err
 }

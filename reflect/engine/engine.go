@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -124,21 +122,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer e.hosted.factory.Shutdown()
 	defer cancel()
 	if err := e.hosted.run(ctx, e.EndpointsChanged); err != nil {
-		return fmt.Errorf("watching the pods of the provider in this cluster: %w", err)
+		return err
 	}
-	vns, err := e.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{
-		Set: func(b, a *offloadingv1beta1.VirtualNode) {
-			if b == nil || b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected) {
-				e.Resync() // skipped keys and offered classes depend on it
-			}
-		},
-		Gone: func(*offloadingv1beta1.VirtualNode, bool) { e.Resync() },
-	})
+	vns, err := loop.Changes("VirtualNodes", e.cfg.VirtualNodes.Informer(), SameReflection, func(*offloadingv1beta1.VirtualNode) { e.Resync() })
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // an informer that has been stopped takes no handler
 		}
-		return fmt.Errorf("watching VirtualNodes: %w", err)
+		return err
 	}
 	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 	defer func() { _ = e.cfg.VirtualNodes.Informer().RemoveEventHandler(vns) }()
@@ -149,6 +140,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	case err := <-errs:
 		return err
 	}
+}
+
+// SameReflection reports whether two states of a VirtualNode mean the same for what is reflected: the skipped keys and
+// the offered classes depend on it.
+func SameReflection(before, after *offloadingv1beta1.VirtualNode) bool {
+	return before.Generation == after.Generation && equality.Semantic.DeepEqual(before.Status.NotReflected, after.Status.NotReflected)
 }
 
 // EndpointsChanged enqueues the objects of a namespace that have endpoints: the place or the address of

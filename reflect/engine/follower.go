@@ -44,10 +44,7 @@ type Subscriber interface {
 func NewFollower(maps offloadinginformers.NamespaceMapInformer, tenantNamespace, provider string) (*Follower, error) {
 	f := &Follower{maps: maps, namespace: tenantNamespace, name: provider}
 	var err error
-	f.registration, err = maps.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.NamespaceMap]{
-		Set:  f.changed,
-		Gone: func(last *offloadingv1beta1.NamespaceMap, _ bool) { f.changed(last, nil) },
-	})
+	f.registration, err = maps.Informer().AddEventHandler(store.OnChange(f.changed))
 	if err != nil {
 		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
 	}
@@ -96,7 +93,8 @@ func (f *Follower) changed(before, after *offloadingv1beta1.NamespaceMap) {
 	}
 	namespaces := []string{corev1.NamespaceAll} // those that a new map no longer contains have changed too
 	if before != nil && after != nil {
-		namespaces = changedEntries(before, after)
+		namespaces = store.ChangedKeys(before.Spec.DesiredMapping, after.Spec.DesiredMapping).
+			Union(store.ChangedKeys(before.Status.CurrentMapping, after.Status.CurrentMapping)).UnsortedList()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,24 +107,6 @@ func (f *Follower) changed(before, after *offloadingv1beta1.NamespaceMap) {
 			}
 		}
 	}
-}
-
-// changedEntries returns the namespaces whose entries differ between two states of a
-// NamespaceMap.
-func changedEntries(before, after *offloadingv1beta1.NamespaceMap) []string {
-	namespaces := map[string]bool{}
-	for _, m := range []*offloadingv1beta1.NamespaceMap{before, after} {
-		for ns := range m.Spec.DesiredMapping {
-			namespaces[ns] = true
-		}
-		for ns := range m.Status.CurrentMapping {
-			namespaces[ns] = true
-		}
-	}
-	maps.DeleteFunc(namespaces, func(ns string, _ bool) bool {
-		return before.Spec.DesiredMapping[ns] == after.Spec.DesiredMapping[ns] && before.Status.CurrentMapping[ns] == after.Status.CurrentMapping[ns]
-	})
-	return slices.Collect(maps.Keys(namespaces))
 }
 
 // Mapped returns the twin namespace of each offloaded namespace that the provider has

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 )
 
@@ -42,25 +43,17 @@ func (h *hosted) has(ref *corev1.ObjectReference) bool {
 	if ref == nil || ref.Kind != "Pod" {
 		return false
 	}
-	obj, found, err := h.informer.GetStore().GetByKey(cache.NewObjectName(ref.Namespace, ref.Name).String())
-	pod, ok := obj.(*corev1.Pod)
-	return err == nil && found && ok && (ref.UID == "" || ref.UID == pod.UID)
+	pod := store.Cached[*corev1.Pod](h.informer.GetStore(), cache.NewObjectName(ref.Namespace, ref.Name))
+	return pod != nil && (ref.UID == "" || ref.UID == pod.UID)
 }
 
 // run starts the watch, which ends with ctx. It calls changed with the namespace of each
 // pod that was created, deleted or replaced by another of the same name. run returns when
 // the initial list was processed.
 func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
-	reg, err := h.informer.AddEventHandler(store.Handler[*corev1.Pod]{
-		Set: func(before, after *corev1.Pod) {
-			// After a gap in the watch, the update can be from one pod to another of the
-			// same name.
-			if before == nil || before.UID != after.UID {
-				changed(after.Namespace)
-			}
-		},
-		Gone: func(last *corev1.Pod, _ bool) { changed(last.Namespace) },
-	})
+	// After a gap in the watch, an update can be from one pod to another of the same name.
+	reg, err := loop.Changes("the pods of the provider in this cluster", h.informer,
+		func(before, after *corev1.Pod) bool { return before.UID == after.UID }, func(pod *corev1.Pod) { changed(pod.Namespace) })
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/client-go/tools/cache"
 
@@ -369,15 +367,8 @@ func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, 
 	if err != nil {
 		return nil, fmt.Errorf("listing what is left of %s: %w", k.Resource, err)
 	}
-	var out []metav1.Object
-	err = meta.EachListItem(list, func(obj runtime.Object) error {
-		m, err := meta.Accessor(obj)
-		if err == nil && m.GetDeletionTimestamp() == nil {
-			out = append(out, m)
-		}
-		return err
-	})
-	return out, err
+	all, err := store.Items[metav1.Object](list)
+	return slices.DeleteFunc(all, func(m metav1.Object) bool { return m.GetDeletionTimestamp() != nil }), err
 }
 
 func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {

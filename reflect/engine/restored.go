@@ -14,20 +14,9 @@ import (
 	"github.com/liqod/liqod/kube/store"
 )
 
-// clockSkew is the tolerated difference by which the provider's clock is ahead.
-const clockSkew = 5 * time.Minute
-
-// lostSince reports whether the local object of have may be missing because the
-// consumer's etcd was restored from a backup after have was created.
-func (e *Engine) lostSince(have metav1.Object) bool {
-	if e.cfg.HomeLost == nil {
-		return false
-	}
-	lost := e.cfg.HomeLost()
-	return !lost.IsZero() && have.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
-}
-
-func isKept(have metav1.Object) bool {
+// IsKept reports whether an object in the provider has the mark of one whose local object was lost by a restored
+// backup.
+func IsKept(have metav1.Object) bool {
 	return have.GetAnnotations()[offloadingv1beta1.KeptAnnotation] != ""
 }
 
@@ -36,7 +25,7 @@ func isKept(have metav1.Object) bool {
 // restoration. When the local object exists again, Merge removes the mark, because it
 // treats the mark as one of the reflected annotations.
 func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
-	if r.Derived || isKept(v.have) {
+	if r.Derived || IsKept(v.have) {
 		return nil
 	}
 	written, err := store.Merge(ctx, r.Resource, r.writer(v.scope), fieldManager, v.have, store.Patch{"metadata": store.Patch{

@@ -246,7 +246,7 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 			return loop.After(staleRetry) // the cache is behind
 		}
 	}
-	if !v.left && live == none && (isKept(v.have) || r.engine.lostSince(v.have)) {
+	if !v.left && live == none && (IsKept(v.have) || store.MadeBefore(v.have, r.engine.cfg.HomeLost)) {
 		return r.keep(ctx, v)
 	}
 	err := v.stores.remote.Delete(ctx, v.have)

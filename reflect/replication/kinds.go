@@ -59,14 +59,9 @@ func own(o metav1.Object) bool { return o.GetLabels()[offloadingv1beta1.Replicat
 
 // mark sets the labels of a copy from the cluster origin.
 func mark(o metav1.Object, origin string) {
-	labels := o.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[offloadingv1beta1.ReplicatedLabel] = "true"
-	labels[offloadingv1beta1.OriginIDLabel] = origin
-	labels[corev1beta1.RemoteClusterIDLabel] = origin
-	o.SetLabels(labels)
+	store.AddLabels(o, &metav1.ObjectMeta{Labels: map[string]string{
+		offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: origin, corev1beta1.RemoteClusterIDLabel: origin,
+	}})
 }
 
 // namespaceMaps describes the replication of NamespaceMaps.

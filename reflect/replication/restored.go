@@ -14,6 +14,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // After a restore of its etcd from a backup, a consumer lacks the requests that were made
@@ -21,23 +22,18 @@ import (
 // copies in the peer request in addition is therefore kept and marked, until a person
 // removes the mark.
 
-const (
-	// clockSkew is the tolerated difference by which the peer's clock is ahead.
-	clockSkew = 5 * time.Minute
-	// forgetful is how long after a restore additional requests of a copy are attributed
-	// to it.
-	forgetful = time.Hour
-)
+// forgetful is how long after a restore additional requests of a copy are attributed to it.
+const forgetful = time.Hour
 
 // forgot reports whether home may lack requests of the copy because this cluster was
 // restored from a backup. It returns false once the copy has been marked for this
 // restore.
 func (p *pair[T]) forgot(remote T) bool {
-	if p.cfg.HomeLost == nil {
+	if !store.MadeBefore(remote, p.cfg.HomeLost) {
 		return false
 	}
 	lost := p.cfg.HomeLost()
-	return lost.After(p.judged) && p.cfg.Clock.Since(lost) < forgetful && remote.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
+	return lost.After(p.judged) && p.cfg.Clock.Since(lost) < forgetful
 }
 
 // current returns nil if home is the current state in this cluster. The cache can still
