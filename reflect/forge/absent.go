@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -43,12 +44,8 @@ func FinalStatus(in StatusInput) corev1.PodStatus {
 			out.Phase = corev1.PodFailed
 		}
 	}
-	for i := range out.InitContainerStatuses {
-		end(&out.InitContainerStatuses[i], now)
-	}
-	for i := range out.EphemeralContainerStatuses {
-		end(&out.EphemeralContainerStatuses[i], now)
-	}
+	out.InitContainerStatuses = endAll(out.InitContainerStatuses, nil, now)
+	out.EphemeralContainerStatuses = endAll(out.EphemeralContainerStatuses, nil, now)
 	out.Reason, out.Message = "", ""
 	reason := "PodFailed"
 	if out.Phase == corev1.PodSucceeded {
@@ -58,7 +55,7 @@ func FinalStatus(in StatusInput) corev1.PodStatus {
 	return out
 }
 
-// endAll returns one terminated status per container.
+// endAll returns the statuses as terminated, with one for each of the containers.
 func endAll(have []corev1.ContainerStatus, containers []corev1.Container, now metav1.Time) []corev1.ContainerStatus {
 	for i := range containers {
 		named := func(s corev1.ContainerStatus) bool { return s.Name == containers[i].Name }
@@ -160,10 +157,8 @@ func (in *StatusInput) refused() (reason, message string, ok bool) {
 	if in.Silent != "" {
 		return offloadingv1beta1.ReasonControllerSilent, in.Silent, true
 	}
-	for _, c := range in.Shadow.Status.Conditions {
-		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {
-			return shortened(c.Reason, longestEventField), shortened(c.Message, longestText/2), true
-		}
+	if c := meta.FindStatusCondition(in.Shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil && c.Status == metav1.ConditionFalse {
+		return shortened(c.Reason, longestEventField), shortened(c.Message, longestText/2), true
 	}
 	return "", "", false
 }

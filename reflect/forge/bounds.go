@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -58,10 +59,7 @@ func (in *StatusInput) bounded(source *corev1.PodStatus) *corev1.PodStatus {
 	for i := range out.Conditions {
 		texts = append(texts, &out.Conditions[i].Reason, &out.Conditions[i].Message)
 	}
-	spec, old := in.Local.Spec.Resources, &in.Local.Status
-	if spec == nil {
-		spec = &corev1.ResourceRequirements{}
-	}
+	spec, old := cmp.Or(in.Local.Spec.Resources, &corev1.ResourceRequirements{}), &in.Local.Status
 	out.AllocatedResources = atMost(out.AllocatedResources, ceilings(spec, old.AllocatedResources, old.Resources))
 	out.Resources = requirementsAtMost(out.Resources, spec.Claims, ceilings(spec, old.AllocatedResources, old.Resources))
 	in.fit(texts, podTexts)
@@ -104,9 +102,7 @@ func (in *StatusInput) boundContainer(s, old *corev1.ContainerStatus, c *corev1.
 			texts = append(texts, &t.Reason, &t.Message, &t.ContainerID)
 		}
 	}
-	if old == nil {
-		old = &corev1.ContainerStatus{}
-	}
+	old = cmp.Or(old, &corev1.ContainerStatus{})
 	top := ceilings(&c.Resources, old.AllocatedResources, old.Resources)
 	s.AllocatedResources, s.Resources = atMost(s.AllocatedResources, top), requirementsAtMost(s.Resources, c.Resources.Claims, top)
 	if s.StopSignal != nil && !isWord(string(*s.StopSignal), shortestText) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -56,12 +57,10 @@ func (in *StatusInput) refusedResize() *corev1.PodCondition {
 	if in.Shadow == nil || in.Remote == nil || sameResources(&in.Shadow.Spec.Pod, &in.Remote.Spec) {
 		return nil
 	}
-	for _, c := range in.Shadow.Status.Conditions {
-		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {
-			return &corev1.PodCondition{
-				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred,
-				Message: "the provider refuses it: " + shortened(c.Message, longestText/2),
-			}
+	if c := meta.FindStatusCondition(in.Shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil && c.Status == metav1.ConditionFalse {
+		return &corev1.PodCondition{
+			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred,
+			Message: "the provider refuses it: " + shortened(c.Message, longestText/2),
 		}
 	}
 	return nil

@@ -1,6 +1,8 @@
 package forge
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,7 +56,7 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func
 			e.NodeName = nil // the provider may have an unrelated node of that name
 			for j, address := range e.Addresses {
 				if external != nil {
-					e.Addresses[j] = orElse(external(local.Namespace, address), address)
+					e.Addresses[j] = cmp.Or(external(local.Namespace, address), address)
 				}
 			}
 		}

@@ -84,9 +84,7 @@ type EventOptions struct {
 // the copy again.
 func Event(remote *corev1.Event, o EventOptions) *corev1.Event {
 	source := remote.Source
-	if source.Component == "" {
-		source.Component = remote.ReportingController // events.k8s.io has no source
-	}
+	source.Component = cmp.Or(source.Component, remote.ReportingController) // events.k8s.io has no source
 	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: eventName(remote, o.ProviderID), Namespace: o.Namespace,

@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -24,7 +25,7 @@ func Ingress(local *networkingv1.Ingress, o ObjectOptions, offered []Class) (*ne
 	// The API server rejects an Ingress with both the annotation and the field, so the
 	// class is sent in the field only.
 	leave(&out.ObjectMeta, nil, []string{ingressClassAnnotation})
-	own := orElse(value(local.Spec.IngressClassName), local.Annotations[ingressClassAnnotation])
+	own := cmp.Or(value(local.Spec.IngressClassName), local.Annotations[ingressClassAnnotation])
 	out.Spec.IngressClassName = named(remoteClass(own, offered))
 	return out, nil
 }

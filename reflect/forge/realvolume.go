@@ -52,11 +52,6 @@ func dataSource(local *corev1.PersistentVolumeClaim) string {
 // cluster, to local. Its nodes are those of real that are not virtual. The caller adds the reclaim
 // policy: deleting the volume leaves the data of real.
 func RealVolume(local *corev1.PersistentVolumeClaim, real *corev1.PersistentVolume) *corev1.PersistentVolume {
-	labels := maps.Clone(real.Labels) // of its zone, for the scheduler
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[offloadingv1beta1.LocalClaimUIDLabel] = string(local.UID)
 	spec := *real.Spec.DeepCopy()
 	spec.ClaimRef = &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: local.Namespace, Name: local.Name, UID: local.UID,
@@ -64,13 +59,15 @@ func RealVolume(local *corev1.PersistentVolumeClaim, real *corev1.PersistentVolu
 	spec.StorageClassName = value(local.Spec.StorageClassName)
 	spec.VolumeAttributesClassName = nil
 	spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: notVirtual(spec.NodeAffinity)}
-	return &corev1.PersistentVolume{
+	out := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: VolumeName(local), Labels: labels,
+			Name: VolumeName(local), Labels: maps.Clone(real.Labels), // of its zone, for the scheduler
 			Annotations: map[string]string{ProvisionedBy: offloadingv1beta1.StorageProvisioner},
 		},
 		Spec: spec,
 	}
+	metav1.SetMetaDataLabel(&out.ObjectMeta, offloadingv1beta1.LocalClaimUIDLabel, string(local.UID))
+	return out
 }
 
 // notVirtual adds to each term of an affinity that the node is not virtual.

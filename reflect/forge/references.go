@@ -56,26 +56,17 @@ func NamedBy(spec *corev1.PodSpec) []Named {
 	eachSource(spec, func(_, _ string, from any) {
 		switch s := from.(type) {
 		case *corev1.EnvFromSource:
-			if r := s.ConfigMapRef; r != nil {
-				out.put("ConfigMap", r.Name, r.Optional)
-			}
-			if r := s.SecretRef; r != nil {
-				out.put("Secret", r.Name, r.Optional)
-			}
+			configMap, secret := value(s.ConfigMapRef), value(s.SecretRef)
+			out.put("ConfigMap", configMap.Name, configMap.Optional)
+			out.put("Secret", secret.Name, secret.Optional)
 		case *corev1.EnvVarSource:
-			if r := s.ConfigMapKeyRef; r != nil {
-				out.put("ConfigMap", r.Name, r.Optional)
-			}
-			if r := s.SecretKeyRef; r != nil {
-				out.put("Secret", r.Name, r.Optional)
-			}
+			configMap, secret := value(s.ConfigMapKeyRef), value(s.SecretKeyRef)
+			out.put("ConfigMap", configMap.Name, configMap.Optional)
+			out.put("Secret", secret.Name, secret.Optional)
 		case *corev1.VolumeProjection:
-			if r := s.ConfigMap; r != nil {
-				out.put("ConfigMap", r.Name, r.Optional)
-			}
-			if r := s.Secret; r != nil {
-				out.put("Secret", r.Name, r.Optional)
-			}
+			configMap, secret := value(s.ConfigMap), value(s.Secret)
+			out.put("ConfigMap", configMap.Name, configMap.Optional)
+			out.put("Secret", secret.Name, secret.Optional)
 		case *corev1.VolumeSource:
 			out.ofVolume(s)
 		}
@@ -85,6 +76,7 @@ func NamedBy(spec *corev1.PodSpec) []Named {
 
 type namedObjects []Named
 
+// put adds an object; without a name there is none.
 func (n *namedObjects) put(kind, name string, optional *bool) {
 	mayLack := optional != nil && *optional
 	i := slices.IndexFunc(*n, func(have Named) bool { return have.Kind == kind && have.Name == name })

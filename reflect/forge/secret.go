@@ -2,6 +2,7 @@ package forge
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -32,9 +33,7 @@ func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret,
 	out := local.DeepCopy()
 	out.ObjectMeta = o.meta(&local.ObjectMeta)
 	out.StringData = nil
-	if out.Type == "" {
-		out.Type = corev1.SecretTypeOpaque
-	}
+	out.Type = cmp.Or(out.Type, corev1.SecretTypeOpaque)
 	if out.Type != corev1.SecretTypeServiceAccountToken {
 		return out, nil
 	}

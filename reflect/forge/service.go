@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,18 +70,18 @@ func MergeService(have, want *corev1.Service) *corev1.Service {
 	merged.ExternalIPs = h.ExternalIPs
 	merged.LoadBalancerIP = h.LoadBalancerIP
 	merged.HealthCheckNodePort = h.HealthCheckNodePort
-	merged.Type = orElse(w.Type, h.Type)
-	merged.SessionAffinity = orElse(w.SessionAffinity, h.SessionAffinity)
+	merged.Type = cmp.Or(w.Type, h.Type)
+	merged.SessionAffinity = cmp.Or(w.SessionAffinity, h.SessionAffinity)
 	if w.SessionAffinityConfig == nil && merged.SessionAffinity == h.SessionAffinity {
 		merged.SessionAffinityConfig = h.SessionAffinityConfig
 	}
 	if external(&merged) {
-		merged.ExternalTrafficPolicy = orElse(w.ExternalTrafficPolicy, h.ExternalTrafficPolicy)
+		merged.ExternalTrafficPolicy = cmp.Or(w.ExternalTrafficPolicy, h.ExternalTrafficPolicy)
 	}
-	merged.InternalTrafficPolicy = orElse(w.InternalTrafficPolicy, h.InternalTrafficPolicy)
-	merged.AllocateLoadBalancerNodePorts = orElse(w.AllocateLoadBalancerNodePorts, h.AllocateLoadBalancerNodePorts)
-	merged.LoadBalancerClass = orElse(w.LoadBalancerClass, h.LoadBalancerClass)
-	merged.IPFamilyPolicy = orElse(w.IPFamilyPolicy, h.IPFamilyPolicy)
+	merged.InternalTrafficPolicy = cmp.Or(w.InternalTrafficPolicy, h.InternalTrafficPolicy)
+	merged.AllocateLoadBalancerNodePorts = cmp.Or(w.AllocateLoadBalancerNodePorts, h.AllocateLoadBalancerNodePorts)
+	merged.LoadBalancerClass = cmp.Or(w.LoadBalancerClass, h.LoadBalancerClass)
+	merged.IPFamilyPolicy = cmp.Or(w.IPFamilyPolicy, h.IPFamilyPolicy)
 	if len(w.IPFamilies) == 0 && value(merged.IPFamilyPolicy) == value(h.IPFamilyPolicy) {
 		// With another policy the API server allocates the families again. The present list
 		// may contain a family that the Service does not really use.
@@ -103,12 +104,12 @@ func mergePorts(have []corev1.ServicePort, want *corev1.ServiceSpec) []corev1.Se
 		if had == nil {
 			continue
 		}
-		p.Protocol = orElse(p.Protocol, had.Protocol)
+		p.Protocol = cmp.Or(p.Protocol, had.Protocol)
 		if p.TargetPort == (intstr.IntOrString{}) && p.Port == had.Port {
 			p.TargetPort = had.TargetPort
 		}
 		if keeps {
-			p.NodePort = orElse(p.NodePort, had.NodePort)
+			p.NodePort = cmp.Or(p.NodePort, had.NodePort)
 		}
 	}
 	return want.Ports
@@ -226,15 +227,6 @@ func external(s *corev1.ServiceSpec) bool {
 }
 
 func headless(s *corev1.ServiceSpec) bool { return s.ClusterIP == corev1.ClusterIPNone }
-
-// orElse returns v, or other if v is the zero value.
-func orElse[T comparable](v, other T) T {
-	var zero T
-	if v == zero {
-		return other
-	}
-	return v
-}
 
 // value returns *p, or the zero value if p is nil.
 func value[T any](p *T) (v T) {

@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,7 +46,7 @@ func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions,
 	leave(&out.ObjectMeta, nil, slices.DeleteFunc(slices.Collect(maps.Keys(local.Annotations)), func(key string) bool {
 		return !slices.ContainsFunc(volumeAnnotations, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}))
-	class := orElse(local.Annotations[offloadingv1beta1.RemoteStorageClassAnnotation], remoteClass("", offered))
+	class := cmp.Or(local.Annotations[offloadingv1beta1.RemoteStorageClassAnnotation], remoteClass("", offered))
 	out.Labels[offloadingv1beta1.LocalClaimUIDLabel] = string(local.UID)
 	delete(out.Labels, offloadingv1beta1.EphemeralVolumeLabel)
 	if OfPod(local) {
