@@ -312,7 +312,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
-		Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: kinds.Remote{Kube: provider.kube, Liqo: provider.liqo},
+		Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: engine.Clients{Kube: provider.kube, Liqo: provider.liqo},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
 		Namespaces: offloaded, VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,

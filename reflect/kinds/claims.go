@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -85,17 +84,11 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 
 // Run provisions volumes until ctx is done. It may be called again after it has returned.
 func (c *Claims) Run(ctx context.Context) error {
-	vns, err := c.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{
-		Set: func(b, a *offloadingv1beta1.VirtualNode) {
-			if b == nil || b.Generation != a.Generation || (b.DeletionTimestamp == nil) != (a.DeletionTimestamp == nil) ||
-				!equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected) {
-				c.Resync()
-			}
-		},
-		Gone: func(*offloadingv1beta1.VirtualNode, bool) { c.Resync() },
-	})
+	vns, err := loop.Changes("the VirtualNode", c.cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
+		return (b.DeletionTimestamp == nil) == (a.DeletionTimestamp == nil) && engine.SameReflection(b, a)
+	}, func(*offloadingv1beta1.VirtualNode) { c.Resync() })
 	if err != nil {
-		return fmt.Errorf("watching the VirtualNode: %w", err)
+		return err
 	}
 	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 	defer func() { _ = c.cfg.VirtualNodes.Informer().RemoveEventHandler(vns) }()
@@ -161,8 +154,7 @@ func (c *Claims) lookVolumes(v *claimView) {
 		if len(keys) == 0 || keys[0] != v.key || (v.local != nil && volume.Spec.ClaimRef.UID == v.local.UID) {
 			continue
 		}
-		latest, _ := c.volumes.Latest(loop.Key{Name: volume.Name}, volume, true)
-		v.released = append(v.released, latest)
+		v.released = append(v.released, volume)
 	}
 	if v.local == nil {
 		return

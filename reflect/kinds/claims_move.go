@@ -2,12 +2,10 @@ package kinds
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -58,25 +56,8 @@ func (c *Claims) discard(ctx context.Context, v claimView) error {
 	if elsewhere, err := c.elsewhere(ctx, v.local, c.isHere); err != nil || !elsewhere {
 		return orRetry(err)
 	}
-	if err := c.cfg.Verify(ctx); err != nil {
-		return fmt.Errorf("verifying the provider before deleting there: %w", err)
-	}
-	remote, err := v.twin.there.Live(ctx, v.inProvider())
-	if err != nil {
+	if gone, err := c.deleteThere(ctx, v, v.local.UID); err != nil || !gone {
 		return err
 	}
-	if remote == nil || !c.reflected(remote) || localClaimUID(remote) != string(v.local.UID) {
-		written, err := c.discarded(ctx, v.local)
-		if err == nil {
-			v.twin.home.Wrote(written)
-		}
-		return err
-	}
-	if remote.DeletionTimestamp != nil {
-		return nil // the end of the deletion triggers a new sync
-	}
-	if err := v.twin.there.Delete(ctx, remote); err != nil {
-		return err
-	}
-	return loop.After(staleRetry)
+	return c.discarded(ctx, v.twin.home, v.local)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -66,22 +65,23 @@ func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (
 		if c.known(pod.Namespace, remote, name) {
 			continue
 		}
-		there, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(remote).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || (err == nil && (!c.reflected(there) || localClaimUID(there) == "")) {
+		there, err := store.Live(ctx, "the provider's PersistentVolumeClaim", c.cfg.Remote.CoreV1().PersistentVolumeClaims(remote), name)
+		if err != nil {
+			return "", err
+		}
+		if there == nil || !c.reflected(there) || localClaimUID(there) == "" {
 			continue
 		}
+		here, err := store.Live(ctx, "PersistentVolumeClaim", c.cfg.Home.CoreV1().PersistentVolumeClaims(pod.Namespace), name)
 		if err != nil {
-			return "", fmt.Errorf("looking for the data of other claims in the provider: %w", err)
+			return "", err
 		}
-		here, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return "", fmt.Errorf("reading a claim of the pod: %w", err)
-		}
-		if err == nil {
-			if adopts, err := c.adopts(ctx, here, there); err != nil || adopts || hasDataOf(here, there) {
-				if err != nil {
-					return "", err
-				}
+		if here != nil {
+			adopts, err := c.adopts(ctx, here, there)
+			if err != nil {
+				return "", err
+			}
+			if adopts || hasDataOf(here, there) {
 				continue
 			}
 		}

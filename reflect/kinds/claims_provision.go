@@ -29,7 +29,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	}
 	vn := c.virtualNode()
 	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
-		return c.reschedule(ctx, v, why)
+		return c.giveBack(ctx, v.twin.home, v.local, why)
 	}
 	want := c.remoteWant(ctx, v, vn)
 	if want == nil {
@@ -142,15 +142,6 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 	return ""
 }
 
-// reschedule gives the claim back to the scheduler.
-func (c *Claims) reschedule(ctx context.Context, v claimView, why string) error {
-	written, err := c.giveBack(ctx, v.local, why)
-	if written != nil {
-		v.twin.home.Wrote(written)
-	}
-	return err
-}
-
 // create creates the claim in the provider.
 func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
@@ -159,26 +150,15 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 		v.twin.there.Wrote(written)
 		return written, nil
 	case apierrors.IsAlreadyExists(err):
-		return nil, c.taken(ctx, v)
+		return nil, taken(ctx, v.twin.there, v.inProvider(), c.reflected, func(*corev1.PersistentVolumeClaim) error {
+			c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeTaken, fmt.Sprintf(
+				"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
+			return nil
+		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, loop.After(namespaceRetry)
 	}
 	return nil, c.refusedThere(ctx, v, "creating", err)
-}
-
-// taken reads the claim that occupies the name in the provider. If it is reflected, the
-// watch will report it. If it is foreign, an event says so.
-func (c *Claims) taken(ctx context.Context, v claimView) error {
-	have, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && c.reflected(have)) {
-		return loop.After(staleRetry)
-	}
-	if err != nil {
-		return fmt.Errorf("looking at the PersistentVolumeClaim that has the name: %w", err)
-	}
-	c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.RemoteVolumeTaken, fmt.Sprintf(
-		"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
-	return loop.After(takenRetry)
 }
 
 // reflected reports whether a claim of the provider was reflected by this consumer.
@@ -293,18 +273,14 @@ func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	if shown, bound := v.local.Status.Capacity[corev1.ResourceStorage]; !bound || capacity.Cmp(shown) <= 0 {
 		return nil
 	}
-	written, err := c.showSize(ctx, v.local, capacity.String())
-	if err == nil {
-		v.twin.home.Wrote(written)
-	}
-	return err
+	return c.showSize(ctx, v.twin.home, v.local, capacity.String())
 }
 
 func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 	want := forge.PersistentVolume(v.local, v.remote, c.cfg.Destination)
 	written, err := c.addVolume(ctx, v.local, want)
 	if apierrors.IsAlreadyExists(err) {
-		return c.volumeTaken(ctx, v, want)
+		return c.occupied(ctx, v.local, func(have *corev1.PersistentVolume) string { return c.notMine(v.local, have) })
 	}
 	if written != nil {
 		c.tell(ctx, v.local, corev1.EventTypeNormal, reasons.ProvisioningSucceeded,
@@ -313,28 +289,17 @@ func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 	return err
 }
 
-// volumeTaken reads the volume that occupies the name. If it is the volume of this claim,
-// the watch will report it. If it lacks the label that the watch selects, an event says
-// so, because a vkubelet has no right to write that label.
-func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.PersistentVolume) error {
-	have, err := c.cfg.Home.CoreV1().PersistentVolumes().Get(ctx, want.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return loop.After(staleRetry)
-	}
-	if err != nil {
-		return fmt.Errorf("looking at the PersistentVolume that has the name: %w", err)
-	}
+// notMine says why a volume that has the name of a claim's volume is not that of the claim. If it lacks the
+// label that the watch selects, a vkubelet has no right to write that label.
+func (c *Claims) notMine(claim *corev1.PersistentVolumeClaim, have *corev1.PersistentVolume) string {
 	const key = corev1beta1.RemoteClusterIDLabel
-	ours := have.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner && have.Spec.ClaimRef != nil && have.Spec.ClaimRef.UID == v.local.UID
+	ours := have.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner && have.Spec.ClaimRef != nil && have.Spec.ClaimRef.UID == claim.UID
 	switch label := have.Labels[key]; {
-	case ours && label == c.cfg.Destination, awaitsCopy(v.local):
-		return loop.After(staleRetry)
+	case ours && label == c.cfg.Destination:
+		return ""
 	case ours && label == "":
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
-			"PersistentVolume %s lacks the label %s=%s, which liqod needs to find it: restore the label", have.Name, key, c.cfg.Destination))
+		return fmt.Sprintf("PersistentVolume %s lacks the label %s=%s, which liqod needs to find it: restore the label", have.Name, key, c.cfg.Destination)
 	default:
-		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
-			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is not changed; waiting until it is gone", have.Name, c.cfg.Destination))
+		return fmt.Sprintf("PersistentVolume %s was not made by liqod for this claim and cluster %s, and is not changed; waiting until it is gone", have.Name, c.cfg.Destination)
 	}
-	return loop.After(takenRetry)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +14,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -98,25 +96,21 @@ func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.Persis
 	if c.volumes.WasDeleted(volume.UID) {
 		return true, nil
 	}
-	if err := c.cfg.Verify(ctx); err != nil {
-		return false, fmt.Errorf("verifying the provider before deleting there: %w", err)
-	}
-	remote, err := v.twin.there.Live(ctx, v.inProvider())
-	switch {
-	case err != nil:
+	if gone, err := c.deleteThere(ctx, v, volume.Spec.ClaimRef.UID); err != nil || !gone {
 		return false, err
-	case remote != nil && c.reflected(remote) && localClaimUID(remote) == string(volume.Spec.ClaimRef.UID):
-		if remote.DeletionTimestamp != nil {
-			return false, nil // the end of the deletion triggers a new sync
-		}
-		if err := v.twin.there.Delete(ctx, remote); err != nil {
-			return false, err
-		}
-		c.cfg.Log.Info("claim deleted in the provider, as it was here", zap.Stringer("key", v.key))
-		return false, loop.After(staleRetry)
 	}
 	err = c.volumes.Delete(ctx, volume)
 	return err == nil, err
+}
+
+// deleteThere is deleteData in the provider, for the claim with this UID.
+func (c *Claims) deleteThere(ctx context.Context, v claimView, uid types.UID) (gone bool, err error) {
+	if err := c.cfg.Verify(ctx); err != nil {
+		return false, fmt.Errorf("verifying the provider before deleting there: %w", err)
+	}
+	return c.deleteData(ctx, v.twin.there, v.inProvider(), func(remote *corev1.PersistentVolumeClaim) bool {
+		return c.reflected(remote) && localClaimUID(remote) == string(uid)
+	})
 }
 
 // tidy handles a claim of the provider that belongs to no local claim and to no volume. One that has
@@ -134,11 +128,7 @@ func (c *Claims) tidy(ctx context.Context, v claimView) error {
 	if err != nil {
 		return err
 	}
-	remote, err := v.twin.there.Live(ctx, v.inProvider())
-	if err != nil || remote == nil || remote.UID != v.remote.UID || remote.Spec.VolumeName != "" {
-		return err
-	}
-	return v.twin.there.Delete(ctx, remote, store.Unchanged(remote))
+	return c.deleteEmpty(ctx, v.twin.there, v.remote)
 }
 
 // maxRemembered bounds the volumes that a provider can cause here by claims that it makes itself.

@@ -5,30 +5,27 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/reflect/engine"
 )
 
 // claimTwin is an offloaded namespace with its claims in both clusters.
 type claimTwin struct {
 	opened
-	home, there *store.Store[*corev1.PersistentVolumeClaim]
+	home, there claimStore
 }
 
 func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
-	homeClaims, home := c.claims(c.cfg.Home, local, "")
+	const kind = "PersistentVolumeClaim"
+	homeClaims, home := selected(kind, &corev1.PersistentVolumeClaim{}, c.cfg.Home, c.cfg.Home.CoreV1().PersistentVolumeClaims(local), "", c.cfg.Transform, c.cfg.Clock)
 	// Only reflected claims are watched, to save memory. A collision with another claim
 	// shows as AlreadyExists.
 	ours := labels.Set{offloadingv1beta1.OriginLabel: c.cfg.Origin, offloadingv1beta1.DestinationLabel: c.cfg.Destination}
-	thereClaims, there := c.claims(c.cfg.Remote, remote, ours.String())
+	thereClaims, there := selected(kind, &corev1.PersistentVolumeClaim{}, c.cfg.Remote, c.cfg.Remote.CoreV1().PersistentVolumeClaims(remote), ours.String(), c.cfg.Transform, c.cfg.Clock)
 	t := &claimTwin{opened: opened{local: local, remote: remote}, home: homeClaims, there: thereClaims}
 	wake := func(claim *corev1.PersistentVolumeClaim) { c.loop.Wake(loop.Key{Namespace: local, Name: claim.Name}) }
 	atHome := store.Each(wake)
@@ -43,25 +40,8 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 	return t
 }
 
-// claims returns the claims of one namespace that a selector chooses, and the factory of their
-// informer.
-func (c *Claims) claims(client kubernetes.Interface, namespace, selector string) (*store.Store[*corev1.PersistentVolumeClaim], informers.SharedInformerFactory) {
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
-	informer := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
-		func(k kubernetes.Interface) store.Client[*corev1.PersistentVolumeClaimList] {
-			return k.CoreV1().PersistentVolumeClaims(namespace)
-		})
-	return store.New("PersistentVolumeClaim", informer, c.cfg.Clock, func(ns string) store.API[*corev1.PersistentVolumeClaim] {
-		return client.CoreV1().PersistentVolumeClaims(ns)
-	}), f
-}
-
 // enqueue enqueues all claims of a namespace, or of all namespaces.
-func (c *Claims) enqueue(namespace string) {
-	for _, key := range c.keys(namespace) {
-		c.loop.Wake(key)
-	}
-}
+func (c *Claims) enqueue(namespace string) { c.loop.Wake(c.keys(namespace)...) }
 
 // keys returns the keys of all claims and volumes that the caches have of a namespace, or
 // of all namespaces.

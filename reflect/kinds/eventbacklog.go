@@ -166,11 +166,11 @@ func (b *backlog) makeRoom(eventType string) bool {
 	}
 	var out *entry
 	for _, e := range b.waiting {
-		if out == nil || e.yields(out) {
+		if out == nil || e.precedes(out, false) {
 			out = e
 		}
 	}
-	if eventType != corev1.EventTypeWarning && out.latest.Type == corev1.EventTypeWarning {
+	if eventType != corev1.EventTypeWarning && out.warns() {
 		return false
 	}
 	delete(b.waiting, out.key)
@@ -180,11 +180,12 @@ func (b *backlog) makeRoom(eventType string) bool {
 	return true
 }
 
-// yields reports whether e is dropped before other.
-func (e *entry) yields(other *entry) bool {
-	warning, otherWarning := e.latest.Type == corev1.EventTypeWarning, other.latest.Type == corev1.EventTypeWarning
-	if warning != otherWarning {
-		return otherWarning
+func (e *entry) warns() bool { return e.latest.Type == corev1.EventTypeWarning }
+
+// precedes reports whether e comes before other in the order of due times, with Warnings first or last.
+func (e *entry) precedes(other *entry, warningsFirst bool) bool {
+	if e.warns() != other.warns() {
+		return e.warns() == warningsFirst
 	}
 	return e.due.Before(other.due)
 }
@@ -273,7 +274,7 @@ func (b *backlog) next(now time.Time) (j job, wait time.Duration, ok bool) {
 			}
 			continue
 		}
-		if first == nil || e.precedes(first) {
+		if first == nil || e.precedes(first, true) {
 			first = e
 		}
 	}
@@ -284,14 +285,6 @@ func (b *backlog) next(now time.Time) (j job, wait time.Duration, ok bool) {
 	j = job{key: first.key, want: first.latest, exists: first.written, tries: first.tries, entry: first}
 	first.latest, first.busy = nil, true
 	return j, 0, true
-}
-
-func (e *entry) precedes(other *entry) bool {
-	warning, otherWarning := e.latest.Type == corev1.EventTypeWarning, other.latest.Type == corev1.EventTypeWarning
-	if warning != otherWarning {
-		return warning
-	}
-	return e.due.Before(other.due)
 }
 
 // wrote records that the consumer has the state of the job.

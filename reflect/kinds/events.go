@@ -14,9 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -24,6 +22,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -154,13 +153,7 @@ func (e *Events) watch(ctx context.Context, local, remote string) (stop func()) 
 }
 
 func (e *Events) reflector(local, remote string) *cache.Reflector {
-	events := e.cfg.Provider.CoreV1().Events(remote)
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return events.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return events.Watch(ctx, o)
-		},
-	}, e.cfg.Provider)
+	lw := store.ListerWatcher(e.cfg.Provider, e.cfg.Provider.CoreV1().Events(remote), nil)
 	return cache.NewReflectorWithOptions(lw, &corev1.Event{}, passage{e, local}, cache.ReflectorOptions{Name: "events/" + remote})
 }
 

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -121,10 +122,7 @@ func clashes(taken []corev1.ContainerPort) func(corev1.ContainerPort) bool {
 }
 
 func protocol(port corev1.ContainerPort) corev1.Protocol {
-	if port.Protocol == "" {
-		return corev1.ProtocolTCP
-	}
-	return port.Protocol
+	return cmp.Or(port.Protocol, corev1.ProtocolTCP)
 }
 
 // everywhere reports whether a port is used at all addresses of the host, as the scheduler

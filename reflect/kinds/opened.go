@@ -4,9 +4,14 @@ import (
 	"context"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/reflect/engine"
 )
 
 // opened is an offloaded namespace whose informers run.
@@ -17,31 +22,32 @@ type opened struct {
 	stop   func()
 }
 
-// factory is an informer factory of any clientset.
-type factory interface {
-	StartWithContext(ctx context.Context)
-	Shutdown()
-}
-
-// run starts the informers of the factories and calls ready when all handlers are synced.
-func (o *opened) run(ctx context.Context, ready func(), handlers []cache.InformerSynced, factories ...factory) {
+// run starts the informers and calls ready when all handlers are synced.
+func (o *opened) run(ctx context.Context, ready func(), handlers []cache.InformerSynced, informers ...*store.Informer) {
 	o.synced = func() bool {
 		return !slices.ContainsFunc(handlers, func(synced cache.InformerSynced) bool { return !synced() })
 	}
-	end := loop.Start(ctx, func(ctx context.Context) {
-		for _, f := range factories {
-			f.StartWithContext(ctx)
-		}
+	tasks := []func(context.Context){func(ctx context.Context) {
 		if cache.WaitForCacheSync(ctx.Done(), o.synced) {
 			ready()
 		}
-	})
-	o.stop = func() {
-		end()
-		for _, f := range factories {
-			f.Shutdown()
-		}
+	}}
+	for _, i := range informers {
+		tasks = append(tasks, i.RunWithContext)
 	}
+	o.stop = loop.Start(ctx, tasks...)
+}
+
+// selected returns the objects of a namespace that a selector chooses, and their informer. client is that of the
+// namespace, and belongs to clientset.
+func selected[T engine.Object, L runtime.Object](kind string, example T, clientset any, client interface {
+	store.Client[L]
+	store.API[T]
+}, selector string, transform cache.TransformFunc, c clock.PassiveClock,
+) (*store.Store[T], *store.Informer) {
+	informer := store.NewInformer[L](clientset, client, example, func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	_ = informer.SetTransform(transform) // fails only for an informer that runs
+	return store.New(kind, informer, c, func(string) store.API[T] { return client }), informer
 }
 
 // handled returns the HasSynced of a handler. Handlers can be added to any informer that has not

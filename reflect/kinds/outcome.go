@@ -1,6 +1,8 @@
 package kinds
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/forge"
@@ -17,14 +20,9 @@ import (
 
 // started reports whether any container of the pod has run according to its status.
 func started(pod *corev1.Pod) bool {
-	for _, set := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for _, s := range set {
-			if s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil {
-				return true
-			}
-		}
-	}
-	return pod.Status.Phase == corev1.PodRunning
+	return pod.Status.Phase == corev1.PodRunning || slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	})
 }
 
 // lost returns the status of a pod that was lost and may not run again. Its controller
@@ -59,11 +57,10 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 	if c := store.PodCondition(&s, corev1.PodReady); c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 		return c.Reason, c.Message
 	}
-	for _, set := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for _, c := range set {
-			if w := c.State.Waiting; w != nil && (w.Reason == reasons.ErrImagePull || w.Reason == reasons.ImagePullBackOff || w.Reason == reasons.InvalidImageName || w.Reason == reasons.ErrImageNeverPull || w.Reason == reasons.CreateContainerConfigError) {
-				return reasons.RemoteContainerWaiting, fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message)
-			}
+	waits := []string{reasons.ErrImagePull, reasons.ImagePullBackOff, reasons.InvalidImageName, reasons.ErrImageNeverPull, reasons.CreateContainerConfigError}
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && slices.Contains(waits, w.Reason) {
+			return reasons.RemoteContainerWaiting, fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message)
 		}
 	}
 	return "", ""
@@ -85,6 +82,20 @@ func refusalReason(err error) string {
 		}
 	}
 	return offloadingv1beta1.ReasonPodRefused
+}
+
+// taken reads the object that occupies a name, and returns the error by which the key is tried again. If the object is
+// ours, or gone, the watch will report it. Otherwise tell says that it has the name.
+func taken[T store.Object](ctx context.Context, all *store.Store[T], name loop.Key, mine func(T) bool, tell func(have T) error) error {
+	var none T
+	have, err := all.Live(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case have == none || mine(have):
+		return loop.After(staleRetry) // the cache is behind
+	}
+	return errors.Join(tell(have), loop.After(takenRetry))
 }
 
 func localUID(obj metav1.Object) types.UID {

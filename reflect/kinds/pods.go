@@ -187,7 +187,13 @@ func (p *Pods) create(ctx context.Context, v view) error {
 		}
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return p.taken(ctx, v)
+		ours := func(have *offloadingv1beta1.ShadowPod) bool {
+			return have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node
+		}
+		return taken(ctx, v.twin.shadows, v.there(), ours, func(have *offloadingv1beta1.ShadowPod) error {
+			return p.writeStatus(ctx, v.local, p.pending(v.local, reasons.ShadowPodTaken, fmt.Sprintf("a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
+				v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination)))
+		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.TwinNamespaceTerminating,
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
@@ -247,21 +253,6 @@ func (p *Pods) options(v view) forge.PodOptions {
 		o.Patch = vn.Spec.OffloadingPatch
 	}
 	return o
-}
-
-// taken reads the ShadowPod that occupies the name. If it belongs to this virtual node,
-// the watch will report it. If it belongs to another one, the status says so.
-func (p *Pods) taken(ctx context.Context, v view) error {
-	have, err := v.twin.shadows.Live(ctx, v.there())
-	switch {
-	case err != nil:
-		return err
-	case have == nil || have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node:
-		return loop.After(staleRetry)
-	}
-	return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasons.ShadowPodTaken, fmt.Sprintf(
-		"a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
-		v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))), loop.After(takenRetry))
 }
 
 // reflect updates the ShadowPod and the local status. The status is written even if the

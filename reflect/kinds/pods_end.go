@@ -14,6 +14,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -217,7 +218,7 @@ func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	var uid types.UID
 	switch {
-	case v.shadow != nil && isKept(v.shadow):
+	case v.shadow != nil && engine.IsKept(v.shadow):
 		return p.waitForKept(ctx, v)
 	case v.shadow != nil:
 		uid = localUID(v.shadow)

@@ -46,7 +46,7 @@ func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, rem
 	}
 	return forge.StatusInput{
 		Silent: silent, Local: local, Shadow: shadow, Remote: remote,
-		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: networkDown(p.ownNode()), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
 		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
 	}
 }
@@ -55,21 +55,11 @@ func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStat
 	return forge.PendingStatus(local, reason, message, p.now())
 }
 
-// networkDown reports whether the virtual node has no network to its provider. While that is
-// unknown, the node has the last known state or says Unknown, and Unknown is not down.
-func (p *Pods) networkDown() bool {
-	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
-	return err == nil && networkDown(n)
-}
+// ownNode returns the virtual node; nil: there is none.
+func (p *Pods) ownNode() *corev1.Node { return store.Known(p.cfg.Nodes.Lister().Get(p.cfg.Node)) }
 
 // readiness returns the readiness of the virtual node; "" if there is no Node.
-func (p *Pods) readiness() corev1.ConditionStatus {
-	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
-	if err != nil {
-		return "" // a lister returns no other error than NotFound
-	}
-	return readiness(n)
-}
+func (p *Pods) readiness() corev1.ConditionStatus { return readiness(p.ownNode()) }
 
 // report writes the status that follows from the objects. The Node is read before the
 // status is computed: it may become ready in between, and a status that was computed for a
@@ -386,11 +376,16 @@ func (p *Pods) spend(r *memo, now time.Time, cost int, u urgency) time.Duration 
 }
 
 // readiness returns the status of the Ready condition. The node controller sets it to
-// Unknown when the vkubelet has stopped reporting. It is "" before the first report.
+// Unknown when the vkubelet has stopped reporting. It is "" before the first report, and without a Node.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
+	if n == nil {
+		return ""
+	}
 	return store.NodeCondition(&n.Status, corev1.NodeReady).Status
 }
 
+// networkDown reports whether a virtual node has no network to its provider. While that is
+// unknown, the node has the last known state or says Unknown, and Unknown is not down.
 func networkDown(n *corev1.Node) bool {
-	return store.NodeCondition(&n.Status, corev1.NodeNetworkUnavailable).Status == corev1.ConditionTrue
+	return n != nil && store.NodeCondition(&n.Status, corev1.NodeNetworkUnavailable).Status == corev1.ConditionTrue
 }

@@ -159,7 +159,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
 	s.pods, err = NewPods(PodsConfig{
-		Home: s.home, HomeLiqo: s.homeLiqod, Remote: Remote{Kube: s.remote, Liqo: s.remoteLiqod},
+		Home: s.home, HomeLiqo: s.homeLiqod, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
 		Pods: locals, Nodes: core.Core().V1().Nodes(),
 		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",

@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +38,7 @@ type PodsConfig struct {
 	Home     kubernetes.Interface
 	HomeLiqo versioned.Interface
 	// Remote has the clients for the provider.
-	Remote Remote
+	Remote engine.Clients
 	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.
 	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
 	// tenant namespace.
@@ -211,7 +210,7 @@ func (p *Pods) follow() (remove func(), err error) {
 		return nil, fmt.Errorf("watching the Node: %w", err)
 	}
 	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
-		if b != nil && a.Name == p.cfg.Node && (b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected)) {
+		if b != nil && a.Name == p.cfg.Node && !engine.SameReflection(b, a) {
 			p.enqueueAll()
 		}
 	}})
@@ -246,17 +245,10 @@ func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
 func (p *Pods) enqueueNamespace(namespace string) {
 	pods := p.localPods(namespace)
 	slices.SortFunc(pods, earlier)
-	queued := make(sets.Set[loop.Key], len(pods))
-	for _, pod := range pods {
-		key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-		queued.Insert(key)
-		p.loop.Wake(key)
-	}
-	for _, key := range p.twins.keys(namespace) { // objects without a local pod have no other trigger
-		if !queued.Has(key) {
-			p.loop.Wake(key)
-		}
-	}
+	queued := loop.Keys(pods)
+	// Objects without a local pod have no other trigger.
+	more := sets.New(p.twins.keys(namespace)...).Delete(queued...)
+	p.loop.Wake(append(queued, more.UnsortedList()...)...)
 }
 
 // earlier orders pods by namespace and age. Pods that started together are mostly in the same

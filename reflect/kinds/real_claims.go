@@ -53,7 +53,7 @@ type RealClaims struct {
 	*homeVolumes
 	cfg    RealClaimsConfig
 	loop   *loop.Loop
-	claims *store.Store[*corev1.PersistentVolumeClaim]
+	claims claimStore
 }
 
 // ofClaim is the name of the indexes by the key of the user's claim.
@@ -184,7 +184,13 @@ func (c *RealClaims) giveVolume(ctx context.Context, v realView) error {
 	}
 	written, err := c.addVolume(ctx, v.local, forge.RealVolume(v.local, source))
 	if apierrors.IsAlreadyExists(err) {
-		return c.occupied(ctx, v.local)
+		return c.occupied(ctx, v.local, func(have *corev1.PersistentVolume) string {
+			if have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(v.local.UID) && claimOf(have) != nil {
+				return ""
+			}
+			return fmt.Sprintf("PersistentVolume %s exists and is not changed: it is not of this claim and this cluster, or lacks the label %s=%s; waiting until it is gone",
+				have.Name, offloadingv1beta1.LocalClaimUIDLabel, v.local.UID)
+		})
 	}
 	if apierrors.IsForbidden(err) {
 		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, err.Error())
@@ -194,21 +200,6 @@ func (c *RealClaims) giveVolume(ctx context.Context, v realView) error {
 		c.tell(ctx, v.local, corev1.EventTypeNormal, reasons.ProvisioningSucceeded, fmt.Sprintf("the data is in this cluster, in PersistentVolumeClaim %s/%s", v.real.Namespace, v.real.Name))
 	}
 	return err
-}
-
-// occupied reads the volume that has the name. If it is the volume of this claim, the watch will
-// report it. Otherwise an event says so.
-func (c *RealClaims) occupied(ctx context.Context, local *corev1.PersistentVolumeClaim) error {
-	have, err := c.volumes.Live(ctx, loop.Key{Name: forge.VolumeName(local)})
-	if err != nil {
-		return err
-	}
-	if have == nil || awaitsCopy(local) || have.Labels[offloadingv1beta1.LocalClaimUIDLabel] == string(local.UID) && claimOf(have) != nil {
-		return loop.After(staleRetry)
-	}
-	c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, fmt.Sprintf(
-		"PersistentVolume %s exists and is not changed: it is not of this claim and this cluster, or lacks the label %s=%s; waiting until it is gone", have.Name, offloadingv1beta1.LocalClaimUIDLabel, local.UID))
-	return loop.After(takenRetry)
 }
 
 // begin creates the real claim.
@@ -233,16 +224,15 @@ func (c *RealClaims) begin(ctx context.Context, local *corev1.PersistentVolumeCl
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(staleRetry)
 	}
-	return c.wrote(ctx, local, written, err)
+	if err == nil {
+		c.claims.Wrote(written)
+	}
+	return c.refusedHere(ctx, local, err)
 }
 
-// wrote records the real claim that was written, and an event if this cluster refused it.
-func (c *RealClaims) wrote(ctx context.Context, local, written *corev1.PersistentVolumeClaim, err error) error {
-	switch {
-	case err == nil:
-		c.claims.Wrote(written)
-		return nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
+// refusedHere records an event if this cluster refused the real claim.
+func (c *RealClaims) refusedHere(ctx context.Context, local *corev1.PersistentVolumeClaim, err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 		c.tell(ctx, local, corev1.EventTypeWarning, reasons.ProvisioningFailed, err.Error())
 		return loop.After(claimsRefusedRetry)
 	}
@@ -263,11 +253,7 @@ func (c *RealClaims) place(ctx context.Context, v realView, node string) error {
 	if err := c.patchReal(ctx, v, map[string]any{offloadingv1beta1.AskedNodeAnnotation: nil}, nil); err != nil {
 		return err
 	}
-	written, err := c.giveBack(ctx, v.local, fmt.Sprintf("StorageClass %s has no volume for node %s", *v.real.Spec.StorageClassName, node))
-	if written != nil {
-		c.claims.Wrote(written)
-	}
-	return err
+	return c.giveBack(ctx, c.claims, v.local, fmt.Sprintf("StorageClass %s has no volume for node %s", *v.real.Spec.StorageClassName, node))
 }
 
 // patchReal changes annotations and the requested resources of the real claim.
@@ -276,8 +262,7 @@ func (c *RealClaims) patchReal(ctx context.Context, v realView, annotations map[
 	if requests != nil {
 		patch["spec"] = store.Patch{"resources": store.Patch{"requests": requests}}
 	}
-	written, err := c.patchClaim(ctx, v.real, patch)
-	return c.wrote(ctx, v.local, written, err)
+	return c.refusedHere(ctx, v.local, c.patchClaim(ctx, c.claims, v.real, patch))
 }
 
 // maintain lets the real claim grow with the user's claim, and that with its volume.
@@ -306,11 +291,7 @@ func (c *RealClaims) maintain(ctx context.Context, v realView) error {
 	if v.local.Status.Phase != corev1.ClaimBound || size.Cmp(shown) <= 0 {
 		return nil
 	}
-	written, err := c.showSize(ctx, v.local, size.String())
-	if err == nil {
-		c.claims.Wrote(written)
-	}
-	return err
+	return c.showSize(ctx, c.claims, v.local, size.String())
 }
 
 // growVolume gives the volume the size that its source has reached. Where the file system grows
@@ -364,20 +345,10 @@ func (c *RealClaims) reclaimReal(ctx context.Context, key loop.Key, volume *core
 	if err := c.claims.ConfirmNone(ctx, key, func(claim *corev1.PersistentVolumeClaim) bool { return claim.UID == uid }); err != nil {
 		return err
 	}
-	real, err := c.claims.Live(ctx, c.realKey(uid))
-	switch {
-	case err != nil:
-		return err
-	case real == nil || !c.isReal(real):
-		return c.volumes.Delete(ctx, volume)
-	case real.DeletionTimestamp != nil:
-		return nil // the end of the deletion triggers a new sync
-	}
-	if err := c.claims.Delete(ctx, real); err != nil {
+	if gone, err := c.deleteData(ctx, c.claims, c.realKey(uid), c.isReal); err != nil || !gone {
 		return err
 	}
-	c.cfg.Log.Info("real claim deleted with its claim", zap.Stringer("key", key), zap.String("claim", real.Name))
-	return loop.After(staleRetry)
+	return c.volumes.Delete(ctx, volume)
 }
 
 // tidyReal deletes a real claim that is for no claim any more. It does so only if it was never bound
@@ -396,11 +367,7 @@ func (c *RealClaims) tidyReal(ctx context.Context, real *corev1.PersistentVolume
 	if err != nil {
 		return err
 	}
-	live, err := c.claims.Live(ctx, c.realKey(types.UID(real.Name)))
-	if err != nil || live == nil || live.UID != real.UID || live.Spec.VolumeName != "" {
-		return err
-	}
-	return c.claims.Delete(ctx, live, store.Unchanged(live))
+	return c.deleteEmpty(ctx, c.claims, real)
 }
 
 // onVirtualNode reports whether the first pod of a claim is on a virtual node.

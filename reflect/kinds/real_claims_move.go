@@ -7,7 +7,6 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -48,22 +47,8 @@ func (c *RealClaims) discard(ctx context.Context, v realView) error {
 	if elsewhere, err := c.elsewhere(ctx, v.local, inThisCluster); err != nil || !elsewhere {
 		return orRetry(err)
 	}
-	real, err := c.claims.Live(ctx, c.realKey(v.local.UID))
-	if err != nil {
+	if gone, err := c.deleteData(ctx, c.claims, c.realKey(v.local.UID), c.isReal); err != nil || !gone {
 		return err
 	}
-	if real == nil || !c.isReal(real) {
-		written, err := c.discarded(ctx, v.local)
-		if err == nil {
-			c.claims.Wrote(written)
-		}
-		return err
-	}
-	if real.DeletionTimestamp != nil {
-		return nil // the end of the deletion triggers a new sync
-	}
-	if err := c.claims.Delete(ctx, real); err != nil {
-		return err
-	}
-	return loop.After(staleRetry)
+	return c.discarded(ctx, c.claims, v.local)
 }

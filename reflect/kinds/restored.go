@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,21 +28,13 @@ import (
 // versions, and one after which no vkubelet ran before the resource version exceeded that
 // of the newest ShadowPod.
 
-// clockSkew is the tolerated difference by which the provider's clock is ahead.
-const clockSkew = 5 * time.Minute
-
 // forgotten reports whether the local pod of the ShadowPod may be missing because of a
 // restore. now is the current resource version of this cluster.
 func (p *Pods) forgotten(v view, now string) bool {
-	if v.twin.hasLeft(localUID(v.shadow)) {
+	if !v.twin.left.Begun(localUID(v.shadow)).IsZero() {
 		return false
 	}
-	if p.cfg.HomeLost != nil {
-		if lost := p.cfg.HomeLost(); !lost.IsZero() && v.shadow.CreationTimestamp.Time.Before(lost.Add(clockSkew)) {
-			return true
-		}
-	}
-	return store.OlderVersion(now, p.twins.newest())
+	return store.MadeBefore(v.shadow, p.cfg.HomeLost) || store.OlderVersion(now, p.twins.newest())
 }
 
 // sawLeave records that the watch in the consumer has reported the deletion of a pod that
@@ -54,41 +47,14 @@ func (p *Pods) sawLeave(pod *corev1.Pod) {
 	tw.mu.Lock() // forget follows the deletion of a ShadowPod that the cache still has now
 	defer tw.mu.Unlock()
 	if shadow := tw.shadows.Cached(tw.key(pod.Name)); shadow != nil && localUID(shadow) == pod.UID {
-		tw.left[pod.UID] = true
+		tw.left.Begin(pod.UID, p.cfg.Clock.Now())
 	}
-}
-
-func (t *twin) hasLeft(local types.UID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.left[local]
-}
-
-// saw notes from which state of the consumer a ShadowPod was made.
-func (t *twin) saw(shadow *offloadingv1beta1.ShadowPod) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if have := shadow.Spec.LocalResourceVersion; t.newest == "" || store.OlderVersion(t.newest, have) {
-		t.newest = have
-	}
-}
-
-// forget drops what is remembered of the ShadowPod of a local pod.
-func (t *twin) forget(local types.UID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.left, local)
-	t.doubted.End(local)
 }
 
 // inDoubt reports whether a pod has seemed lost only for a moment. Its deletion may not
 // be recorded yet, because the delete handler and the worker run concurrently.
 func (t *twin) inDoubt(local types.UID, now time.Time) bool {
 	return now.Sub(t.doubted.Begin(local, now)) < staleRetry
-}
-
-func isKept(shadow *offloadingv1beta1.ShadowPod) bool {
-	return shadow.Annotations[offloadingv1beta1.KeptAnnotation] != ""
 }
 
 // liveLocal reads a local pod (nil if it does not exist) and the current resource version
@@ -100,28 +66,24 @@ func (p *Pods) liveLocal(ctx context.Context, key loop.Key) (*corev1.Pod, string
 	if err != nil {
 		return nil, "", err
 	}
-	for i := range list.Items {
-		if list.Items[i].Name == key.Name {
-			return &list.Items[i], list.ResourceVersion, nil
-		}
+	i := slices.IndexFunc(list.Items, func(pod corev1.Pod) bool { return pod.Name == key.Name })
+	if i < 0 {
+		return nil, list.ResourceVersion, nil
 	}
-	return nil, list.ResourceVersion, nil
+	return &list.Items[i], list.ResourceVersion, nil
 }
 
 // keep marks a ShadowPod whose local pod was lost by a restore.
 func (p *Pods) keep(ctx context.Context, v view) error {
 	want := v.shadow.DeepCopy()
-	if want.Annotations == nil {
-		want.Annotations = map[string]string{}
-	}
-	want.Annotations[offloadingv1beta1.KeptAnnotation] = p.now().UTC().Format(time.RFC3339)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, offloadingv1beta1.KeptAnnotation, p.now().UTC().Format(time.RFC3339))
 	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
 	}
 	v.twin.shadows.Wrote(written)
 	p.cfg.Log.Warn("remote pod kept: its local pod is unknown, but the state of this cluster went back", zap.Stringer("key", v.key))
-	if n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node); err == nil {
+	if n := p.ownNode(); n != nil {
 		p.cfg.Recorder.Event(n, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodKept, fmt.Sprintf(
 			"pod %s runs in cluster %s but is unknown here: the state of this cluster went back, for example by a restored backup; the pod is kept until ShadowPod %s/%s is deleted there",
 			v.key, p.cfg.Destination, v.twin.remote, v.shadow.Name))

@@ -39,7 +39,7 @@ func TestWhatARestoredConsumerHasForgottenIsKept(t *testing.T) {
 	s.there(localPod(known("500")), true, running)
 	s.at("400")
 	stop := s.start(t)
-	eventually(t, func() bool { return s.shadow(t) != nil && isKept(s.shadow(t)) }, "it is marked")
+	eventually(t, func() bool { return s.shadow(t) != nil && engine.IsKept(s.shadow(t)) }, "it is marked")
 	require.Contains(t, <-s.events.Events, offloadingv1beta1.ReasonRemotePodKept)
 	stop()
 
@@ -59,7 +59,7 @@ func TestRevisionOfTheNewestPodCountsForAll(t *testing.T) {
 	s.there(localPod(known("500"), func(p *corev1.Pod) { p.Name, p.UID = "newer", "local-2" }), true, running)
 	s.at("400") // it has passed that of the older pod
 	s.start(t)
-	eventually(t, func() bool { return s.shadow(t) != nil && isKept(s.shadow(t)) }, "it is marked")
+	eventually(t, func() bool { return s.shadow(t) != nil && engine.IsKept(s.shadow(t)) }, "it is marked")
 }
 
 func TestFallenRevisionOfTheLease(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFallenRevisionOfTheLease(t *testing.T) {
 			s.start(t)
 			eventually(t, func() bool {
 				shadow := s.shadow(t)
-				return shadow == nil && !c.kept || shadow != nil && isKept(shadow) && c.kept
+				return shadow == nil && !c.kept || shadow != nil && engine.IsKept(shadow) && c.kept
 			}, "it is kept or not")
 		})
 	}
@@ -155,7 +155,7 @@ func TestNamesakeOfAKeptPodWaits(t *testing.T) {
 				eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonRemotePodKept }, "it is told")
 				require.Equal(t, c.phase, s.local(t).Status.Phase)
 			}
-			require.True(t, isKept(s.shadow(t)))
+			require.True(t, engine.IsKept(s.shadow(t)))
 			remote := kubetest.Get(t, s.remote.CoreV1().Pods("shop-rome"), "web")
 			require.Nil(t, remote.DeletionTimestamp)
 		})
@@ -183,12 +183,12 @@ func TestNothingIsRememberedOfAClosedNamespace(t *testing.T) {
 	s.idle(t, "shop")
 	require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	first := s.pods.twins.Get("shop")
-	eventually(t, func() bool { return first.hasLeft("local-1") }, "it is seen to leave")
+	eventually(t, func() bool { return !first.left.Begun("local-1").IsZero() }, "it is seen to leave")
 	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
 	eventually(t, func() bool { return s.pods.twins.Get("shop") == nil }, "the namespace is closed")
 	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { m.Spec.DesiredMapping["shop"] = "shop-rome" })
 	s.idle(t, "shop")
-	require.False(t, s.pods.twins.Get("shop").hasLeft("local-1"))
+	require.True(t, s.pods.twins.Get("shop").left.Begun("local-1").IsZero())
 }
 
 // TestNewestListsNothing: the ShadowPods of all namespaces are not listed for each of those that

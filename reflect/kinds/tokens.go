@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -54,27 +53,24 @@ type tokens struct {
 
 	spaces *engine.Spaces[*tokenSpace]
 
-	mu sync.Mutex
-	// unused has the time since when a token has no pods.
-	unused map[loop.Key]time.Time
-	// users has the name of a pod that was seen to use a token.
-	users map[loop.Key]string
-	// tries has the last request for each token.
-	tries map[loop.Key]try
+	mu   sync.Mutex
+	uses map[loop.Key]use
 	// told has the last event about each pod, by its UID.
 	told map[types.UID]string
 }
 
-// try is the time of the last request for a token, and the delay until the next one.
-type try struct {
-	at    time.Time
+// use is what is remembered of a token.
+type use struct {
+	// by is the name of a pod that was seen to use it, and unused the time since when it has no pods.
+	by     string
+	unused time.Time
+	// asked is the time of the last request for it, and pause the delay until the next one.
+	asked time.Time
 	pause time.Duration
 }
 
 func newTokens(p *Pods) (*tokens, error) {
-	t := &tokens{
-		pods: p, unused: map[loop.Key]time.Time{}, users: map[loop.Key]string{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
-	}
+	t := &tokens{pods: p, uses: map[loop.Key]use{}, told: map[types.UID]string{}}
 	t.spaces = engine.NewSpaces(t.open, t.close)
 	t.loop = loop.New(loop.Config{
 		Name: TokensLoop, Sync: t.sync, Log: p.cfg.Log, Observer: p.cfg.Observer,
@@ -152,7 +148,7 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	// One user is enough. A token can have thousands of pods, each of which triggers a
 	// sync.
 	for user := range v.users {
-		t.seenUsed(key, user.Name)
+		t.change(key, func(u *use) { u.by, u.unused = user.Name, time.Time{} })
 		for _, token := range t.pods.tokensOfBoth(user) {
 			if token.Name == key.Name {
 				v.token = token
@@ -170,13 +166,11 @@ func (t *tokens) usersOf(tw *twin, v tokenView) iter.Seq[*corev1.Pod] {
 	exists := v.binding != nil || v.secret != nil
 	return func(yield func(*corev1.Pod) bool) {
 		last := t.lastUser(v.key)
-		if last != nil && t.uses(tw, last, v.key.Name, exists) && !yield(last) {
+		if last != nil && t.needs(tw, last, v.key.Name, exists) && !yield(last) {
 			return
 		}
-		// An error means that the index does not exist.
-		found, _ := t.pods.cfg.Pods.Informer().GetIndexer().ByIndex(tokenIndex, v.key.String())
-		for _, obj := range found {
-			if pod, ok := obj.(*corev1.Pod); ok && pod != last && t.uses(tw, pod, v.key.Name, exists) && !yield(pod) {
+		for _, pod := range store.ByIndex[*corev1.Pod](t.pods.cfg.Pods.Informer().GetIndexer(), tokenIndex, v.key.String()) {
+			if pod != last && t.needs(tw, pod, v.key.Name, exists) && !yield(pod) {
 				return
 			}
 		}
@@ -187,7 +181,7 @@ func (t *tokens) usersOf(tw *twin, v tokenView) iter.Seq[*corev1.Pod] {
 // token any more.
 func (t *tokens) lastUser(key loop.Key) *corev1.Pod {
 	t.mu.Lock()
-	name := t.users[key]
+	name := t.uses[key].by
 	t.mu.Unlock()
 	pod, err := t.pods.cfg.Pods.Lister().Pods(key.Namespace).Get(name)
 	if err != nil || !slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) {
@@ -196,10 +190,10 @@ func (t *tokens) lastUser(key loop.Key) *corev1.Pod {
 	return pod
 }
 
-// uses reports whether a pod uses a token. If the pod has a ShadowPod, the volumes of the
+// needs reports whether a pod uses a token. If the pod has a ShadowPod, the volumes of the
 // ShadowPod decide. Without a ShadowPod it will get the tokens of the current setting.
 // exists reports whether the token exists.
-func (t *tokens) uses(tw *twin, pod *corev1.Pod, name string, exists bool) bool {
+func (t *tokens) needs(tw *twin, pod *corev1.Pod, name string, exists bool) bool {
 	if ended(pod) {
 		return false
 	}
@@ -234,8 +228,8 @@ func (t *tokens) provide(ctx context.Context, v tokenView) error {
 		t.pods.cfg.Log.Debug("writes to the provider are blocked", zap.Error(err))
 		return nil // Resync follows
 	}
-	account, err := v.space.accounts.Get(v.token.ServiceAccount)
-	if err != nil { // a lister returns no other error than NotFound
+	account := v.space.accounts.Cached(loop.Key{Namespace: v.key.Namespace, Name: v.token.ServiceAccount})
+	if account == nil {
 		t.pods.Settled(v.key.Namespace, "secret", v.key.Name) // no pod waits for it
 		t.tell(v.users, fmt.Sprintf("no token for cluster %s: there is no service account %s in namespace %s", t.pods.cfg.Destination, v.token.ServiceAccount, v.key.Namespace))
 		return nil // the creation of the service account triggers a new sync
@@ -291,12 +285,11 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 		v.space.bindings.Wrote(made)
 		return made, nil
 	case apierrors.IsAlreadyExists(err):
-		have, err := core.CoreV1().Secrets(v.key.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
-		if err == nil && !hasLabels(have, want.Labels) {
+		ours := func(have *corev1.Secret) bool { return hasLabels(have, want.Labels) }
+		return nil, taken(ctx, v.space.bindings, v.key, ours, func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: Secret %s/%s is not liqod's (labels %v); waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name, want.Labels))
-			return nil, loop.After(takenRetry)
-		}
-		return nil, errors.Join(store.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
+			return nil
+		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, loop.After(namespaceRetry)
 	default:
@@ -336,28 +329,36 @@ func (t *tokens) issue(ctx context.Context, v tokenView, account *corev1.Service
 	return loop.After(forge.TokenDue(want, account.UID, bound.UID).Sub(now))
 }
 
-// pace returns how long to wait before the token may be requested again.
-func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
+// change calls f with what is remembered of a token.
+func (t *tokens) change(key loop.Key, f func(*use)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	last, ok := t.tries[key]
-	if wait := last.at.Add(last.pause).Sub(now); ok && wait > 0 {
-		return wait
-	}
-	t.tries[key] = try{at: now, pause: loop.Backoff{First: tokenPace, Longest: longestPace}.Next(last.pause)}
-	return 0
+	u := t.uses[key]
+	f(&u)
+	t.uses[key] = u
+}
+
+// pace returns how long to wait before the token may be requested again.
+func (t *tokens) pace(key loop.Key, now time.Time) (wait time.Duration) {
+	t.change(key, func(u *use) {
+		if wait = u.asked.Add(u.pause).Sub(now); wait <= 0 {
+			u.asked, u.pause = now, loop.Backoff{First: tokenPace, Longest: longestPace}.Next(u.pause)
+		}
+	})
+	return wait
 }
 
 // arrived records that the provider has a valid token, and forgets the events about its
 // pods.
 func (t *tokens) arrived(v tokenView) {
 	t.pods.Settled(v.key.Namespace, "secret", v.key.Name)
-	t.mu.Lock()
-	if last, ok := t.tries[v.key]; ok {
-		t.tries[v.key] = try{at: last.at, pause: tokenPace}
-	}
-	none := len(t.told) == 0
-	t.mu.Unlock()
+	none := false
+	t.change(v.key, func(u *use) {
+		if !u.asked.IsZero() {
+			u.pause = tokenPace
+		}
+		none = len(t.told) == 0
+	})
 	if none {
 		return
 	}
@@ -369,7 +370,9 @@ func (t *tokens) arrived(v tokenView) {
 // resync enqueues all tokens and resets their delays.
 func (t *tokens) resync() {
 	t.mu.Lock()
-	clear(t.tries)
+	for key, u := range t.uses {
+		t.uses[key] = use{by: u.by, unused: u.unused}
+	}
 	t.mu.Unlock()
 	t.wakeNamespace(corev1.NamespaceAll)
 }
@@ -412,7 +415,7 @@ func (t *tokens) usedLive(ctx context.Context, tw *twin, key loop.Key) (bool, er
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) && t.uses(tw, pod, key.Name, true) {
+		if slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) && t.needs(tw, pod, key.Name, true) {
 			return true, nil
 		}
 	}
@@ -421,34 +424,24 @@ func (t *tokens) usedLive(ctx context.Context, tw *twin, key loop.Key) (bool, er
 
 // linger returns how much longer an unused token is kept. It returns 0 if tokens are
 // disabled or the virtual node is being removed.
-func (t *tokens) linger(key loop.Key) time.Duration {
+func (t *tokens) linger(key loop.Key) (left time.Duration) {
 	if !t.pods.cfg.API.Enabled || t.leaving() {
 		return 0
 	}
 	now := t.pods.cfg.Clock.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	since, ok := t.unused[key]
-	if !ok {
-		since = now
-		t.unused[key] = now
-	}
-	return since.Add(tokenLinger).Sub(now)
-}
-
-func (t *tokens) seenUsed(key loop.Key, by string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.users[key] = by
-	delete(t.unused, key)
+	t.change(key, func(u *use) {
+		if u.unused.IsZero() {
+			u.unused = now
+		}
+		left = u.unused.Add(tokenLinger).Sub(now)
+	})
+	return left
 }
 
 func (t *tokens) dropped(key loop.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.unused, key)
-	delete(t.users, key)
-	delete(t.tries, key)
+	delete(t.uses, key)
 }
 
 // tell records an event on each pod, unless it equals the last one.

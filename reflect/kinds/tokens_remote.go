@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,9 +22,9 @@ func (t *tokens) missing(namespace string, all []forge.Token) string {
 		if space == nil || !space.synced() {
 			return token.Name
 		}
-		account, err := space.accounts.Get(token.ServiceAccount)
-		if err != nil {
-			continue // a lister returns no other error than NotFound
+		account := space.accounts.Cached(loop.Key{Namespace: namespace, Name: token.ServiceAccount})
+		if account == nil {
+			continue
 		}
 		bound := token.PodUID
 		if binding := space.bindings.Get(loop.Key{Namespace: namespace, Name: token.Name}); bound == "" && binding != nil {
@@ -60,12 +59,10 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 		v.space.secrets.Wrote(made)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
-		if err == nil && !t.ours(have) {
+		return taken(ctx, v.space.secrets, loop.Key{Namespace: want.Namespace, Name: want.Name}, t.ours, func(have *corev1.Secret) error {
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: its Secret %s/%s is not this cluster's; waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name))
-			return loop.After(takenRetry)
-		}
-		return errors.Join(store.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
+			return nil
+		})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	default:

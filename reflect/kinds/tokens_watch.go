@@ -3,21 +3,15 @@ package kinds
 import (
 	"context"
 	"maps"
-	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -26,7 +20,7 @@ import (
 // Only Secrets of this virtual node are watched.
 type tokenSpace struct {
 	opened
-	accounts          corelisters.ServiceAccountNamespaceLister
+	accounts          *store.Store[*corev1.ServiceAccount]
 	bindings, secrets *store.Store[*corev1.Secret]
 }
 
@@ -35,64 +29,35 @@ func (t *tokens) close(s *tokenSpace) {
 	s.stop()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.tries, func(key loop.Key, _ try) bool { return key.Namespace == s.local })
-	maps.DeleteFunc(t.users, func(key loop.Key, _ string) bool { return key.Namespace == s.local })
-	maps.DeleteFunc(t.unused, func(key loop.Key, _ time.Time) bool { return key.Namespace == s.local })
+	maps.DeleteFunc(t.uses, func(key loop.Key, _ use) bool { return key.Namespace == s.local })
 }
 
 func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	cfg := t.pods.cfg
 	of := labels.Set(forge.TokenLabels(cfg.Node)).String()
-	home, there := t.factory(cfg.Home), t.factory(cfg.Remote.Kube)
-	accounts := engine.KubeInformer(engine.Factories{Kube: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) store.Client[*corev1.ServiceAccountList] {
-		return c.CoreV1().ServiceAccounts(local)
-	})
-	s := &tokenSpace{
-		opened:   opened{local: local, remote: remote},
-		accounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()).ServiceAccounts(local),
-		// Another cluster that shares the namespace writes its own tokens there.
-		bindings: t.tokenSecrets(cfg.Home, home, local, of+",!"+offloadingv1beta1.OriginLabel),
-		secrets:  t.tokenSecrets(cfg.Remote.Kube, there, remote, of+","+offloadingv1beta1.OriginLabel+"="+cfg.Origin),
-	}
+	s := &tokenSpace{opened: opened{local: local, remote: remote}}
+	var informers [3]*store.Informer
+	s.accounts, informers[0] = selected("service account", &corev1.ServiceAccount{}, cfg.Home, cfg.Home.CoreV1().ServiceAccounts(local), "", cfg.Transform, cfg.Clock)
+	// Another cluster that shares the namespace writes its own tokens there.
+	s.bindings, informers[1] = selected("Secret", &corev1.Secret{}, cfg.Home, cfg.Home.CoreV1().Secrets(local), of+",!"+offloadingv1beta1.OriginLabel, cfg.Transform, cfg.Clock)
+	s.secrets, informers[2] = selected("Secret", &corev1.Secret{}, cfg.Remote.Kube, cfg.Remote.Kube.CoreV1().Secrets(remote), of+","+offloadingv1beta1.OriginLabel+"="+cfg.Origin, cfg.Transform, cfg.Clock)
 	// The two Secrets of a token have the same name.
 	wake := store.Each(func(secret *corev1.Secret) { t.loop.Wake(loop.Key{Namespace: local, Name: secret.Name}) })
 	s.run(ctx, func() {
 		t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
 		t.wakeNamespace(local)
 	}, []cache.InformerSynced{
-		handled(accounts.AddEventHandler(t.onAccount(s))), handled(s.bindings.On(wake)), handled(s.secrets.On(wake)),
-	}, home, there)
+		handled(loop.Changes("service accounts", informers[0], sameAccount, func(*corev1.ServiceAccount) {
+			if s.synced() {
+				t.wakeNamespace(local)
+			}
+		})), handled(s.bindings.On(wake)), handled(s.secrets.On(wake)),
+	}, informers[:]...)
 	return s
 }
 
-func (t *tokens) factory(c kubernetes.Interface) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(t.pods.cfg.Transform))
-}
-
-// tokenSecrets returns the Secrets of a namespace that a selector chooses. f is a factory of the client.
-func (t *tokens) tokenSecrets(client kubernetes.Interface, f informers.SharedInformerFactory, namespace, selector string) *store.Store[*corev1.Secret] {
-	informer := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.Secret{},
-		func(c kubernetes.Interface) store.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) })
-	return store.New("Secret", informer, t.pods.cfg.Clock, func(ns string) store.API[*corev1.Secret] { return client.CoreV1().Secrets(ns) })
-}
-
-// onAccount enqueues the tokens of a namespace when a service account is created, deleted or
-// replaced by another of the same name.
-func (t *tokens) onAccount(s *tokenSpace) store.Handler[*corev1.ServiceAccount] {
-	changed := func() {
-		if s.synced() {
-			t.wakeNamespace(s.local)
-		}
-	}
-	return store.Handler[*corev1.ServiceAccount]{
-		Set: func(before, after *corev1.ServiceAccount) {
-			if before == nil || before.UID != after.UID {
-				changed()
-			}
-		},
-		Gone: func(*corev1.ServiceAccount, bool) { changed() },
-	}
-}
+// sameAccount reports whether a service account was not replaced by another of the same name.
+func sameAccount(before, after *corev1.ServiceAccount) bool { return before.UID == after.UID }
 
 // onPod enqueues the tokens of pods that are created or deleted, have ended, or no longer need
 // their tokens in the provider.
@@ -115,11 +80,7 @@ func (t *tokens) onPod() store.Handler[*corev1.Pod] {
 	}
 }
 
-func (t *tokens) wakePod(pod *corev1.Pod) {
-	for _, key := range t.keysOf(pod) {
-		t.loop.Wake(key)
-	}
-}
+func (t *tokens) wakePod(pod *corev1.Pod) { t.loop.Wake(t.keysOf(pod)...) }
 
 // keysOf returns the tokens that a pod needs or may have. Tokens of the other setting are
 // included only if they exist: the sync of a token that no pod uses checks all pods that
@@ -155,11 +116,7 @@ func (t *tokens) wakeName(namespace, name string) {
 }
 
 // wakeNamespace enqueues all tokens of a namespace, or of all namespaces if it is empty.
-func (t *tokens) wakeNamespace(namespace string) {
-	for _, key := range t.keys(namespace) {
-		t.loop.Wake(key)
-	}
-}
+func (t *tokens) wakeNamespace(namespace string) { t.loop.Wake(t.keys(namespace)...) }
 
 // keys returns the tokens that the pods of a namespace need or have, and those that
 // exist. An empty namespace means all namespaces.

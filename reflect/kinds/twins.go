@@ -8,29 +8,16 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
 )
-
-// Remote has the clients for the provider.
-type Remote struct {
-	// Kube is the client for the built-in kinds of Kubernetes.
-	Kube kubernetes.Interface
-	// Liqo is the client for the kinds of liqod.
-	Liqo versioned.Interface
-}
 
 // twin is an offloaded namespace with what is in it in the provider. It ends with all that is
 // remembered of it when the namespace is closed.
@@ -42,7 +29,7 @@ type twin struct {
 	mu sync.Mutex
 	// left has the UIDs of local pods whose deletion the watch in the consumer has reported
 	// while the provider still had a ShadowPod.
-	left map[types.UID]bool
+	left loop.Since[types.UID]
 	// doubted has the time since when a ShadowPod seems to belong to a pod that was lost by a
 	// restored backup, by the UID of the local pod.
 	doubted loop.Since[types.UID]
@@ -58,7 +45,7 @@ func (t *twin) key(name string) loop.Key { return loop.Key{Namespace: t.remote, 
 type twins struct {
 	*engine.Spaces[*twin]
 
-	remote    Remote
+	remote    engine.Clients
 	node      string
 	transform cache.TransformFunc
 	clock     clock.PassiveClock
@@ -80,14 +67,28 @@ type twins struct {
 func (t *twins) keys(namespace string) []loop.Key {
 	var found []loop.Key
 	for local, tw := range t.Each(namespace) {
-		for _, s := range tw.shadows.List() {
-			found = append(found, loop.Key{Namespace: local, Name: s.Name})
-		}
-		for _, pod := range tw.pods.List() {
-			found = append(found, loop.Key{Namespace: local, Name: pod.Name})
+		for _, there := range append(loop.Keys(tw.shadows.List()), loop.Keys(tw.pods.List())...) {
+			found = append(found, loop.Key{Namespace: local, Name: there.Name})
 		}
 	}
 	return found
+}
+
+// saw notes from which state of the consumer a ShadowPod was made.
+func (t *twin) saw(shadow *offloadingv1beta1.ShadowPod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have := shadow.Spec.LocalResourceVersion; t.newest == "" || store.OlderVersion(t.newest, have) {
+		t.newest = have
+	}
+}
+
+// forget drops what is remembered of the ShadowPod of a local pod.
+func (t *twin) forget(local types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left.End(local)
+	t.doubted.End(local)
 }
 
 // newest returns the highest resource version of the consumer that any ShadowPod contains.
@@ -110,28 +111,14 @@ func (t *twins) close(tw *twin) {
 
 func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	ours := labels.Set{offloadingv1beta1.NodeNameLabel: t.node}.String()
-	tweak := func(o *metav1.ListOptions) { o.LabelSelector = ours }
-	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Kube, 0,
-		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.slim))
-	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqo, 0,
-		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
-	watches := engine.Factories{Kube: core, Liqo: own, Namespace: remote, Tweak: tweak}
-	pods := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) store.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
-	shadows := engine.LiqoInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) store.Client[*offloadingv1beta1.ShadowPodList] {
-		return c.OffloadingV1beta1().ShadowPods(remote)
-	})
-	tw := &twin{
-		opened: opened{local: local, remote: remote}, left: map[types.UID]bool{},
-		shadows: store.New("ShadowPod", shadows, t.clock, func(ns string) store.API[*offloadingv1beta1.ShadowPod] {
-			return t.remote.Liqo.OffloadingV1beta1().ShadowPods(ns)
-		}),
-		pods: store.New("the provider's pod", pods, t.clock, func(ns string) store.API[*corev1.Pod] { return t.remote.Kube.CoreV1().Pods(ns) }),
-	}
+	pods, podsInformer := selected("the provider's pod", &corev1.Pod{}, t.remote.Kube, t.remote.Kube.CoreV1().Pods(remote), ours, t.slim, t.clock)
+	shadows, shadowsInformer := selected("ShadowPod", &offloadingv1beta1.ShadowPod{}, t.remote.Liqo, t.remote.Liqo.OffloadingV1beta1().ShadowPods(remote), ours, t.transform, t.clock)
+	tw := &twin{opened: opened{local: local, remote: remote}, shadows: shadows, pods: pods}
 	handlers := []cache.InformerSynced{handled(tw.pods.On(t.onPod(local))), handled(tw.shadows.On(t.onShadow(tw)))}
 	tw.run(ctx, func() {
 		t.log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 		t.ready(local)
-	}, handlers, core, own)
+	}, handlers, podsInformer, shadowsInformer)
 	return tw
 }
 

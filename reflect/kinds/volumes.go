@@ -12,8 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -90,33 +92,34 @@ func (h *homeVolumes) patchVolume(ctx context.Context, volume *corev1.Persistent
 	return written, nil
 }
 
-func (h *homeVolumes) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) (*corev1.PersistentVolumeClaim, error) {
-	return store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), fieldManager, claim, patch, sub...)
+// claimStore has claims of one namespace or of all.
+type claimStore = *store.Store[*corev1.PersistentVolumeClaim]
+
+func (h *homeVolumes) patchClaim(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) error {
+	written, err := store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), fieldManager, claim, patch, sub...)
+	if err == nil {
+		claims.Wrote(written)
+	}
+	return err
 }
 
 // giveBack removes the selected node from the claim. That is how a provisioner reports to the
-// scheduler that it cannot serve the selected node. It returns the claim, or nil if it is gone.
-func (h *homeVolumes) giveBack(ctx context.Context, claim *corev1.PersistentVolumeClaim, why string) (*corev1.PersistentVolumeClaim, error) {
-	written, err := h.patchClaim(ctx, claim, store.Patch{"metadata": store.Patch{"resourceVersion": claim.ResourceVersion, "annotations": store.Patch{forge.SelectedNode: nil}}})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+// scheduler that it cannot serve the selected node.
+func (h *homeVolumes) giveBack(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim, why string) error {
+	err := h.patchClaim(ctx, claims, claim, store.Patch{"metadata": store.Patch{"resourceVersion": claim.ResourceVersion, "annotations": store.Patch{forge.SelectedNode: nil}}})
 	if err != nil {
-		return nil, fmt.Errorf("giving the claim back to the scheduler: %w", err)
+		return store.IgnoreNotFound(err)
 	}
 	h.tell(ctx, claim, corev1.EventTypeWarning, reasons.ReschedulingRequired, why)
-	return written, nil
+	return nil
 }
 
 // addVolume creates a volume for a claim, with the reclaim policy of the claim's class. It returns
 // nil if the namespace of the claim is gone.
 func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
-	ns, err := h.kube.CoreV1().Namespaces().Get(ctx, claim.Namespace, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the namespace of the claim: %w", err)
+	ns, err := store.Live(ctx, "Namespace", h.kube.CoreV1().Namespaces(), claim.Namespace)
+	if err != nil || ns == nil {
+		return nil, err
 	}
 	volume.Spec.PersistentVolumeReclaimPolicy, err = h.reclaimPolicy(ctx, claim)
 	if err != nil {
@@ -139,21 +142,15 @@ func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVol
 
 // reclaimPolicy returns the policy of the claim's class. Without a class it is Retain.
 func (h *homeVolumes) reclaimPolicy(ctx context.Context, claim *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeReclaimPolicy, error) {
-	name := ""
-	if claim.Spec.StorageClassName != nil {
-		name = *claim.Spec.StorageClassName
-	}
+	name := ptr.Deref(claim.Spec.StorageClassName, "")
 	if name == "" {
 		return corev1.PersistentVolumeReclaimRetain, nil
 	}
-	class, err := h.kube.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && class.ReclaimPolicy == nil) {
-		return corev1.PersistentVolumeReclaimRetain, nil
+	class, err := store.Live(ctx, "StorageClass", h.kube.StorageV1().StorageClasses(), name)
+	if err != nil || class == nil {
+		return corev1.PersistentVolumeReclaimRetain, err
 	}
-	if err != nil {
-		return "", fmt.Errorf("reading StorageClass %s: %w", name, err)
-	}
-	return *class.ReclaimPolicy, nil
+	return ptr.Deref(class.ReclaimPolicy, corev1.PersistentVolumeReclaimRetain), nil
 }
 
 // grow writes a new size of a volume.
@@ -162,24 +159,17 @@ func (h *homeVolumes) grow(ctx context.Context, volume *corev1.PersistentVolume,
 }
 
 // showSize writes the new size of a claim to its status. No other controller does this for the
-// class liqo. It returns the claim.
-func (h *homeVolumes) showSize(ctx context.Context, claim *corev1.PersistentVolumeClaim, size string) (*corev1.PersistentVolumeClaim, error) {
-	written, err := h.patchClaim(ctx, claim, store.Patch{"status": store.Patch{"capacity": store.Patch{"storage": size}}}, "status")
-	if err != nil {
-		return nil, fmt.Errorf("writing the size of the PersistentVolumeClaim: %w", err)
-	}
-	return written, nil
+// class liqo.
+func (h *homeVolumes) showSize(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim, size string) error {
+	return h.patchClaim(ctx, claims, claim, store.Patch{"status": store.Patch{"capacity": store.Patch{"storage": size}}}, "status")
 }
 
 // ofNamespace reports whether the namespace that had the claim of a volume still exists: if the claim
 // does not, it was deleted by itself. The deletion of a namespace is not a request to delete the data
 // of its claims.
 func (h *homeVolumes) ofNamespace(ctx context.Context, volume *corev1.PersistentVolume) (bool, error) {
-	ns, err := h.kube.CoreV1().Namespaces().Get(ctx, volume.Spec.ClaimRef.Namespace, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("asking for the namespace of the claim: %w", err)
-	}
-	return err == nil && ns.DeletionTimestamp == nil && string(ns.UID) == volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation], nil
+	ns, err := store.Live(ctx, "Namespace", h.kube.CoreV1().Namespaces(), volume.Spec.ClaimRef.Namespace)
+	return ns != nil && ns.DeletionTimestamp == nil && string(ns.UID) == volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation], err
 }
 
 // keep marks a volume whose data stays, and records an event. where names the place of the data.
@@ -261,11 +251,45 @@ func orRetry(err error) error {
 	return loop.After(takenRetry)
 }
 
-// discarded removes the annotation from a claim whose second volume is gone. It returns the claim.
-func (h *homeVolumes) discarded(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	written, err := h.patchClaim(ctx, claim, annotated(offloadingv1beta1.DiscardCopyAnnotation, nil))
-	if err != nil {
-		return nil, fmt.Errorf("removing the annotation of a deleted copy: %w", err)
+// discarded removes the annotation from a claim whose second volume is gone.
+func (h *homeVolumes) discarded(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim) error {
+	return h.patchClaim(ctx, claims, claim, annotated(offloadingv1beta1.DiscardCopyAnnotation, nil))
+}
+
+// deleteData deletes the claim that has the data of a claim of a user. gone: there is none that is ours.
+func (h *homeVolumes) deleteData(ctx context.Context, claims claimStore, key loop.Key, mine func(*corev1.PersistentVolumeClaim) bool) (gone bool, err error) {
+	data, err := claims.Live(ctx, key)
+	switch {
+	case err != nil:
+		return false, err
+	case data == nil || !mine(data):
+		return true, nil
+	case data.DeletionTimestamp != nil:
+		return false, nil // the end of the deletion triggers a new sync
 	}
-	return written, nil
+	if err := claims.Delete(ctx, data); err != nil {
+		return false, err
+	}
+	h.log.Info("claim with the data deleted", zap.Stringer("key", key))
+	return false, loop.After(staleRetry)
+}
+
+// deleteEmpty deletes a claim for the data of a claim of a user. A live read confirms that it was never
+// bound to a volume, so that it cannot have data.
+func (h *homeVolumes) deleteEmpty(ctx context.Context, claims claimStore, data *corev1.PersistentVolumeClaim) error {
+	live, err := claims.Live(ctx, cache.MetaObjectToName(data))
+	if err != nil || live == nil || live.UID != data.UID || live.Spec.VolumeName != "" {
+		return err
+	}
+	return claims.Delete(ctx, live, store.Unchanged(live))
+}
+
+// occupied reads the volume that has the name of a claim's volume. If problem returns an empty text, the
+// watch will report the volume. Otherwise an event says the text.
+func (h *homeVolumes) occupied(ctx context.Context, claim *corev1.PersistentVolumeClaim, problem func(*corev1.PersistentVolume) string) error {
+	mine := func(have *corev1.PersistentVolume) bool { return awaitsCopy(claim) || problem(have) == "" }
+	return taken(ctx, h.volumes, loop.Key{Name: forge.VolumeName(claim)}, mine, func(have *corev1.PersistentVolume) error {
+		h.tell(ctx, claim, corev1.EventTypeWarning, reasons.ProvisioningFailed, problem(have))
+		return nil
+	})
 }
