@@ -16,6 +16,7 @@ import (
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -169,18 +170,16 @@ func parseRanges(cidrs []string) []netip.Prefix {
 const nodeAddressIndex = "endpoints/node-address"
 
 // nodeAddresses is the index function of nodeAddressIndex.
-func nodeAddresses(obj any) ([]string, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return nil, nil
+func nodeAddresses(node *corev1.Node) (found []string) {
+	if node == nil {
+		return nil
 	}
-	var found []string
 	for _, a := range node.Status.Addresses {
 		if addr, err := netip.ParseAddr(a.Address); err == nil {
 			found = append(found, addr.Unmap().String())
 		}
 	}
-	return found, nil
+	return found
 }
 
 // isNode reports whether an address belongs to a node of this cluster.
@@ -191,8 +190,7 @@ func (e *Enforcer) isNode(addr netip.Addr) bool {
 
 // zoneOf returns the zone of a Node; empty: none.
 func (e *Enforcer) zoneOf(name string) string {
-	obj, _, _ := e.cfg.Nodes.GetIndexer().GetByKey(name) // an indexer never fails
-	if node, ok := obj.(*corev1.Node); ok {
+	if node := store.Cached[*corev1.Node](e.cfg.Nodes.GetStore(), loop.Key{Name: name}); node != nil {
 		return node.Labels[corev1.LabelTopologyZone]
 	}
 	return ""
@@ -244,18 +242,13 @@ func (e *Enforcer) shadowsOfPeer(peer string) (keys []loop.Key) {
 }
 
 // remapped queues the shadows of a peer whose addresses may have other translations now.
-func (e *Enforcer) remapped(peer string) {
-	for _, key := range e.shadowsOfPeer(peer) {
-		e.loop.Wake(key)
-	}
-}
+func (e *Enforcer) remapped(peer string) { e.loop.Wake(e.shadowsOfPeer(peer)...) }
 
 // nodeChanged queues the affected shadows when the addresses of a Node change. Most Node
 // updates are heartbeats and do not change them.
-func (e *Enforcer) nodeChanged(before, after any) {
-	old, _ := nodeAddresses(before)
-	now, _ := nodeAddresses(after)
-	if slices.Equal(old, now) {
+func (e *Enforcer) nodeChanged(before, after *corev1.Node) {
+	now := nodeAddresses(after)
+	if slices.Equal(nodeAddresses(before), now) {
 		return
 	}
 	for _, slice := range e.slices.List() {

@@ -87,7 +87,7 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 	// A full update costs the API server less than a patch. It fails with a conflict if the
 	// EndpointSlice has changed since it was read.
-	next := changed(f.slice, changes(f.want, f.slice))
+	next := changed(f.want, f.slice)
 	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
@@ -189,39 +189,12 @@ func changes(want, have *discoveryv1.EndpointSlice) store.Patch {
 	return patch
 }
 
-// changed returns a copy of have with a patch of changes applied.
-func changed(have *discoveryv1.EndpointSlice, patch store.Patch) *discoveryv1.EndpointSlice {
-	out := have.DeepCopy()
-	if endpoints, ok := patch["endpoints"].([]discoveryv1.Endpoint); ok {
-		out.Endpoints = endpoints
-	}
-	if ports, ok := patch["ports"].([]discoveryv1.EndpointPort); ok {
-		out.Ports = ports
-	}
-	metadata, ok := patch["metadata"].(store.Patch)
-	if !ok {
-		return out
-	}
-	out.Labels, out.Annotations = changedMap(out.Labels, metadata["labels"]), changedMap(out.Annotations, metadata["annotations"])
+// changed returns a copy of have with the patch of changes applied.
+func changed(want, have *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	out, done := have.DeepCopy(), readApplied(have)
+	out.Labels, out.Annotations = store.Merged(want.Labels, out.Labels, done.Labels), store.Merged(want.Annotations, out.Annotations, done.Annotations)
+	out.Endpoints, out.Ports = want.Endpoints, want.Ports
 	return out
-}
-
-func changedMap(have map[string]string, patch any) map[string]string {
-	changes, ok := patch.(store.Patch)
-	if !ok {
-		return have
-	}
-	if have == nil {
-		have = map[string]string{}
-	}
-	for key, value := range changes {
-		if text, ok := value.(string); ok {
-			have[key] = text
-		} else {
-			delete(have, key)
-		}
-	}
-	return have
 }
 
 // replaces reports whether have must be deleted and created again, because an immutable

@@ -94,7 +94,7 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	}
 	slice := e.cachedSlice(key)
 	f, err := e.gather(key, shadow, slice)
-	f.left = shadow == nil && e.memory.hasLeft(madeFor(slice))
+	f.left = shadow == nil && !e.memory.left.Begun(madeFor(slice)).IsZero()
 	return f, err
 }
 

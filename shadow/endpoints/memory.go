@@ -31,7 +31,7 @@ type memory struct {
 	kept map[types.UID]kept // by UID of the EndpointSlice
 	// left has the shadows whose deletion a watch event has shown and whose EndpointSlices
 	// still exist.
-	left map[types.UID]struct{}
+	left loop.Since[types.UID]
 	// well is the last known health, by peer.
 	well map[string]bool
 	// unknown has the checks that are Unknown, by peer and condition type.
@@ -55,8 +55,7 @@ type kept struct {
 
 func newMemory() *memory {
 	return &memory{
-		kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}, well: map[string]bool{}, unknown: map[string]map[string]sighting{},
-		sent: map[loop.Key]sent{},
+		kept: map[types.UID]kept{}, well: map[string]bool{}, unknown: map[string]map[string]sighting{}, sent: map[loop.Key]sent{},
 	}
 }
 
@@ -123,26 +122,12 @@ func (m *memory) odd(slice *discoveryv1.EndpointSlice) (rest string, ok bool) {
 	return k.rest, ok && k.version == slice.ResourceVersion
 }
 
-// sawLeave records that a watch event has shown the deletion of a shadow.
-func (m *memory) sawLeave(shadow types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.left[shadow] = struct{}{}
-}
-
-func (m *memory) hasLeft(shadow types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, left := m.left[shadow]
-	return left
-}
-
 // forget drops the state of a deleted EndpointSlice and of the shadow that it was made for.
 func (m *memory) forget(slice, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.kept, slice)
-	delete(m.left, shadow)
+	m.left.End(shadow)
 }
 
 // well reports whether a peer's endpoints may be ready, judging by the conditions APIServer

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -35,13 +36,11 @@ func podUIDKey(namespace, consumer, uid string) string {
 
 // podKeys is the index function of podIndex. It skips terminated pods, because another pod may
 // have their addresses already.
-func podKeys(obj any) ([]string, error) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.HostNetwork || offloadingv1beta1.Ended(pod.Status.Phase) {
-		return nil, nil
+func podKeys(pod *corev1.Pod) (found []string) {
+	if pod == nil || pod.Spec.HostNetwork || offloadingv1beta1.Ended(pod.Status.Phase) {
+		return nil
 	}
 	consumer := pod.Labels[offloadingv1beta1.OriginLabel]
-	var found []string
 	for _, ip := range pod.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
 			found = append(found, podAddressKey(pod.Namespace, consumer, addr))
@@ -50,7 +49,7 @@ func podKeys(obj any) ([]string, error) {
 	if uid := pod.Labels[offloadingv1beta1.LocalPodUIDLabel]; uid != "" {
 		found = append(found, podUIDKey(pod.Namespace, consumer, uid))
 	}
-	return found, nil
+	return found
 }
 
 // ownPods is the index function of ownPodsIndex.
@@ -88,10 +87,9 @@ type ownPod struct {
 	ending bool // it has a deletion timestamp
 }
 
-// asOwn returns the state of a pod. obj may be nil.
-func asOwn(obj any) ownPod {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod == nil {
+// asOwn returns the state of a pod, which may be nil.
+func asOwn(pod *corev1.Pod) ownPod {
+	if pod == nil {
 		return ownPod{}
 	}
 	ready := store.PodCondition(&pod.Status, corev1.PodReady).Status == corev1.ConditionTrue
@@ -106,10 +104,8 @@ func (p ownPod) and(other ownPod) ownPod {
 // podBy returns the pod with a key of podIndex, or nil. If two pods have an address, the one that
 // is not terminating has received it from the other.
 func (e *Enforcer) podBy(key string) (best *corev1.Pod) {
-	found, _ := e.cfg.Pods.GetIndexer().ByIndex(podIndex, key) // the index exists
-	for _, obj := range found {
-		pod, ok := obj.(*corev1.Pod)
-		if ok && pod.Spec.NodeName != "" && (best == nil || best.DeletionTimestamp != nil && pod.DeletionTimestamp == nil) {
+	for _, pod := range store.ByIndex[*corev1.Pod](e.cfg.Pods.GetIndexer(), podIndex, key) {
+		if pod.Spec.NodeName != "" && (best == nil || best.DeletionTimestamp != nil && pod.DeletionTimestamp == nil) {
 			best = pod
 		}
 	}
@@ -139,20 +135,12 @@ func (e *Enforcer) podsOf(twin *corev1.Namespace) (at func(netip.Addr) (ownPod, 
 
 // podChanged queues the keys of a namespace when the addresses or the state of a pod there
 // change.
-func (e *Enforcer) podChanged(before, after any) {
-	old, _ := podKeys(before)
-	now, _ := podKeys(after)
-	if slices.Equal(old, now) && asOwn(before) == asOwn(after) {
+func (e *Enforcer) podChanged(before, after *corev1.Pod) {
+	if slices.Equal(podKeys(before), podKeys(after)) && asOwn(before) == asOwn(after) {
 		return
 	}
-	pod, ok := after.(*corev1.Pod)
-	if !ok {
-		pod, ok = before.(*corev1.Pod)
-	}
-	if ok {
-		e.loop.Wake(podsKey(pod.Namespace))
-		e.loop.Wake(podsKey(pod.Namespace + "/" + pod.Labels[offloadingv1beta1.LocalPodUIDLabel]))
-	}
+	pod := cmp.Or(after, before)
+	e.loop.Wake(podsKey(pod.Namespace), podsKey(pod.Namespace+"/"+pod.Labels[offloadingv1beta1.LocalPodUIDLabel]))
 }
 
 // podsKey returns the key whose sync queues the shadows with a key of ownPodsIndex. A consumer
@@ -178,11 +166,10 @@ type near struct {
 	hinted bool // one has a hint: the Service prefers near endpoints
 }
 
-// nearIn returns the state of the endpoints of an EndpointSlice. obj may be nil. Those of a
+// nearIn returns the state of the endpoints of an EndpointSlice, which may be nil. Those of a
 // headless Service do not count: DNS shows all that are ready, near or not.
-func nearIn(obj any) (n near) {
-	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok || metav1.HasLabel(slice.ObjectMeta, corev1.IsHeadlessService) {
+func nearIn(slice *discoveryv1.EndpointSlice) (n near) {
+	if slice == nil || metav1.HasLabel(slice.ObjectMeta, corev1.IsHeadlessService) {
 		return near{}
 	}
 	for i := range slice.Endpoints {
@@ -214,14 +201,12 @@ func TrimOwn(obj any) (any, error) {
 // has none that is ready: the Service prefers near endpoints, and no zone is in both clusters.
 // Hints do not suffice, as a proxy ignores them in a zone without an endpoint.
 func (e *Enforcer) standby(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules) bool {
-	found, err := e.cfg.Own.GetIndexer().ByIndex(serviceIndex, serviceKey(shadow))
-	if err != nil || r.sharedZones {
+	if r.sharedZones {
 		return false
 	}
 	all := near{hinted: slices.ContainsFunc(shadow.Spec.Template.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })}
-	for _, obj := range found {
-		slice, ok := obj.(*discoveryv1.EndpointSlice)
-		if ok && slice.AddressType == shadow.Spec.Template.AddressType {
+	for _, slice := range store.ByIndex[*discoveryv1.EndpointSlice](e.cfg.Own.GetIndexer(), serviceIndex, serviceKey(shadow)) {
+		if slice.AddressType == shadow.Spec.Template.AddressType {
 			n := nearIn(slice)
 			all = near{ready: all.ready || n.ready, hinted: all.hinted || n.hinted}
 		}
@@ -231,15 +216,8 @@ func (e *Enforcer) standby(shadow *offloadingv1beta1.ShadowEndpointSlice, r addr
 
 // ownChanged queues the shadows of a Service when the state of its endpoints in this cluster
 // changes.
-func (e *Enforcer) ownChanged(before, after any) {
-	if nearIn(before) == nearIn(after) {
-		return
-	}
-	slice, ok := after.(*discoveryv1.EndpointSlice)
-	if !ok {
-		slice, ok = before.(*discoveryv1.EndpointSlice)
-	}
-	if ok {
-		e.loop.Wake(podsKey(serviceKey(slice)))
+func (e *Enforcer) ownChanged(before, after *discoveryv1.EndpointSlice) {
+	if nearIn(before) != nearIn(after) {
+		e.loop.Wake(podsKey(serviceKey(cmp.Or(after, before))))
 	}
 }

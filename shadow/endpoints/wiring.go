@@ -103,8 +103,8 @@ func New(cfg Config) (*Enforcer, error) {
 		}),
 	}
 	if err := errors.Join(
-		cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}),
-		cfg.Pods.AddIndexers(cache.Indexers{podIndex: podKeys}),
+		cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: store.Index(nodeAddresses)}),
+		cfg.Pods.AddIndexers(cache.Indexers{podIndex: store.Index(podKeys)}),
 		cfg.Own.AddIndexers(cache.Indexers{serviceIndex: store.Index(func(s *discoveryv1.EndpointSlice) []string { return []string{serviceKey(s)} })}),
 		cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: store.Index(ownPods)}),
 	); err != nil {
@@ -153,20 +153,17 @@ func (e *Enforcer) listen() error {
 	return nil
 }
 
-// onChange returns a handler that calls changed with the object before and after the event;
-// nil: absent. It skips the initial list, because Run queues all keys.
-func onChange(changed func(before, after any)) cache.ResourceEventHandler {
+// onChange is store.OnChange without the initial list, because Run queues all keys.
+func onChange[T any](changed func(before, after T)) cache.ResourceEventHandler {
+	h := store.OnChange(changed)
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
 			if !initial {
-				changed(nil, obj)
+				h.OnAdd(obj, false)
 			}
 		},
-		UpdateFunc: changed,
-		DeleteFunc: func(obj any) {
-			obj, _ = loop.Deleted(obj)
-			changed(obj, nil)
-		},
+		UpdateFunc: h.OnUpdate,
+		DeleteFunc: h.OnDelete,
 	}
 }
 
@@ -192,7 +189,7 @@ func (e *Enforcer) shadowGone(shadow *offloadingv1beta1.ShadowEndpointSlice, mis
 	e.memory.refusals.Forget(shadow.UID)
 	e.memory.forgetSent(key)
 	if !missed && madeFor(e.cachedSlice(key)) == shadow.UID {
-		e.memory.sawLeave(shadow.UID)
+		e.memory.left.Begin(shadow.UID, e.cfg.Clock.Now())
 	}
 	e.loop.Wake(key)
 }
