@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqonetinformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
@@ -58,28 +57,18 @@ type BoundsConfig struct {
 // the bounds themselves.
 func (m *Maps) watchBounds() error {
 	b := m.cfg.Bounds
-	b.OwnChanged(func() { m.wake(m.allReplicas()) })
+	b.OwnChanged(func() { m.Wake(m.allReplicas()...) })
 	all := m.WatchAll(loop.From(b.ResourceQuotas.Informer(), loop.None), loop.From(b.NetworkPolicies.Informer(), loop.None), loop.From(b.Connections.Informer(), loop.None))
-	_, quotas := loop.Changes("ResourceQuotas", b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.wake(m.quotaKeys(q)) })
-	_, policies := loop.Changes("NetworkPolicies", b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.wake(m.bindingKeys(p)) })
-	_, connections := loop.Changes("Connections", b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.wake(m.connectionKeys(c)) })
+	_, quotas := loop.Changes("ResourceQuotas", b.ResourceQuotas.Informer(), sameQuota, func(q *corev1.ResourceQuota) { m.Wake(m.quotaKeys(q)...) })
+	_, policies := loop.Changes("NetworkPolicies", b.NetworkPolicies.Informer(), samePolicy, func(p *networkingv1.NetworkPolicy) { m.Wake(m.bindingKeys(p)...) })
+	_, connections := loop.Changes("Connections", b.Connections.Informer(), sameConnection, func(c *networkingv1beta1.Connection) { m.Wake(m.connectionKeys(c)...) })
 	return errors.Join(all, quotas, policies, connections)
 }
 
 // allReplicas returns the keys of the maps of all peers.
-func (m *Maps) allReplicas() (keys []loop.Key) {
-	for _, nm := range store.Listed(m.cfg.Maps.Lister().List(labels.Everything())) {
-		if isReplica(nm) {
-			keys = append(keys, cache.MetaObjectToName(nm))
-		}
-	}
-	return keys
-}
-
-func (m *Maps) wake(keys []loop.Key) {
-	for _, key := range keys {
-		m.Wake(key)
-	}
+func (m *Maps) allReplicas() []loop.Key {
+	all := store.Listed(m.cfg.Maps.Lister().List(labels.Everything()))
+	return loop.Keys(slices.DeleteFunc(all, func(nm *offloadingv1beta1.NamespaceMap) bool { return !isReplica(nm) }))
 }
 
 // sameQuota reports whether two versions of a ResourceQuota differ only in their usage,
@@ -149,9 +138,8 @@ func (m *Maps) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {
 		return nil
 	}
 	keys := []loop.Key{{Namespace: c.Namespace, Name: m.cfg.ClusterID}}
-	for _, obj := range m.cfg.Bounds.Connections.Informer().GetStore().List() {
-		hub, ok := obj.(*networkingv1beta1.Connection)
-		if ok && slices.ContainsFunc(hub.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == c.Spec.ClusterID }) {
+	for _, hub := range store.All[*networkingv1beta1.Connection](m.cfg.Bounds.Connections.Informer().GetStore()) {
+		if slices.ContainsFunc(hub.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == c.Spec.ClusterID }) {
 			keys = append(keys, loop.Key{Namespace: hub.Namespace, Name: m.cfg.ClusterID})
 		}
 	}

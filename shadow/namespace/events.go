@@ -2,10 +2,12 @@ package namespace
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -23,25 +25,19 @@ func (o *Offloading) watch() error {
 	}
 	// Few changes of these kinds matter, and each affects many keys. Watch makes the loop
 	// wait for the caches; the handlers choose the keys.
-	for inf, handler := range map[cache.SharedIndexInformer]func(before, after any){
-		o.cfg.Maps.Informer():         o.mapChanged,
-		o.cfg.VirtualNodes.Informer(): o.virtualNodeChanged,
-		o.cfg.Nodes.Informer():        o.nodeChanged,
+	for inf, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		o.cfg.Maps.Informer():         store.OnChange(o.mapChanged),
+		o.cfg.VirtualNodes.Informer(): store.OnChange(o.virtualNodeChanged),
+		o.cfg.Nodes.Informer():        store.OnChange(o.nodeChanged),
 	} {
 		if err := o.WatchAll(loop.From(inf, loop.None)); err != nil {
 			return err
 		}
-		if _, err := inf.AddEventHandler(onChange(handler)); err != nil {
+		if _, err := inf.AddEventHandler(handler); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// onChange returns a handler that calls f with the object before and after an event. before
-// is nil for a new object, and after for a deleted one.
-func onChange(f func(before, after any)) store.Handler[any] {
-	return store.Handler[any]{Set: f, Gone: func(last any, _ bool) { f(last, nil) }}
 }
 
 func offloadingKey(namespace string) loop.Key {
@@ -56,15 +52,10 @@ func (o *Offloading) wakeAll(namespaces []string) {
 
 // everyone queues all NamespaceOffloadings.
 func (o *Offloading) everyone() {
-	for _, key := range o.cfg.Offloadings.Informer().GetStore().ListKeys() {
-		name, err := cache.ParseObjectName(key)
-		if err == nil {
-			o.Wake(name)
-		}
-	}
+	o.Wake(loop.Keys(store.Listed(o.cfg.Offloadings.Lister().List(labels.Everything())))...)
 }
 
-func (o *Offloading) mapChanged(before, after any) {
+func (o *Offloading) mapChanged(before, after *offloadingv1beta1.NamespaceMap) {
 	namespaces, freed := changedEntries(asMap(before), asMap(after))
 	o.wakeAll(namespaces)
 	if freed {
@@ -72,9 +63,8 @@ func (o *Offloading) mapChanged(before, after any) {
 	}
 }
 
-func asMap(obj any) *offloadingv1beta1.NamespaceMap {
-	m, ok := obj.(*offloadingv1beta1.NamespaceMap)
-	if !ok || !isHome(m) {
+func asMap(m *offloadingv1beta1.NamespaceMap) *offloadingv1beta1.NamespaceMap {
+	if m == nil || !isHome(m) {
 		return &offloadingv1beta1.NamespaceMap{}
 	}
 	return m
@@ -83,50 +73,23 @@ func asMap(obj any) *offloadingv1beta1.NamespaceMap {
 // changedEntries returns the namespaces whose entry, answer or trouble differs between two
 // versions of a map, and whether a twin's name has become free.
 func changedEntries(before, after *offloadingv1beta1.NamespaceMap) (namespaces []string, freed bool) {
-	changed := map[string]bool{}
-	for ns, name := range before.Spec.DesiredMapping {
-		if now, ok := after.Spec.DesiredMapping[ns]; !ok || now != name {
-			changed[ns], freed = true, true
-		}
-	}
-	for ns := range after.Spec.DesiredMapping {
-		if _, ok := before.Spec.DesiredMapping[ns]; !ok {
-			changed[ns] = true
-		}
-	}
-	for ns, answer := range before.Status.CurrentMapping {
-		if now, ok := after.Status.CurrentMapping[ns]; !ok || now != answer {
-			changed[ns] = true
-		}
-	}
-	for ns := range after.Status.CurrentMapping {
-		if _, ok := before.Status.CurrentMapping[ns]; !ok {
-			changed[ns] = true
-		}
-	}
+	changed := store.ChangedKeys(before.Spec.DesiredMapping, after.Spec.DesiredMapping)
+	freed = changed.HasAny(slices.Collect(maps.Keys(before.Spec.DesiredMapping))...)
+	changed = changed.Union(store.ChangedKeys(before.Status.CurrentMapping, after.Status.CurrentMapping))
 	if trouble(before) != trouble(after) {
-		for ns := range after.Spec.DesiredMapping {
-			changed[ns] = true
-		}
+		changed.Insert(slices.Collect(maps.Keys(after.Spec.DesiredMapping))...)
 	}
-	for ns := range changed {
-		namespaces = append(namespaces, ns)
-	}
-	return namespaces, freed
+	return changed.UnsortedList(), freed
 }
 
-func (o *Offloading) virtualNodeChanged(before, after any) {
-	b, _ := before.(*offloadingv1beta1.VirtualNode)
-	a, _ := after.(*offloadingv1beta1.VirtualNode)
+func (o *Offloading) virtualNodeChanged(b, a *offloadingv1beta1.VirtualNode) {
 	if a != nil && b != nil && a.Spec.ClusterID == b.Spec.ClusterID && equality.Semantic.DeepEqual(a.Spec.Labels, b.Spec.Labels) {
 		return
 	}
 	o.everyone()
 }
 
-func (o *Offloading) nodeChanged(before, after any) {
-	b, _ := before.(*corev1.Node)
-	a, _ := after.(*corev1.Node)
+func (o *Offloading) nodeChanged(b, a *corev1.Node) {
 	virtual := (b != nil && offloadingv1beta1.IsVirtual(b)) || (a != nil && offloadingv1beta1.IsVirtual(a))
 	if !virtual || (a != nil && b != nil && maps.Equal(a.Labels, b.Labels)) {
 		return

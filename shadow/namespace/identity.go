@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -24,20 +25,12 @@ type identity struct {
 }
 
 func identityOf(fc *corev1beta1.ForeignCluster) identity {
-	id := identity{peer: fc.Spec.ClusterID, cluster: string(fc.Status.ClusterUID), peering: "peering-" + string(fc.UID), since: fc.CreationTimestamp}
-	if id.cluster == "" {
-		id.cluster = fc.Annotations[corev1beta1.EnrolledUIDAnnotation]
-	}
-	return id
+	cluster := cmp.Or(string(fc.Status.ClusterUID), fc.Annotations[corev1beta1.EnrolledUIDAnnotation])
+	return identity{peer: fc.Spec.ClusterID, cluster: cluster, peering: "peering-" + string(fc.UID), since: fc.CreationTimestamp}
 }
 
 // mark returns the value of ConsumerUIDAnnotation for the twins of the cluster.
-func (i identity) mark() string {
-	if i.cluster == "" {
-		return i.peer + "/" + i.peering
-	}
-	return i.peer + "/" + i.cluster
-}
+func (i identity) mark() string { return i.peer + "/" + cmp.Or(i.cluster, i.peering) }
 
 // has reports whether a twin with the given mark is the cluster's.
 func (i identity) has(mark string) bool {

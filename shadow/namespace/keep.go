@@ -45,14 +45,14 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 // holds returns a message that names the volumes in a twin, or "" if there are none. Ephemeral volumes do
 // not count: their data goes with their pods. It reads live.
 func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) {
-	claims, err := m.cfg.Kube.CoreV1().PersistentVolumeClaims(ns.Name).List(ctx, metav1.ListOptions{})
+	claims, err := store.Find[*corev1.PersistentVolumeClaim](ctx, "PersistentVolumeClaim", m.cfg.Kube.CoreV1().PersistentVolumeClaims(ns.Name), metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("asking whether the twin namespace %s holds volumes: %w", ns.Name, err)
 	}
 	const shown = 5
 	var names []string
-	for i := range claims.Items {
-		if c := &claims.Items[i]; c.Spec.VolumeName != "" && c.DeletionTimestamp == nil && c.Labels[offloadingv1beta1.EphemeralVolumeLabel] == "" {
+	for _, c := range claims {
+		if c.Spec.VolumeName != "" && c.DeletionTimestamp == nil && c.Labels[offloadingv1beta1.EphemeralVolumeLabel] == "" {
 			names = append(names, c.Name)
 		}
 	}
@@ -126,14 +126,8 @@ func (m *Maps) empty(ctx context.Context, twin string) error {
 		}
 	}
 	// client-go has no DeleteCollection for Services.
-	services, err := core.Services(twin).List(ctx, reflected)
-	if err != nil {
-		return fmt.Errorf("listing the services of the twin namespace %s: %w", twin, err)
-	}
-	for i := range services.Items {
-		if err := core.Services(twin).Delete(ctx, services.Items[i].Name, store.DeleteUID(&services.Items[i])); store.IgnoreGone(err) != nil {
-			return fmt.Errorf("deleting a service of the twin namespace %s: %w", twin, err)
-		}
+	if _, err := store.Sweep[*corev1.Service](ctx, "service", core.Services(twin), reflected, nil); err != nil {
+		return fmt.Errorf("emptying the twin namespace %s: %w", twin, err)
 	}
 	return nil
 }

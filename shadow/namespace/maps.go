@@ -142,12 +142,7 @@ func (m *Maps) namespaceKeys(ns *corev1.Namespace) (keys []loop.Key) {
 }
 
 func wants(nm *offloadingv1beta1.NamespaceMap, twin string) bool {
-	for _, name := range nm.Spec.DesiredMapping {
-		if name == twin {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(nm.Spec.DesiredMapping)), twin)
 }
 
 func (m *Maps) bindingKeys(o metav1.Object) []loop.Key {
@@ -303,10 +298,9 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 
 // twins returns the cached twins of a map, by name.
 func (m *Maps) twins(key loop.Key) map[string]*corev1.Namespace {
-	all, _ := m.cfg.Namespaces.Informer().GetIndexer().ByIndex(twinIndex, key.String()) // the index exists
 	out := map[string]*corev1.Namespace{}
-	for _, obj := range all {
-		if ns, ok := obj.(*corev1.Namespace); ok && m.madeFor(ns, key) {
+	for _, ns := range store.ByIndex[*corev1.Namespace](m.cfg.Namespaces.Informer().GetIndexer(), twinIndex, key.String()) {
+		if m.madeFor(ns, key) {
 			out[ns.Name] = ns
 		}
 	}
@@ -320,17 +314,14 @@ func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.
 	if len(out) > 0 || corev1beta1.PeerOfNamespace(key.Namespace) == "" {
 		return out, nil // only maps in tenant namespaces have twins
 	}
-	list, err := m.cfg.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
+	all, err := store.Find[*corev1.Namespace](ctx, "twin namespace", m.cfg.Kube.CoreV1().Namespaces(), metav1.ListOptions{
 		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + corev1beta1.PeerOfNamespace(key.Namespace)})
-	if err != nil {
-		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
-	}
-	for i := range list.Items {
-		if m.madeFor(&list.Items[i], key) {
-			out[list.Items[i].Name] = &list.Items[i]
+	for _, ns := range all {
+		if m.madeFor(ns, key) {
+			out[ns.Name] = ns
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 // remove deletes a twin. The deletion is a conflict if the namespace has changed since it

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -73,11 +72,9 @@ func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
 func (o *Offloading) Run(ctx context.Context, workers int) error {
 	// A map may have entries whose NamespaceOffloading was deleted while no process was
 	// leading. No event queues those.
-	for _, obj := range o.cfg.Maps.Informer().GetStore().List() {
-		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && isHome(m) {
-			for ns := range m.Spec.DesiredMapping {
-				o.Add(offloadingKey(ns))
-			}
+	for _, m := range store.All[*offloadingv1beta1.NamespaceMap](o.cfg.Maps.Informer().GetStore()) {
+		for ns := range asMap(m).Spec.DesiredMapping {
+			o.Add(offloadingKey(ns))
 		}
 	}
 	return o.Loop.Run(ctx, workers)
@@ -160,12 +157,12 @@ func (o *Offloading) ask(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	if o.entries.has(id, nso.Namespace, want) {
 		return "", nil
 	}
-	live, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Get(ctx, nso.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && live.UID != nso.UID:
+	live, err := store.Live(ctx, "NamespaceOffloading", o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace), nso.Name)
+	if err != nil {
+		return "", err
+	}
+	if live == nil || live.UID != nso.UID {
 		return "", loop.After(cacheDelay)
-	case err != nil:
-		return "", fmt.Errorf("confirming the NamespaceOffloading: %w", err)
 	}
 	return o.entries.set(ctx, id, nso.Namespace, want)
 }

@@ -67,11 +67,7 @@ func update(req *admissionv1.AdmissionRequest) serve.Decision {
 	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
 		return serve.Decision{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
 	}
-	patch, err := operations(&pod, rules.KeepToleration(&old, &pod))
-	if err != nil {
-		return serve.Decision{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
-	}
-	return serve.Allow(patch...)
+	return changed(&pod, rules.KeepToleration(&old, &pod))
 }
 
 func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
@@ -107,33 +103,26 @@ func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	if keep && spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote {
 		want = rules.KeepOnLoss(want)
 	}
-	patch, err := operations(&pod, want)
-	if err != nil {
-		return serve.Decision{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
+	return changed(&pod, want)
+}
+
+// changed accepts a pod as it is wanted.
+func changed(have, want *corev1.Pod) serve.Decision {
+	var patch []serve.Operation
+	for _, o := range rules.OffloadPatch(have, want) {
+		patch = append(patch, serve.Operation(o))
 	}
 	return serve.Allow(patch...)
 }
 
-func operations(have, want *corev1.Pod) ([]serve.Operation, error) {
-	patch, err := rules.OffloadPatch(have, want)
-	if err != nil || len(patch) == 0 {
-		return nil, err
-	}
-	var steps []serve.Operation
-	return steps, json.Unmarshal(patch, &steps)
-}
-
 // annotations returns those of a namespace, none if it is gone.
 func (r PodRule) annotations(ctx context.Context, name string) (map[string]string, error) {
-	ns, err := r.Namespaces.Get(name)
-	if apierrors.IsNotFound(err) {
-		ns, err = r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := store.Known(r.Namespaces.Get(name)), error(nil)
+	if ns == nil {
+		ns, err = store.Live(ctx, "namespace", r.Kube.CoreV1().Namespaces(), name)
 	}
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	if err != nil || ns == nil {
+		return nil, err
 	}
 	return ns.Annotations, nil
 }

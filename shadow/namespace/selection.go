@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"fmt"
-	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +9,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // choice is the decision whether a namespace is offloaded to a cluster.
@@ -57,13 +57,12 @@ func choose(selector *corev1.NodeSelector, nodes []*offloadingv1beta1.VirtualNod
 // forgeNode returns the Node that a virtual node is going to have, with the fields that
 // selectors use.
 func forgeNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
-	labels := maps.Clone(vn.Spec.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[offloadingv1beta1.TypeLabel] = offloadingv1beta1.TypeVirtualNode
-	labels[offloadingv1beta1.VirtualKubeletLabel] = offloadingv1beta1.VirtualKubelet
-	labels[corev1beta1.RemoteClusterIDLabel] = vn.Spec.ClusterID
-	labels[corev1.LabelHostname] = vn.Name
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name, Labels: labels}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name, Labels: vn.Spec.Labels}}
+	store.AddLabels(node, &metav1.ObjectMeta{Labels: map[string]string{
+		offloadingv1beta1.TypeLabel:           offloadingv1beta1.TypeVirtualNode,
+		offloadingv1beta1.VirtualKubeletLabel: offloadingv1beta1.VirtualKubelet,
+		corev1beta1.RemoteClusterIDLabel:      vn.Spec.ClusterID,
+		corev1.LabelHostname:                  vn.Name,
+	}})
+	return node
 }

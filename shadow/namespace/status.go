@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,7 +101,7 @@ func (s summary) cluster(conditions *[]metav1.Condition, nso *offloadingv1beta1.
 			return
 		}
 		s.set(conditions, nso, offloadingv1beta1.RemoteNamespaceReady, false, offloadingv1beta1.ReasonTerminating,
-			orElse(o.answer.Message, fmt.Sprintf("namespace %s is being removed from the cluster", o.answer.RemoteNamespace)))
+			cmp.Or(o.answer.Message, fmt.Sprintf("namespace %s is being removed from the cluster", o.answer.RemoteNamespace)))
 		return
 	}
 	s.set(conditions, nso, offloadingv1beta1.RemoteNamespaceOffloadingRequired, true, offloadingv1beta1.ReasonClusterSelected,
@@ -118,11 +119,11 @@ func (s summary) judge(id string, o outcome) (ready bool, reason, message string
 	case o.answer == nil || o.answer.RemoteNamespace != s.name:
 		return false, offloadingv1beta1.ReasonCreating, fmt.Sprintf("cluster %s has been asked for namespace %s and has not answered yet", id, s.name)
 	case o.answer.Phase == offloadingv1beta1.MappingAccepted:
-		return true, offloadingv1beta1.ReasonNamespaceCreated, orElse(o.answer.Message, fmt.Sprintf("namespace %s stands in cluster %s", s.name, id))
+		return true, offloadingv1beta1.ReasonNamespaceCreated, cmp.Or(o.answer.Message, fmt.Sprintf("namespace %s stands in cluster %s", s.name, id))
 	case o.answer.Phase == offloadingv1beta1.MappingTerminating:
-		return false, offloadingv1beta1.ReasonTerminating, orElse(o.answer.Message, fmt.Sprintf("namespace %s is being removed from cluster %s", s.name, id))
+		return false, offloadingv1beta1.ReasonTerminating, cmp.Or(o.answer.Message, fmt.Sprintf("namespace %s is being removed from cluster %s", s.name, id))
 	}
-	return false, offloadingv1beta1.ReasonCreationLoopBackOff, orElse(o.answer.Message, fmt.Sprintf("cluster %s cannot make namespace %s", id, s.name))
+	return false, offloadingv1beta1.ReasonCreationLoopBackOff, cmp.Or(o.answer.Message, fmt.Sprintf("cluster %s cannot make namespace %s", id, s.name))
 }
 
 // trouble returns the reason for which the provider of an own map does not answer: the map
@@ -137,13 +138,6 @@ func trouble(m *offloadingv1beta1.NamespaceMap) string {
 		return c.Message
 	}
 	return ""
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 func (s summary) set(conditions *[]metav1.Condition, nso *offloadingv1beta1.NamespaceOffloading, kind string, ok bool, reason, message string) {

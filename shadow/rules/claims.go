@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/reasons"
 )
@@ -68,10 +69,7 @@ type ClaimBounds struct {
 // Refuse returns the reason for which a peer may not create a claim, or "". It accepts
 // classes that Classes does not have: the policy liqod-peer refuses those.
 func (b ClaimBounds) Refuse(claim *corev1.PersistentVolumeClaim) string {
-	class := ""
-	if claim.Spec.StorageClassName != nil {
-		class = *claim.Spec.StorageClassName
-	}
+	class := ptr.Deref(claim.Spec.StorageClassName, "")
 	if class == "" || slices.Contains(b.Classes, class) || !slices.Contains(b.Classes, "*") || b.Provisioned(class) {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -82,15 +83,10 @@ func configured(spec *networkingv1.IngressSpec) (out []string) {
 		case b.Service != nil:
 			out = append(out, b.Service.Name, b.Service.Port.Name)
 		case b.Resource != nil:
-			out = append(out, b.Resource.Kind, b.Resource.Name)
-			if b.Resource.APIGroup != nil {
-				out = append(out, *b.Resource.APIGroup)
-			}
+			out = append(out, b.Resource.Kind, b.Resource.Name, ptr.Deref(b.Resource.APIGroup, ""))
 		}
 	}
-	if spec.IngressClassName != nil {
-		out = append(out, *spec.IngressClassName)
-	}
+	out = append(out, ptr.Deref(spec.IngressClassName, ""))
 	backend(spec.DefaultBackend)
 	for _, tls := range spec.TLS {
 		out = append(append(out, tls.SecretName), tls.Hosts...)
@@ -110,10 +106,7 @@ func configured(spec *networkingv1.IngressSpec) (out []string) {
 
 // ingressClass is the class of an Ingress, by its field or its annotation; "": the default one.
 func ingressClass(ing *networkingv1.Ingress) string {
-	if class := ing.Spec.IngressClassName; class != nil {
-		return *class
-	}
-	return ing.Annotations[ingressClassAnnotation]
+	return ptr.Deref(ing.Spec.IngressClassName, ing.Annotations[ingressClassAnnotation])
 }
 
 // overlap reports whether there are requests for both hosts.

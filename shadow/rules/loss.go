@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -25,10 +26,7 @@ func KeepOnLoss(pod *corev1.Pod) *corev1.Pod {
 	}
 	out := pod.DeepCopy()
 	out.Spec.Tolerations = append(offloadingv1beta1.LossTolerations(), out.Spec.Tolerations...)
-	if out.Annotations == nil {
-		out.Annotations = map[string]string{}
-	}
-	out.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = offloadingv1beta1.OnProviderLossKeep
+	metav1.SetMetaDataAnnotation(&out.ObjectMeta, offloadingv1beta1.OnProviderLossAnnotation, offloadingv1beta1.OnProviderLossKeep)
 	return out
 }
 

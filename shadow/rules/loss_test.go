@@ -75,7 +75,7 @@ func TestKeepOnLoss(t *testing.T) {
 // applied is pod with the patch to want applied.
 func applied(t *testing.T, pod, want *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	text, err := OffloadPatch(pod, want)
+	text, err := json.Marshal(OffloadPatch(pod, want))
 	require.NoError(t, err)
 	var steps []struct {
 		Op, Path string

@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/reasons"
 )
@@ -12,30 +14,21 @@ import (
 // node, so a host of the author's choice would be reached with the node's address, or be
 // the node itself.
 func probesItself(where string, c *corev1.Container, allowed Allowed) error {
-	for _, probe := range []struct {
-		field string
-		probe *corev1.Probe
-	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
-		if p := probe.probe; p != nil {
-			if err := allowed.ownHost(where, c.Name, probe.field, p.HTTPGet, p.TCPSocket); err != nil {
-				return err
-			}
+	probe := func(field string, p *corev1.Probe) error {
+		if p == nil {
+			return nil
 		}
+		return allowed.ownHost(where, c.Name, field, p.HTTPGet, p.TCPSocket)
 	}
-	if c.Lifecycle == nil {
-		return nil
-	}
-	for _, hook := range []struct {
-		field string
-		hook  *corev1.LifecycleHandler
-	}{{"lifecycle.postStart", c.Lifecycle.PostStart}, {"lifecycle.preStop", c.Lifecycle.PreStop}} {
-		if h := hook.hook; h != nil {
-			if err := allowed.ownHost(where, c.Name, hook.field, h.HTTPGet, h.TCPSocket); err != nil {
-				return err
-			}
+	hook := func(field string, h *corev1.LifecycleHandler) error {
+		if h == nil {
+			return nil
 		}
+		return allowed.ownHost(where, c.Name, field, h.HTTPGet, h.TCPSocket)
 	}
-	return nil
+	life := ptr.Deref(c.Lifecycle, corev1.Lifecycle{})
+	return cmp.Or(probe("livenessProbe", c.LivenessProbe), probe("readinessProbe", c.ReadinessProbe), probe("startupProbe", c.StartupProbe),
+		hook("lifecycle.postStart", life.PostStart), hook("lifecycle.preStop", life.PreStop))
 }
 
 func (r Allowed) ownHost(where, container, field string, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction) error {

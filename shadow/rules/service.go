@@ -35,10 +35,7 @@ func (b ServiceBounds) Refuse(s, old *corev1.Service) (field, why string) {
 	if old == nil {
 		old = &corev1.Service{}
 	}
-	kind := s.Spec.Type
-	if kind == "" {
-		kind = corev1.ServiceTypeClusterIP
-	}
+	kind := cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP)
 	if !slices.Contains(b.Types, string(kind)) && kind != old.Spec.Type {
 		return offloadingv1beta1.ServiceTypeField, fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, cmp.Or(strings.Join(b.Types, ", "), "none"))
 	}
