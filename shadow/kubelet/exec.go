@@ -36,14 +36,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, badRequest("command is missing: give it once for the program and once for each of its arguments"))
 		return
 	}
-	target, opts, err := s.sessionTarget(r)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	c, err := s.session(target, opts, "exec", &corev1.PodExecOptions{
-		Container: target.container, Command: command,
-		Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY,
+	t, c, err := s.session(r, "exec", func(container string, opts *remotecommand.Options) runtime.Object {
+		return &corev1.PodExecOptions{Container: container, Command: command, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY}
 	})
 	if err != nil {
 		s.fail(w, r, err)
@@ -51,19 +45,13 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	}
 	w, r, end := tied(w, r)
 	defer end()
-	remotecommand.ServeExec(w, r, c, target.pod, "", target.container, command, opts,
+	remotecommand.ServeExec(w, r, c, t.pod, "", t.container, command, c.opts,
 		sessionIdle, sessionCreation, remotecommand.SupportedStreamingProtocols)
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	target, opts, err := s.sessionTarget(r)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	c, err := s.session(target, opts, "attach", &corev1.PodAttachOptions{
-		Container: target.container,
-		Stdin:     opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY,
+	t, c, err := s.session(r, "attach", func(container string, opts *remotecommand.Options) runtime.Object {
+		return &corev1.PodAttachOptions{Container: container, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY}
 	})
 	if err != nil {
 		s.fail(w, r, err)
@@ -71,27 +59,27 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	}
 	w, r, end := tied(w, r)
 	defer end()
-	remotecommand.ServeAttach(w, r, c, target.pod, "", target.container, opts,
+	remotecommand.ServeAttach(w, r, c, t.pod, "", t.container, c.opts,
 		sessionIdle, sessionCreation, remotecommand.SupportedStreamingProtocols)
 }
 
-func (s *Server) sessionTarget(r *http.Request) (target, *remotecommand.Options, error) {
+// session returns the session that a request asks for, and where it leads. params returns the parameters of the subresource.
+func (s *Server) session(r *http.Request, subresource string, params func(container string, opts *remotecommand.Options) runtime.Object) (target, *session, error) {
 	opts, err := remotecommand.NewOptions(r)
 	if err != nil {
 		return target{}, nil, badRequest("no stream is asked for: set at least one of input, output and error to 1")
 	}
 	t, err := s.target(r)
-	return t, opts, err
-}
-
-func (s *Server) session(t target, opts *remotecommand.Options, subresource string, params runtime.Object) (*session, error) {
+	if err != nil {
+		return t, nil, err
+	}
 	remote, err := s.remote()
 	if err != nil {
-		return nil, err
+		return t, nil, err
 	}
 	request := remote.client.Post().Namespace(t.namespace).Resource("pods").Name(t.pod).SubResource(subresource).
-		VersionedParams(params, scheme.ParameterCodec)
-	return &session{remote.config, request.URL(), opts}, nil
+		VersionedParams(params(t.container, opts), scheme.ParameterCodec)
+	return t, &session{remote.config, request.URL(), opts}, nil
 }
 
 // ExecInContainer runs the command. The names are in the session's URL already.

@@ -16,6 +16,7 @@ import (
 
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // lookupTimeout bounds the reads for one request.
@@ -109,14 +110,6 @@ func (l Lookup) List() ([]*corev1.Pod, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	list, err := l.Kube.CoreV1().Pods(corev1.NamespaceAll).List(ctx,
+	return store.Find[*corev1.Pod](ctx, "pod", l.Kube.CoreV1().Pods(corev1.NamespaceAll),
 		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", l.Name).String()})
-	if err != nil {
-		return nil, err
-	}
-	pods := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
-	}
-	return pods, nil
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,10 +35,8 @@ type reviews struct {
 
 // AuthenticateToken implements authenticator.Token.
 func (r *reviews) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	var answer *authenticationv1.TokenReview
-	err := asking(ctx, func(ctx context.Context) (err error) {
-		answer, err = r.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-		return err
+	answer, err := asking(ctx, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
+		return r.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("asking the API server whose a token is: %w", err)
@@ -71,10 +70,8 @@ func (r *reviews) allowed(ctx context.Context, who user.Info, what authorization
 		allowed, _ := answer.(bool)
 		return allowed, nil
 	}
-	var answer *authorizationv1.SubjectAccessReview
-	err = asking(ctx, func(ctx context.Context) (err error) {
-		answer, err = r.rights.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-		return err
+	answer, err := asking(ctx, func(ctx context.Context) (*authorizationv1.SubjectAccessReview, error) {
+		return r.rights.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	})
 	if err != nil {
 		return false, fmt.Errorf("asking the API server for the rights of %s: %w", who.GetName(), err)
@@ -88,22 +85,19 @@ func (r *reviews) allowed(ctx context.Context, who user.Info, what authorization
 }
 
 // asking asks up to three times, when the API server is busy or cannot be reached.
-func asking(ctx context.Context, ask func(context.Context) error) error {
+func asking[T any](ctx context.Context, ask func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewMax)
 	defer cancel()
 	var last error
-	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3},
+	err = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3},
 		func(ctx context.Context) (bool, error) {
-			last = ask(ctx)
+			answer, last = ask(ctx)
 			if last != nil && !passing(last) {
 				return false, last
 			}
 			return last == nil, nil
 		})
-	if last != nil {
-		return last
-	}
-	return err
+	return answer, cmp.Or(last, err)
 }
 
 // passing reports whether an error may be gone at the next try.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -58,29 +59,21 @@ func (s *Server) target(r *http.Request) (target, error) {
 		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s has UID %s, not %s: it is another pod of that name", namespace, name, local.UID, uid)}
 	}
 	container := r.PathValue("container")
-	if container != "" && !hasContainer(local, container) {
+	if container != "" && !slices.Contains(containers(local), container) {
 		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s has no container %q", namespace, name, container)}
 	}
 	return target{remoteNamespace, remoteName, container}, nil
 }
 
-func hasContainer(pod *corev1.Pod, name string) bool {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return true
-		}
+// containers returns the names of the containers of a pod.
+func containers(pod *corev1.Pod) (names []string) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		names = append(names, c.Name)
 	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return true
-		}
+	for _, c := range pod.Spec.EphemeralContainers {
+		names = append(names, c.Name)
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			return true
-		}
-	}
-	return false
+	return names
 }
 
 // reach is how the provider's API server is reached.

@@ -180,23 +180,14 @@ type container struct {
 // started returns the pod's containers with the time at which each that runs began.
 func started(pod *corev1.Pod) []container {
 	begun := map[string]time.Time{}
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if r := list[i].State.Running; r != nil {
-				begun[list[i].Name] = r.StartedAt.Time
-			}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		if r := s.State.Running; r != nil {
+			begun[s.Name] = r.StartedAt.Time
 		}
 	}
 	var out []container
-	add := func(name string) { out = append(out, container{name, begun[name]}) }
-	for i := range pod.Spec.InitContainers {
-		add(pod.Spec.InitContainers[i].Name)
-	}
-	for i := range pod.Spec.Containers {
-		add(pod.Spec.Containers[i].Name)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		add(pod.Spec.EphemeralContainers[i].Name)
+	for _, name := range containers(pod) {
+		out = append(out, container{name, begun[name]})
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
@@ -66,12 +67,8 @@ func changes(want, have *corev1.Pod, resources int64) store.Patch {
 // specChanges compares the mutable fields of a pod spec, except resources.
 func specChanges(want, have *corev1.PodSpec) store.Patch {
 	patch := store.Patch{}
-	if list := imageChanges(want.Containers, have.Containers); len(list) > 0 {
-		patch["containers"] = list
-	}
-	if list := imageChanges(want.InitContainers, have.InitContainers); len(list) > 0 {
-		patch["initContainers"] = list
-	}
+	store.Put(patch, "containers", imageChanges(want.Containers, have.Containers))
+	store.Put(patch, "initContainers", imageChanges(want.InitContainers, have.InitContainers))
 	if list, changed := addTolerations(want.Tolerations, have.Tolerations); changed {
 		patch["tolerations"] = list
 	}
@@ -119,12 +116,8 @@ func resourceChanges(want, have *corev1.Pod) store.Patch {
 		return nil
 	}
 	spec := store.Patch{}
-	if list := quantityChanges(want.Spec.Containers, have.Spec.Containers); len(list) > 0 {
-		spec["containers"] = list
-	}
-	if list := quantityChanges(want.Spec.InitContainers, have.Spec.InitContainers); len(list) > 0 {
-		spec["initContainers"] = list
-	}
+	store.Put(spec, "containers", quantityChanges(want.Spec.Containers, have.Spec.Containers))
+	store.Put(spec, "initContainers", quantityChanges(want.Spec.InitContainers, have.Spec.InitContainers))
 	store.Put(spec, "resources", podQuantityChanges(&want.Spec, &have.Spec))
 	patch := store.Patch{}
 	store.Put(patch, "spec", spec)
@@ -136,10 +129,7 @@ func podQuantityChanges(want, have *corev1.PodSpec) store.Patch {
 	if want.Resources == nil {
 		return nil
 	}
-	var old corev1.ResourceRequirements
-	if have.Resources != nil {
-		old = *have.Resources
-	}
+	old := ptr.Deref(have.Resources, corev1.ResourceRequirements{})
 	return requirementChanges(want.Resources, &old)
 }
 

@@ -174,16 +174,13 @@ func (l *LostNodes) reserve() time.Duration {
 // allow it. The node is read last, so that a node that has just returned is seen.
 func (l *LostNodes) force(ctx context.Context, key loop.Key, uid types.UID) error {
 	pods := l.cfg.Kube.CoreV1().Pods(key.Namespace)
-	pod, err := store.OrNil(pods.Get(ctx, key.Name, metav1.GetOptions{}))
-	if err != nil {
-		return fmt.Errorf("reading pod %s: %w", key, err)
+	pod, err := store.Live(ctx, "pod", pods, key.Name)
+	if err != nil || pod == nil || pod.UID != uid {
+		return err
 	}
-	if pod == nil || pod.UID != uid {
-		return nil
-	}
-	node, err := store.OrNil(l.cfg.Kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}))
+	node, err := store.Live(ctx, "node", l.cfg.Kube.CoreV1().Nodes(), pod.Spec.NodeName)
 	if err != nil {
-		return fmt.Errorf("reading node %s of pod %s: %w", pod.Spec.NodeName, key, err)
+		return fmt.Errorf("force-deleting pod %s: %w", key, err)
 	}
 	at, ok := forceAt(pod, node)
 	if !ok {

@@ -65,8 +65,10 @@ func New(cfg Config) (*Ledger, error) {
 		accounts: map[string]*account{}, claims: map[loop.Key]*claim{}, asks: map[loop.Key]*ask{},
 	}
 	l.loop = loop.New(loop.Config{Name: "quota", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
-	for inf, changed := range map[cache.SharedIndexInformer]func(any){cfg.Quotas: l.quotaChanged, cfg.LimitRanges.Informer(): l.rangeChanged} {
-		if _, err := inf.AddEventHandler(store.Each(changed)); err != nil {
+	for inf, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		cfg.Quotas: store.Each(l.quotaChanged), cfg.LimitRanges.Informer(): store.Each(l.rangeChanged),
+	} {
+		if _, err := inf.AddEventHandler(handler); err != nil {
 			return nil, fmt.Errorf("listening to Quotas and LimitRanges: %w", err)
 		}
 	}
@@ -75,11 +77,7 @@ func New(cfg Config) (*Ledger, error) {
 
 // quotaChanged gives away what a Quota adds, and wakes the ShadowPods of its consumer that
 // wait: they may wait for another reason now.
-func (l *Ledger) quotaChanged(obj any) {
-	q, ok := loop.Object[*offloadingv1beta1.Quota](obj)
-	if !ok {
-		return
-	}
+func (l *Ledger) quotaChanged(q *offloadingv1beta1.Quota) {
 	consumer, ok := Consumer(q)
 	if !ok {
 		return
@@ -98,11 +96,7 @@ func (l *Ledger) quotaChanged(obj any) {
 
 // rangeChanged wakes the ShadowPods in the namespace of a LimitRange that wait: their size
 // may be another one now.
-func (l *Ledger) rangeChanged(obj any) {
-	r, ok := loop.Object[*corev1.LimitRange](obj)
-	if !ok {
-		return
-	}
+func (l *Ledger) rangeChanged(r *corev1.LimitRange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key := range l.asks {

@@ -98,11 +98,7 @@ func requestKeys(csr *certificatesv1.CertificateSigningRequest) []loop.Key {
 
 func (a *Approver) sync(ctx context.Context, key loop.Key) error {
 	csr := store.Known(a.cfg.Requests.Lister().Get(key.Name))
-	if csr == nil {
-		a.told.Delete(key.Name)
-		return nil
-	}
-	if decided(csr) || len(requestKeys(csr)) == 0 {
+	if csr == nil || decided(csr) || len(requestKeys(csr)) == 0 {
 		a.told.Delete(key.Name)
 		return nil
 	}

@@ -8,6 +8,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -116,26 +117,13 @@ const (
 )
 
 func (d DrainConfig) withDefaults() DrainConfig {
-	if d.Timeout <= 0 {
-		d.Timeout = defaultDrainTimeout
-	}
-	if d.ForceAfter <= 0 {
-		d.ForceAfter = defaultForceAfter
-	}
-	if d.Poll <= 0 {
-		d.Poll = defaultPoll
-	}
+	d.Timeout = cmp.Or(max(d.Timeout, 0), defaultDrainTimeout)
+	d.ForceAfter = cmp.Or(max(d.ForceAfter, 0), defaultForceAfter)
+	d.Poll = cmp.Or(max(d.Poll, 0), defaultPoll)
 	return d
 }
 
 var errNoImage = errors.New("virtual kubelet image is empty: name the image that the vkubelets run")
-
-func (c Config) validate() error {
-	if c.VirtualKubelet.Image == "" {
-		return errNoImage
-	}
-	return nil
-}
 
 const (
 	fieldManager = "liqod-controller"

@@ -33,7 +33,7 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil && have.Message == message {
 		return false, nil
 	}
-	conditions := append(goingConditions(reasons.Draining, l.progress(vn, p, nil)), metav1.Condition{
+	conditions := append(notReady(reasons.Draining, l.progress(vn, p, nil)), metav1.Condition{
 		Type: ConditionDrained, Status: metav1.ConditionFalse, Reason: reasons.ForcedDeletion, Message: message,
 	})
 	if err := l.writeStatus(ctx, vn, conditions); err != nil {

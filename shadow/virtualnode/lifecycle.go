@@ -32,8 +32,8 @@ type Lifecycle struct {
 // must be started afterwards. It starts nothing. It returns an error if cfg has no image or
 // an informer accepts no handler.
 func NewLifecycle(cfg Config) (*Lifecycle, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
+	if cfg.VirtualKubelet.Image == "" {
+		return nil, errNoImage
 	}
 	cfg.Drain = cfg.Drain.withDefaults()
 	if cfg.Clock == nil {
@@ -96,7 +96,7 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if r := refuse(vn, others, node); r.refused() {
-		return errors.Join(l.retire(ctx, vn), l.writeStatus(ctx, vn, refusedConditions(r)))
+		return errors.Join(l.retire(ctx, vn), l.writeStatus(ctx, vn, notReady(r.reason, r.message)))
 	}
 	if vn, err = l.hold(ctx, vn); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 	applyErr := l.apply(ctx, vn)
 	var taken takenError
 	if errors.As(applyErr, &taken) {
-		if err := l.writeStatus(ctx, vn, refusedConditions(refusal{reasons.NameTaken, taken.message})); err != nil {
+		if err := l.writeStatus(ctx, vn, notReady(reasons.NameTaken, taken.message)); err != nil {
 			return err
 		}
 		return loop.After(takenRetry)

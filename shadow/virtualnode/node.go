@@ -98,8 +98,8 @@ func WantNode(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f NodeFacts)
 	n.Name = f.Name
 	before := readOwned(n)
 	want := ownedKeys{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn, f)}
-	n.Labels = merge(n.Labels, before.Labels, want.Labels)
-	n.Annotations = merge(n.Annotations, before.Annotations, want.Annotations)
+	n.Labels = store.Merged(want.Labels, n.Labels, slices.Collect(maps.Keys(before.Labels)))
+	n.Annotations = store.Merged(want.Annotations, n.Annotations, slices.Collect(maps.Keys(before.Annotations)))
 	n.Spec.Taints = mergeTaints(n.Spec.Taints, before.Taints, want.Taints)
 	n.Annotations[ownedAnnotation] = want.String()
 	setStatus(&n.Status, vn, f)
@@ -181,17 +181,6 @@ func readOwned(n *corev1.Node) ownedKeys {
 		return ownedKeys{} // missing or edited: remove nothing
 	}
 	return o
-}
-
-func merge(have, before, want map[string]string) map[string]string {
-	out := map[string]string{}
-	for k, v := range have {
-		if _, ours := before[k]; !ours {
-			out[k] = v
-		}
-	}
-	maps.Copy(out, want)
-	return out
 }
 
 func mergeTaints(have, before, want []corev1.Taint) []corev1.Taint {
@@ -298,12 +287,10 @@ func declaredFeatures(v version.Info) []string {
 func setConditions(s *corev1.NodeStatus, pressures []corev1.NodeConditionType, f NodeFacts) {
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Reason: f.Remote.Reason, Message: f.Remote.Message}
 	switch {
-	case f.Remote.Ready != nil && *f.Remote.Ready:
-		ready.Status = corev1.ConditionTrue
-	case f.Remote.Ready != nil:
-		ready.Status = corev1.ConditionFalse
-	case store.NodeCondition(s, corev1.NodeReady).Type != "":
+	case f.Remote.Ready == nil && store.NodeCondition(s, corev1.NodeReady).Type != "":
 		return // a new vkubelet has no result yet: the earlier condition stays
+	case ptr.Deref(f.Remote.Ready, false):
+		ready.Status = corev1.ConditionTrue
 	default:
 		ready.Status = corev1.ConditionFalse
 	}

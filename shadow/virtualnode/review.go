@@ -10,7 +10,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -99,12 +98,8 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (se
 	case !r.Synced():
 		return serve.Decision{}, errors.New("the VirtualNodes are not read yet")
 	}
-	review := Review{New: obj, Old: old}
-	for _, vn := range store.Listed(r.VirtualNodes.List(labels.Everything())) {
-		if vn.Name == obj.Name && vn.Namespace != obj.Namespace {
-			review.Namesakes = append(review.Namesakes, vn)
-		}
-	}
+	others := slices.DeleteFunc(namesakes(r.VirtualNodes, obj.Name), func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Namespace == obj.Namespace })
+	review := Review{New: obj, Old: old, Namesakes: others}
 	var err error
 	if review.Node, err = store.OrNil(r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})); err != nil {
 		return serve.Decision{}, err

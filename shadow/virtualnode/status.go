@@ -9,17 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 )
 
-// refusedConditions returns the conditions of a VirtualNode that gets no vkubelet. The
+// notReady returns the conditions of a VirtualNode that gets no vkubelet, or that is being deleted. The
 // conditions of an earlier vkubelet or Node stay as they are.
-func refusedConditions(r refusal) []metav1.Condition {
+func notReady(reason, message string) []metav1.Condition {
 	return []metav1.Condition{{
-		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: r.reason, Message: r.message,
+		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 	}}
 }
 
@@ -41,10 +42,7 @@ func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
 		c.Reason, c.Message = offloadingv1beta1.ReasonCreating, "the vkubelet's Deployment is being created"
 		return c
 	}
-	var want int32 = 1
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
-	}
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	switch {
 	case d.Status.AvailableReplicas > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, offloadingv1beta1.ReasonAvailable
@@ -88,13 +86,6 @@ func nodeCondition(node *corev1.Node) metav1.Condition {
 			"the vkubelet creates the Node again at once, and its pods stay", node.Spec.ProviderID, node.Name)
 	}
 	return c
-}
-
-// goingConditions returns the conditions of a VirtualNode that is being deleted.
-func goingConditions(reason, message string) []metav1.Condition {
-	return []metav1.Condition{{
-		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-	}}
 }
 
 // writeStatus writes vn's conditions and the keys that are not reflected, if anything

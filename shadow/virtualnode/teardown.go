@@ -98,7 +98,7 @@ func (l *Lifecycle) liveNode(ctx context.Context, name string) (*corev1.Node, er
 
 // going shows the progress in the status, and requeues.
 func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode, reason, message string) error {
-	if err := l.writeStatus(ctx, vn, goingConditions(reason, message)); err != nil {
+	if err := l.writeStatus(ctx, vn, notReady(reason, message)); err != nil {
 		return err
 	}
 	return loop.After(l.cfg.Drain.Poll)
@@ -429,11 +429,11 @@ func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) (blocked
 	opts := store.DeleteUID(pod)
 	var err error
 	switch {
-	case s == stepForce:
-		opts.GracePeriodSeconds = ptr.To[int64](0)
-		err = l.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
-	case s == stepDelete || stays(pod):
+	case s != stepEvict || stays(pod):
 		opts.GracePeriodSeconds = l.boundedGrace(pod)
+		if s == stepForce {
+			opts.GracePeriodSeconds = ptr.To[int64](0)
+		}
 		err = l.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
 	default:
 		err = l.cfg.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
