@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -16,10 +15,8 @@ import (
 )
 
 const (
-	// mostConsumers is the number of consumers that the metric of denials names, and
-	// longestConsumer the longest of their ids. All others count as otherConsumers, because
-	// a client of the webhook may name any.
-	mostConsumers   = 256
+	// longestConsumer is the longest id of a consumer that the metric of denials names. All others,
+	// and those beyond mostValues, count as otherConsumers, because a client of the webhook may name any.
 	longestConsumer = 63
 	otherConsumers  = "others"
 )
@@ -36,35 +33,21 @@ const (
 
 // denials counts what consumers tried in this cluster in vain. It is safe for concurrent use.
 type denials struct {
-	total *prometheus.CounterVec
-
-	mu        sync.Mutex
-	consumers map[string]bool
+	total     *prometheus.CounterVec
+	consumers bound
 }
 
 func newDenials() *denials {
 	return &denials{
-		total:     counter("liqod_consumer_refused_total", "What a consumer tried and was refused, or left out, each try once; the reasons are in docs/threat-model.md.", "consumer", "reason"),
-		consumers: map[string]bool{},
+		total: counter("liqod_consumer_refused_total", "What a consumer tried and was refused, or left out, each try once; the reasons are in docs/threat-model.md.", "consumer", "reason"),
 	}
 }
 
 func (d *denials) count(consumer, reason string) {
-	d.total.WithLabelValues(d.name(consumer), reason).Inc()
-}
-
-// name returns the name of a consumer in the metric.
-func (d *denials) name(consumer string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.consumers[consumer]:
-		return consumer
-	case len(consumer) > longestConsumer || len(d.consumers) >= mostConsumers:
-		return otherConsumers
+	if len(consumer) > longestConsumer || d.consumers.value(consumer) == theRest {
+		consumer = otherConsumers
 	}
-	d.consumers[consumer] = true
-	return consumer
+	d.total.WithLabelValues(consumer, reason).Inc()
 }
 
 // countPods counts the pods that harden refuses.

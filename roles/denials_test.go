@@ -67,12 +67,12 @@ func TestDenialsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := newDenials()
 	d.count(strings.Repeat("a", longestConsumer+1), "x")
-	for i := range 2 * mostConsumers {
+	for i := range 2 * mostValues {
 		d.count(fmt.Sprint(i), "x")
 	}
 	d.count("0", "x")
 	counts := denied(t, d)
-	require.Len(t, counts, mostConsumers+1)
-	require.EqualValues(t, mostConsumers+1, counts[otherConsumers+" x"])
+	require.Len(t, counts, mostValues+1)
+	require.EqualValues(t, mostValues+1, counts[otherConsumers+" x"])
 	require.EqualValues(t, 2, counts["0 x"])
 }

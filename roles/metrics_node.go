@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // nodeMetrics collects the capacity and the pods of a virtual node from the caches of its
@@ -87,11 +88,7 @@ func requestsOf(pods []*corev1.Pod) corev1.ResourceList {
 			continue
 		}
 		number++
-		for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-			total := sum[name]
-			total.Add(quantity)
-			sum[name] = total
-		}
+		rules.AddResources(sum, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
 	}
 	sum[corev1.ResourcePods] = *resource.NewQuantity(number, resource.DecimalSI)
 	return sum
