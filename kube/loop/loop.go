@@ -489,3 +489,26 @@ func Changes[T any](objects string, informer cache.SharedIndexInformer, same fun
 	}
 	return registration, nil
 }
+
+// Change is a change of an informer's objects, for AnyChange.
+type Change func(changed func()) (cache.ResourceEventHandlerRegistration, error)
+
+// ChangeOf returns the Change that Changes finds, of whichever object.
+func ChangeOf[T any](objects string, informer cache.SharedIndexInformer, same func(before, after T) bool) Change {
+	return func(changed func()) (cache.ResourceEventHandlerRegistration, error) {
+		return Changes(objects, informer, same, func(T) { changed() })
+	}
+}
+
+// AnyChange calls changed at each of several Changes. Each result reports whether the handler of one of
+// them has received the first list.
+func AnyChange(changed func(), of ...Change) (synced []cache.InformerSynced, err error) {
+	for _, change := range of {
+		registration, err := change(changed)
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	return synced, nil
+}
