@@ -123,7 +123,7 @@ func (c *checker) hosts() {
 		c.host(place{host: h.Name, field: "nodes"}, h.Addrs, f)
 		for _, p := range h.Pods {
 			at := place{host: h.Name, field: "nodes.pods"}
-			if c.check(at, CheckRange(p)) && !within(p, c.in.Pods) {
+			if c.check(at, CheckRange(p)) && !Within(p, c.in.Pods) {
 				c.fail(at, "%s is not within the own pod ranges %s", p, c.in.Pods)
 			}
 		}
@@ -217,15 +217,15 @@ func (c *checker) through(p Peer) {
 
 // parts checks that each range of a list is in one of others, which where names, and that they are apart.
 func (c *checker) parts(at place, list, others []netip.Prefix, where string) {
-	var claims []claim
+	var good []netip.Prefix
 	for _, r := range list {
-		if !r.IsValid() || r != r.Masked() || !within(r, others) {
+		if !r.IsValid() || r != r.Masked() || !Within(r, others) {
 			c.fail(at, "%s is not within "+where, r, others)
 			continue
 		}
-		claims = append(claims, claim{r, at, false})
+		good = append(good, r)
 	}
-	c.apart(claims)
+	c.apart(claims(at, good))
 }
 
 func checkKey(key string) error {
@@ -334,13 +334,8 @@ func (c *checker) given() {
 
 // eachApart checks that of some maps the ranges of either side are apart.
 func (c *checker) eachApart(at place, list Maps) {
-	var owns, views []claim
-	for _, m := range list {
-		owns = append(owns, claim{m.Own, at, false})
-		views = append(views, claim{m.View, at, false})
-	}
-	c.apart(owns)
-	c.apart(views)
+	c.apart(claims(at, list.Owns()))
+	c.apart(claims(at, list.Views()))
 }
 
 // claim is a prefix that may not overlap another one of a list, unless both are addresses.
@@ -348,6 +343,14 @@ type claim struct {
 	prefix  netip.Prefix
 	at      place
 	address bool
+}
+
+// claims are those of ranges.
+func claims(at place, ranges []netip.Prefix) (out []claim) {
+	for _, r := range ranges {
+		out = append(out, claim{r, at, false})
+	}
+	return out
 }
 
 // apart reports claims that overlap. Of a range and an address it blames the range. Prefixes nest or are disjoint, so
@@ -377,36 +380,21 @@ func (p place) String() string {
 
 // ranges checks that every address within this cluster leads to one place.
 func (c *checker) ranges() {
-	claims := c.views()
-	for _, p := range c.in.Pods {
-		claims = append(claims, claim{p, place{field: "pods"}, false})
-	}
-	for _, p := range c.in.External {
-		claims = append(claims, claim{p, place{field: "external"}, false})
-	}
-	for _, p := range c.in.Services {
-		claims = append(claims, claim{p, place{field: "services"}, false})
-	}
-	c.apart(claims)
-
+	c.apart(slices.Concat(
+		c.views(), claims(place{field: "pods"}, c.in.Pods), claims(place{field: "external"}, c.in.External), claims(place{field: "services"}, c.in.Services),
+	))
 	var pods []claim
 	for _, h := range c.in.Nodes {
-		for _, p := range h.Pods {
-			pods = append(pods, claim{p, place{host: h.Name, field: "nodes.pods"}, false})
-		}
+		pods = append(pods, claims(place{host: h.Name, field: "nodes.pods"}, h.Pods)...)
 	}
 	c.apart(pods)
 }
 
 // views are the ranges that lead to peers, and those that lead back.
-func (c *checker) views() (out []claim) {
-	for _, m := range c.in.Hairpin {
-		out = append(out, claim{m.View, place{field: "hairpin"}, false})
-	}
+func (c *checker) views() []claim {
+	out := claims(place{field: "hairpin"}, c.in.Hairpin.Views())
 	for _, p := range c.in.Peers {
-		for _, r := range p.Theirs.All() {
-			out = append(out, claim{r, place{peer: p.ID, field: "peers.theirs"}, false})
-		}
+		out = append(out, claims(place{peer: p.ID, field: "peers.theirs"}, p.Theirs.All())...)
 	}
 	return out
 }
@@ -414,10 +402,10 @@ func (c *checker) views() (out []claim) {
 // addresses checks that no address that is needed outside the fabric leads into it, and
 // that no two hosts have the same.
 func (c *checker) addresses() {
-	claims, seen, macs := c.views(), map[netip.Addr]string{}, map[MAC]string{}
+	all, seen, macs := c.views(), map[netip.Addr]string{}, map[MAC]string{}
 	host := func(at place, addrs []netip.Addr) {
 		for _, a := range addrs {
-			claims = append(claims, claim{single(a), at, true})
+			all = append(all, claim{single(a), at, true})
 			if other, ok := seen[a]; ok {
 				c.fail(at, "%s is the address of %q", a, other)
 			} else if other, ok := macs[macOf(a)]; ok {
@@ -436,12 +424,12 @@ func (c *checker) addresses() {
 		if ip.OnGateways() {
 			continue
 		}
-		claims = append(claims, claim{single(ip.Real), place{field: "ips"}, true})
+		all = append(all, claim{single(ip.Real), place{field: "ips"}, true})
 		if slices.ContainsFunc(c.in.External, func(p netip.Prefix) bool { return p.Contains(ip.Real) }) {
 			c.fail(place{field: "ips"}, "%s leads to %s of the external range", ip.External, ip.Real)
 		}
 	}
-	c.apart(claims)
+	c.apart(all)
 }
 
 func (c *checker) mtu() {
@@ -463,7 +451,7 @@ func (c *checker) mtu() {
 	}
 }
 
-// within reports whether p is part of a range of list.
-func within(p netip.Prefix, list []netip.Prefix) bool {
+// Within reports whether p is part of a range of list.
+func Within(p netip.Prefix, list []netip.Prefix) bool {
 	return slices.ContainsFunc(list, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Overlaps(p) })
 }

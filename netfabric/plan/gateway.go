@@ -376,7 +376,7 @@ func (g gateway) nodes(e *elements) map[netip.Addr]bool {
 		all = append(all, h.Addrs...)
 		for _, a := range h.Addrs {
 			nodes[a] = true
-			if within(single(a), g.in.Pods) {
+			if Within(single(a), g.in.Pods) {
 				e.set("closed", single(a))
 			}
 		}
@@ -391,12 +391,12 @@ func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, their
 	all := allPorts(ips)
 	for _, ip := range ips {
 		host := single(ip.Real)
-		service := within(host, g.in.Services)
+		service := Within(host, g.in.Services)
 		switch {
 		case ip.OnGateways(): // no packet for it is forwarded
 		case !nodes[ip.Real] && !service:
 			e.pair("targets", theirs, host)
-		case all[ip.Real] && (service || within(host, g.in.Pods)):
+		case all[ip.Real] && (service || Within(host, g.in.Pods)):
 			e.pair("open", theirs, host)
 		}
 		if all[ip.Real] {

@@ -228,7 +228,7 @@ func (n node) elements() []Element {
 func (n node) home(e *elements, p Peer) {
 	for _, pod := range p.Home {
 		for _, m := range p.Meant {
-			if m.Own == m.View || !within(pod, n.host.Pods) {
+			if m.Own == m.View || !Within(pod, n.host.Pods) {
 				continue
 			}
 			e.pairTo("home_in", pod, m.Own, m.View)
@@ -242,7 +242,7 @@ func (n node) home(e *elements, p Peer) {
 
 // outside returns the parts of a range that overlap none of others.
 func outside(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	if within(p, others) {
+	if Within(p, others) {
 		return nil
 	}
 	if !slices.ContainsFunc(others, p.Overlaps) {
@@ -271,7 +271,7 @@ func (n node) gateways() (out []netip.Addr) {
 // reaches by IPs.
 func (n node) exposed(e *elements, p Peer, theirs netip.Prefix) {
 	ips := slices.DeleteFunc(n.in.exposedTo(p), func(ip IP) bool {
-		return !slices.Contains(n.host.Addrs, ip.Real) && !within(single(ip.Real), n.host.Pods)
+		return !slices.Contains(n.host.Addrs, ip.Real) && !Within(single(ip.Real), n.host.Pods)
 	})
 	all := allPorts(ips)
 	for _, ip := range ips {

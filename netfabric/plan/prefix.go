@@ -57,6 +57,22 @@ func (m Maps) move(a netip.Addr, way func(Map, netip.Addr) (netip.Addr, bool)) (
 	return netip.Addr{}, false
 }
 
+// Owns returns the Own of each map.
+func (m Maps) Owns() (out []netip.Prefix) {
+	for _, one := range m {
+		out = append(out, one.Own)
+	}
+	return out
+}
+
+// Views returns the View of each map.
+func (m Maps) Views() (out []netip.Prefix) {
+	for _, one := range m {
+		out = append(out, one.View)
+	}
+	return out
+}
+
 // move gives the address with the place of a within from, within to.
 func move(a netip.Addr, from, to netip.Prefix) (netip.Addr, bool) {
 	if !from.Contains(a) || from.Bits() != to.Bits() || family(a) != family(to.Addr()) {
@@ -90,7 +106,6 @@ func per[T any](f Family, four, six T) T {
 	return six
 }
 
-// single is the prefix of one address.
 // Last returns the last address of a range.
 func Last(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
@@ -101,6 +116,7 @@ func Last(p netip.Prefix) netip.Addr {
 	return a
 }
 
+// single is the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // The widest range that is accepted, in bits.

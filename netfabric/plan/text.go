@@ -149,12 +149,12 @@ func (r Rule) String() string {
 
 // String writes e as nft does.
 func (e Element) String() string {
-	return words(e.Set, "{", short(e.A), when(e.B.IsValid(), ". %s", short(e.B)),
-		when(e.Service != Service{}, ". %s . %d", e.Service.Proto, e.Service.Port), when(e.Value.IsValid(), ": %s", short(e.Value)), "}")
+	return words(e.Set, "{", Short(e.A), when(e.B.IsValid(), ". %s", Short(e.B)),
+		when(e.Service != Service{}, ". %s . %d", e.Service.Proto, e.Service.Port), when(e.Value.IsValid(), ": %s", Short(e.Value)), "}")
 }
 
-// short writes a prefix, and an address without its length.
-func short(p netip.Prefix) string {
+// Short writes a prefix, and an address without its length.
+func Short(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
 	}
