@@ -61,13 +61,9 @@ func (k *Kernel) Apply(ctx context.Context, want plan.State) error {
 // raced reports whether err may come from a change of the host between a read and a write,
 // for example a route that another program has already deleted. The next pass reads again.
 func raced(err error) bool {
-	for _, e := range []error{unix.EEXIST, unix.ENOENT, unix.ESRCH, unix.ENODEV, unix.EINTR, fs.ErrNotExist} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
 	var gone netlink.LinkNotFoundError
-	return errors.As(err, &gone)
+	return errors.As(err, &gone) || slices.ContainsFunc(
+		[]error{unix.EEXIST, unix.ENOENT, unix.ESRCH, unix.ENODEV, unix.EINTR, fs.ErrNotExist}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // pass reads and writes everything once.
@@ -151,6 +147,21 @@ func (k *Kernel) open() (*session, error) {
 	return s, nil
 }
 
+// reading calls f with a session that has read the links.
+func (k *Kernel) reading(f func(*session) error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, err := k.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.readLinks(); err != nil {
+		return err
+	}
+	return f(s)
+}
+
 func (s *session) close() {
 	s.nl.Close()
 	if s.strict != nil {
@@ -208,6 +219,7 @@ func list[T any](read func() ([]T, error)) ([]T, error) {
 // kind reads and writes the objects of one kind. T is an object of the plan, R is one of the
 // kernel.
 type kind[T comparable, R any] struct {
+	*session
 	name string
 	list func() ([]R, error) // our objects
 	read func(R) (T, bool)   // false: R has a field that T lacks, so no plan made it
@@ -240,7 +252,7 @@ func (k kind[T, R]) up(want []T) (deletion func() error, err error) {
 	add, del := plan.Diff(want, have)
 	var errs []error
 	for _, t := range add {
-		if err := k.set(t, there[k.id(t)]); err != nil {
+		if err := k.write(k.name, func() error { return k.set(t, there[k.id(t)]) }); err != nil {
 			errs = append(errs, fmt.Errorf("setting %s %v: %w", k.name, t, err))
 		}
 	}
@@ -258,7 +270,7 @@ func (k kind[T, R]) up(want []T) (deletion func() error, err error) {
 func (k kind[T, R]) delete(old []R) error {
 	var errs []error
 	for _, r := range old {
-		if err := k.del(r); err != nil {
+		if err := k.write(k.name, func() error { return k.del(r) }); err != nil {
 			errs = append(errs, fmt.Errorf("deleting %s %+v: %w", k.name, r, err))
 		}
 	}

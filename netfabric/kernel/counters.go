@@ -43,25 +43,16 @@ func (d *drops) count(format string, _ ...any) {
 // A counter begins at zero again when Apply replaces the table or the device. What the host
 // does not have has no counters.
 func (k *Kernel) Counters(ctx context.Context) (map[string]uint64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	out := map[string]uint64{}
-	s, err := k.open()
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	if err := s.countTunnel(out); err != nil {
-		return nil, err
-	}
-	return out, s.countTable(ctx, out)
+	err := k.reading(func(s *session) error {
+		s.countTunnel(out)
+		return s.countTable(ctx, out)
+	})
+	return out, err
 }
 
 // countTunnel adds the counters of the tunnel device.
-func (s *session) countTunnel(out map[string]uint64) error {
-	if err := s.readLinks(); err != nil {
-		return err
-	}
+func (s *session) countTunnel(out map[string]uint64) {
 	l, ok := s.links[plan.TunnelDevice]
 	switch {
 	case !ok:
@@ -70,7 +61,6 @@ func (s *session) countTunnel(out map[string]uint64) error {
 	case l.Type() == string(plan.WireGuard) && l.Attrs().Statistics != nil:
 		out[DropTunnelSource] = l.Attrs().Statistics.RxFrameErrors // the kernel counts nothing else there
 	}
-	return nil
 }
 
 // countTable adds the counters of our table.

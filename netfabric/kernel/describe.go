@@ -32,7 +32,10 @@ func (k *Kernel) Describe(ctx context.Context, out io.Writer, now time.Time) err
 		_, err = fmt.Fprintf(out, "%s: %d\n%s", title, len(lines), indent(lines))
 		errs = append(errs, err)
 	}
-	errs = append(errs, k.describeObjects(section))
+	errs = append(errs, k.reading(func(s *session) error {
+		s.describeObjects(section)
+		return nil
+	}))
 	lines, err := k.describeTunnel(now)
 	section("peers of the tunnel", lines, err)
 	counters, err := k.Counters(ctx)
@@ -53,33 +56,17 @@ func indent(lines []string) string {
 }
 
 // describeObjects describes links, addresses, neighbours, rules and routes.
-func (k *Kernel) describeObjects(section func(string, []string, error)) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s, err := k.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if err := s.readLinks(); err != nil {
-		return fmt.Errorf("links: %w", err)
-	}
+func (s *session) describeObjects(section func(string, []string, error)) {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(s.links)) {
 		lines = append(lines, describeLink(s.links[name]))
 	}
 	section("links", lines, nil)
-	lines, err = describe(s.addrs())
-	section("addresses", lines, err)
-	lines, err = describe(s.neighs())
-	section("neighbours", lines, err)
-	lines, err = describe(s.fdb())
-	section("forwarding entries", lines, err)
-	lines, err = describe(s.rules())
-	section("rules", lines, err)
-	lines, err = describe(s.routes())
-	section("routes", lines, err)
-	return nil
+	describe(section, "addresses", s.addrs())
+	describe(section, "neighbours", s.neighs())
+	describe(section, "forwarding entries", s.fdb())
+	describe(section, "rules", s.rules())
+	describe(section, "routes", s.routes())
 }
 
 func describeLink(l netlink.Link) string {
@@ -92,9 +79,9 @@ func describeLink(l netlink.Link) string {
 	return text
 }
 
-// describe returns the objects of a kind. An object that no plan made is shown as the kernel
+// describe describes the objects of a kind. An object that no plan made is shown as the kernel
 // has it.
-func describe[T comparable, R any](k kind[T, R]) ([]string, error) {
+func describe[T comparable, R any](section func(string, []string, error), title string, k kind[T, R]) {
 	found, err := list(k.list)
 	lines := make([]string, 0, len(found))
 	for _, r := range found {
@@ -105,7 +92,7 @@ func describe[T comparable, R any](k kind[T, R]) ([]string, error) {
 		lines = append(lines, fmt.Sprintf("(not of a plan) %v", r))
 	}
 	slices.Sort(lines)
-	return lines, err
+	section(title, lines, err)
 }
 
 func (k *Kernel) describeTunnel(now time.Time) ([]string, error) {
@@ -126,19 +113,12 @@ func (k *Kernel) describeTunnel(now time.Time) ([]string, error) {
 
 // elsewhere says where the peers are if the host has a tunnel device that is not one of the
 // kernel or of this process.
-func (k *Kernel) elsewhere() ([]string, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s, err := k.open()
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	if err := s.readLinks(); err != nil {
-		return nil, fmt.Errorf("reading the links: %w", err)
-	}
-	if _, ok := s.links[plan.TunnelDevice]; !ok {
-		return nil, nil
-	}
-	return []string{"(not known: " + plan.TunnelDevice + " is in the process of role gateway; see its metrics, and the Connections)"}, nil
+func (k *Kernel) elsewhere() (lines []string, err error) {
+	err = k.reading(func(s *session) error {
+		if _, ok := s.links[plan.TunnelDevice]; ok {
+			lines = []string{"(not known: " + plan.TunnelDevice + " is in the process of role gateway; see its metrics, and the Connections)"}
+		}
+		return nil
+	})
+	return lines, err
 }

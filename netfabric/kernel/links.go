@@ -177,7 +177,7 @@ func readLink(l netlink.Link) plan.Link {
 
 func (s *session) addrs() kind[plan.Addr, netlink.Addr] {
 	return kind[plan.Addr, netlink.Addr]{
-		name: "address",
+		session: s, name: "address",
 		list: s.addresses,
 		read: func(a netlink.Addr) (plan.Addr, bool) {
 			return plan.Addr{Link: s.name(a.LinkIndex), Prefix: prefixOf(a.IPNet)}, true
@@ -192,29 +192,22 @@ func (s *session) addrs() kind[plan.Addr, netlink.Addr] {
 			if a.Prefix.Addr().Is6() {
 				n.Flags = unix.IFA_F_NODAD
 			}
-			return s.write("address", func() error { return s.nl.AddrAdd(l, n) })
+			return s.nl.AddrAdd(l, n)
 		},
-		del: func(a netlink.Addr) error {
-			return s.write("address", func() error { return s.nl.AddrDel(nil, &a) })
-		},
+		del: func(a netlink.Addr) error { return s.nl.AddrDel(nil, &a) },
 	}
 }
 
 // addresses reads the addresses of our links, without the link-local ones, which the kernel
 // creates by itself.
-func (s *session) addresses() (out []netlink.Addr, err error) {
+func (s *session) addresses() ([]netlink.Addr, error) {
 	all, err := s.nl.AddrList(nil, netlink.FAMILY_ALL)
-	for _, a := range all {
-		if s.name(a.LinkIndex) != "" && !a.IP.IsLinkLocalUnicast() {
-			out = append(out, a)
-		}
-	}
-	return out, err
+	return slices.DeleteFunc(all, func(a netlink.Addr) bool { return s.name(a.LinkIndex) == "" || a.IP.IsLinkLocalUnicast() }), err
 }
 
 func (s *session) neighs() kind[plan.Neigh, netlink.Neigh] {
 	return kind[plan.Neigh, netlink.Neigh]{
-		name: "neighbour",
+		session: s, name: "neighbour",
 		list: func() ([]netlink.Neigh, error) {
 			return s.neighbours(netlink.FAMILY_ALL, func(n netlink.Neigh) bool { return n.State == netlink.NUD_PERMANENT })
 		},
@@ -227,19 +220,15 @@ func (s *session) neighs() kind[plan.Neigh, netlink.Neigh] {
 			if err != nil {
 				return err
 			}
-			return s.write("neighbour", func() error {
-				return s.nl.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: n.Addr.AsSlice(), HardwareAddr: n.MAC[:]})
-			})
+			return s.nl.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: n.Addr.AsSlice(), HardwareAddr: n.MAC[:]})
 		},
-		del: func(n netlink.Neigh) error {
-			return s.write("neighbour", func() error { return s.nl.NeighDel(&n) })
-		},
+		del: func(n netlink.Neigh) error { return s.nl.NeighDel(&n) },
 	}
 }
 
 func (s *session) fdb() kind[plan.FDB, netlink.Neigh] {
 	return kind[plan.FDB, netlink.Neigh]{
-		name: "forwarding entry",
+		session: s, name: "forwarding entry",
 		list: func() ([]netlink.Neigh, error) {
 			return s.neighbours(unix.AF_BRIDGE, func(n netlink.Neigh) bool { return n.Flags&netlink.NTF_SELF != 0 && n.IP != nil })
 		},
@@ -252,28 +241,19 @@ func (s *session) fdb() kind[plan.FDB, netlink.Neigh] {
 			if err != nil {
 				return err
 			}
-			return s.write("forwarding entry", func() error {
-				return s.nl.NeighSet(&netlink.Neigh{
-					LinkIndex: index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
-					State: netlink.NUD_PERMANENT | netlink.NUD_NOARP, IP: f.Remote.AsSlice(), HardwareAddr: f.MAC[:],
-				})
+			return s.nl.NeighSet(&netlink.Neigh{
+				LinkIndex: index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
+				State: netlink.NUD_PERMANENT | netlink.NUD_NOARP, IP: f.Remote.AsSlice(), HardwareAddr: f.MAC[:],
 			})
 		},
-		del: func(n netlink.Neigh) error {
-			return s.write("forwarding entry", func() error { return s.nl.NeighDel(&n) })
-		},
+		del: func(n netlink.Neigh) error { return s.nl.NeighDel(&n) },
 	}
 }
 
 // neighbours reads the entries of our links that ours accepts.
-func (s *session) neighbours(family int, ours func(netlink.Neigh) bool) (out []netlink.Neigh, err error) {
+func (s *session) neighbours(family int, ours func(netlink.Neigh) bool) ([]netlink.Neigh, error) {
 	all, err := s.nl.NeighList(0, family)
-	for _, n := range all {
-		if s.name(n.LinkIndex) != "" && ours(n) {
-			out = append(out, n)
-		}
-	}
-	return out, err
+	return slices.DeleteFunc(all, func(n netlink.Neigh) bool { return s.name(n.LinkIndex) == "" || !ours(n) }), err
 }
 
 func macOf(a net.HardwareAddr) (m plan.MAC) {

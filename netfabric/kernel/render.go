@@ -51,21 +51,19 @@ func newChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 // render converts a rule: its conditions, then its action.
 func render(m plan.Match) ([]expr.Any, error) {
 	out := conditions(m)
-	if m.Set.Name != "" {
-		key, err := loadKey(m.Set.Key, m.Family)
+	for i, l := range []plan.Lookup{m.Set, m.Map} {
+		if l.Name == "" {
+			continue
+		}
+		key, err := loadKey(l.Key, m.Family)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, key...)
-		out = append(out, &expr.Lookup{SourceRegister: reg, SetName: m.Set.Name, Invert: m.Set.Not})
-	}
-	if m.Map.Name != "" {
-		key, err := loadKey(m.Map.Key, m.Family)
-		if err != nil {
-			return nil, err
+		lookup := &expr.Lookup{SourceRegister: reg, SetName: l.Name, Invert: l.Not}
+		if i > 0 {
+			lookup.DestRegister, lookup.IsDestRegSet = reg, true
 		}
-		out = append(out, key...)
-		out = append(out, &expr.Lookup{SourceRegister: reg, SetName: m.Map.Name, DestRegister: reg, IsDestRegSet: true})
+		out = append(append(out, key...), lookup)
 	}
 	do, err := action(m)
 	return append(out, do...), err
@@ -74,38 +72,23 @@ func render(m plan.Match) ([]expr.Any, error) {
 // conditions begins with those that cost the kernel least and that most packets fail: it copies and
 // pads the name of a device for each comparison.
 func conditions(m plan.Match) (out []expr.Any) {
-	if m.Family != 0 {
-		out = append(out, meta(expr.MetaKeyNFPROTO, byte(nfproto(m.Family)))...)
+	when := func(is bool, condition ...expr.Any) {
+		if is {
+			out = append(out, condition...)
+		}
 	}
-	if m.Proto != "" {
-		out = append(out, meta(expr.MetaKeyL4PROTO, protocol(m))...)
-	}
-	if m.Port != 0 {
-		out = append(out, transport(2, binary.BigEndian.AppendUint16(nil, m.Port))...)
-	}
-	if m.From != 0 {
-		out = append(out, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
-	}
-	if m.SYN {
-		out = append(out, synOnly()...)
-	}
-	if m.CT != "" {
-		out = append(out, tracked(m.CT)...)
-	}
-	if m.In != "" {
-		out = append(out, named(expr.MetaKeyIIFNAME, m.In)...)
-	}
-	if m.Out != "" {
-		out = append(out, named(expr.MetaKeyOIFNAME, m.Out)...)
-	}
-	if m.Local {
-		out = append(out, addressType(), &expr.Cmp{Register: reg, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
-	}
-	if m.Stays {
-		// The kernel compares byte by byte, which is right for numbers of one byte.
-		from, to := binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL), binaryutil.NativeEndian.PutUint32(unix.RTN_MULTICAST)
-		out = append(out, addressType(), &expr.Range{Op: expr.CmpOpEq, Register: reg, FromData: from, ToData: to})
-	}
+	when(m.Family != 0, meta(expr.MetaKeyNFPROTO, byte(nfproto(m.Family)))...)
+	when(m.Proto != "", meta(expr.MetaKeyL4PROTO, protocol(m))...)
+	when(m.Port != 0, transport(2, binary.BigEndian.AppendUint16(nil, m.Port))...)
+	when(m.From != 0, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
+	when(m.SYN, synOnly()...)
+	when(m.CT != "", tracked(m.CT)...)
+	when(m.In != "", named(expr.MetaKeyIIFNAME, m.In)...)
+	when(m.Out != "", named(expr.MetaKeyOIFNAME, m.Out)...)
+	// The kernel compares byte by byte, which is right for numbers of one byte.
+	local, last := binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL), binaryutil.NativeEndian.PutUint32(unix.RTN_MULTICAST)
+	when(m.Local, addressType(), &expr.Cmp{Register: reg, Data: local})
+	when(m.Stays, addressType(), &expr.Range{Op: expr.CmpOpEq, Register: reg, FromData: local, ToData: last})
 	return out
 }
 

@@ -20,16 +20,12 @@ const defaultMetric6 = 1024
 
 func (s *session) rules() kind[plan.Rule, netlink.Rule] {
 	return kind[plan.Rule, netlink.Rule]{
-		name: "rule",
+		session: s, name: "rule",
 		list: s.ourRules,
 		read: readRule,
 		id:   func(r plan.Rule) plan.Rule { return r },
-		set: func(r plan.Rule, _ bool) error {
-			return s.write("rule", func() error { return s.nl.RuleAdd(rule(r)) })
-		},
-		del: func(r netlink.Rule) error {
-			return s.write("rule", func() error { return s.nl.RuleDel(&r) })
-		},
+		set:  func(r plan.Rule, _ bool) error { return s.nl.RuleAdd(rule(r)) },
+		del:  func(r netlink.Rule) error { return s.nl.RuleDel(&r) },
 	}
 }
 
@@ -39,11 +35,7 @@ func (s *session) ourRules() (out []netlink.Rule, err error) {
 		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // a kernel with ipv6.disable=1
 			return nil, err
 		}
-		for _, r := range all {
-			if ourRule(r.Priority, r.Protocol) {
-				out = append(out, r)
-			}
-		}
+		out = append(out, slices.DeleteFunc(all, func(r netlink.Rule) bool { return !ourRule(r.Priority, r.Protocol) })...)
 	}
 	return out, nil
 }
@@ -96,7 +88,7 @@ func familyOf(f plan.Family) int {
 
 func (s *session) routes() kind[plan.Route, netlink.Route] {
 	return kind[plan.Route, netlink.Route]{
-		name: "route",
+		session: s, name: "route",
 		list: s.ourRoutes,
 		read: s.readRoute,
 		id:   func(r plan.Route) plan.Route { return plan.Route{Table: r.Table, Dst: r.Dst} },
@@ -105,15 +97,12 @@ func (s *session) routes() kind[plan.Route, netlink.Route] {
 			if err != nil {
 				return err
 			}
-			write := s.nl.RouteAdd // fails if another program has a route to the destination
 			if replaces {
-				write = s.nl.RouteReplace
+				return s.nl.RouteReplace(n)
 			}
-			return s.write("route", func() error { return write(n) })
+			return s.nl.RouteAdd(n) // fails if another program has a route to the destination
 		},
-		del: func(r netlink.Route) error {
-			return s.write("route", func() error { return s.nl.RouteDel(&r) })
-		},
+		del: func(r netlink.Route) error { return s.nl.RouteDel(&r) },
 	}
 }
 
