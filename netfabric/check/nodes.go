@@ -9,8 +9,13 @@ import (
 )
 
 // Addresses returns the addresses at which a Node is reached, the internal ones first.
-func Addresses(n *corev1.Node) (out []netip.Addr) {
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+func Addresses(n *corev1.Node) []netip.Addr {
+	return AddressesOf(n, corev1.NodeInternalIP, corev1.NodeExternalIP)
+}
+
+// AddressesOf returns the addresses of a Node of these types, one type after the other.
+func AddressesOf(n *corev1.Node, types ...corev1.NodeAddressType) (out []netip.Addr) {
+	for _, kind := range types {
 		for _, a := range n.Status.Addresses {
 			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind && addr.Zone() == "" {
 				out = append(out, addr.Unmap())
@@ -18,14 +23,6 @@ func Addresses(n *corev1.Node) (out []netip.Addr) {
 		}
 	}
 	return out
-}
-
-// HasAddress reports whether a Node has an address of this type.
-func HasAddress(n *corev1.Node, kind corev1.NodeAddressType, a netip.Addr) bool {
-	return slices.ContainsFunc(n.Status.Addresses, func(have corev1.NodeAddress) bool {
-		addr, err := netip.ParseAddr(have.Address)
-		return err == nil && have.Type == kind && addr.Unmap() == a
-	})
 }
 
 // PodRanges returns the podCIDRs of a Node.

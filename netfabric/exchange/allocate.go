@@ -113,10 +113,8 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 // wakeNetworks has all Networks judged again: one may get a range now, or have one that
 // overlaps a range of this cluster.
 func (a *Allocator) wakeNetworks() {
-	for _, obj := range a.networks.informer.GetStore().List() {
-		for _, key := range loop.Self(obj) {
-			a.networks.Wake(key)
-		}
+	for _, key := range a.networks.where(func(claim) bool { return true }) {
+		a.networks.Wake(key)
 	}
 	a.pools.Wake(loop.Key{Name: ipamv1alpha1.PoolNetworks})
 }
@@ -239,19 +237,18 @@ func (c *claims) waiting(p *ipamv1alpha1.AddressPool) []loop.Key {
 	for _, a := range p.Spec.Allocations {
 		known[a.UID] = true
 	}
-	var keys []loop.Key
-	for _, obj := range c.informer.GetStore().List() {
-		if have, ok := c.kind.claim(obj); ok && (!have.ready || !known[have.uid]) {
-			keys = append(keys, have.key)
-		}
-	}
-	return keys
+	return c.where(func(have claim) bool { return !have.ready || !known[have.uid] })
 }
 
 // refusedTo returns the claims of a peer that are not ready, by its ForeignCluster.
-func (c *claims) refusedTo(fc *corev1beta1.ForeignCluster) (keys []loop.Key) {
+func (c *claims) refusedTo(fc *corev1beta1.ForeignCluster) []loop.Key {
+	return c.where(func(have claim) bool { return !have.ready && have.request.Group == fc.Name })
+}
+
+// where returns the keys of the claims that are selected, as the cache has them.
+func (c *claims) where(is func(claim) bool) (keys []loop.Key) {
 	for _, obj := range c.informer.GetStore().List() {
-		if have, ok := c.kind.claim(obj); ok && !have.ready && have.request.Group == fc.Name {
+		if have, ok := c.kind.claim(obj); ok && is(have) {
 			keys = append(keys, have.key)
 		}
 	}

@@ -84,18 +84,13 @@ func (s *NetworkStatus) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condit
 			"spec.networkingEnabled is true, but cluster %s has no network fabric: set networking.enabled in its configuration (in the chart: networking.enabled), or leave the field out", s.cfg.ClusterID))
 	}
 	if !s.synced() {
-		return current(fc, corev1beta1.ConditionNetwork)
+		return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork).DeepCopy()
 	}
 	return s.of(fc)
 }
 
 func (s *NetworkStatus) synced() bool {
 	return !slices.ContainsFunc(s.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
-}
-
-// current returns the present condition of a ForeignCluster; nil if it has none.
-func current(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
-	return meta.FindStatusCondition(fc.Status.Conditions, kind).DeepCopy()
 }
 
 func networkCondition(status metav1.ConditionStatus, reason, message string) *metav1.Condition {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // RangesConfig configures Ranges.
@@ -44,38 +44,33 @@ type RangesConfig struct {
 // Ranges finds the ranges of this cluster: those of pods and the addresses of nodes in its
 // Nodes, those of Services in its ServiceCIDRs. It is safe for concurrent use.
 type Ranges struct {
-	cfg RangesConfig
+	cfg    RangesConfig
+	synced []cache.InformerSynced
 
 	listeners loop.Listeners[struct{}]
 
-	mu sync.Mutex
 	// failed is the reason why the ServiceCIDRs have not been read; nil: no attempt has failed.
-	failed error
+	failed loop.Value[error]
 }
 
 // NewRanges registers with the informers and starts nothing.
 func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	r := &Ranges{cfg: cfg}
-	if _, err := loop.Changes("Nodes", cfg.Nodes.Informer(), check.SameNode, func(*corev1.Node) { r.changed() }); err != nil {
-		return nil, err
-	}
+	changes := []loop.Change{loop.ChangeOf("Nodes", cfg.Nodes.Informer(), check.SameNode)}
 	if cfg.APIServer != nil {
-		if _, err := loop.Changes("EndpointSlices of the API server", cfg.APIServer.Informer(), sameServers, func(*discoveryv1.EndpointSlice) { r.changed() }); err != nil {
-			return nil, err
+		changes = append(changes, loop.ChangeOf("EndpointSlices of the API server", cfg.APIServer.Informer(), sameServers))
+	}
+	if cfg.ServiceCIDRs != nil {
+		informer := cfg.ServiceCIDRs.Informer()
+		if err := informer.SetWatchErrorHandlerWithContext(r.notRead); err != nil {
+			return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
 		}
+		same := func(a, b *networkingv1.ServiceCIDR) bool { return slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) }
+		changes = append(changes, loop.ChangeOf("ServiceCIDRs", informer, same))
 	}
-	if cfg.ServiceCIDRs == nil {
-		return r, nil
-	}
-	informer := cfg.ServiceCIDRs.Informer()
-	if err := informer.SetWatchErrorHandlerWithContext(r.notRead); err != nil {
-		return nil, fmt.Errorf("watching ServiceCIDRs: %w", err)
-	}
-	same := func(a, b *networkingv1.ServiceCIDR) bool { return slices.Equal(a.Spec.CIDRs, b.Spec.CIDRs) }
-	if _, err := loop.Changes("ServiceCIDRs", informer, same, func(*networkingv1.ServiceCIDR) { r.changed() }); err != nil {
-		return nil, err
-	}
-	return r, nil
+	var err error
+	r.synced, err = loop.AnyChange(r.changed, changes...)
+	return r, err
 }
 
 // Subscribe makes f be called when the ranges may have changed. f returns at once.
@@ -85,14 +80,7 @@ func (r *Ranges) changed() { r.listeners.Tell(struct{}{}) }
 
 // Run notifies the subscribers when the caches are filled, and ends with ctx.
 func (r *Ranges) Run(ctx context.Context) error {
-	synced := []cache.InformerSynced{r.cfg.Nodes.Informer().HasSynced}
-	if r.cfg.APIServer != nil {
-		synced = append(synced, r.cfg.APIServer.Informer().HasSynced)
-	}
-	if r.cfg.ServiceCIDRs != nil {
-		synced = append(synced, r.cfg.ServiceCIDRs.Informer().HasSynced)
-	}
-	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if cache.WaitForCacheSync(ctx.Done(), r.synced...) {
 		r.changed() // a cache calls its handlers before HasSynced
 	}
 	<-ctx.Done()
@@ -105,7 +93,7 @@ func (r *Ranges) Wait(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), r.cfg.Nodes.Informer().HasSynced, func() bool {
 		return r.cfg.APIServer == nil || r.cfg.APIServer.Informer().HasSynced()
 	}, func() bool {
-		return r.cfg.ServiceCIDRs == nil || r.cfg.ServiceCIDRs.Informer().HasSynced() || r.failure() != nil
+		return r.cfg.ServiceCIDRs == nil || r.cfg.ServiceCIDRs.Informer().HasSynced() || r.failed.Get() != nil
 	})
 }
 
@@ -116,20 +104,10 @@ func (r *Ranges) notRead(ctx context.Context, reflector *cache.Reflector, err er
 		cache.DefaultWatchErrorHandler(ctx, reflector, err)
 		return
 	}
-	r.mu.Lock()
-	news := r.failed == nil || r.failed.Error() != err.Error()
-	r.failed = err
-	r.mu.Unlock()
-	if news {
+	if before := r.failed.Set(err); before == nil || before.Error() != err.Error() {
 		r.cfg.Log.Warn("the ServiceCIDRs of this cluster are not read", zap.Error(err))
 		r.changed()
 	}
-}
-
-func (r *Ranges) failure() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
 }
 
 // Own returns the ranges of this cluster. The error names the ranges that are unknown, and those
@@ -229,7 +207,7 @@ func (r *Ranges) services() ([]netip.Prefix, error) {
 		return found, nil
 	}
 	const unknown = "the ranges of Services of this cluster are not known"
-	switch err := r.failure(); {
+	switch err := r.failed.Get(); {
 	case given && (r.cfg.ServiceCIDRs == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		return nil, nil
 	case r.cfg.ServiceCIDRs == nil || apierrors.IsNotFound(err):
@@ -292,7 +270,7 @@ const (
 // if that would include some of avoid.
 func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) []netip.Prefix {
 	outside := func(told []netip.Prefix) []netip.Prefix {
-		return slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return ipam.Within(told, p) })
+		return slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return plan.Within(p, told) })
 	}
 	for _, told := range before {
 		if len(nodes) > 0 && len(told) > 0 && len(outside(told)) == 0 {
@@ -341,7 +319,7 @@ func coverEach(nodes, avoid, told []netip.Prefix) (out []netip.Prefix) {
 func smallestCover(all []netip.Prefix) netip.Prefix {
 	cover := all[0]
 	for _, p := range all[1:] {
-		for !ipam.Within([]netip.Prefix{cover}, p) {
+		for !plan.Within(p, []netip.Prefix{cover}) {
 			cover = netip.PrefixFrom(cover.Addr(), cover.Bits()-1).Masked()
 		}
 	}

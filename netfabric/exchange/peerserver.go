@@ -27,7 +27,7 @@ func (p PeerServers) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition
 		return nil
 	}
 	if !p.synced() {
-		return current(fc, corev1beta1.ConditionAPIServer)
+		return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAPIServer).DeepCopy()
 	}
 	peer := fc.Spec.ClusterID
 	c := connectionOf(p.cfg.Connections, peer)

@@ -281,7 +281,7 @@ func (a *Allocator) syncPool(ctx context.Context, key loop.Key) error {
 func (c *claims) tidy(ctx context.Context) error {
 	have := c.pool.cached()
 	if have == nil {
-		if !c.haveAny() {
+		if len(c.where(func(have claim) bool { return have.given.IsValid() })) == 0 {
 			return nil // the first one makes it
 		}
 		return c.pool.restore(ctx)
@@ -326,12 +326,4 @@ func (c *claims) confirm(ctx context.Context, key loop.Key) (claim, bool, error)
 		return claim{}, false, nil
 	}
 	return c.kind.get(ctx, key)
-}
-
-// haveAny reports whether any claim in the cache has an allocation in its status.
-func (c *claims) haveAny() bool {
-	return slices.ContainsFunc(c.informer.GetStore().List(), func(obj any) bool {
-		have, ok := c.kind.claim(obj)
-		return ok && have.given.IsValid()
-	})
 }

@@ -72,7 +72,8 @@ type PublishConfig struct {
 // ids.
 type Publisher struct {
 	*loop.Loop
-	cfg PublishConfig
+	cfg    PublishConfig
+	synced []cache.InformerSynced
 }
 
 // NewPublisher registers with the informers and starts nothing.
@@ -87,30 +88,27 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 		return nil, err
 	}
 	// What changes for one peer may give another one more, or less.
-	if _, err := loop.Changes("Connections", cfg.Connections.Informer(), sameTransit, func(*networkingv1beta1.Connection) { p.wakeAll() }); err != nil {
-		return nil, err
-	}
-	if _, err := loop.Changes("NamespaceOffloadings", cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders, func(*offloadingv1beta1.NamespaceOffloading) { p.wakeAll() }); err != nil {
-		return nil, err
-	}
 	cfg.Own.Subscribe(p.wakeAll)
 	cfg.Gateways.Subscribe(p.wakeAll)
-	return p, nil
+	var err error
+	p.synced, err = loop.AnyChange(p.wakeAll,
+		loop.ChangeOf("Connections", cfg.Connections.Informer(), sameTransit),
+		loop.ChangeOf("NamespaceOffloadings", cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders),
+	)
+	return p, err
 }
 
 // Run works until ctx is done. It may be called again.
 func (p *Publisher) Run(ctx context.Context, workers int) error {
-	if !p.cfg.Own.Wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), p.cfg.Connections.Informer().HasSynced, p.cfg.Offloadings.Informer().HasSynced) {
+	if !p.cfg.Own.Wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), p.synced...) {
 		return nil
 	}
 	return p.Loop.Run(ctx, workers)
 }
 
 func (p *Publisher) wakeAll() {
-	for _, obj := range p.cfg.ForeignClusters.Informer().GetStore().List() {
-		for _, key := range loop.Self(obj) {
-			p.Wake(key)
-		}
+	for _, key := range loop.Keys(store.All[*corev1beta1.ForeignCluster](p.cfg.ForeignClusters.Informer().GetStore())) {
+		p.Wake(key)
 	}
 }
 
@@ -189,11 +187,8 @@ func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	offers, err := p.cfg.Client.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("listing ResourceOffers: %w", err)
-	}
-	return wanted(fc, store.Pointers(offers.Items)), nil
+	offers, err := store.Find[*sharingv1alpha1.ResourceOffer](ctx, "ResourceOffer", p.cfg.Client.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)), metav1.ListOptions{})
+	return err == nil && wanted(fc, offers), err
 }
 
 // spec returns this cluster's own ranges and gateways, the same for every peer. known is false while

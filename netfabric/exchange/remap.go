@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -263,7 +264,7 @@ func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
-	return owns(t.theirs), nil
+	return t.theirs.Owns(), nil
 }
 
 // Subscribe registers a function that is called with the id of each peer whose translation
@@ -271,20 +272,14 @@ func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
 // function has been called for all that the first lists had.
 func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error) {
 	r.listeners.Subscribe(changed)
-	connections, err := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { ofConnection(c, changed) })
-	if err != nil {
-		return nil, err
-	}
-	thirds, err := loop.Changes("Connections", r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) })
-	if err != nil {
-		return nil, err
-	}
+	connections, ofConnections := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { ofConnection(c, changed) })
+	thirds, ofThirds := loop.Changes("Connections", r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) })
 	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
-	clusters, err := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
+	clusters, ofClusters := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
 		changed(fc.Spec.ClusterID)
 		r.hubs(fc.Spec.ClusterID, changed)
 	})
-	if err != nil {
+	if err := errors.Join(ofConnections, ofThirds, ofClusters); err != nil {
 		return nil, err
 	}
 	return func() bool { return connections.HasSynced() && thirds.HasSynced() && clusters.HasSynced() }, nil
@@ -348,7 +343,7 @@ func (r *Remapper) taken(peer string, t *translation) bool {
 	return slices.ContainsFunc(all, func(c *networkingv1beta1.Connection) bool {
 		return c.Spec.ClusterID != peer && slices.ContainsFunc(c.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
 			view, ok := m.View.Prefix()
-			return ok && slices.ContainsFunc(views(t.theirs), view.Overlaps)
+			return ok && slices.ContainsFunc(t.theirs.Views(), view.Overlaps)
 		})
 	})
 }
@@ -375,10 +370,10 @@ func mapsOf(peer string, spec *networkingv1beta1.ConnectionSpec) (theirs, ours p
 		return nil, nil, err
 	}
 	// Both clusters use their own ranges and their views side by side.
-	if err := disjoint(owns(theirs), views(ours)); err != nil {
+	if err := disjoint(theirs.Owns(), ours.Views()); err != nil {
 		return nil, nil, fmt.Errorf("in cluster %s %w", peer, err)
 	}
-	if err := disjoint(owns(ours), views(theirs)); err != nil {
+	if err := disjoint(ours.Owns(), theirs.Views()); err != nil {
 		return nil, nil, fmt.Errorf("in this cluster %w", err)
 	}
 	return theirs, ours, nil
@@ -413,20 +408,6 @@ func disjoint(lists ...[]netip.Prefix) error {
 		}
 	}
 	return nil
-}
-
-func owns(m plan.Maps) (out []netip.Prefix) {
-	for _, one := range m {
-		out = append(out, one.Own)
-	}
-	return out
-}
-
-func views(m plan.Maps) (out []netip.Prefix) {
-	for _, one := range m {
-		out = append(out, one.View)
-	}
-	return out
 }
 
 // Peer returns the translation of one peer's own addresses.

@@ -13,7 +13,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
-	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // addTransit adds the ranges under which this cluster sees the pods of other peers that share a
@@ -63,7 +63,7 @@ func (p *Publisher) addServices(spec *networkingv1beta1.ConfigurationSpec, peer 
 	own, err := p.cfg.Own.Own()
 	var ranges []netip.Prefix // found ones may be configured, too
 	for _, s := range slices.SortedFunc(slices.Values(own.Services), func(a, b netip.Prefix) int { return a.Bits() - b.Bits() }) {
-		if !ipam.Within(ranges, s) {
+		if !plan.Within(s, ranges) {
 			ranges = append(ranges, s)
 		}
 	}
@@ -94,14 +94,9 @@ func (p *Publisher) thirds(peer string) (out []networkingv1beta1.Third) {
 		if c == nil || !leads(c) {
 			continue
 		}
-		third := networkingv1beta1.Third{ClusterID: other, Namespaces: slices.Sorted(slices.Values(shared[other]))}
-		for _, m := range c.Spec.Remote {
-			if m.Use == networkingv1beta1.RangePod {
-				third.Ranges = append(third.Ranges, m)
-			}
-		}
-		if len(third.Ranges) > 0 {
-			out = append(out, third)
+		pods := slices.DeleteFunc(slices.Clone(c.Spec.Remote), func(m networkingv1beta1.Mapping) bool { return m.Use != networkingv1beta1.RangePod })
+		if len(pods) > 0 {
+			out = append(out, networkingv1beta1.Third{ClusterID: other, Namespaces: slices.Sorted(slices.Values(shared[other])), Ranges: pods})
 		}
 	}
 	return out

@@ -27,9 +27,10 @@ type presence struct {
 func (p *presence) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) (out []*networkingv1beta1.Connection, again bool, err error) {
 	next := byKey(cached)
 	if p.lacks(next) {
-		live, err := p.listLive(ctx)
+		found, err := store.Find[*networkingv1beta1.Connection](ctx, "Connection", p.client.Connections(metav1.NamespaceAll), metav1.ListOptions{})
+		live := byKey(found)
 		if err != nil && p.known == nil {
-			return nil, false, err
+			return nil, false, fmt.Errorf("confirming which Connections there are: %w", err)
 		}
 		again = err != nil
 		if err == nil && p.known == nil {
@@ -62,14 +63,6 @@ func (p *presence) lacks(cached map[loop.Key]*networkingv1beta1.Connection) bool
 		}
 	}
 	return false
-}
-
-func (p *presence) listLive(ctx context.Context) (map[loop.Key]*networkingv1beta1.Connection, error) {
-	live, err := p.client.Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("confirming which Connections there are: %w", err)
-	}
-	return byKey(store.Pointers(live.Items)), nil
 }
 
 func byKey(list []*networkingv1beta1.Connection) map[loop.Key]*networkingv1beta1.Connection {

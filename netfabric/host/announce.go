@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +25,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -150,10 +151,9 @@ type Announcer struct {
 	silence  lease.Silence // of the other holder; for take only
 	onActive func()        // set before Run
 
-	mu     sync.Mutex
-	active bool
-	say    *Announcement
-	rotate string // the public key that people want replaced
+	active atomic.Bool
+	say    atomic.Pointer[Announcement]
+	rotate loop.Value[string] // the public key that people want replaced
 }
 
 // NewAnnouncer starts nothing.
@@ -171,39 +171,25 @@ func NewAnnouncer(cfg AnnounceConfig) (*Announcer, error) {
 func (a *Announcer) Number() int { return a.cfg.Number }
 
 // Active reports whether this gateway holds its number.
-func (a *Announcer) Active() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.active
-}
+func (a *Announcer) Active() bool { return a.active.Load() }
 
 // Rotate returns the public key that people want replaced; empty: none.
-func (a *Announcer) Rotate() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.rotate
-}
+func (a *Announcer) Rotate() string { return a.rotate.Get() }
 
 // Announce replaces the Announcement, except for its Number and Name.
 func (a *Announcer) Announce(say Announcement) {
-	a.mu.Lock()
-	a.say = &say
-	a.mu.Unlock()
+	a.say.Store(&say)
 	a.Look()
 }
 
 // Look makes the Announcer read the Lease now, and not after RetryPeriod.
-func (a *Announcer) Look() {
-	a.news.Notify()
-}
+func (a *Announcer) Look() { a.news.Notify() }
 
 // Run gets and renews the Lease until ctx is done, and then releases it. It ends with an error
 // if another gateway has taken the Lease of an active one.
 func (a *Announcer) Run(ctx context.Context) error {
-	ticker := a.cfg.Clock.NewTicker(a.cfg.RetryPeriod)
-	defer ticker.Stop()
 	failed := false
-	for {
+	for range loop.Rounds(ctx, a.cfg.Clock, a.cfg.RetryPeriod, a.news) {
 		was := a.Active()
 		err := a.step(ctx)
 		if was && !a.Active() {
@@ -213,13 +199,8 @@ func (a *Announcer) Run(ctx context.Context) error {
 			a.cfg.Log.Warn("announcing this gateway failed; will retry", zap.Error(err))
 		}
 		failed = err != nil
-		select {
-		case <-ctx.Done():
-			return a.release(context.WithoutCancel(ctx))
-		case <-ticker.C():
-		case <-a.news:
-		}
 	}
+	return a.release(context.WithoutCancel(ctx))
 }
 
 // step renews the Lease, or gets it if no other gateway holds it.
@@ -235,15 +216,14 @@ func (a *Announcer) step(ctx context.Context) error {
 func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Duration/2)
 	defer cancel()
-	name := LeaseName(a.cfg.Number)
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
-	have, err := leases.Get(ctx, name, metav1.GetOptions{})
-	missing := apierrors.IsNotFound(err)
+	have, err := a.read(ctx)
+	base := have
 	switch {
-	case missing:
-		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: name}}
 	case err != nil:
-		return "", fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, name, err)
+		return "", err
+	case have == nil:
+		base = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: LeaseName(a.cfg.Number)}}
 	case lease.Holder(have) != a.cfg.Name:
 		free, err := a.free(ctx, leases, have)
 		if err != nil {
@@ -254,24 +234,18 @@ func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 			return lease.Holder(have), nil
 		}
 	}
-	a.mu.Lock()
-	a.rotate = have.Annotations[RotateKey]
-	a.mu.Unlock()
-	next, err := a.lease(have)
+	a.rotate.Set(base.Annotations[RotateKey])
+	next, err := a.lease(base)
 	if err != nil {
 		return "", err
 	}
-	if missing {
-		_, err = leases.Create(ctx, next, metav1.CreateOptions{})
-	} else {
-		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
-	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	_, err = store.Write(ctx, "Lease", leases, "", have, next)
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		a.Look() // another client wrote first: the next step reads who holds the Lease
 		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, name, err)
+	case err != nil:
+		return "", err
 	}
 	a.set(true)
 	return "", nil
@@ -279,12 +253,8 @@ func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 
 // set records whether this gateway is active.
 func (a *Announcer) set(active bool) {
-	a.mu.Lock()
-	changed := a.active != active
-	a.active = active
-	a.mu.Unlock()
 	switch {
-	case !changed:
+	case a.active.Swap(active) == active:
 	case active:
 		a.cfg.Log.Info("this gateway is active", zap.Int("number", a.cfg.Number))
 		if a.onActive != nil {
@@ -321,12 +291,11 @@ func (a *Announcer) lease(have *coordinationv1.Lease) (*coordinationv1.Lease, er
 	}
 	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &a.cfg.Name, &seconds, &now
 	metav1.SetMetaDataLabel(&next.ObjectMeta, GatewayKey, "true")
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.say == nil { // the Announcement of the former holder stays: its name is not the holder's
+	said := a.say.Load()
+	if said == nil { // the Announcement of the former holder stays: its name is not the holder's
 		return next, nil
 	}
-	say := *a.say
+	say := *said
 	say.Name, say.Number = a.cfg.Name, int32(a.cfg.Number)
 	text, err := json.Marshal(say)
 	if err != nil {
@@ -349,9 +318,8 @@ func Claim(ctx context.Context, cfg AnnounceConfig, replicas int, look <-chan st
 		}
 		all = append(all, a)
 	}
-	ticker := cfg.Clock.NewTicker(cfg.RetryPeriod)
-	defer ticker.Stop()
-	for said := ""; ; {
+	said := ""
+	for range loop.Rounds(ctx, cfg.Clock, cfg.RetryPeriod, look) {
 		a, err := claimOne(ctx, all)
 		if a != nil {
 			return a, nil
@@ -360,13 +328,8 @@ func Claim(ctx context.Context, cfg AnnounceConfig, replicas int, look <-chan st
 			said = err.Error()
 			cfg.Log.Warn("getting a number for this gateway failed; will retry", zap.Error(err))
 		}
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case <-ticker.C():
-		case <-look:
-		}
 	}
+	return nil, nil
 }
 
 // claimOne tries the number that this gateway had, and then the others in order. It returns nil
@@ -396,14 +359,17 @@ func claimOne(ctx context.Context, all []*Announcer) (*Announcer, error) {
 
 // had reports whether the Lease is this gateway's, from before it restarted.
 func (a *Announcer) had(ctx context.Context) (bool, error) {
-	have, err := a.cfg.Client.Leases(a.cfg.Namespace).Get(ctx, LeaseName(a.cfg.Number), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
+	have, err := a.read(ctx)
+	return have != nil && lease.Holder(have) == a.cfg.Name, err
+}
+
+// read returns the Lease, or nil.
+func (a *Announcer) read(ctx context.Context) (*coordinationv1.Lease, error) {
+	have, err := store.OrNil(a.cfg.Client.Leases(a.cfg.Namespace).Get(ctx, LeaseName(a.cfg.Number), metav1.GetOptions{}))
 	if err != nil {
-		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, LeaseName(a.cfg.Number), err)
+		return nil, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, LeaseName(a.cfg.Number), err)
 	}
-	return lease.Holder(have) == a.cfg.Name, nil
+	return have, nil
 }
 
 // releaseTimeout bounds the attempt of a gateway that stops to release its Lease.
@@ -416,12 +382,11 @@ func (a *Announcer) release(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	leases := a.cfg.Client.Leases(a.cfg.Namespace)
-	have, err := leases.Get(ctx, LeaseName(a.cfg.Number), metav1.GetOptions{})
-	if err == nil && lease.Holder(have) == a.cfg.Name {
+	have, err := a.read(ctx)
+	if err == nil && have != nil && lease.Holder(have) == a.cfg.Name {
 		next := have.DeepCopy()
 		next.Spec.HolderIdentity = nil
-		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
+		_, err = store.Write(ctx, "Lease", a.cfg.Client.Leases(a.cfg.Namespace), "", have, next)
 	}
 	if err != nil {
 		a.cfg.Log.Warn("lease not released; it will expire", zap.Int("number", a.cfg.Number), zap.Error(err))

@@ -35,14 +35,14 @@ func NewBehind(offloadings offloadinginformers.NamespaceOffloadingInformer, pods
 
 // watch calls changed when other pods may be reached than before.
 func (b *Behind) watch(changed func()) (cache.InformerSynced, error) {
-	offloadings, err := loop.Changes("NamespaceOffloadings", b.offloadings.Informer(), offloadingv1beta1.SameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
+	synced, err := loop.AnyChange(changed,
+		loop.ChangeOf("NamespaceOffloadings", b.offloadings.Informer(), offloadingv1beta1.SameProviders),
+		loop.ChangeOf("Pods", b.pods.Informer(), samePod),
+	)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := loop.Changes("Pods", b.pods.Informer(), samePod, func(*corev1.Pod) { changed() }); err != nil {
-		return nil, err
-	}
-	return offloadings.HasSynced, nil
+	return synced[0], nil // the Pods are watched later
 }
 
 // run watches the pods when they are needed, until ctx is done.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -402,16 +403,10 @@ func (e *Echo) report() {
 }
 
 // wake makes Run report.
-func (e *Echo) wake() {
-	e.news.Notify()
-}
+func (e *Echo) wake() { e.news.Notify() }
 
 func (e *Echo) sorted() []*target {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := make([]*target, 0, len(e.targets))
-	for _, t := range e.targets {
-		out = append(out, t)
-	}
-	return out
+	return slices.Collect(maps.Values(e.targets))
 }

@@ -99,8 +99,13 @@ func (t *target) changed(s EchoState, now time.Time) bool {
 	if s.Verdict != have.Verdict || s.APIServer != have.APIServer || s.Away != have.Away || s.Reason != have.Reason {
 		return true
 	}
-	a, b := max(s.RTT, rttFloor), max(have.RTT, rttFloor)
-	return now.Sub(t.reportedAt) >= rttEvery && (a >= 2*b || b >= 2*a)
+	return now.Sub(t.reportedAt) >= rttEvery && doubled(have.RTT, s.RTT)
+}
+
+// doubled reports whether a round trip time has doubled or halved.
+func doubled(before, now time.Duration) bool {
+	a, b := max(before, rttFloor), max(now, rttFloor)
+	return a >= 2*b || b >= 2*a
 }
 
 // state returns the state at the time now. It changes nothing.

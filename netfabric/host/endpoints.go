@@ -40,7 +40,7 @@ func serviceEndpoints(service *corev1.Service, nodes []*corev1.Node, own string)
 			if offloadingv1beta1.IsVirtual(n) || local && n.Name != own {
 				continue
 			}
-			for _, addr := range outward(n) {
+			for _, addr := range check.AddressesOf(n, corev1.NodeExternalIP, corev1.NodeInternalIP) { // those for the world outside first
 				if serves(service, addr) {
 					out = addEndpoint(out, addr.String(), port.NodePort)
 				}
@@ -81,14 +81,6 @@ func ownFirst(nodes []*corev1.Node, own string) []*corev1.Node {
 		return strings.Compare(a.Name, b.Name)
 	})
 	return nodes
-}
-
-// outward are the addresses of a node, those for the world outside first.
-func outward(n *corev1.Node) []netip.Addr {
-	all := check.Addresses(n)
-	external := func(a netip.Addr) bool { return check.HasAddress(n, corev1.NodeExternalIP, a) }
-	internal := slices.DeleteFunc(slices.Clone(all), external)
-	return append(slices.DeleteFunc(all, func(a netip.Addr) bool { return !external(a) }), internal...)
 }
 
 // ParseEndpoints reads endpoints that somebody has written as host:port. The error names the

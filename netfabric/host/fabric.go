@@ -72,31 +72,25 @@ type fabric struct {
 	mu      sync.Mutex
 	done    bool // an Apply has returned
 	err     error
-	refused []string                // as they were logged
-	owners  map[netip.Prefix]string // peers of the last plan, by their ranges
+	refused []string                            // as they were logged; the loop's
+	owners  loop.Value[map[netip.Prefix]string] // peers of the last plan, by their ranges
 }
 
 func (f *fabric) watch() error {
-	connections, err := loop.Changes("Connections", f.src.Connections.Informer(), sameOrder, func(*networkingv1beta1.Connection) { f.wake() })
+	changes := []loop.Change{
+		loop.ChangeOf("Connections", f.src.Connections.Informer(), sameOrder),
+		loop.ChangeOf("Nodes", f.src.Nodes.Informer(), check.SameNode),
+	}
+	if f.src.Pods != nil {
+		changes = append(changes, loop.ChangeOf("Pods", f.src.Pods.Informer(), samePod))
+	}
+	synced, err := loop.AnyChange(f.wake, changes...)
 	if err != nil {
 		return err
 	}
-	if err := f.WatchAll(loop.From(f.src.IPs.Informer(), loop.Constant(loop.Key{Name: fabricKey}))); err != nil {
-		return err
-	}
-	if _, err := loop.Changes("Nodes", f.src.Nodes.Informer(), check.SameNode, func(*corev1.Node) { f.wake() }); err != nil {
-		return err
-	}
 	f.src.Gateways.Subscribe(f.wake)
-	f.synced = append(f.synced, connections.HasSynced, f.src.Nodes.Informer().HasSynced, f.src.Gateways.HasSynced)
-	if f.src.Pods == nil {
-		return nil
-	}
-	if _, err := loop.Changes("Pods", f.src.Pods.Informer(), samePod, func(*corev1.Pod) { f.wake() }); err != nil {
-		return err
-	}
-	f.synced = append(f.synced, f.src.Pods.Informer().HasSynced)
-	return nil
+	f.synced = append(synced, f.src.Gateways.HasSynced)
+	return f.WatchAll(loop.From(f.src.IPs.Informer(), loop.Constant(loop.Key{Name: fabricKey})))
 }
 
 // sameOrder reports whether two states of a Connection lead to the same plan. The gateways write
@@ -116,7 +110,11 @@ func (f *fabric) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { f.follow(ctx) })
-	wg.Go(func() { f.verify(ctx) })
+	wg.Go(func() {
+		for range loop.Ticks(ctx, f.clk, verifyEvery, nil) {
+			f.wake()
+		}
+	})
 	return f.Loop.Run(ctx, 1)
 }
 
@@ -128,24 +126,8 @@ func (f *fabric) follow(ctx context.Context) {
 			return
 		}
 		f.log.Warn("watching the network of this host failed; will try again", zap.Error(err))
-		select {
-		case <-ctx.Done():
-		case <-f.clk.After(watchAgain):
-		}
-		f.wake() // what happened meanwhile
-	}
-}
-
-func (f *fabric) verify(ctx context.Context) {
-	ticker := f.clk.NewTicker(verifyEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			f.wake()
-		}
+		_ = loop.Sleep(ctx, f.clk, watchAgain) // the loop's condition looks at ctx
+		f.wake()                               // what happened meanwhile
 	}
 }
 
@@ -177,10 +159,8 @@ func (f *fabric) logRefused(refused []Refusal) {
 	for _, r := range refused {
 		now = append(now, r.String())
 	}
-	f.mu.Lock()
 	before := f.refused
 	f.refused = now
-	f.mu.Unlock()
 	for _, text := range now {
 		if !slices.Contains(before, text) {
 			f.log.Warn("an object cannot be used", zap.String("text", text))
@@ -214,10 +194,8 @@ func (f *fabric) Ready() error {
 
 // underlayOf are the addresses at which a Node is reached by the others.
 func underlayOf(n *corev1.Node) []netip.Addr {
-	all := check.Addresses(n)
-	internal := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !check.HasAddress(n, corev1.NodeInternalIP, a) })
-	if len(internal) == 0 {
-		return all
+	if internal := check.AddressesOf(n, corev1.NodeInternalIP); len(internal) > 0 {
+		return internal
 	}
-	return internal
+	return check.Addresses(n)
 }

@@ -107,10 +107,9 @@ type GatewayHost struct {
 
 	rotation rotation
 
-	mu   sync.Mutex
-	view view
+	view loop.Value[view]
 	// keyless is the reason why there is no key.
-	keyless error
+	keyless loop.Value[error]
 }
 
 // view is what the loop of the host has done last, for the status of Connections.
@@ -131,7 +130,8 @@ type planned struct {
 
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
-	g := &GatewayHost{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]int{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
+	g := &GatewayHost{cfg: cfg, use: map[string]int{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
+	g.keyless.Set(errors.New("it has not been read yet"))
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
@@ -246,9 +246,7 @@ const (
 func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 	for said := ""; ; {
 		err := g.readKeys(ctx)
-		g.mu.Lock()
-		g.keyless = err
-		g.mu.Unlock()
+		g.keyless.Set(err)
 		if err == nil {
 			return true
 		}
@@ -256,10 +254,8 @@ func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 			said = text
 			g.log.Warn("reading the key of this gateway failed; will retry", zap.Error(err))
 		}
-		select {
-		case <-ctx.Done():
+		if loop.Sleep(ctx, g.clk, keyAgain) != nil {
 			return false
-		case <-g.clk.After(keyAgain):
 		}
 	}
 }
@@ -358,13 +354,20 @@ func (g *GatewayHost) settings() Settings {
 
 // withSelf are the own gateways with this one as it is, whatever the cache has.
 func (g *GatewayHost) withSelf(list []Announcement) []Announcement {
-	self := Announcement{Alive: true, MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
-	self.Name, self.Number, self.PublicKey = g.announcer.cfg.Name, int32(g.announcer.cfg.Number), g.key.Public()
-	for _, a := range g.cfg.Addresses {
-		self.Addresses = append(self.Addresses, a.String())
-	}
+	self := g.self()
+	self.Name, self.Number, self.Alive = g.announcer.cfg.Name, int32(g.announcer.cfg.Number), true
 	list = slices.DeleteFunc(list, func(a Announcement) bool { return a.Name == self.Name || a.Number == self.Number })
 	return append(list, self)
+}
+
+// self is what this gateway announces whatever its tunnels do.
+func (g *GatewayHost) self() Announcement {
+	out := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
+	out.PublicKey = g.key.Public()
+	for _, a := range g.cfg.Addresses {
+		out.Addresses = append(out.Addresses, a.String())
+	}
+	return out
 }
 
 // chooseAll chooses the gateway in use of each peer.
@@ -401,16 +404,13 @@ func (g *GatewayHost) activate(ctx context.Context, mode kernel.Mode) error {
 
 // announceSelf announces this gateway when its Announcement changes.
 func (g *GatewayHost) announceSelf(mode kernel.Mode, nodes []*corev1.Node, keys Keys) {
-	say := Announcement{MTU: g.cfg.MTU, NodeName: g.cfg.NodeName}
-	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
+	say := g.self()
+	say.WireGuard, say.Endpoints = wireGuard(mode), g.endpoints(nodes)
 	say.Proofs = []string{check.Prove(g.key, g.cfg.ClusterID)}
 	if keys.Next != (kernel.Key{}) {
 		say.NextPublicKey = keys.Next.Public()
 		say.Proofs = append(say.Proofs, check.Prove(keys.Next, g.cfg.ClusterID))
 		say.Waits, _ = g.echoes.waiting(say.NextPublicKey)
-	}
-	for _, a := range g.cfg.Addresses {
-		say.Addresses = append(say.Addresses, a.String())
 	}
 	if g.said != nil && g.said.same(say) {
 		return
@@ -457,9 +457,7 @@ func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device,
 	for _, c := range connections {
 		next.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}] = planned{c.UID, c.Generation}
 	}
-	g.mu.Lock()
-	g.view = next
-	g.mu.Unlock()
+	g.view.Set(next)
 	for _, c := range connections {
 		g.status.Wake(loop.Key{Namespace: c.Namespace, Name: c.Name})
 	}
@@ -497,10 +495,7 @@ func (g *GatewayHost) received() map[string]uint64 {
 
 // Ready returns nil when the gateway has its key and its number, and its host is as planned.
 func (g *GatewayHost) Ready() error {
-	g.mu.Lock()
-	keyless := g.keyless
-	g.mu.Unlock()
-	if keyless != nil {
+	if keyless := g.keyless.Get(); keyless != nil {
 		return fmt.Errorf("this gateway has no key: %w", keyless)
 	}
 	if !g.announcer.Active() {

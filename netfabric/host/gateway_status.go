@@ -86,9 +86,7 @@ func (g *GatewayHost) write(ctx context.Context, c *networkingv1beta1.Connection
 // facts gathers what is known for the status of a Connection; false while nothing is, because
 // no attempt to apply a plan with it, as it is now, has ended.
 func (g *GatewayHost) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool) {
-	g.mu.Lock()
-	v := g.view
-	g.mu.Unlock()
+	v := g.view.Get()
 	p, ok := v.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}]
 	if !ok || p.uid != c.UID || p.generation < c.Generation {
 		return tunnelFacts{}, false
@@ -159,11 +157,12 @@ func (f tunnelFacts) status(c *networkingv1beta1.Connection) networkingv1beta1.C
 	return next
 }
 
+func is(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Status: status, Reason: reason, Message: message}
+}
+
 // peerServer is what the peer reports on its API server, as far as this gateway hears it.
 func (f tunnelFacts) peerServer() metav1.Condition {
-	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
-		return metav1.Condition{Status: status, Reason: reason, Message: message}
-	}
 	switch {
 	case f.stopped:
 		return is(metav1.ConditionUnknown, networkingv1beta1.ReasonGatewayStopped, "the gateway has been stopped, so nobody hears what the peer reports")
@@ -179,9 +178,6 @@ func (f tunnelFacts) peerServer() metav1.Condition {
 
 // judge sums up how well this gateway reaches the peer.
 func (f tunnelFacts) judge() (networkingv1beta1.ConnectionValue, metav1.Condition) {
-	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
-		return metav1.Condition{Status: status, Reason: reason, Message: message}
-	}
 	switch {
 	case f.stopped:
 		return networkingv1beta1.Connecting, is(metav1.ConditionUnknown, networkingv1beta1.ReasonGatewayStopped, "the gateway has been stopped, so nothing is known of the way")
@@ -222,18 +218,14 @@ func (f tunnelFacts) entry(c *networkingv1beta1.Connection, value networkingv1be
 		return next
 	}
 	next.Latency = have.Latency
-	if have.Latency == nil || changed || f.now.Sub(have.Latency.Timestamp.Time) >= rttEvery && doubled(have.Latency.Value, f.echo.RTT) {
+	if have.Latency == nil || changed || f.now.Sub(have.Latency.Timestamp.Time) >= rttEvery && doubledSince(have.Latency.Value, f.echo.RTT) {
 		next.Latency = &networkingv1beta1.Latency{Value: f.echo.RTT.Round(time.Microsecond).String(), Timestamp: f.now}
 	}
 	return next
 }
 
-// doubled reports whether a round trip time has doubled or halved since it was written.
-func doubled(text string, now time.Duration) bool {
+// doubledSince reports whether a round trip time has doubled or halved since it was written.
+func doubledSince(text string, now time.Duration) bool {
 	before, err := time.ParseDuration(text)
-	if err != nil {
-		return true
-	}
-	a, b := max(before, rttFloor), max(now, rttFloor)
-	return a >= 2*b || b >= 2*a
+	return err != nil || doubled(before, now)
 }

@@ -286,40 +286,32 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 		return out, fmt.Errorf("spec.clusterID is %.64q: the Connection of a peer has its id as its name, and is in namespace %sID", id, corev1beta1.TenantNamespacePrefix)
 	}
 	out = candidate{from: c, peer: plan.Peer{ID: id, MTU: int(c.Spec.MTU)}}
+	ours := map[networkingv1beta1.RangeUse]*[]netip.Prefix{
+		networkingv1beta1.RangePod: &out.podsOf, networkingv1beta1.RangeExternal: &out.external, networkingv1beta1.RangeService: &out.services,
+	}
 	for _, m := range c.Spec.Local {
 		mapping, err := readMapping("local", m)
 		if err != nil {
 			return out, err
 		}
 		out.meant = append(out.meant, plan.Map{Own: mapping.View, View: mapping.Own})
-		switch m.Use {
-		case networkingv1beta1.RangePod:
-			out.podsOf = append(out.podsOf, mapping.Own)
-		case networkingv1beta1.RangeExternal:
-			out.external = append(out.external, mapping.Own)
-		case networkingv1beta1.RangeService:
-			out.services = append(out.services, mapping.Own)
-		case networkingv1beta1.RangeTransit:
+		if m.Use == networkingv1beta1.RangeTransit {
 			out.behind = append(out.behind, mapping)
 			continue // given with the third cluster alone
 		}
+		*ours[m.Use] = append(*ours[m.Use], mapping.Own)
 		out.peer.Ours = append(out.peer.Ours, mapping)
+	}
+	theirs := map[networkingv1beta1.RangeUse]*[]netip.Prefix{
+		networkingv1beta1.RangePod: &out.peer.Theirs.Pods, networkingv1beta1.RangeExternal: &out.peer.Theirs.External,
+		networkingv1beta1.RangeTransit: &out.peer.Theirs.Transit, networkingv1beta1.RangeService: &out.peer.Theirs.Services,
 	}
 	for _, m := range c.Spec.Remote {
 		mapping, err := readMapping("remote", m)
 		if err != nil {
 			return out, err
 		}
-		switch m.Use {
-		case networkingv1beta1.RangePod:
-			out.peer.Theirs.Pods = append(out.peer.Theirs.Pods, mapping.View)
-		case networkingv1beta1.RangeExternal:
-			out.peer.Theirs.External = append(out.peer.Theirs.External, mapping.View)
-		case networkingv1beta1.RangeTransit:
-			out.peer.Theirs.Transit = append(out.peer.Theirs.Transit, mapping.View)
-		case networkingv1beta1.RangeService:
-			out.peer.Theirs.Services = append(out.peer.Theirs.Services, mapping.View)
-		}
+		*theirs[m.Use] = append(*theirs[m.Use], mapping.View)
 		out.meant = append(out.meant, mapping)
 	}
 	return out, b.remotes(&out)
@@ -514,7 +506,7 @@ func (b *builder) reach(c candidate) []netip.Prefix {
 
 // within returns the addresses that lie in a range.
 func within(addresses, ranges []netip.Prefix) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(addresses), func(p netip.Prefix) bool { return !ipam.Within(ranges, p) })
+	return slices.DeleteFunc(slices.Clone(addresses), func(p netip.Prefix) bool { return !plan.Within(p, ranges) })
 }
 
 // strays adds a Refusal for each podCIDR outside of the published ranges: its pods do not reach
@@ -523,7 +515,7 @@ func (b *builder) strays(own []netip.Prefix) {
 	for _, h := range b.hosts {
 		for _, p := range h.Pods {
 			same := slices.ContainsFunc(own, func(r netip.Prefix) bool { return r.Addr().Is4() == p.Addr().Is4() })
-			if same && !p.IsSingleIP() && !ipam.Within(own, p) {
+			if same && !p.IsSingleIP() && !plan.Within(p, own) {
 				b.refuse(Refusal{Kind: "Node", Name: h.Name, Message: fmt.Sprintf("its podCIDR %s is in none of the pod ranges %s, which peers know", p, own)})
 			}
 		}

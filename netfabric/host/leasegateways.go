@@ -56,10 +56,7 @@ func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logge
 	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
 	// A deleted Lease counts as not renewed: its gateway creates it again, or Judge reports it
 	// dead.
-	registration, err := l.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    l.saw,
-		UpdateFunc: func(_, obj any) { l.saw(obj) },
-	})
+	registration, err := l.leases.AddEventHandler(store.Handler[*coordinationv1.Lease]{Set: func(_, have *coordinationv1.Lease) { l.saw(have) }})
 	if err != nil {
 		return nil, fmt.Errorf("watching Leases: %w", err)
 	}
@@ -119,12 +116,8 @@ func (l *LeaseGateways) List() (out []Announcement) {
 }
 
 // saw takes a Lease as it is now.
-func (l *LeaseGateways) saw(obj any) {
-	have, ok := obj.(*coordinationv1.Lease)
-	if !ok || have.Labels[GatewayKey] != "true" {
-		return
-	}
-	if l.update(have) {
+func (l *LeaseGateways) saw(have *coordinationv1.Lease) {
+	if have.Labels[GatewayKey] == "true" && l.update(have) {
 		l.notify()
 	}
 }
@@ -199,15 +192,8 @@ func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.L
 		return nil
 	}
 	l.notify() // until now it was not known that there are no others
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
 	listed := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for range loop.Ticks(ctx, clock.RealClock{}, every, nil) {
 		for _, name := range l.overdue() {
 			l.confirm(ctx, leases, name, 2*every)
 		}
@@ -216,6 +202,7 @@ func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.L
 			l.notify()
 		}
 	}
+	return nil
 }
 
 // overdue are the Leases that seem to have expired.

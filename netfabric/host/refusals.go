@@ -40,9 +40,7 @@ func (f *fabric) keepOwners(peers []plan.Peer) {
 			owners[r] = p.ID
 		}
 	}
-	f.mu.Lock()
-	f.owners = owners
-	f.mu.Unlock()
+	f.owners.Set(owners)
 }
 
 // refusedOf returns how many packets of each peer in the plan a host has dropped.
@@ -51,10 +49,8 @@ func (f *fabric) refusedOf(host Counted) (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	out := map[string]uint64{}
-	for r, peer := range f.owners {
+	for r, peer := range f.owners.Get() {
 		out[peer] += ranges[r]
 	}
 	return out, nil
@@ -63,15 +59,8 @@ func (f *fabric) refusedOf(host Counted) (map[string]uint64, error) {
 // RecordRefusals records an event about the Connection of each peer of which this host has dropped
 // packets, until ctx is done. source says which host this is.
 func (f *fabric) RecordRefusals(ctx context.Context, host Counted, client typedcorev1.EventsGetter, source corev1.EventSource) error {
-	ticker := f.clk.NewTicker(refusalsEvery)
-	defer ticker.Stop()
 	events, last := refusalEvents{f, client, source}, map[string]recorded{}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
+	for range loop.Ticks(ctx, f.clk, refusalsEvery, nil) {
 		all, err := f.refusedOf(host)
 		if err != nil {
 			f.log.Warn("reading the counters of dropped packets failed; will try again", zap.Error(err))
@@ -90,6 +79,7 @@ func (f *fabric) RecordRefusals(ctx context.Context, host Counted, client typedc
 			last[peer] = recorded{n, now}
 		}
 	}
+	return nil
 }
 
 // recorded is what the last event about a peer said.

@@ -207,27 +207,18 @@ func (r *Resolver) name(peer, host string) *answer {
 	return names[host]
 }
 
-func (r *Resolver) wake() {
-	r.news.Notify()
-}
+func (r *Resolver) wake() { r.news.Notify() }
 
 // Run looks names up until ctx is done.
 func (r *Resolver) Run(ctx context.Context) error {
-	ticker := r.clock.NewTicker(resolveEvery / 3)
-	defer ticker.Stop()
 	var running sync.WaitGroup
 	defer running.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		case <-r.news:
-		}
+	for range loop.Ticks(ctx, r.clock, resolveEvery/3, r.news) {
 		for peer, hosts := range r.due() {
 			running.Go(func() { r.askAll(ctx, peer, hosts) })
 		}
 	}
+	return nil
 }
 
 // due returns the names that are to be looked up, by peer, and notes that they are. Peers

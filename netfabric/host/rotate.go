@@ -59,21 +59,14 @@ type rotation struct {
 
 	pace loop.Pace // of turns, by peer
 
-	mu    sync.Mutex
-	keys  Keys
-	pairs []keyPair
+	keys  loop.Value[Keys]
+	pairs loop.Value[[]keyPair]
 }
 
 // keyPair is a gateway of a peer with two keys.
 type keyPair struct {
 	peer string
 	plan.Remote
-}
-
-func (r *rotation) read() Keys {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.keys
 }
 
 // watch replaces the gateways whose use of their two keys is followed.
@@ -86,24 +79,15 @@ func (r *rotation) watch(peers []plan.Peer) {
 			}
 		}
 	}
-	r.mu.Lock()
-	r.pairs = pairs
-	r.mu.Unlock()
+	r.pairs.Set(pairs)
 	if len(pairs) > 0 {
 		r.begin.Notify()
 	}
 }
 
-// two are the gateways of peers with two keys.
-func (r *rotation) two() []keyPair {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.pairs
-}
-
 // turned reports whether a gateway of a peer has begun to use another key, by the times of handshakes.
 func (r *rotation) turned(latest func(key string) time.Time, now time.Time) (turned bool) {
-	for _, p := range r.two() {
+	for _, p := range r.pairs.Get() {
 		if latest(p.Next).After(latest(p.Key)) && r.pace.Take(p.peer, turnsAtOnce, turnInterval, now) == 0 {
 			turned = true
 		}
@@ -116,18 +100,15 @@ func (g *GatewayHost) readKeys(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	keys, err := g.cfg.Keys.Read(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		g.rotation.keys.Set(keys)
 	}
-	g.rotation.mu.Lock()
-	g.rotation.keys = keys
-	g.rotation.mu.Unlock()
-	return nil
+	return err
 }
 
 // takeKey has the device use the key that was read last, from the next Apply on.
 func (g *GatewayHost) takeKey() Keys {
-	keys := g.rotation.read()
+	keys := g.rotation.keys.Get()
 	if g.key != keys.Key {
 		if g.key != (kernel.Key{}) {
 			g.log.Info("the key of this gateway is replaced", zap.String("publicKey", keys.Key.Public()))
@@ -140,14 +121,8 @@ func (g *GatewayHost) takeKey() Keys {
 
 // rotate replaces the key, when it is too old or people ask for it, until ctx is done.
 func (g *GatewayHost) rotate(ctx context.Context) {
-	ticker := g.clk.NewTicker(rotateEvery)
-	defer ticker.Stop()
-	for failed := false; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+	failed := false
+	for range loop.Ticks(ctx, g.clk, rotateEvery, nil) {
 		err := g.rotateStep(ctx)
 		if err != nil && !failed && ctx.Err() == nil {
 			g.log.Warn("replacing the key of this gateway failed; will retry", zap.Error(err))
@@ -159,7 +134,7 @@ func (g *GatewayHost) rotate(ctx context.Context) {
 // rotateStep does what is next, if anything. Each step follows from the store alone, so another
 // process goes on where this one ended.
 func (g *GatewayHost) rotateStep(ctx context.Context) error {
-	keys := g.rotation.read()
+	keys := g.rotation.keys.Get()
 	none := keys.Next == (kernel.Key{})
 	if !g.announcer.Active() || none && !g.rotation.unsure && !g.outdated(keys) {
 		return nil
@@ -214,11 +189,10 @@ func (g *GatewayHost) accepted(keys Keys) bool {
 
 // followKeys wakes the loop of the host when a gateway of a peer has begun to use another key.
 func (g *GatewayHost) followKeys(ctx context.Context) {
-	for {
-		if len(g.rotation.two()) == 0 {
+	for ctx.Err() == nil {
+		if len(g.rotation.pairs.Get()) == 0 {
 			select {
 			case <-ctx.Done():
-				return
 			case <-g.rotation.begin:
 			}
 			continue
@@ -227,11 +201,7 @@ func (g *GatewayHost) followKeys(ctx context.Context) {
 		if g.rotation.turned(g.handshakes(), began) {
 			g.wake()
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.clk.After(max(followEvery, followShare*g.clk.Since(began))):
-		}
+		_ = loop.Sleep(ctx, g.clk, max(followEvery, followShare*g.clk.Since(began))) // the loop's condition looks at ctx
 	}
 }
 

@@ -74,7 +74,7 @@ func (f fileKeys) Promote(context.Context) error {
 
 // rotate writes on the Lease that the key is to be replaced.
 func (a *apis) rotate(ctx context.Context, g *GatewayHost) error {
-	body := []byte(`{"metadata":{"annotations":{"` + RotateKey + `":"` + g.rotation.read().Key.Public() + `"}}}`)
+	body := []byte(`{"metadata":{"annotations":{"` + RotateKey + `":"` + g.rotation.keys.Get().Key.Public() + `"}}}`)
 	_, err := a.kube.CoordinationV1().Leases(homeNamespace).Patch(ctx, LeaseName(1), types.MergePatchType, body, metav1.PatchOptions{})
 	return err
 }

@@ -142,7 +142,7 @@ func TestRotationEndsAnywhere(t *testing.T) {
 				}
 			}
 			require.Len(t, store.made, 1, "the end at %d", dead)
-			keys := g.rotation.read()
+			keys := g.rotation.keys.Get()
 			require.Equal(t, store.made[0], keys.Key, "the end at %d", dead)
 			require.Zero(t, keys.Next)
 			g.takeKey()
@@ -163,7 +163,7 @@ func TestRotationByAge(t *testing.T) {
 	g := rotating(t, a, store, clk, 24*time.Hour)
 	step := func() Keys {
 		require.NoError(t, g.rotateStep(t.Context()))
-		return g.rotation.read()
+		return g.rotation.keys.Get()
 	}
 	clk.Step(24*time.Hour - time.Second)
 	require.Zero(t, step().Next)

@@ -45,24 +45,13 @@ type Shared struct {
 }
 
 // watch calls changed when other pods may be shared than before.
-func (s *Shares) watch(changed func()) (synced []cache.InformerSynced, err error) {
-	pods, err := loop.Changes("Pods", s.Pods.Informer(), sameShare, func(*corev1.Pod) { changed() })
-	if err != nil {
-		return nil, err
-	}
-	twins, err := loop.Changes("Namespaces", s.Twins.Informer(), sameTwin, func(*corev1.Namespace) { changed() })
-	if err != nil {
-		return nil, err
-	}
-	offloadings, err := loop.Changes("NamespaceOffloadings", s.Offloadings.Informer(), offloadingv1beta1.SameProviders, func(*offloadingv1beta1.NamespaceOffloading) { changed() })
-	if err != nil {
-		return nil, err
-	}
-	endpoints, err := loop.Changes("EndpointSlices", s.Slices.Informer(), sameEndpoints, func(*discoveryv1.EndpointSlice) { changed() })
-	if err != nil {
-		return nil, err
-	}
-	return []cache.InformerSynced{pods.HasSynced, twins.HasSynced, offloadings.HasSynced, endpoints.HasSynced}, nil
+func (s *Shares) watch(changed func()) ([]cache.InformerSynced, error) {
+	return loop.AnyChange(changed,
+		loop.ChangeOf("Pods", s.Pods.Informer(), sameShare),
+		loop.ChangeOf("Namespaces", s.Twins.Informer(), sameTwin),
+		loop.ChangeOf("NamespaceOffloadings", s.Offloadings.Informer(), offloadingv1beta1.SameProviders),
+		loop.ChangeOf("EndpointSlices", s.Slices.Informer(), sameEndpoints),
+	)
 }
 
 // read reads the caches.

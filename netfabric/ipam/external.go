@@ -21,7 +21,7 @@ func External(ranges []netip.Prefix, setting string) (Config, error) {
 		}
 		cfg.Reserved = append(cfg.Reserved, Range{gateways(p), "the gateways' addresses of an external range"})
 		if p.Addr().Is4() {
-			cfg.Reserved = append(cfg.Reserved, Range{single(plan.Last(p)), "the last address of an external range"})
+			cfg.Reserved = append(cfg.Reserved, Range{netip.PrefixFrom(plan.Last(p), p.Addr().BitLen()), "the last address of an external range"})
 		}
 		cfg.Refused = append(cfg.Refused, Range{p, "an external range of this cluster"})
 	}
@@ -34,7 +34,7 @@ func gateways(external netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(external.Addr(), external.Addr().BitLen()-bits.TrailingZeros(plan.ReservedAddresses))
 }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
 // Address returns the request of an owner for an address that stands for addr.
-func Address(owner string, addr netip.Addr) Request { return Request{Owner: owner, For: single(addr)} }
+func Address(owner string, addr netip.Addr) Request {
+	return Request{Owner: owner, For: netip.PrefixFrom(addr, addr.BitLen())}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/liqod/liqod/netfabric/plan"
@@ -181,4 +182,10 @@ func FuzzBadInput(f *testing.F) {
 			r = next
 		}
 	})
+}
+
+// Without returns the Record without the allocation of an owner, and whether there was one.
+func (r Record) Without(owner string) (Record, bool) {
+	list := slices.DeleteFunc(r.Allocations(), func(a Allocation) bool { return a.Owner == owner })
+	return Record{list}, len(list) < r.Len()
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // Allocation is the range of one owner. A single address is a range with one address.
@@ -33,14 +35,14 @@ func NewRecord(allocations []Allocation) (Record, error) {
 			return Record{}, err
 		}
 		if owners[a.Owner] {
-			return Record{}, fmt.Errorf("%s has two allocations, one of them %s", a.Owner, text(a.Given))
+			return Record{}, fmt.Errorf("%s has two allocations, one of them %s", a.Owner, plan.Short(a.Given))
 		}
 		owners[a.Owner] = true
 	}
 	slices.SortFunc(list, func(a, b Allocation) int { return a.Given.Compare(b.Given) })
 	for i := 1; i < len(list); i++ {
 		if a, b := list[i-1], list[i]; a.Given.Overlaps(b.Given) {
-			return Record{}, fmt.Errorf("%s and %s overlap: %s has one, %s the other", text(a.Given), text(b.Given), a.Owner, b.Owner)
+			return Record{}, fmt.Errorf("%s and %s overlap: %s has one, %s the other", plan.Short(a.Given), plan.Short(b.Given), a.Owner, b.Owner)
 		}
 	}
 	return Record{list}, nil
@@ -49,11 +51,11 @@ func NewRecord(allocations []Allocation) (Record, error) {
 func (a Allocation) check() error {
 	switch {
 	case a.Owner == "":
-		return fmt.Errorf("%s has no owner", text(a.Given))
+		return fmt.Errorf("%s has no owner", plan.Short(a.Given))
 	case !wellFormed(a.Given):
 		return fmt.Errorf("%s has %q, which is not a range without host bits", a.Owner, a.Given)
 	case !wellFormed(a.For) || !sameSize(a.For, a.Given):
-		return fmt.Errorf("%s has %s for %q, which is not a range of that size", a.Owner, text(a.Given), a.For)
+		return fmt.Errorf("%s has %s for %q, which is not a range of that size", a.Owner, plan.Short(a.Given), a.For)
 	}
 	return nil
 }
@@ -68,14 +70,6 @@ func sameSize(a, b netip.Prefix) bool {
 	return a.Bits() == b.Bits() && a.Addr().BitLen() == b.Addr().BitLen()
 }
 
-// text returns the text of a range, and of a single address without its length.
-func text(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.String()
-}
-
 // Allocations returns the allocations, sorted by range. The caller may change the slice.
 func (r Record) Allocations() []Allocation { return slices.Clone(r.list) }
 
@@ -84,24 +78,11 @@ func (r Record) Len() int { return len(r.list) }
 
 // Of returns the allocation of an owner.
 func (r Record) Of(owner string) (Allocation, bool) {
-	i := r.index(owner)
+	i := slices.IndexFunc(r.list, func(a Allocation) bool { return a.Owner == owner })
 	if i < 0 {
 		return Allocation{}, false
 	}
 	return r.list[i], true
-}
-
-func (r Record) index(owner string) int {
-	return slices.IndexFunc(r.list, func(a Allocation) bool { return a.Owner == owner })
-}
-
-// Without returns the Record without the allocation of an owner, and whether there was one.
-func (r Record) Without(owner string) (Record, bool) {
-	i := r.index(owner)
-	if i < 0 {
-		return r, false
-	}
-	return Record{slices.Delete(slices.Clone(r.list), i, i+1)}, true
 }
 
 // With returns the Record with one more allocation. Its error says why the allocation does
@@ -111,10 +92,10 @@ func (r Record) With(a Allocation) (Record, error) {
 		return r, err
 	}
 	if have, ok := r.Of(a.Owner); ok {
-		return r, fmt.Errorf("%s has %s already", a.Owner, text(have.Given))
+		return r, fmt.Errorf("%s has %s already", a.Owner, plan.Short(have.Given))
 	}
 	if i := slices.IndexFunc(r.list, func(b Allocation) bool { return b.Given.Overlaps(a.Given) }); i >= 0 {
-		return r, fmt.Errorf("%s overlaps %s, which %s has", text(a.Given), text(r.list[i].Given), r.list[i].Owner)
+		return r, fmt.Errorf("%s overlaps %s, which %s has", plan.Short(a.Given), plan.Short(r.list[i].Given), r.list[i].Owner)
 	}
 	i, _ := slices.BinarySearchFunc(r.list, a.Given, func(b Allocation, p netip.Prefix) int { return b.Given.Compare(p) })
 	return Record{slices.Insert(slices.Clone(r.list), i, a)}, nil

@@ -128,7 +128,7 @@ func (s *Space) Take(r Record, req Request) (Allocation, Record, error) {
 	}
 	if have, ok := r.Of(req.Owner); ok {
 		if have.For != req.For {
-			return Allocation{}, r, refuse(Invalid, "%s was given for %s, and %s is asked for now: delete the claim and create another", text(have.Given), text(have.For), text(req.For))
+			return Allocation{}, r, refuse(Invalid, "%s was given for %s, and %s is asked for now: delete the claim and create another", plan.Short(have.Given), plan.Short(have.For), plan.Short(req.For))
 		}
 		return have, r, nil
 	}
@@ -146,14 +146,14 @@ func (s *Space) Take(r Record, req Request) (Allocation, Record, error) {
 
 func (s *Space) valid(req Request) error {
 	if req.Owner == "" {
-		return refuse(Invalid, "a request for %s has no owner", text(req.For))
+		return refuse(Invalid, "a request for %s has no owner", plan.Short(req.For))
 	}
 	if !wellFormed(req.For) {
 		return refuse(Invalid, "%q is not accepted: a range without host bits is, as 10.42.0.0/16", req.For)
 	}
 	for _, no := range s.cfg.Refused {
 		if no.Prefix.Overlaps(req.For) {
-			return refuse(Invalid, "%s is not accepted: it has addresses of %s, %s", text(req.For), text(no.Prefix), no.Name)
+			return refuse(Invalid, "%s is not accepted: it has addresses of %s, %s", plan.Short(req.For), plan.Short(no.Prefix), no.Name)
 		}
 	}
 	return nil
@@ -165,11 +165,11 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 		return netip.Prefix{}, refuse(Exhausted, "%d allocations exist, as many as are kept: delete claims that are not needed", r.Len())
 	}
 	obstacle := s.obstacle(r, req.For)
-	if obstacle == "" && (req.Exact || !req.Pooled && Within(s.cfg.Keep, req.For) && s.fair(r, req.Group, req.For)) {
+	if obstacle == "" && (req.Exact || !req.Pooled && plan.Within(req.For, s.cfg.Keep) && s.fair(r, req.Group, req.For)) {
 		return req.For, nil
 	}
 	if req.Exact {
-		return netip.Prefix{}, refuse(Overlaps, "%s is not free, and no other range is accepted: it overlaps %s", text(req.For), obstacle)
+		return netip.Prefix{}, refuse(Overlaps, "%s is not free, and no other range is accepted: it overlaps %s", plan.Short(req.For), obstacle)
 	}
 	taken, free := s.taken(r), false
 	for _, pool := range s.cfg.Pools {
@@ -181,11 +181,11 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 	}
 	if largest, ok := s.largest(req.For); req.Group != "" && ok && largest > req.For.Bits() {
 		return netip.Prefix{}, refuse(Exhausted, "%s is too large: a claim gets at most a quarter of a range of %s, so ranges of size /%d and smaller are accepted: add a larger range to %s",
-			text(req.For), s.cfg.Setting, largest, s.cfg.Setting)
+			plan.Short(req.For), s.cfg.Setting, largest, s.cfg.Setting)
 	}
 	if free {
 		return netip.Prefix{}, refuse(Exhausted, "nothing more is given to %s, for %s: its claims get at most a half of what others leave of each range of %s: add a range to %s, or delete claims of %s that are not needed",
-			req.Group, text(req.For), s.cfg.Setting, s.cfg.Setting, req.Group)
+			req.Group, plan.Short(req.For), s.cfg.Setting, s.cfg.Setting, req.Group)
 	}
 	return netip.Prefix{}, s.exhausted(req.For)
 }
@@ -242,12 +242,12 @@ func (s *Space) largest(p netip.Prefix) (bits int, ok bool) {
 func (s *Space) obstacle(r Record, p netip.Prefix) string {
 	for _, no := range s.reserved {
 		if no.Prefix.Overlaps(p) {
-			return fmt.Sprintf("%s, %s", text(no.Prefix), no.Name)
+			return fmt.Sprintf("%s, %s", plan.Short(no.Prefix), no.Name)
 		}
 	}
 	for _, a := range r.list {
 		if a.Given.Overlaps(p) {
-			return fmt.Sprintf("%s, which another claim has for %s", text(a.Given), text(a.For))
+			return fmt.Sprintf("%s, which another claim has for %s", plan.Short(a.Given), plan.Short(a.For))
 		}
 	}
 	return ""
@@ -290,21 +290,6 @@ func firstFree(pool, size netip.Prefix, taken []netip.Prefix) (netip.Prefix, boo
 	return at, true
 }
 
-// Within reports whether p is part of one of the ranges.
-func Within(ranges []netip.Prefix, p netip.Prefix) bool {
-	_, ok := containing(ranges, p)
-	return ok
-}
-
-// containing returns the first range that contains p.
-func containing(ranges []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
-	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
-	if i < 0 {
-		return netip.Prefix{}, false
-	}
-	return ranges[i], true
-}
-
 func (s *Space) exhausted(size netip.Prefix) error {
 	var pools []string
 	for _, p := range s.cfg.Pools {
@@ -321,13 +306,13 @@ func (s *Space) exhausted(size netip.Prefix) error {
 		what = "no address is"
 	}
 	if len(pools) == 0 {
-		return refuse(Exhausted, "%s free for %s: %s has no %s range; add one", what, text(size), s.cfg.Setting, family)
+		return refuse(Exhausted, "%s free for %s: %s has no %s range; add one", what, plan.Short(size), s.cfg.Setting, family)
 	}
 	need := ""
 	if !size.IsSingleIP() {
 		need = "; N clusters that all offload namespaces to each other need Nx(N-1) ranges in each of them"
 	}
-	return refuse(Exhausted, "%s free for %s in %s: add a range to %s, or delete claims that are not needed%s", what, text(size), strings.Join(pools, ", "), s.cfg.Setting, need)
+	return refuse(Exhausted, "%s free for %s in %s: add a range to %s, or delete claims that are not needed%s", what, plan.Short(size), strings.Join(pools, ", "), s.cfg.Setting, need)
 }
 
 // Check returns an *Error if an earlier allocation overlaps a range that is reserved now, and
@@ -335,11 +320,17 @@ func (s *Space) exhausted(size netip.Prefix) error {
 func (s *Space) Check(a Allocation) error {
 	for _, no := range s.reserved {
 		if no.Prefix.Overlaps(a.Given) {
-			return refuse(Overlaps, "%s was given, but overlaps %s, %s, now: delete the claim and create another", text(a.Given), text(no.Prefix), no.Name)
+			return refuse(Overlaps, "%s was given, but overlaps %s, %s, now: delete the claim and create another", plan.Short(a.Given), plan.Short(no.Prefix), no.Name)
 		}
 	}
 	return nil
 }
 
 // Pool returns the pool that contains a range.
-func (s *Space) Pool(p netip.Prefix) (netip.Prefix, bool) { return containing(s.cfg.Pools, p) }
+func (s *Space) Pool(p netip.Prefix) (netip.Prefix, bool) {
+	i := slices.IndexFunc(s.cfg.Pools, func(pool netip.Prefix) bool { return plan.Within(p, []netip.Prefix{pool}) })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return s.cfg.Pools[i], true
+}
