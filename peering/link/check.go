@@ -83,8 +83,8 @@ type Check struct {
 	gate error
 	uid  types.UID
 	uses map[*use]struct{}
-	// silent is what Silent returns.
-	silent string
+
+	silent loop.Value[string] // what Silent returns
 }
 
 // use is work that ends when the gate closes.
@@ -245,11 +245,7 @@ func (c *Check) identify(ctx context.Context) time.Duration {
 
 // Silent says that the provider's controller, which creates pods, does not run; "" while it runs,
 // and where nothing is known of it. It is safe for concurrent use.
-func (c *Check) Silent() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.silent
-}
+func (c *Check) Silent() string { return c.silent.Get() }
 
 // listen reads the Lease that the provider's controller renews. It reports whether Silent has
 // changed. A provider of an earlier version has no such Lease, and is not judged.
@@ -272,11 +268,7 @@ func (c *Check) listen(ctx context.Context) (changed bool) {
 		silent = fmt.Sprintf("no controller of the provider has renewed Lease %s/%s there for %s: new pods wait, and those that run go on",
 			c.cfg.Namespace, corev1beta1.ControllerLease, missedBeats*vouchEvery)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	changed = silent != c.silent
-	c.silent = silent
-	return changed
+	return c.silent.Set(silent) != silent
 }
 
 // tell reports a state. Its texts may quote the provider.

@@ -187,16 +187,14 @@ func (c *Conditions) dwellOf(id string) map[string]*health.Dwell {
 
 // gather adds the facts from the caches.
 func (c *Conditions) gather(f *facts) {
-	for _, vn := range store.Listed(c.cfg.VirtualNodes.Lister().List(labels.Everything())) {
-		f.virtualNode = f.virtualNode || vn.Spec.ClusterID == f.clusterID
-	}
+	nodes := store.Listed(c.cfg.VirtualNodes.Lister().List(labels.Everything()))
+	f.virtualNode = slices.ContainsFunc(nodes, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Spec.ClusterID == f.clusterID })
 	all := store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything()))
 	f.ownUID, f.namesakes = c.ownUID(), namesakes(all, f.clusterID, f.uid)
-	if ns := store.Known(c.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(f.clusterID))); ns != nil {
-		_, f.tenant = peerOf(ns)
-		// Rights are not maintained in a namespace that is being deleted.
-		f.tenant = f.tenant && ns.DeletionTimestamp == nil
-	}
+	ns := store.Known(c.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(f.clusterID)))
+	_, tenant := peerOf(ns)
+	// Rights are not maintained in a namespace that is being deleted.
+	f.tenant = tenant && ns.DeletionTimestamp == nil
 }
 
 // ownUID returns the UID of this cluster's kube-system namespace, or "" if it is unknown.

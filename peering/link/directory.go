@@ -127,10 +127,7 @@ func (d *Directory) Endpoint(clusterID string) (Endpoint, bool) {
 // Judged reports whether the result of Endpoint is final: it is not before the Secrets of
 // an existing tenant namespace have been read. The cache of namespaces must be synced.
 func (d *Directory) Judged(clusterID string) bool {
-	ns, err := d.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(clusterID))
-	if err != nil {
-		return true
-	}
+	ns := store.Known(d.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(clusterID)))
 	if _, tenant := peerOf(ns); !tenant {
 		return true
 	}
@@ -160,9 +157,12 @@ func (d *Directory) Run(ctx context.Context) error {
 	return err
 }
 
-// peerOf returns the peer of a tenant namespace. Besides the labels, it checks the
+// peerOf returns the peer of a tenant namespace; ns may be nil. Besides the labels, it checks the
 // namespace's name, so that two namespaces can never belong to the same peer.
 func peerOf(ns *corev1.Namespace) (clusterID string, ok bool) {
+	if ns == nil {
+		return "", false
+	}
 	id := ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	return id, id != "" && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Name == corev1beta1.TenantNamespace(id)
 }
@@ -175,11 +175,7 @@ func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 		d.refresh(key.Namespace)
 		return nil
 	}
-	ns, err := d.cfg.Namespaces.Lister().Get(key.Name)
-	id, tenant := "", false
-	if err == nil {
-		id, tenant = peerOf(ns)
-	}
+	id, tenant := peerOf(store.Known(d.cfg.Namespaces.Lister().Get(key.Name)))
 	have := d.watching[key.Name]
 	switch {
 	case tenant && have == nil:

@@ -118,14 +118,7 @@ func (h *Heartbeat) Run(ctx context.Context, workers int) error {
 // beat has all Leases renewed each time that this cluster's API server answers. A renewal
 // that is still under way is not queued: it would be made when the answer is old.
 func (h *Heartbeat) beat(ctx context.Context) {
-	ticker := h.cfg.Clock.NewTicker(h.cfg.Interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
+	for range loop.Ticks(ctx, h.cfg.Clock, h.cfg.Interval, nil) {
 		h.mu.Lock()
 		all := slices.Collect(maps.Values(h.renewal))
 		h.mu.Unlock()
@@ -383,11 +376,8 @@ func (n *Invitations) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	namespace := corev1beta1.TenantNamespace(id)
 	ns := store.Known(n.cfg.Namespaces.Lister().Get(namespace))
-	if ns == nil {
-		return nil // the Lease goes with it
-	}
 	if _, tenant := peerOf(ns); !tenant || ns.DeletionTimestamp != nil || !n.cfg.Directory.Judged(id) {
-		return nil
+		return nil // the Lease goes with the namespace
 	}
 	have := store.Known(n.cfg.Leases.Lister().Leases(namespace).Get(corev1beta1.HeartbeatLease))
 	wanted, needless := n.weigh(id)

@@ -17,6 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 )
 
 // PulseConfig is the input of NewPulse. All fields are required.
@@ -50,11 +51,7 @@ type Pulse struct {
 // nothing.
 func NewPulse(cfg PulseConfig) (*Pulse, error) {
 	p := &Pulse{cfg: cfg, again: loop.NewSignal(), beats: map[string]*beat{}, ended: map[string]bool{}}
-	registration, err := cfg.Leases.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { p.saw(obj, health.Unknown) },
-		UpdateFunc: func(_, obj any) { p.saw(obj, health.Up) }, // the first renewal of a Lease is one
-		DeleteFunc: p.gone,
-	})
+	registration, err := cfg.Leases.Informer().AddEventHandler(store.Handler[*coordinationv1.Lease]{Set: p.saw, Gone: p.gone})
 	if err != nil {
 		return nil, fmt.Errorf("watching heartbeat Leases: %w", err)
 	}
@@ -214,10 +211,9 @@ func (p *Pulse) read(ctx context.Context, namespace string) {
 	}
 }
 
-// saw takes a Lease from the watch. first is the verdict if it was not renewed before.
-func (p *Pulse) saw(obj any, first health.Verdict) {
-	l, ok := obj.(*coordinationv1.Lease)
-	if !ok || l.Name != corev1beta1.HeartbeatLease || !strings.HasPrefix(l.Namespace, corev1beta1.TenantNamespacePrefix) {
+// saw takes a Lease from the watch. Only one that was there before can be renewed.
+func (p *Pulse) saw(before, l *coordinationv1.Lease) {
+	if l.Name != corev1beta1.HeartbeatLease || !strings.HasPrefix(l.Namespace, corev1beta1.TenantNamespacePrefix) {
 		return
 	}
 	if !renewed(l) {
@@ -229,10 +225,13 @@ func (p *Pulse) saw(obj any, first health.Verdict) {
 	delete(p.ended, l.Namespace)
 	b, known := p.beats[l.Namespace]
 	changed := !known
-	if known {
+	switch {
+	case known:
 		changed = b.seen(l.ResourceVersion, now, p.cfg.Interval)
-	} else {
-		p.beats[l.Namespace] = &beat{version: l.ResourceVersion, since: now, verdict: first}
+	case before == nil:
+		p.beats[l.Namespace] = &beat{version: l.ResourceVersion, since: now, verdict: health.Unknown}
+	default: // its first renewal
+		p.beats[l.Namespace] = &beat{version: l.ResourceVersion, since: now, verdict: health.Up}
 	}
 	p.mu.Unlock()
 	if changed {
@@ -241,8 +240,8 @@ func (p *Pulse) saw(obj any, first health.Verdict) {
 }
 
 // gone forgets a Lease that was deleted.
-func (p *Pulse) gone(obj any) {
-	if l, ok := loop.Object[*coordinationv1.Lease](obj); ok && l.Name == corev1beta1.HeartbeatLease {
+func (p *Pulse) gone(l *coordinationv1.Lease, _ bool) {
+	if l.Name == corev1beta1.HeartbeatLease {
 		p.rest(l.Namespace, false)
 	}
 }

@@ -89,13 +89,9 @@ func goodCA(field, text string) error {
 	if text == "" {
 		return nil
 	}
-	rest, count := []byte(text), 0
-	for {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		if block == nil {
-			break
-		}
+	count := 0
+	block, rest := pem.Decode([]byte(text))
+	for ; block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			return fmt.Errorf("%s holds a %.40q: only certificates are accepted", field, block.Type)
 		}
@@ -204,11 +200,8 @@ func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (serv
 	case !r.Synced():
 		return serve.Decision{}, errors.New("the ForeignClusters are not read yet")
 	}
-	review := Review{New: obj, Old: old, ClusterID: r.ClusterID}
-	for _, fc := range store.Listed(r.ForeignClusters.List(labels.Everything())) {
-		if fc.Name != obj.Name {
-			review.Others = append(review.Others, fc)
-		}
-	}
+	others := store.Listed(r.ForeignClusters.List(labels.Everything()))
+	others = slices.DeleteFunc(others, func(fc *corev1beta1.ForeignCluster) bool { return fc.Name == obj.Name })
+	review := Review{New: obj, Old: old, Others: others, ClusterID: r.ClusterID}
 	return serve.Verdict(review.Judge()), nil
 }

@@ -132,11 +132,7 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	if ns == nil && user != "" {
 		return errors.Join(r.bind(ctx, id, user, false), r.makeTenant(ctx, id))
 	}
-	tenant := false
-	if ns != nil {
-		_, tenant = peerOf(ns)
-	}
-	if !tenant || ns.DeletionTimestamp != nil {
+	if _, tenant := peerOf(ns); !tenant || ns.DeletionTimestamp != nil {
 		return r.bind(ctx, id, user, false)
 	}
 	// Those of earlier versions lack the pod-security level.

@@ -60,22 +60,14 @@ func (v *Vouch) Run(ctx context.Context) error {
 		return nil
 	}
 	v.none = map[string]bool{}
-	ticker := v.cfg.Clock.NewTicker(vouchEvery)
-	defer ticker.Stop()
-	for {
-		if err := v.all(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
+	for range loop.Rounds(ctx, v.cfg.Clock, vouchEvery, nil) {
+		v.all(ctx)
 	}
+	return nil
 }
 
 // all renews the Leases of peers with rights, and deletes those of peers without.
-func (v *Vouch) all(ctx context.Context) error {
+func (v *Vouch) all(ctx context.Context) {
 	for _, ns := range store.Listed(v.cfg.Namespaces.Lister().List(labels.SelectorFromSet(labels.Set{corev1beta1.TenantNamespaceLabel: "true"}))) {
 		id, tenant := peerOf(ns)
 		if !tenant || ns.DeletionTimestamp != nil || id == v.cfg.ClusterID {
@@ -95,7 +87,6 @@ func (v *Vouch) all(ctx context.Context) error {
 			v.cfg.Log.Debug("the Lease of a peer is written at the next time", zap.String("peer", id), zap.Error(err))
 		}
 	}
-	return nil
 }
 
 func (v *Vouch) renew(ctx context.Context, id string) error {
@@ -237,18 +228,12 @@ func NewWitness(cfg WitnessConfig) *Witness { return &Witness{cfg: cfg} }
 // Run looks at the Lease until ctx is done. It may be called again after that.
 func (w *Witness) Run(ctx context.Context) error {
 	w.version, w.since, w.told = "", w.cfg.Clock.Now(), false
-	ticker := w.cfg.Clock.NewTicker(w.cfg.Period)
-	defer ticker.Stop()
-	for {
+	for range loop.Rounds(ctx, w.cfg.Clock, w.cfg.Period, nil) {
 		if w.silent(ctx) {
 			w.look(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
 	}
+	return nil
 }
 
 // look writes ForeignClusters, unless that is done and the networks are as they were then.
