@@ -152,11 +152,7 @@ func (c *Clusters) Forget() {
 }
 
 func (c *Clusters) wakeAll(via string) {
-	all, err := c.cfg.ForeignClusters.Lister().List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, fc := range all {
+	for _, fc := range store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything())) {
 		if fc.Labels[corev1beta1.DiscoveredLabel] == via {
 			c.Wake(loop.Key{Name: fc.Name})
 		}
@@ -183,18 +179,8 @@ func (c *Clusters) asked(via string) bool {
 }
 
 func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
-	all := store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything()))
 	via, r, found := c.record(key.Name)
-	var have *corev1beta1.ForeignCluster
-	ours := 0
-	for _, fc := range all {
-		if fc.Name == key.Name {
-			have = fc
-		}
-		if found && fc.Labels[corev1beta1.DiscoveredLabel] == via {
-			ours++
-		}
-	}
+	have, ours := pick(store.Listed(c.cfg.ForeignClusters.Lister().List(labels.Everything())), key.Name, via)
 	switch {
 	case found && have == nil && ours >= c.cfg.Most:
 		return c.full(via)
@@ -208,6 +194,19 @@ func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
 		return nil // no complete answer yet
 	}
 	return c.remove(ctx, have)
+}
+
+// pick returns the ForeignCluster with a name, or nil, and how many a source has made.
+func pick(all []*corev1beta1.ForeignCluster, name, via string) (have *corev1beta1.ForeignCluster, ours int) {
+	for _, fc := range all {
+		if fc.Name == name {
+			have = fc
+		}
+		if fc.Labels[corev1beta1.DiscoveredLabel] == via {
+			ours++
+		}
+	}
+	return have, ours
 }
 
 // full counts a record for which there is no room. The loop tries again later: no event
@@ -273,16 +272,11 @@ func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	if err != nil {
 		return fmt.Errorf("confirming that there is no ForeignCluster of %s: %w", r.ClusterID, err)
 	}
-	ours := 0
-	for _, fc := range live.Items {
-		if fc.Name == r.ClusterID {
-			return nil // the event of that object queues the key
-		}
-		if fc.Labels[corev1beta1.DiscoveredLabel] == via {
-			ours++
-		}
-	}
-	if ours >= c.cfg.Most {
+	have, ours := pick(store.Pointers(live.Items), r.ClusterID, via)
+	switch {
+	case have != nil:
+		return nil // the event of that object queues the key
+	case ours >= c.cfg.Most:
 		return c.full(via)
 	}
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: r.ClusterID}}

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -58,14 +60,8 @@ func (m Multicast) Run(ctx context.Context) error {
 			m.Log.Warn("looking for clusters on the local network failed; trying again", zap.Strings("interfaces", m.Interfaces), zap.Error(err))
 			told = err.Error()
 		}
-		if err == nil {
-			continue
-		}
-		timer := m.Clock.NewTimer(retry)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C():
+		if err != nil {
+			_ = loop.Sleep(ctx, m.Clock, retry) // the loop's condition looks at ctx
 		}
 	}
 	return nil

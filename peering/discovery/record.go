@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -406,7 +407,7 @@ type Domain struct {
 // Run queries until ctx is done.
 func (d Domain) Run(ctx context.Context) error {
 	failing := false
-	for {
+	for ctx.Err() == nil {
 		a, err := Ask(ctx, d.Ask, d.Name)
 		wait := minTTL
 		switch {
@@ -419,12 +420,7 @@ func (d Domain) Run(ctx context.Context) error {
 			d.Found(a)
 		}
 		failing = err != nil
-		timer := d.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C():
-		}
+		_ = loop.Sleep(ctx, d.Clock, wait) // the loop's condition looks at ctx
 	}
+	return nil
 }
