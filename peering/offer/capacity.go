@@ -2,7 +2,9 @@ package offer
 
 import (
 	"context"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -173,7 +175,7 @@ func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 	}
 	held := map[string]corev1.ResourceList{}
 	for _, h := range f.Others {
-		if len(nodesFor(f.Nodes, h.NodeSelector)) > 0 && !meets(nodes, h.NodeSelector) {
+		if len(nodesFor(f.Nodes, h.NodeSelector)) > 0 && len(nodesFor(slices.Collect(maps.Values(nodes)), h.NodeSelector)) == 0 {
 			continue
 		}
 		if held[h.Consumer] == nil {
@@ -201,15 +203,6 @@ func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 		out.have[name], out.share[name] = floor(name, left), floor(name, share)
 	}
 	return out
-}
-
-func meets(nodes map[string]Node, selector map[string]string) bool {
-	for _, n := range nodes {
-		if matches(selector, n.Labels) {
-			return true
-		}
-	}
-	return false
 }
 
 // settle returns the amount of one resource to offer. It keeps the current offer if target

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
@@ -151,11 +151,8 @@ func (c *Consumer) gather(provider string) (s state) {
 	if request != nil && !replicated(request) {
 		s.request = request
 	}
-	for _, o := range store.Listed(c.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything())) {
-		if replicated(o) {
-			s.offers = append(s.offers, o)
-		}
-	}
+	offers := store.Listed(c.cfg.Offers.Lister().ResourceOffers(namespace).List(labels.Everything()))
+	s.offers = slices.DeleteFunc(offers, func(o *sharingv1alpha1.ResourceOffer) bool { return !replicated(o) })
 	for _, vn := range store.Listed(c.cfg.VirtualNodes.Lister().VirtualNodes(namespace).List(labels.Everything())) {
 		s.nodes[vn.Name] = vn
 	}
@@ -186,43 +183,30 @@ func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
 // credentials, but keeps an existing one.
 func (c *Consumer) ask(ctx context.Context, s state) error {
 	requests := c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider))
-	spec := sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: c.cfg.ClusterID, ProviderClusterID: s.provider, CapacityRequest: s.asked}
 	switch {
 	case s.request != nil && s.request.DeletionTimestamp != nil:
 		return nil // created again once it is gone
-	case !s.wanted && s.request != nil:
+	case s.request == nil && (!s.wanted || s.secret == ""):
+		return nil
+	case !s.wanted:
 		return store.Delete(ctx, "ResourceRequest", requests, s.request)
-	case s.wanted && s.request == nil && s.secret != "":
-		want := &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: s.provider, Namespace: corev1beta1.TenantNamespace(s.provider),
-			Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: s.provider}}, Spec: spec}
-		_, err := store.Write(ctx, "ResourceRequest", requests, "", nil, want)
-		if apierrors.IsAlreadyExists(err) {
-			return c.behind(ctx, s, err)
+	}
+	kind := store.Kind[*sharingv1alpha1.ResourceRequest]{Name: "ResourceRequest", Client: requests, Ours: func(have *sharingv1alpha1.ResourceRequest) error {
+		switch {
+		case replicated(have):
+			return fmt.Errorf("creating ResourceRequest %s: its name is taken by a copy of a peer's", s.provider)
+		case have.DeletionTimestamp != nil:
+			return loop.After(cacheDelay)
 		}
-		return err
-	case s.wanted && s.request != nil:
-		next := s.request.DeepCopy()
-		next.Spec = spec
-		_, err := store.Write(ctx, "ResourceRequest", requests, "", s.request, next)
-		return err
-	}
-	return nil
-}
-
-// behind reads live the ResourceRequest that the cache does not have, and updates it if needed.
-// exists is the refusal to create another one.
-func (c *Consumer) behind(ctx context.Context, s state, exists error) error {
-	have, err := store.Live(ctx, "ResourceRequest", c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider)), s.provider)
-	switch {
-	case err != nil:
-		return err
-	case have == nil:
-		return loop.After(cacheDelay)
-	case replicated(have):
-		return fmt.Errorf("creating ResourceRequest %s: its name is taken by a copy of a peer's: %w", s.provider, exists)
-	}
-	s.request = have
-	return c.ask(ctx, s)
+		return nil
+	}, Set: func(next, want *sharingv1alpha1.ResourceRequest) bool {
+		next.Spec = want.Spec
+		return true
+	}}
+	return kind.Apply(ctx, s.request, &sharingv1alpha1.ResourceRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: s.provider, Namespace: corev1beta1.TenantNamespace(s.provider), Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: s.provider}},
+		Spec:       sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: c.cfg.ClusterID, ProviderClusterID: s.provider, CapacityRequest: s.asked},
+	})
 }
 
 // treat carries out the plan for one offer. It returns the delay before the next sync; 0:

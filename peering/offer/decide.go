@@ -182,13 +182,8 @@ func unapproved(offers map[string]sharingv1alpha1.ResourceOfferSpec) (names []st
 }
 
 // liveOffers returns the consumer's offers that are not being withdrawn.
-func liveOffers(f Facts) (live []*sharingv1alpha1.ResourceOffer) {
-	for _, o := range f.Offers {
-		if o.Spec.WithdrawalTimestamp == nil {
-			live = append(live, o)
-		}
-	}
-	return live
+func liveOffers(f Facts) []*sharingv1alpha1.ResourceOffer {
+	return slices.DeleteFunc(slices.Clone(f.Offers), func(o *sharingv1alpha1.ResourceOffer) bool { return o.Spec.WithdrawalTimestamp != nil })
 }
 
 // bothSelectors merges two node selectors. It returns an error if they contradict each

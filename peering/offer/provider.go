@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	storageinformers "k8s.io/client-go/informers/storage/v1"
@@ -133,19 +134,13 @@ func (p *Provider) Run(ctx context.Context) error {
 
 // consumers returns the keys of all peers with a request or an offer.
 func (p *Provider) consumers() []loop.Key {
-	seen := map[string]bool{}
+	keys := sets.New[loop.Key]()
 	for _, inf := range []cache.SharedIndexInformer{p.cfg.Requests.Informer(), p.cfg.Offers.Informer()} {
 		for _, obj := range inf.GetStore().List() {
-			for _, key := range tenantKey(obj) {
-				seen[key.Name] = true
-			}
+			keys.Insert(tenantKey(obj)...)
 		}
 	}
-	var keys []loop.Key
-	for id := range seen {
-		keys = append(keys, loop.Key{Name: id})
-	}
-	return keys
+	return keys.UnsortedList()
 }
 
 func (p *Provider) everyConsumer(any) []loop.Key { return p.consumers() }
@@ -230,13 +225,9 @@ func (p *Provider) again(consumer string, w world) error {
 }
 
 // of returns the offers to one consumer.
-func (w world) of(consumer string) (out []*sharingv1alpha1.ResourceOffer) {
-	for _, o := range w.offers {
-		if o.Namespace == corev1beta1.TenantNamespace(consumer) {
-			out = append(out, o)
-		}
-	}
-	return out
+func (w world) of(consumer string) []*sharingv1alpha1.ResourceOffer {
+	namespace := corev1beta1.TenantNamespace(consumer)
+	return slices.DeleteFunc(slices.Clone(w.offers), func(o *sharingv1alpha1.ResourceOffer) bool { return o.Namespace != namespace })
 }
 
 // own reports whether this cluster made an offer.
@@ -259,13 +250,13 @@ func (p *Provider) cached(consumer string) (w world) {
 
 // live reads the world from the API server.
 func (p *Provider) live(ctx context.Context, consumer string) (w world, err error) {
-	offers, err := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	offers, err := store.Find[*sharingv1alpha1.ResourceOffer](ctx, "ResourceOffer", p.cfg.Liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll), metav1.ListOptions{})
 	if err != nil {
-		return w, fmt.Errorf("listing ResourceOffers: %w", err)
+		return w, err
 	}
-	quotas, err := p.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	quotas, err := store.Find[*offloadingv1beta1.Quota](ctx, "Quota", p.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll), metav1.ListOptions{})
 	if err != nil {
-		return w, fmt.Errorf("listing Quotas: %w", err)
+		return w, err
 	}
 	cluster, err := store.Live(ctx, "ForeignCluster", p.cfg.Liqo.CoreV1beta1().ForeignClusters(), consumer)
 	if err != nil {
@@ -275,7 +266,7 @@ func (p *Provider) live(ctx context.Context, consumer string) (w world, err erro
 	if err != nil {
 		return w, err
 	}
-	return p.pick(request, cluster, store.Pointers(offers.Items), store.Pointers(quotas.Items)), nil
+	return p.pick(request, cluster, offers, quotas), nil
 }
 
 // pick selects the request if it is the consumer's own, and the offers and Quotas that this
@@ -288,16 +279,8 @@ func (p *Provider) pick(request *sharingv1alpha1.ResourceRequest, cluster *corev
 	if cluster != nil && cluster.DeletionTimestamp == nil {
 		w.cluster = cluster
 	}
-	for _, o := range offers {
-		if p.own(o) {
-			w.offers = append(w.offers, o)
-		}
-	}
-	for _, q := range quotas {
-		if managed(q) {
-			w.quotas = append(w.quotas, q)
-		}
-	}
+	w.offers = slices.DeleteFunc(offers, func(o *sharingv1alpha1.ResourceOffer) bool { return !p.own(o) })
+	w.quotas = slices.DeleteFunc(quotas, func(q *offloadingv1beta1.Quota) bool { return !managed(q) })
 	return w
 }
 
