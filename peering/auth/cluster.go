@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -365,10 +366,7 @@ func (k *Cluster) APIServer(ctx context.Context) (url, ca string, err error) {
 		return url, cm.Data["ca.crt"], nil
 	}
 	url, err = k.clusterInfo(ctx)
-	if url == "" {
-		url = k.cfg.Host
-	}
-	return url, cm.Data["ca.crt"], err
+	return cmp.Or(url, k.cfg.Host), cm.Data["ca.crt"], err
 }
 
 // clusterInfo returns the API server's URL in the ConfigMap that kubeadm creates, or "" if

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -254,10 +255,7 @@ func ofSerial(user string, e enrolment) bool {
 // knownUID returns the UID of a peer's kube-system namespace: the one read from the peer,
 // else the one in its enrolment.
 func knownUID(fc *corev1beta1.ForeignCluster) string {
-	if fc.Status.ClusterUID != "" {
-		return string(fc.Status.ClusterUID)
-	}
-	return fc.Annotations[corev1beta1.EnrolledUIDAnnotation]
+	return cmp.Or(string(fc.Status.ClusterUID), fc.Annotations[corev1beta1.EnrolledUIDAnnotation])
 }
 
 // recorded returns the record of a peer that is enrolled as user, by a token with a trust. Fields
@@ -270,14 +268,11 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string, given 
 		fc.Name, fc.Spec.ClusterID = e.ID, e.ID
 		fc.Spec.OutgoingPeeringEnabled, fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto, corev1beta1.PeeringAuto
 	}
-	if fc.Annotations == nil {
-		fc.Annotations = map[string]string{}
-	}
 	if !store.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
 		fc.Finalizers = append(fc.Finalizers, corev1beta1.ForeignClusterFinalizer)
 	}
-	fc.Annotations[corev1beta1.EnrolmentAnnotation] = e.csr.Serial
-	fc.Annotations[corev1beta1.EnrolledUIDAnnotation] = e.UID
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.EnrolmentAnnotation, e.csr.Serial)
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.EnrolledUIDAnnotation, e.UID)
 	fc.Spec.UserName = user
 	if fc.Spec.Trust == "" {
 		fc.Spec.Trust = given
@@ -287,7 +282,7 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string, given 
 	}
 	if len(fc.Spec.AddressRanges) == 0 && e.ranges != nil {
 		fc.Spec.AddressRanges = inOrder(e.ranges)
-		fc.Annotations[corev1beta1.EnrolledRangesAnnotation] = strings.Join(fc.Spec.AddressRanges, ",")
+		metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.EnrolledRangesAnnotation, strings.Join(fc.Spec.AddressRanges, ","))
 	}
 	return fc
 }
@@ -367,13 +362,12 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 // that give Nodes no pod ranges.
 func (k *Cluster) Own(ctx context.Context) ([]netip.Prefix, error) {
 	var texts []string
-	nodes, err := k.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := store.Find[*corev1.Node](ctx, "node", k.cfg.Kube.CoreV1().Nodes(), metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
+		return nil, err
 	}
 	own := map[string]bool{}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
+	for _, n := range nodes {
 		own[n.Name] = !offloadingv1beta1.IsVirtual(n)
 		texts = append(texts, n.Spec.PodCIDRs...)
 		for _, a := range n.Status.Addresses {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/peering/trust"
@@ -214,10 +215,8 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	}
 	next := fc.DeepCopy()
 	next.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: trust.ReceivedName(fc.Name)}
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
-	next.Annotations[corev1beta1.TokenIDAnnotation] = token.ID + "-" + trust.Hash(token.Secret)[:16] // a new value for each token
+	// a new value for each token
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, corev1beta1.TokenIDAnnotation, token.ID+"-"+trust.Hash(token.Secret)[:16])
 	if equality.Semantic.DeepEqual(fc, next) {
 		return nil
 	}

@@ -304,9 +304,9 @@ func (l *limits) proof(remote netip.Addr, now time.Time) (valid func()) {
 
 // places are those of the requests in work. It is safe for concurrent use.
 type places struct {
-	mu               sync.Mutex
-	strangers, peers int
-	each             map[string]int // of each verified user
+	mu    sync.Mutex
+	peers int
+	each  map[string]int // of each verified user, and of strangers under ""
 }
 
 // take returns the function that frees the place of a request, or nil if there is none.
@@ -314,26 +314,19 @@ type places struct {
 func (p *places) take(user string) (free func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	peer, most := 1, eachAtOnce
 	if user == "" {
-		if p.strangers == atOnce {
-			return nil
-		}
-		p.strangers++
-		return func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.strangers--
-		}
+		peer, most = 0, atOnce
 	}
-	if p.peers == peersAtOnce || p.each[user] == eachAtOnce {
+	if p.each[user] == most || p.peers+peer > peersAtOnce {
 		return nil
 	}
-	p.peers++
+	p.peers += peer
 	p.each[user]++
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.peers--
+		p.peers -= peer
 		if p.each[user]--; p.each[user] == 0 {
 			delete(p.each, user)
 		}

@@ -167,12 +167,7 @@ func (t target) tls() (*tls.Config, error) {
 
 // pins returns the fingerprints of PEM certificates, or s itself if it is a fingerprint.
 func pins(s string) (out []string) {
-	rest := []byte(s)
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
+	for block, rest := pem.Decode([]byte(s)); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
 			out = append(out, trust.Fingerprint(cert))
 		}

@@ -15,7 +15,6 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -277,13 +276,10 @@ func (j *Join) replaces(fc *corev1beta1.ForeignCluster) bool { return invited(fc
 // if it is missing and make is true.
 func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, create bool) (bool, error) {
 	id := fc.Spec.ClusterID
-	name := corev1beta1.TenantNamespace(id)
-	ns, err := j.cfg.Namespaces.Lister().Get(name)
+	ns := store.Known(j.cfg.Namespaces.Lister().Get(corev1beta1.TenantNamespace(id)))
 	switch {
-	case err == nil:
+	case ns != nil:
 		return ns.DeletionTimestamp == nil && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == id, nil
-	case !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("reading namespace %s: %w", name, err)
 	case !create:
 		return false, nil
 	}

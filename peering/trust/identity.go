@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/tls"
@@ -26,14 +27,8 @@ import (
 // grant.
 func Kubeconfig(grant Grant, keyPEM []byte, over corev1beta1.APIServerOverride) ([]byte, error) {
 	cluster := &clientcmdapi.Cluster{
-		Server: grant.APIServerURL, CertificateAuthorityData: []byte(grant.APIServerCA),
+		Server: cmp.Or(over.URL, grant.APIServerURL), CertificateAuthorityData: []byte(cmp.Or(over.CA, grant.APIServerCA)),
 		TLSServerName: over.ServerName, ProxyURL: over.ProxyURL,
-	}
-	if over.URL != "" {
-		cluster.Server = over.URL
-	}
-	if over.CA != "" {
-		cluster.CertificateAuthorityData = []byte(over.CA)
 	}
 	user := &clientcmdapi.AuthInfo{Token: grant.Token}
 	if grant.Certificate != "" {
