@@ -59,8 +59,8 @@ func (v *Value[T]) Get() T {
 	return v.value
 }
 
-// Set replaces the value, and returns the former one.
-func (v *Value[T]) Set(next T) (before T) {
+// Swap replaces the value, and returns the former one.
+func (v *Value[T]) Swap(next T) (before T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before, v.value = v.value, next

@@ -104,7 +104,7 @@ func (r *Ranges) notRead(ctx context.Context, reflector *cache.Reflector, err er
 		cache.DefaultWatchErrorHandler(ctx, reflector, err)
 		return
 	}
-	if before := r.failed.Set(err); before == nil || before.Error() != err.Error() {
+	if before := r.failed.Swap(err); before == nil || before.Error() != err.Error() {
 		r.cfg.Log.Warn("the ServiceCIDRs of this cluster are not read", zap.Error(err))
 		r.changed()
 	}

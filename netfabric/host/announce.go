@@ -234,7 +234,7 @@ func (a *Announcer) take(ctx context.Context) (holder string, err error) {
 			return lease.Holder(have), nil
 		}
 	}
-	a.rotate.Set(base.Annotations[RotateKey])
+	a.rotate.Swap(base.Annotations[RotateKey])
 	next, err := a.lease(base)
 	if err != nil {
 		return "", err

@@ -131,7 +131,7 @@ type planned struct {
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	g := &GatewayHost{cfg: cfg, use: map[string]int{}, announcer: cfg.Announcer, nodes: NewNodeAnswers(cfg.Clock)}
-	g.keyless.Set(errors.New("it has not been read yet"))
+	g.keyless.Swap(errors.New("it has not been read yet"))
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
@@ -246,7 +246,7 @@ const (
 func (g *GatewayHost) awaitKey(ctx context.Context) bool {
 	for said := ""; ; {
 		err := g.readKeys(ctx)
-		g.keyless.Set(err)
+		g.keyless.Swap(err)
 		if err == nil {
 			return true
 		}
@@ -457,7 +457,7 @@ func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device,
 	for _, c := range connections {
 		next.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}] = planned{c.UID, c.Generation}
 	}
-	g.view.Set(next)
+	g.view.Swap(next)
 	for _, c := range connections {
 		g.status.Wake(loop.Key{Namespace: c.Namespace, Name: c.Name})
 	}

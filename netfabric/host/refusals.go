@@ -40,7 +40,7 @@ func (f *fabric) keepOwners(peers []plan.Peer) {
 			owners[r] = p.ID
 		}
 	}
-	f.owners.Set(owners)
+	f.owners.Swap(owners)
 }
 
 // refusedOf returns how many packets of each peer in the plan a host has dropped.

@@ -79,7 +79,7 @@ func (r *rotation) watch(peers []plan.Peer) {
 			}
 		}
 	}
-	r.pairs.Set(pairs)
+	r.pairs.Swap(pairs)
 	if len(pairs) > 0 {
 		r.begin.Notify()
 	}
@@ -101,7 +101,7 @@ func (g *GatewayHost) readKeys(ctx context.Context) error {
 	defer cancel()
 	keys, err := g.cfg.Keys.Read(ctx)
 	if err == nil {
-		g.rotation.keys.Set(keys)
+		g.rotation.keys.Swap(keys)
 	}
 	return err
 }

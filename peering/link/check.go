@@ -126,26 +126,11 @@ func (c *Check) While(ctx context.Context) (open context.Context, done context.C
 
 // Run probes until ctx is done, and closes the gate when it returns.
 func (c *Check) Run(ctx context.Context) {
-	verdicts := make(chan health.State, 1)
-	stop := loop.Start(ctx, func(ctx context.Context) { c.judge(ctx, verdicts) })
-	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(s health.State) { replace(verdicts, s) })
+	turned := loop.NewSignal()
+	stop := loop.Start(ctx, func(ctx context.Context) { c.judge(ctx, turned) })
+	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(health.State) { turned.Notify() })
 	stop()
 	c.set(errClosed)
-}
-
-// replace sends s to a channel of capacity 1, and drops an older value in it.
-func replace(ch chan health.State, s health.State) {
-	for {
-		select {
-		case ch <- s:
-			return
-		default:
-		}
-		select {
-		case <-ch:
-		default:
-		}
-	}
 }
 
 func (c *Check) ask(ctx context.Context) error {
@@ -165,17 +150,17 @@ func explained(err error) error {
 // does so once it has revoked the rights of this cluster.
 func revoked(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// judge sets the state and the gate. When the provider comes up, it reads the provider's
-// identity, retries until it succeeds, and then reads it from time to time.
-func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
+// judge sets the state and the gate each time that the verdict has turned. When the provider comes
+// up, it reads the provider's identity, retries until it succeeds, and then reads it from time to time.
+func (c *Check) judge(ctx context.Context, turned <-chan struct{}) {
 	var retry <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case v := <-verdicts:
+		case <-turned:
 			retry = nil
-			if v.Verdict != health.Up {
+			if v := c.prober.State(); v.Verdict != health.Up {
 				c.set(fmt.Errorf("the provider's API server is down: %s", v.Reason))
 				c.tell(ProviderState{Ready: new(bool), Reason: reasons.RemoteAPIServerNotReady, Message: v.Reason})
 				continue
@@ -268,7 +253,7 @@ func (c *Check) listen(ctx context.Context) (changed bool) {
 		silent = fmt.Sprintf("no controller of the provider has renewed Lease %s/%s there for %s: new pods wait, and those that run go on",
 			c.cfg.Namespace, corev1beta1.ControllerLease, missedBeats*vouchEvery)
 	}
-	return c.silent.Set(silent) != silent
+	return c.silent.Swap(silent) != silent
 }
 
 // tell reports a state. Its texts may quote the provider.
