@@ -272,11 +272,8 @@ func (s Surroundings) CheckKey(text string) error {
 func usableKey(raw []byte) bool {
 	any32 := [32]byte{1}
 	private, err := ecdh.X25519().NewPrivateKey(any32[:])
-	if err != nil {
-		return false
-	}
-	public, err := ecdh.X25519().NewPublicKey(raw)
-	if err != nil {
+	public, unreadable := ecdh.X25519().NewPublicKey(raw)
+	if err != nil || unreadable != nil {
 		return false
 	}
 	_, err = private.ECDH(public)

@@ -145,20 +145,12 @@ func (p *pool) change(ctx context.Context, live bool, edit func([]ipamv1alpha1.A
 			}
 		}
 		want, err := edit(have.Spec.Allocations)
-		switch {
-		case err != nil && fresh:
+		if err == nil && !isStored(have, want) {
+			if conflict = p.write(ctx, have, want); !lost(conflict) {
+				return conflict
+			}
+		} else if fresh {
 			return err
-		case err != nil:
-			have = nil
-			continue
-		case isStored(have, want) && fresh:
-			return nil
-		case isStored(have, want):
-			have = nil
-			continue
-		}
-		if conflict = p.write(ctx, have, want); !lost(conflict) {
-			return conflict
 		}
 		have = nil
 	}
