@@ -107,14 +107,11 @@ func (f *fabric) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
 		return nil
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { f.follow(ctx) })
-	wg.Go(func() {
+	defer loop.Start(ctx, f.follow, func(ctx context.Context) {
 		for range loop.Ticks(ctx, f.clk, verifyEvery, nil) {
 			f.wake()
 		}
-	})
+	})()
 	return f.Loop.Run(ctx, 1)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -60,11 +59,7 @@ func NewNode(cfg NodeConfig) (*NodeHost, error) {
 
 // Run works until ctx is done. What is applied stays.
 func (n *NodeHost) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	wg.Go(func() { n.probes.Run(ctx) })
+	defer loop.Start(ctx, n.probes.Run)()
 	return n.run(ctx)
 }
 
