@@ -84,7 +84,9 @@ func (m Multicast) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	malformed := make(chan struct{}, 64)
-	readers.Go(func() { s.read(ctx, packets, malformed) })
+	for _, each := range s {
+		readers.Go(func() { each.read(ctx, packets, malformed) })
+	}
 	t := &talk{Multicast: m, sockets: s, network: newNetwork(m.Own), began: m.Clock.Now(), gap: time.Second}
 	t.nextAsk = t.began
 	t.nextClaim = t.began
@@ -345,16 +347,8 @@ func (s sockets) send(m *dns.Msg) {
 	}
 }
 
-// read forwards the messages from hosts on the interfaces' own networks, until the sockets
-// are closed.
-func (s sockets) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
-	var all sync.WaitGroup
-	for _, each := range s {
-		all.Go(func() { each.read(ctx, packets, malformed) })
-	}
-	all.Wait()
-}
-
+// read forwards the messages from hosts on the interface's own networks, until the socket is
+// closed.
 func (s socket) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
 	buffer := make([]byte, maxPacket)
 	for {

@@ -162,15 +162,8 @@ func (c *Consumer) gather(provider string) (s state) {
 // holds reports whether there is a request or a virtual node to delete when the provider is
 // not wanted.
 func (s state) holds() bool {
-	if s.request != nil && s.request.DeletionTimestamp == nil {
-		return true
-	}
-	for _, vn := range s.nodes {
-		if ours(vn) && vn.DeletionTimestamp == nil {
-			return true
-		}
-	}
-	return false
+	made := func(vn *offloadingv1beta1.VirtualNode) bool { return ours(vn) && vn.DeletionTimestamp == nil }
+	return s.request != nil && s.request.DeletionTimestamp == nil || slices.ContainsFunc(slices.Collect(maps.Values(s.nodes)), made)
 }
 
 // Wanted reports whether capacity of a peer is wanted. It reads live.
