@@ -100,8 +100,8 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
 	rulesForPeers(env.Config, own.Core().V1beta1().ForeignClusters(), core, env.Denied, rules)
 	rules[validateSessionPath] = countRequests(env.Denied, deniedSession, strict(namespace.PeerSessionRule{Pods: h.plain.kube.CoreV1()}.Decide))
-	controller := namespace.ControllerRule{Kube: h.plain.kube, Liqo: h.plain.liqo, StorageNamespace: env.Config.Storage.StorageNamespace}
-	rules[validateBindingPath], rules[validateVolumePath] = strict(controller.DecideBinding), strict(controller.DecideVolume)
+	written := namespace.ControllerRule{Kube: h.plain.kube, Liqo: h.plain.liqo, StorageNamespace: env.Config.Storage.StorageNamespace}
+	rules[validateBindingPath], rules[validateVolumePath] = strict(written.DecideBinding), strict(written.DecideVolume)
 	if err := measure(env.Registry, rules); err != nil {
 		return Parts{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -160,4 +161,20 @@ func FuzzRules(f *testing.F) {
 			require.Empty(t, got.Patch, path)
 		}
 	})
+}
+
+// TestStrictRules: what could not be checked is refused for now, and what could be checked is answered as it is.
+func TestStrictRules(t *testing.T) {
+	t.Parallel()
+	for _, want := range []serve.Decision{serve.Allow(), serve.Deny("no")} {
+		decided := strict(func(context.Context, *admissionv1.AdmissionRequest) (serve.Decision, error) { return want, nil })
+		require.Equal(t, want, decided(t.Context(), nil))
+		failed := strict(func(context.Context, *admissionv1.AdmissionRequest) (serve.Decision, error) {
+			return want, errors.New("down")
+		})
+		answer := failed(t.Context(), nil)
+		require.False(t, answer.Allowed)
+		require.Equal(t, int32(http.StatusServiceUnavailable), answer.Code)
+		require.Contains(t, answer.Message, "down")
+	}
 }
