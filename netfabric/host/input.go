@@ -299,7 +299,9 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 			out.behind = append(out.behind, mapping)
 			continue // given with the third cluster alone
 		}
-		*ours[m.Use] = append(*ours[m.Use], mapping.Own)
+		if list := ours[m.Use]; list != nil { // a newer version may have more uses
+			*list = append(*list, mapping.Own)
+		}
 		out.peer.Ours = append(out.peer.Ours, mapping)
 	}
 	theirs := map[networkingv1beta1.RangeUse]*[]netip.Prefix{
@@ -311,7 +313,9 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 		if err != nil {
 			return out, err
 		}
-		*theirs[m.Use] = append(*theirs[m.Use], mapping.View)
+		if list := theirs[m.Use]; list != nil {
+			*list = append(*list, mapping.View)
+		}
 		out.meant = append(out.meant, mapping)
 	}
 	return out, b.remotes(&out)
