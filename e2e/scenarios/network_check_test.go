@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -237,8 +238,26 @@ func routeDeleted() networkFault {
 			onHost(t, w.full.Node(w.rome.Cluster, "rome-2").Machine, "ip", "route", "flush", "table", "6171")
 		},
 		says: []string{"The first hop that breaks: this cluster, rome, node rome-2 > gateway\n", "no route by liqod-vx to "},
-		mend: func(t *testing.T, w networkWorld) { require.NoError(t, w.rome.Fabric.RestartRoute("rome-2")) },
+		mend: agentBack,
 	}
+}
+
+// agentBack starts the agent of rome-2 again, and waits until that has the table and the routes: the tunnel's state
+// does not say so.
+func agentBack(t *testing.T, w networkWorld) {
+	t.Helper()
+	require.NoError(t, w.rome.Fabric.RestartRoute("rome-2"))
+	host := w.full.Node(w.rome.Cluster, "rome-2").Machine
+	within(t, longest, "rome-2 has its table and its routes again", func(ctx context.Context) error {
+		if out, err := host.Command(ctx, "nft", "list", "table", "inet", "liqod"); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		out, err := host.Command(ctx, "ip", "route", "show", "table", "6171")
+		if err == nil && strings.TrimSpace(out) == "" {
+			return errors.New("no route in table 6171")
+		}
+		return err
+	})
 }
 
 // tableFlushed: a node has lost its table, and nobody repairs it: its pods lose their addresses.
@@ -250,7 +269,7 @@ func tableFlushed() networkFault {
 			onHost(t, w.full.Node(w.rome.Cluster, "rome-2").Machine, "nft", "delete", "table", "inet", "liqod")
 		},
 		says: []string{"peer milan, translation on node rome-2\n"},
-		mend: func(t *testing.T, w networkWorld) { require.NoError(t, w.rome.Fabric.RestartRoute("rome-2")) },
+		mend: agentBack,
 	}
 }
 
