@@ -240,7 +240,7 @@ func (h *harvest) all(ctx context.Context, version string) {
 			do(func() { h.hostState(ctx, &pod) })
 		}
 	}
-	each(reads, readsAtOnce, func(read func()) { read() })
+	report.Each(reads, readsAtOnce, func(read func()) { read() })
 }
 
 // judge adds the findings of check and the status.

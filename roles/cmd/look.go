@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -205,7 +204,7 @@ func answered[T any](ctx context.Context, request func() (T, error)) (T, error) 
 // together reads kinds, by the keys of Snapshot.Unread.
 func (r *reading) together(ctx context.Context, kinds ...string) {
 	reads := r.reads()
-	each(kinds, len(kinds), func(what string) { r.read(ctx, what, reads[what]...) })
+	report.Each(kinds, len(kinds), func(what string) { r.read(ctx, what, reads[what]...) })
 }
 
 // read notes the answers of reads. Of liqod's own kinds, kinds reports those that the API server lacks.
@@ -217,21 +216,8 @@ func (r *reading) read(ctx context.Context, what string, reads ...read) {
 	}
 }
 
-// each calls do with each item, most of them at a time, and waits for all.
-func each[T any](items []T, most int, do func(T)) {
-	var group errgroup.Group
-	group.SetLimit(most)
-	for _, item := range items {
-		group.Go(func() error {
-			do(item)
-			return nil
-		})
-	}
-	_ = group.Wait() // do keeps the errors
-}
-
 func (r *reading) parallel(ctx context.Context, reads ...func(context.Context)) {
-	each(reads, len(reads), func(read func(context.Context)) { read(ctx) })
+	report.Each(reads, len(reads), func(read func(context.Context)) { read(ctx) })
 }
 
 // note records the error of a read in the snapshot, or calls keep if the read succeeded.
@@ -367,7 +353,7 @@ func (r *reading) hosted(ctx context.Context) (func(), error) {
 // namespaces reads all pods of the offloaded namespaces.
 func (r *reading) namespaces(ctx context.Context) {
 	r.snap.Whole = map[string]error{}
-	each(r.snap.OffloadedNamespaces(), namespacesAtOnce, func(namespace string) {
+	report.Each(r.snap.OffloadedNamespaces(), namespacesAtOnce, func(namespace string) {
 		err := r.somePods(ctx, namespace, metav1.ListOptions{})
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -399,7 +385,7 @@ func (r *reading) onNode(name string) metav1.ListOptions {
 // owners reads the templates of pods that find no node.
 func (r *reading) owners(ctx context.Context) {
 	owners := r.snap.Owners()
-	each(owners[:min(len(owners), mostOwners)], ownersAtOnce, func(owner report.Owner) { // the others are judged without their template
+	report.Each(owners[:min(len(owners), mostOwners)], ownersAtOnce, func(owner report.Owner) { // the others are judged without their template
 		template, err := r.template(ctx, owner)
 		if err == nil || !apierrors.IsNotFound(err) {
 			r.note(report.ReadControllers, err, func() { r.snap.Templates[owner.UID] = template })
@@ -558,7 +544,7 @@ const applicationsAtOnce = 4
 func readApplications(ctx context.Context, to *clients, s *report.Snapshot) {
 	s.Applications = map[string]*report.Application{}
 	var mu sync.Mutex
-	each(s.Leaving(), applicationsAtOnce, func(namespace string) {
+	report.Each(s.Leaving(), applicationsAtOnce, func(namespace string) {
 		has := readApplication(ctx, to, namespace) // with its errors
 		mu.Lock()
 		defer mu.Unlock()

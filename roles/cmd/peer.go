@@ -50,7 +50,7 @@ type peering struct {
 	wait                   *bool
 }
 
-// ask adds the flags that say who is asked for what.
+// ask adds the flags for the requested amounts, and for the token and the name of the other cluster.
 func (p *peering) ask(flags *pflag.FlagSet) {
 	p.amounts = map[corev1.ResourceName]*string{}
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {

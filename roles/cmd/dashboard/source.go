@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -51,7 +50,7 @@ func take(ctx context.Context, source Source) (*picture, error) {
 	}
 	p := &picture{Snapshot: snapshot}
 	var mu sync.Mutex
-	inParallel(p.told(), func(namespace string) {
+	report.Each(p.told(), readers, func(namespace string) {
 		events, more, err := source.Events(ctx, namespace)
 		mu.Lock()
 		defer mu.Unlock()
@@ -62,19 +61,6 @@ func take(ctx context.Context, source Source) (*picture, error) {
 		return nil, fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx))
 	}
 	return p, nil
-}
-
-// inParallel calls read with each item, readers of them at a time, and waits for all.
-func inParallel[T any](items []T, read func(T)) {
-	var group errgroup.Group
-	group.SetLimit(readers)
-	for _, item := range items {
-		group.Go(func() error {
-			read(item)
-			return nil
-		})
-	}
-	_ = group.Wait() // read keeps the errors
 }
 
 func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool, err error) {

@@ -148,7 +148,7 @@ func (p *picture) measure(ctx context.Context, source Source) {
 	var mu sync.Mutex
 	failed := 0
 	var first error
-	inParallel(pods, func(pod *corev1.Pod) {
+	report.Each(pods, readers, func(pod *corev1.Pod) {
 		text, err := source.Metrics(ctx, pod)
 		var of map[string]counters
 		if err == nil {

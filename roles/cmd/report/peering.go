@@ -467,8 +467,8 @@ func (c *checker) overlays() {
 	}
 }
 
-// network tells under which ranges a peer is seen, and which of them are missing. Whether
-// packets pass is told by the conditions of its ForeignCluster.
+// network reports the ranges of a peer that have a view here, and those that have none. The conditions
+// of its ForeignCluster report whether packets pass.
 func (c *checker) network(id string) {
 	if c.unread(ReadNetworks) {
 		return
@@ -494,7 +494,7 @@ func mapped(ranges []networkingv1beta1.Mapping) string {
 	return strings.Join(out, ", ")
 }
 
-// claim tells of a range of a peer that has no view here.
+// claim reports a range of a peer that has no view here.
 func (c *checker) claim(n *ipamv1alpha1.Network) {
 	ready := meta.FindStatusCondition(n.Status.Conditions, ipamv1alpha1.ConditionReady)
 	subject := fmt.Sprintf("range %s", n.Spec.CIDR)

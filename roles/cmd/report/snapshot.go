@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -286,4 +287,17 @@ func Worst(findings []Finding) Level {
 		level = Worse(level, f.Level)
 	}
 	return level
+}
+
+// Each calls do with each item, most of them at a time, and waits for all.
+func Each[T any](items []T, most int, do func(T)) {
+	var group errgroup.Group
+	group.SetLimit(most)
+	for _, item := range items {
+		group.Go(func() error {
+			do(item)
+			return nil
+		})
+	}
+	_ = group.Wait() // do keeps the errors
 }
