@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -149,10 +148,10 @@ func ReplacesService(have, want *corev1.Service) bool {
 // Without a selector, the endpoints of a former one would stay.
 func noPod() map[string]string { return map[string]string{"offloading.liqo.io/name-refused": "true"} }
 
-// RestOfService returns want without the fields that the provider refuses: node ports, the type, the
-// address families, and the distribution of traffic, of which earlier versions of Kubernetes accept fewer
-// values. It returns nil if want has none of them. A Service of type ExternalName becomes a headless one without endpoints, any other
-// one of type ClusterIP.
+// RestOfService returns want without the fields that the provider refuses: node ports, the type, and the
+// distribution of traffic, of which earlier versions of Kubernetes accept fewer values. It returns nil if
+// want has none of them. A Service of type ExternalName becomes a headless one without endpoints, any other
+// one of type ClusterIP. A Service that requires both address families does not exist with fewer.
 func RestOfService(want *corev1.Service, refused []string) *corev1.Service {
 	out := want.DeepCopy()
 	s := &out.Spec
@@ -171,9 +170,6 @@ func RestOfService(want *corev1.Service, refused []string) *corev1.Service {
 	}
 	if refuses("spec.trafficDistribution") {
 		s.TrafficDistribution = nil
-	}
-	if slices.ContainsFunc(refused, func(field string) bool { return strings.HasPrefix(field, "spec.ipFamil") }) {
-		s.IPFamilyPolicy, s.IPFamilies = nil, nil
 	}
 	if equality.Semantic.DeepEqual(out, want) {
 		return nil

@@ -381,7 +381,7 @@ func TestRestOfService(t *testing.T) {
 		"a balancer":                  {balancer, []string{"spec.type"}, corev1.ServiceSpec{Type: "ClusterIP", Ports: ports(0, 0)}},
 		"the least":                   {corev1.ServiceSpec{Type: "ClusterIP", Ports: ports(0, 0)}, []string{"spec.type"}, corev1.ServiceSpec{}},
 		"the least, by default":       {corev1.ServiceSpec{Ports: ports(0, 0)}, []string{"spec.type"}, corev1.ServiceSpec{}},
-		"two families":                {corev1.ServiceSpec{Type: "ClusterIP", IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}}, []string{"spec.ipFamilies[1]", "spec.ipFamilyPolicy"}, corev1.ServiceSpec{Type: "ClusterIP"}},
+		"two families":                {corev1.ServiceSpec{Type: "ClusterIP", IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack), IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}}, []string{"spec.ipFamilies[1]", "spec.ipFamilyPolicy"}, corev1.ServiceSpec{}},
 		"a newer distribution":        {corev1.ServiceSpec{Type: "ClusterIP", TrafficDistribution: new(corev1.ServiceTrafficDistributionPreferSameNode)}, []string{"spec.trafficDistribution"}, corev1.ServiceSpec{Type: "ClusterIP"}},
 		"nothing":                     {corev1.ServiceSpec{Type: "NodePort", Ports: ports(1, 2)}, nil, corev1.ServiceSpec{}},
 	}
