@@ -3,13 +3,18 @@ package store
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	ktesting "k8s.io/client-go/testing"
 )
 
@@ -42,6 +47,21 @@ func TestExists(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMissingKind: an API server that does not serve a kind says nothing about the objects.
+func TestMissingKind(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	kube, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	pods := kube.CoreV1().Pods("shop")
+	_, err = OrNil(pods.Get(t.Context(), "web", metav1.GetOptions{}))
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	_, err = Live(t.Context(), "pod", pods, "web")
+	require.ErrorContains(t, err, "reading pod web")
+	require.ErrorContains(t, ConfirmGone(t.Context(), "pod", pods, "web"), "confirming that pod web is gone")
 }
 
 func TestSweep(t *testing.T) {

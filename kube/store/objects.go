@@ -165,10 +165,16 @@ func IgnoreNotFound(err error) error {
 	return err
 }
 
+// absent reports whether an error of a Get means that the object does not exist. An API server that
+// does not serve the kind answers NotFound, too. That says nothing about the object.
+func absent(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
+}
+
 // OrNil returns what a Get has returned, and nil without an error for an object that does
 // not exist.
 func OrNil[T any](obj *T, err error) (*T, error) {
-	if apierrors.IsNotFound(err) {
+	if absent(err) {
 		return nil, nil
 	}
 	return obj, err

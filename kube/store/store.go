@@ -8,7 +8,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/rbac/v1"
@@ -150,7 +149,7 @@ func Live[T Object](ctx context.Context, kind string, client Getter[T], name str
 	var none T
 	obj, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case absent(err):
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("reading %s %s: %w", kind, name, err)
@@ -178,7 +177,7 @@ func (s *Store[T]) ConfirmNone(ctx context.Context, key cache.ObjectName, is fun
 func ConfirmNone[T Object](ctx context.Context, kind string, client Getter[T], name string, is func(T) bool) error {
 	obj, err := client.Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !is(obj):
+	case absent(err), err == nil && !is(obj):
 		return nil
 	case err != nil:
 		return fmt.Errorf("confirming that %s %s is gone: %w", kind, name, err)
