@@ -147,9 +147,11 @@ func (r *Runner) follow(ctx context.Context, c *candidacy) error {
 			return nil
 		}
 		lease, ok := event.Object.(*coordinationv1.Lease)
-		switch {
-		case !ok:
+		if !ok {
 			return fmt.Errorf("watching the lease: %w", apierrors.FromObject(event.Object))
+		}
+		r.cfg.Saw(lease.ResourceVersion)
+		switch {
 		case lease.Name != r.cfg.Name:
 			continue
 		case event.Type == watch.Deleted:

@@ -88,8 +88,8 @@ func New(cfg Config) (*Runner, error) {
 	if cfg.Inherits == nil {
 		cfg.Inherits = func(string) bool { return false }
 	}
-	if cfg.Saw != nil {
-		cfg.Client = versionReporter{cfg.Client, cfg.Saw}
+	if cfg.Saw == nil {
+		cfg.Saw = func(string) {}
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -229,9 +229,11 @@ func (r *Runner) giveBack(ctx context.Context) error {
 	next.Spec.AcquireTime, next.Spec.RenewTime = &now, &now
 	ctx, cancel := context.WithTimeout(ctx, r.requestTimeout())
 	defer cancel()
-	if _, err = r.leases().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+	given, err := r.leases().Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("clearing the holder: %w", err)
 	}
+	r.cfg.Saw(given.ResourceVersion)
 	return nil
 }
 
@@ -248,7 +250,11 @@ func (r *Runner) requestTimeout() time.Duration { return r.cfg.RenewDeadline / 2
 func (r *Runner) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.requestTimeout())
 	defer cancel()
-	return r.leases().Get(ctx, r.cfg.Name, metav1.GetOptions{})
+	lease, err := r.leases().Get(ctx, r.cfg.Name, metav1.GetOptions{})
+	if err == nil {
+		r.cfg.Saw(lease.ResourceVersion)
+	}
+	return lease, err
 }
 
 // clocksApart bounds by how much the clocks of a cluster's API servers differ.
