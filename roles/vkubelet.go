@@ -167,9 +167,14 @@ func (v *vkubelet) watch() error {
 	v.keeper, err = virtualnode.NewKeeper(virtualnode.KeeperConfig{
 		Kube: v.home.fenced.kube, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
 		ForeignClusters: v.tenant.Core().V1beta1().ForeignClusters(),
-		Namespace:       v.namespace, Name: v.name, Addresses: addresses, Port: v.port, Untainted: !v.env.Config.VKubelet.NodeTaint, OwnZone: v.env.Config.VKubelet.OwnZone, Closed: v.env.Config.Reflection.Pod.Workers == 0,
-		NoVolumes:     v.env.Config.Reflection.PersistentVolumeClaim.Workers == 0,
-		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Grace: v.env.Config.Health.UnknownGrace, Identity: v.home.identity,
+		Namespace:       v.namespace,
+		NodeSettings: virtualnode.NodeSettings{
+			Name: v.name, Addresses: addresses, Port: v.port, Untainted: !v.env.Config.VKubelet.NodeTaint, OwnZone: v.env.Config.VKubelet.OwnZone,
+			Closed:    v.env.Config.Reflection.Pod.Workers == 0,
+			NoVolumes: v.env.Config.Reflection.PersistentVolumeClaim.Workers == 0,
+			Grace:     v.env.Config.Health.UnknownGrace,
+		},
+		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Identity: v.home.identity,
 		Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
 	})
 	return err

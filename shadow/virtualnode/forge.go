@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -172,13 +173,6 @@ func inMemory(name string) corev1.Volume {
 
 func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) corev1.Container {
 	spec := vn.Spec.VirtualKubelet
-	image, resources := defaults.Image, defaults.Resources
-	if spec.Image != "" {
-		image = spec.Image
-	}
-	if spec.Resources != nil {
-		resources = *spec.Resources
-	}
 	args := []string{"--role=vkubelet", "--vkubelet.virtualNode=" + vn.Namespace + "/" + vn.Name, "--vkubelet.certificateDirectory=" + certificatesPath}
 	args = append(args, defaults.Args...)
 	if spec.NodeAddress != "" {
@@ -187,7 +181,7 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 	args = append(args, spec.ExtraArgs...)
 	return corev1.Container{
 		Name:            containerName,
-		Image:           image,
+		Image:           cmp.Or(spec.Image, defaults.Image),
 		ImagePullPolicy: defaults.ImagePullPolicy,
 		Args:            args,
 		Env: []corev1.EnvVar{
@@ -199,7 +193,7 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 		},
 		LivenessProbe:  probe("/livez", 10, 6),
 		ReadinessProbe: probe("/readyz", 2, 15),
-		Resources:      resources,
+		Resources:      ptr.Deref(spec.Resources, defaults.Resources),
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false),
 			ReadOnlyRootFilesystem:   ptr.To(true),

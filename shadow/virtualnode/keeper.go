@@ -45,23 +45,11 @@ type KeeperConfig struct {
 	// ForeignClusters have the state of the network to the provider.
 	ForeignClusters clusterinformers.ForeignClusterInformer
 	// Namespace and Name identify the VirtualNode. Name is also the name of the Node.
-	Namespace, Name string
-	// Addresses and Port are where the API server reaches the kubelet API.
-	Addresses []string
-	Port      int32
-	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
-	Untainted bool
-	// OwnZone makes the node a zone of its own, unless the VirtualNode names one.
-	OwnZone bool
-	// Closed adds the taint of virtual nodes that take no further pods.
-	Closed bool
-	// NoVolumes says that the vkubelet makes no volumes.
-	NoVolumes bool
+	Namespace string
+	NodeSettings
 	// LeaseDuration is the duration of the heartbeat Lease. The Lease is renewed every
 	// quarter of it.
 	LeaseDuration time.Duration
-	// Grace is how long an unknown network to the provider changes nothing.
-	Grace time.Duration
 	// Identity names this replica as the holder of the Lease.
 	Identity string
 	Clock    clock.Clock
@@ -186,10 +174,7 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) NodeFacts {
 	network := k.network(vn.Spec.ClusterID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return NodeFacts{
-		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, OwnZone: k.cfg.OwnZone, Closed: k.cfg.Closed, NoVolumes: k.cfg.NoVolumes,
-		Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
-	}
+	return NodeFacts{NodeSettings: k.cfg.NodeSettings, Remote: k.remote, Network: network, Now: metav1.NewTime(k.cfg.Clock.Now())}
 }
 
 // network returns what is known of the network to a provider; nil where it is not checked.

@@ -38,8 +38,9 @@ func keeping(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.N
 	var err error
 	b.keeper, err = NewKeeper(KeeperConfig{
 		Kube: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
-		ForeignClusters: own.Core().V1beta1().ForeignClusters(), Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
-		LeaseDuration: 40 * time.Second, Grace: 2 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
+		ForeignClusters: own.Core().V1beta1().ForeignClusters(), Namespace: vn.Namespace,
+		NodeSettings:  NodeSettings{Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250, Grace: 2 * time.Second},
+		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -40,8 +40,8 @@ type Remote struct {
 	Refused string
 }
 
-// NodeFacts are the inputs of WantNode besides the VirtualNode.
-type NodeFacts struct {
+// NodeSettings are the inputs of WantNode that do not change.
+type NodeSettings struct {
 	// Name is the name of the Node.
 	Name string
 	// Addresses are the addresses at which the API server reaches the kubelet API. The
@@ -57,13 +57,19 @@ type NodeFacts struct {
 	Closed bool
 	// NoVolumes says that no volume is made on the node, whatever the VirtualNode offers.
 	NoVolumes bool
+	// Grace is how long an unknown network changes nothing. After that it counts as down.
+	Grace time.Duration
+}
+
+// NodeFacts are the inputs of WantNode besides the VirtualNode.
+type NodeFacts struct {
+	NodeSettings
+
 	// Remote is the provider's state.
 	Remote Remote
 	// Network is the condition NetworkStatus of the provider's ForeignCluster; nil: the
 	// network is not checked.
 	Network *metav1.Condition
-	// Grace is how long an unknown network changes nothing. After that it counts as down.
-	Grace time.Duration
 	// Now is the time of condition transitions.
 	Now metav1.Time
 }

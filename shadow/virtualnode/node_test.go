@@ -34,7 +34,7 @@ func plainVirtualNode(change ...func(*offloadingv1beta1.VirtualNode)) *offloadin
 
 func facts(change ...func(*NodeFacts)) NodeFacts {
 	f := NodeFacts{
-		Name: "milan", Addresses: []string{"10.0.0.7"}, Port: 10250, Now: t0,
+		NodeSettings: NodeSettings{Name: "milan", Addresses: []string{"10.0.0.7"}, Port: 10250}, Now: t0,
 		Remote: Remote{Ready: ptr.To(true), Reason: "KubeletReady", Version: version.Info{GitVersion: "v1.36.3", Platform: "linux/arm64"}},
 	}
 	for _, c := range change {
