@@ -2,7 +2,6 @@ package roles
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -12,6 +11,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -31,10 +31,9 @@ type reflection struct {
 	forget func()
 	// refused tells what the provider refuses, by the text of offloadingv1beta1.RefusedText.
 	refused func(text string)
-	clock   clock.Clock
-
-	mu     sync.Mutex
-	engine *engine.Engine
+	clock   clock.WithTicker
+	// running is nil while another process reflects the shared kinds.
+	running loop.Value[*engine.Engine]
 }
 
 func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate func() error,
@@ -104,9 +103,9 @@ func choices(r config.Reflection, external forge.External) []engine.Choice {
 func (r *reflection) run(ctx context.Context) error {
 	return r.lease.Run(ctx, func(ctx context.Context) error {
 		e := r.make()
-		r.set(e)
+		r.running.Swap(e)
 		defer func() {
-			r.set(nil)
+			r.running.Swap(nil)
 			r.forget()
 		}()
 		return together(e.Run, func(ctx context.Context) error { return r.tellRefused(ctx, e) })(ctx)
@@ -120,35 +119,18 @@ const refusedInterval = 5 * time.Second
 // tellRefused tells what the provider refuses until ctx is done.
 func (r *reflection) tellRefused(ctx context.Context, e *engine.Engine) error {
 	defer r.refused("")
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-r.clock.After(refusedInterval):
-			r.refused(offloadingv1beta1.RefusedText(e.Refused()))
-		}
+	for range loop.Ticks(ctx, r.clock, refusedInterval, nil) {
+		r.refused(offloadingv1beta1.RefusedText(e.Refused()))
 	}
 	return nil
 }
 
-func (r *reflection) set(e *engine.Engine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.engine = e
-}
-
-// running returns the Engine, or nil while another process reflects the shared kinds.
-func (r *reflection) running() *engine.Engine {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.engine
-}
-
 // reflects reports whether this process reflects the shared kinds now.
-func (r *reflection) reflects() bool { return r.running() != nil }
+func (r *reflection) reflects() bool { return r.running.Get() != nil }
 
 // behind is engine.Engine.Behind, by reads while another process reflects.
 func (r *reflection) behind(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error) {
-	if e := r.running(); e != nil {
+	if e := r.running.Get(); e != nil {
 		return e.Behind(ctx, namespace, named, existed)
 	}
 	return r.resting.BehindLive(ctx, namespace, remote, named, existed)
@@ -156,7 +138,7 @@ func (r *reflection) behind(ctx context.Context, namespace, remote string, named
 
 // resync enqueues all objects, if this process reflects the shared kinds now.
 func (r *reflection) resync() {
-	if e := r.running(); e != nil {
+	if e := r.running.Get(); e != nil {
 		e.Resync()
 	}
 }
@@ -164,7 +146,7 @@ func (r *reflection) resync() {
 // endpointsChanged enqueues the objects of a namespace that have endpoints, if this process reflects the
 // shared kinds now.
 func (r *reflection) endpointsChanged(namespace string) {
-	if e := r.running(); e != nil {
+	if e := r.running.Get(); e != nil {
 		e.EndpointsChanged(namespace)
 	}
 }

@@ -39,9 +39,7 @@ func (v *vkubelet) watchAddresses() error {
 	if _, err := v.remap.Subscribe(v.tellRemapped); err != nil {
 		return err
 	}
-	_, err = v.tenant.IPAM().V1alpha1().IPs().Informer().AddEventHandler(store.Handler[*ipamv1alpha1.IP]{
-		Set: v.addressChanged, Gone: func(last *ipamv1alpha1.IP, _ bool) { v.addressChanged(last, nil) },
-	})
+	_, err = v.tenant.IPAM().V1alpha1().IPs().Informer().AddEventHandler(store.OnChange(v.addressChanged))
 	return err
 }
 

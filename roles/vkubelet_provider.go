@@ -11,7 +11,10 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/peering/auth"
 	"github.com/liqod/liqod/reflect/forge"
@@ -77,15 +80,12 @@ func (r *ranges) refuses(peer string, addr netip.Addr, fabric bool) string {
 // keepRanges reads the ranges of this cluster until ctx is done.
 func (v *vkubelet) keepRanges(ctx context.Context) error {
 	for ctx.Err() == nil {
-		wait := rangesInterval
+		pause := rangesInterval
 		if err := v.readRanges(ctx); err != nil {
 			v.env.Log.Warn("reading the address ranges of this cluster failed; pods have no address before it succeeds once", zap.Error(err))
-			wait = rangesRetry
+			pause = rangesRetry
 		}
-		select {
-		case <-ctx.Done():
-		case <-v.env.Clock.After(wait):
-		}
+		_ = loop.Sleep(ctx, v.env.Clock, pause)
 	}
 	return nil
 }
@@ -99,16 +99,15 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := v.home.plain.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	clusters, err := store.Find[*corev1beta1.ForeignCluster](ctx, "ForeignCluster", v.home.plain.liqo.CoreV1beta1().ForeignClusters(), metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing ForeignClusters: %w", err)
+		return err
 	}
 	peers := map[string][]netip.Prefix{}
-	for i := range list.Items {
-		spec := &list.Items[i].Spec
-		for _, text := range spec.AddressRanges {
+	for _, fc := range clusters {
+		for _, text := range fc.Spec.AddressRanges {
 			if p, err := netip.ParsePrefix(text); err == nil {
-				peers[spec.ClusterID] = append(peers[spec.ClusterID], p)
+				peers[fc.Spec.ClusterID] = append(peers[fc.Spec.ClusterID], p)
 			}
 		}
 	}

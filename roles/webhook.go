@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/serve"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
@@ -132,14 +133,11 @@ func witness(env Env, h home) *link.Witness {
 
 // follow calls source.Set for each change of the Secret.
 func follow(secrets cache.SharedIndexInformer, source *serve.Certificate, log *zap.Logger) error {
-	set := func(obj any) {
-		if secret, ok := obj.(*corev1.Secret); ok {
-			if err := source.Set(secret.Data); err != nil {
-				log.Warn("certificates not usable; role controller replaces them", zap.Error(err))
-			}
+	_, err := secrets.AddEventHandler(store.Handler[*corev1.Secret]{Set: func(_, secret *corev1.Secret) {
+		if err := source.Set(secret.Data); err != nil {
+			log.Warn("certificates not usable; role controller replaces them", zap.Error(err))
 		}
-	}
-	_, err := secrets.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, obj any) { set(obj) }})
+	}})
 	return err
 }
 
