@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -349,28 +350,64 @@ func (c *Check) set(gate error) {
 	clear(c.uses)
 }
 
-// running ends what works for one peer, and waits for it.
-type running func()
+// perPeer is what runs for peers, with one Revision of the credentials for each. Its zero value is
+// ready to use. It is safe for concurrent use, but for one peer there is one caller at a time of
+// keep and stop.
+type perPeer[T any] struct {
+	mu  sync.Mutex
+	all map[string]started[T] // by cluster id
+}
 
-func (r running) stop() { r() }
+type started[T any] struct {
+	is       T
+	revision string
+	stop     func()
+}
 
-// stopOne stops what runs for a peer, if there is anything, and waits for it. mu guards all.
-func stopOne[T interface{ stop() }](mu *sync.Mutex, all map[string]T, id string) {
-	mu.Lock()
-	one, ok := all[id]
-	delete(all, id)
-	mu.Unlock()
+// running returns what runs, by cluster id.
+func (p *perPeer[T]) running() map[string]started[T] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.all)
+}
+
+// keep returns what runs for a peer with a Revision. If that is nothing, it stops what runs with
+// another one, and starts next.
+func (p *perPeer[T]) keep(ctx context.Context, id, revision string, next T, run func(context.Context)) T {
+	if have, ok := p.running()[id]; ok && have.revision == revision {
+		return have.is
+	}
+	p.stop(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = map[string]started[T]{}
+	}
+	p.all[id] = started[T]{next, revision, loop.Start(ctx, run)}
+	return next
+}
+
+// stop stops what runs for a peer, if there is anything, and waits for it.
+func (p *perPeer[T]) stop(id string) {
+	p.mu.Lock()
+	one, ok := p.all[id]
+	delete(p.all, id)
+	p.mu.Unlock()
 	if ok {
 		one.stop()
 	}
 }
 
+func (p *perPeer[T]) stopAll() {
+	for id := range p.running() {
+		p.stop(id)
+	}
+}
+
 // prober probes the API server of one peer with one Revision of its credentials.
 type prober struct {
-	revision string
-	clients  Clients
-	prober   *health.Prober
-	running
+	clients Clients
+	prober  *health.Prober
 
 	mu   sync.Mutex
 	uid  types.UID // UID of the peer since it last came up; empty: unknown
@@ -381,24 +418,13 @@ type prober struct {
 // probe returns the running prober of a peer with the given credentials, and starts it if
 // necessary.
 func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
-	c.mu.Lock()
-	have := c.probing[id]
-	c.mu.Unlock()
-	if have != nil && have.revision == e.Revision {
-		return have
-	}
-	c.stop(id)
-	p := &prober{revision: e.Revision, clients: e.Clients, prober: health.NewProber(c.cfg.Window)}
-	p.running = loop.Start(ctx, func(ctx context.Context) {
-		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.timed(id, p.clients.Ready), func(health.State) {
-			p.forget() // another cluster may answer at the same address
+	next := &prober{clients: e.Clients, prober: health.NewProber(c.cfg.Window)}
+	return c.probing.keep(ctx, id, e.Revision, next, func(ctx context.Context) {
+		next.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.timed(id, next.clients.Ready), func(health.State) {
+			next.forget() // another cluster may answer at the same address
 			c.loop.Add(loop.Key{Name: id})
 		})
 	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.probing[id] = p
-	return p
 }
 
 // timed reports the duration of each check to Probed. It leaves out checks that were ended
@@ -419,15 +445,9 @@ func (c *Conditions) timed(id string, check func(context.Context) error) func(co
 	}
 }
 
-// stop stops the prober of a peer, if there is one, and waits for it.
-func (c *Conditions) stop(id string) { stopOne(&c.mu, c.probing, id) }
-
 func (c *Conditions) forgetIdentity(id string) {
-	c.mu.Lock()
-	p := c.probing[id]
-	c.mu.Unlock()
-	if p != nil {
-		p.forget()
+	if p, ok := c.probing.running()[id]; ok {
+		p.is.forget()
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -80,9 +79,10 @@ type Conditions struct {
 	cfg     ConditionsConfig
 	sources map[string]Source // by type of condition; read-only once Run is called
 
-	mu      sync.Mutex
-	probing map[string]*prober                  // by cluster id
-	dwell   map[string]map[string]*health.Dwell // by cluster id and type of condition
+	probing perPeer[*prober]
+
+	mu    sync.Mutex
+	dwell map[string]map[string]*health.Dwell // by cluster id and type of condition
 }
 
 // NewConditions returns a Conditions and registers its event handlers on the informers and
@@ -90,7 +90,6 @@ type Conditions struct {
 func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 	c := &Conditions{
 		cfg:     cfg,
-		probing: map[string]*prober{},
 		dwell:   map[string]map[string]*health.Dwell{},
 		sources: map[string]Source{},
 	}
@@ -109,12 +108,7 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 // again after that.
 func (c *Conditions) Run(ctx context.Context, workers int) error {
 	err := c.loop.Run(ctx, workers)
-	c.mu.Lock()
-	ids := slices.Collect(maps.Keys(c.probing))
-	c.mu.Unlock()
-	for _, id := range ids {
-		c.stop(id)
-	}
+	c.probing.stopAll()
 	return err
 }
 
@@ -136,7 +130,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	// answers and is still the same cluster.
 	fc := store.Known(c.cfg.ForeignClusters.Lister().Get(id))
 	if fc == nil {
-		c.stop(id)
+		c.probing.stop(id)
 		c.mu.Lock()
 		delete(c.dwell, id)
 		c.mu.Unlock()
@@ -154,7 +148,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 			f.uid, f.unknown = p.identify(ctx, f.now, c.cfg.Timeout)
 		}
 	} else {
-		c.stop(id)
+		c.probing.stop(id)
 	}
 	c.gather(&f)
 	f.told = c.sourced(fc)

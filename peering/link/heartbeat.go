@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,15 +69,16 @@ type Heartbeat struct {
 	loop *loop.Loop
 	cfg  HeartbeatConfig
 
-	mu      sync.Mutex
-	renewal map[string]*renewal // by cluster id
-	quiet   map[string]string   // Revision of the credentials with which a Lease was taken back, by cluster id
+	renewals perPeer[renewal]
+
+	mu    sync.Mutex
+	quiet map[string]string // Revision of the credentials with which a Lease was taken back, by cluster id
 }
 
 // NewHeartbeat returns a Heartbeat and registers its event handlers on the informers and the
 // directory. It starts nothing.
 func NewHeartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
-	h := &Heartbeat{cfg: cfg, renewal: map[string]*renewal{}, quiet: map[string]string{}}
+	h := &Heartbeat{cfg: cfg, quiet: map[string]string{}}
 	h.loop = loop.New(loop.Config{Name: "heartbeat", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer})
 	cfg.Directory.Subscribe(func(id string) { h.loop.Add(loop.Key{Name: id}) })
 	return h, h.loop.WatchAll(
@@ -105,13 +104,10 @@ func (h *Heartbeat) Run(ctx context.Context, workers int) error {
 	}
 	err := h.loop.Run(ctx, workers)
 	wg.Wait()
+	h.renewals.stopAll()
 	h.mu.Lock()
-	ids := slices.Collect(maps.Keys(h.renewal))
+	defer h.mu.Unlock()
 	clear(h.quiet)
-	h.mu.Unlock()
-	for _, id := range ids {
-		h.stop(id)
-	}
 	return err
 }
 
@@ -119,14 +115,12 @@ func (h *Heartbeat) Run(ctx context.Context, workers int) error {
 // that is still under way is not queued: it would be made when the answer is old.
 func (h *Heartbeat) beat(ctx context.Context) {
 	for range loop.Ticks(ctx, h.cfg.Clock, h.cfg.Interval, nil) {
-		h.mu.Lock()
-		all := slices.Collect(maps.Values(h.renewal))
-		h.mu.Unlock()
+		all := h.renewals.running()
 		if len(all) == 0 || !h.serves(ctx) {
 			continue
 		}
 		for _, r := range all {
-			r.due.Notify()
+			r.is.due.Notify()
 		}
 	}
 }
@@ -144,7 +138,7 @@ func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 		return h.lastWord(ctx, id)
 	}
 	if e.Problem != "" {
-		h.stop(id)
+		h.renewals.stop(id)
 		return nil
 	}
 	wanted := h.wanted(id)
@@ -152,7 +146,7 @@ func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 		h.start(ctx, id, e)
 		return nil
 	}
-	h.stop(id)
+	h.renewals.stop(id)
 	return h.takeBack(ctx, id, e)
 }
 
@@ -206,11 +200,9 @@ func (h *Heartbeat) clearTime(ctx context.Context, id string, kube kubernetes.In
 // attempt: a peer that is not reached misses the renewals, as does one whose tenant namespace
 // was deleted here and is made again.
 func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
-	h.mu.Lock()
-	r := h.renewal[id]
-	h.mu.Unlock()
-	h.stop(id)
-	if r == nil {
+	r, renewing := h.renewals.running()[id]
+	h.renewals.stop(id)
+	if !renewing {
 		return nil
 	}
 	goesOn := h.wanted(id)
@@ -219,10 +211,10 @@ func (h *Heartbeat) lastWord(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, recheckDelay)
 	defer cancel()
-	err := h.cfg.Identity(ctx, id, r.to.Kube)
+	err := h.cfg.Identity(ctx, id, r.is.to.Kube)
 	if err == nil {
 		now := metav1.NewMicroTime(h.cfg.Clock.Now())
-		err = patchLease(ctx, r.to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, store.Patch{"renewTime": nil, "acquireTime": &now})
+		err = patchLease(ctx, r.is.to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), corev1beta1.HeartbeatLease, store.Patch{"renewTime": nil, "acquireTime": &now})
 	}
 	if err != nil {
 		h.cfg.Log.Info("the end of the use of the peer was not written into its Lease", zap.String("peer", id), zap.Error(err))

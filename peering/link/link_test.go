@@ -63,7 +63,7 @@ func TestPeerLife(t *testing.T) {
 		require.Equal(t, before, w.settled())
 		require.True(t, w.is("milan", ready, "True AllChecksPassed"))
 		stop()
-		require.Empty(t, w.conditions.probing)
+		require.Empty(t, w.conditions.probing.running())
 		require.Empty(t, w.directory.watching)
 		w.run()
 

@@ -119,34 +119,20 @@ func (v *Vouch) remove(ctx context.Context, id string) error {
 	return err
 }
 
-// renewal renews this cluster's heartbeat Lease in one peer, with one Revision of the
-// credentials.
+// renewal renews this cluster's heartbeat Lease in one peer.
 type renewal struct {
-	revision string
-	to       Clients
-	due      loop.Signal // a receiver waits there unless it is at work
-	running
+	to  Clients
+	due loop.Signal // a receiver waits there unless it is at work
 }
 
 // start starts the renewals in a peer, unless they run with these credentials.
 func (h *Heartbeat) start(ctx context.Context, id string, e Endpoint) {
 	h.mu.Lock()
-	have := h.renewal[id]
 	delete(h.quiet, id)
 	h.mu.Unlock()
-	if have != nil && have.revision == e.Revision {
-		return
-	}
-	h.stop(id)
-	r := &renewal{revision: e.Revision, to: e.Clients, due: make(chan struct{})}
-	r.running = loop.Start(ctx, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.renewal[id] = r
+	r := renewal{to: e.Clients, due: make(chan struct{})}
+	h.renewals.keep(ctx, id, e.Revision, r, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
 }
-
-// stop stops the renewals in a peer, if there are any, and waits for them.
-func (h *Heartbeat) stop(id string) { stopOne(&h.mu, h.renewal, id) }
 
 // renewAll renews each time that it is due, until ctx is done. It logs when the result
 // changes. It reads which cluster answers before the first renewal and after each failure,
