@@ -113,9 +113,7 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 // wakeNetworks has all Networks judged again: one may get a range now, or have one that
 // overlaps a range of this cluster.
 func (a *Allocator) wakeNetworks() {
-	for _, key := range a.networks.where(func(claim) bool { return true }) {
-		a.networks.Wake(key)
-	}
+	a.networks.Wake(a.networks.where(func(claim) bool { return true })...)
 	a.pools.Wake(loop.Key{Name: ipamv1alpha1.PoolNetworks})
 }
 
@@ -144,7 +142,7 @@ func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	networks = func(peer string) (*ipam.Space, error) {
 		reserved, err := cfg.Reserved.Reserved()
 		if err != nil {
-			return nil, &unknownError{err}
+			return nil, &undecidedError{ipamv1alpha1.ReasonRangesUnknown, "nothing is given before the ranges of this cluster are known: " + store.OneLine(err)}
 		}
 		now := networkConfig
 		now.Reserved, now.Keep = slices.Concat(reserved, networkConfig.Reserved), cfg.Keep(peer)
@@ -153,17 +151,11 @@ func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	return networks, func(string) (*ipam.Space, error) { return forIPs, nil }, nil
 }
 
-// unknownError means that nothing can be given, because the ranges of this cluster are not
-// known.
-type unknownError struct{ err error }
+// undecidedError means that nothing can be given now, and what a claim has is not in doubt.
+type undecidedError struct{ reason, message string }
 
 // Error implements error.
-func (e *unknownError) Error() string {
-	return "nothing is given before the ranges of this cluster are known: " + store.OneLine(e.err)
-}
-
-// Unwrap returns the cause.
-func (e *unknownError) Unwrap() error { return e.err }
+func (e *undecidedError) Error() string { return e.message }
 
 // Run works until ctx is done. It may be called again.
 func (a *Allocator) Run(ctx context.Context, workers int) error {
@@ -299,24 +291,21 @@ func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 		want.condition.Status, want.condition.Reason, want.condition.Message = metav1.ConditionFalse, reason, message
 	}
 	var problem *ipam.Error
-	var unreadable *unreadableError
-	var unknown *unknownError
+	var undecided *undecidedError
 	switch {
 	case errors.As(err, &problem):
 		refused(string(problem.Reason), problem.Message)
-	case have.ready && (errors.As(err, &unreadable) || errors.As(err, &unknown)):
-		return nil, nil // what it has is not in doubt
-	case errors.As(err, &unknown):
+	case errors.As(err, &undecided) && have.ready:
+		return nil, nil
+	case errors.As(err, &undecided):
 		want.given = have.given
-		refused(ipamv1alpha1.ReasonRangesUnknown, unknown.Error())
-		return want, nil
-	case errors.As(err, &unreadable):
-		want.given = have.given
-		refused(ipamv1alpha1.ReasonPoolInvalid, unreadable.Error())
+		refused(undecided.reason, undecided.message)
 	case err != nil:
 		return nil, err
 	}
-	want.pool, _ = space.Pool(want.given)
+	if space != nil {
+		want.pool, _ = space.Pool(want.given)
+	}
 	return want, nil
 }
 

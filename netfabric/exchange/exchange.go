@@ -153,9 +153,7 @@ func connectionOf(cached networkinginformers.ConnectionInformer, peer string) *n
 
 func (e *Exchange) wakeAll() {
 	for _, c := range e.copies() {
-		for _, key := range peerKey(c) {
-			e.Wake(key)
-		}
+		e.Wake(peerKey(c)...)
 	}
 }
 

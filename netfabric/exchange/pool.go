@@ -25,20 +25,6 @@ import (
 // changeAttempts is how often a change is tried at once while others write the pool.
 const changeAttempts = 5
 
-// unreadableError means that the content of an AddressPool is not valid.
-type unreadableError struct {
-	pool string
-	err  error
-}
-
-// Error implements error.
-func (e *unreadableError) Error() string {
-	return fmt.Sprintf("AddressPool %s cannot be read: %v: correct its spec.allocations; what claims have stands in their status", e.pool, e.err)
-}
-
-// Unwrap returns the cause.
-func (e *unreadableError) Unwrap() error { return e.err }
-
 // pool reads and writes one AddressPool. Its methods are safe for concurrent use.
 type pool struct {
 	name  string
@@ -91,23 +77,27 @@ func (p *pool) record(have *ipamv1alpha1.AddressPool) (ipam.Record, error) {
 	return p.read, p.readErr
 }
 
-// decode returns the Record of allocations, or an unreadableError.
+// decode returns the Record of allocations. It returns an undecidedError if they are not valid.
 func (p *pool) decode(list []ipamv1alpha1.Allocation) (ipam.Record, error) {
+	unreadable := func(err error) error {
+		return &undecidedError{ipamv1alpha1.ReasonPoolInvalid, fmt.Sprintf(
+			"AddressPool %s cannot be read: %v: correct its spec.allocations; what claims have stands in their status", p.name, err)}
+	}
 	out := make([]ipam.Allocation, 0, len(list))
 	for _, a := range list {
 		given, err := netip.ParsePrefix(a.CIDR)
 		if err != nil {
-			return ipam.Record{}, &unreadableError{p.name, fmt.Errorf("cidr of %s/%s: %w", a.Namespace, a.Name, err)}
+			return ipam.Record{}, unreadable(fmt.Errorf("cidr of %s/%s: %w", a.Namespace, a.Name, err))
 		}
 		asked, err := netip.ParsePrefix(a.For)
 		if err != nil {
-			return ipam.Record{}, &unreadableError{p.name, fmt.Errorf("for of %s/%s: %w", a.Namespace, a.Name, err)}
+			return ipam.Record{}, unreadable(fmt.Errorf("for of %s/%s: %w", a.Namespace, a.Name, err))
 		}
 		out = append(out, ipam.Allocation{Owner: a.UID, Group: corev1beta1.PeerOfNamespace(a.Namespace), For: asked, Given: given})
 	}
 	record, err := ipam.NewRecord(out)
 	if err != nil {
-		return ipam.Record{}, &unreadableError{p.name, err}
+		return ipam.Record{}, unreadable(err)
 	}
 	return record, nil
 }

@@ -107,9 +107,7 @@ func (p *Publisher) Run(ctx context.Context, workers int) error {
 }
 
 func (p *Publisher) wakeAll() {
-	for _, key := range loop.Keys(store.All[*corev1beta1.ForeignCluster](p.cfg.ForeignClusters.Informer().GetStore())) {
-		p.Wake(key)
-	}
+	p.Wake(loop.Keys(store.All[*corev1beta1.ForeignCluster](p.cfg.ForeignClusters.Informer().GetStore()))...)
 }
 
 // wanted reports whether a peer gets a Configuration. A peering that ends keeps it while its
