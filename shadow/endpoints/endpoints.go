@@ -16,7 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
-	"github.com/liqod/liqod/reasons"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
@@ -304,22 +304,13 @@ func (f facts) accepted(v verb) action {
 }
 
 // misplaced returns the action for a shadow in a namespace where liqod may not create its
-// EndpointSlice. The check rests on the namespace's labels: only the provider writes those,
-// and the shadow's author writes the shadow's.
+// EndpointSlice.
 func (f facts) misplaced() (action, bool) {
-	ns := f.namespace
-	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
+	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); f.namespace == nil && age < freshFor {
 		return action{verb: nothing, keep: true, after: freshFor - max(age, 0)}, true
 	}
-	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
-		return f.withdraw(f.deny(reasons.NotTwinNamespace, fmt.Sprintf(
-			"namespace %s is not the twin of a consumer's namespace; ShadowEndpointSlices are enforced only in namespaces made by a NamespaceMap",
-			f.shadow.Namespace))), true
-	}
-	want, have := ns.Labels[corev1beta1.RemoteClusterIDLabel], f.shadow.Labels[offloadingv1beta1.OriginLabel]
-	if have != want {
-		return f.withdraw(f.deny(reasons.ForeignOrigin, fmt.Sprintf("label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
-			offloadingv1beta1.OriginLabel, have, ns.Name, want))), true
+	if reason, message := rules.Misplaced(f.namespace, f.shadow, "ShadowEndpointSlices"); reason != "" {
+		return f.withdraw(f.deny(reason, message)), true
 	}
 	return action{}, false
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/quota"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // sync gathers the facts about one key, decides on one action, and does it. It gathers and
@@ -241,23 +242,13 @@ func isNew(f facts) bool {
 }
 
 // misplaced returns the action for a ShadowPod in a namespace where liqod may not create
-// its pod. The check rests on the namespace's labels: only the provider writes those, and
-// the ShadowPod's author writes the ShadowPod's.
+// its pod.
 func misplaced(f facts) (action, bool) {
-	ns := f.namespace
-	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
+	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); f.namespace == nil && age < freshFor {
 		return action{verb: wait, after: freshFor - max(age, 0)}, true // its event may be on its way
 	}
-	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
-		return deny(f, reasons.NotTwinNamespace, fmt.Sprintf(
-			"namespace %s is not the twin of a consumer's namespace; ShadowPods are enforced only in namespaces made by a NamespaceMap",
-			f.shadow.Namespace)), true
-	}
-	want, have := ns.Labels[corev1beta1.RemoteClusterIDLabel], f.shadow.Labels[offloadingv1beta1.OriginLabel]
-	if have != want {
-		return deny(f, reasons.ForeignOrigin, fmt.Sprintf(
-			"label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
-			offloadingv1beta1.OriginLabel, have, ns.Name, want)), true
+	if reason, message := rules.Misplaced(f.namespace, f.shadow, "ShadowPods"); reason != "" {
+		return deny(f, reason, message), true
 	}
 	return action{}, false
 }

@@ -6,8 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reasons"
 )
 
 // LabelsSetting is the setting that has the LeftOutLabels of this cluster.
@@ -124,4 +127,20 @@ func NamedKeys(keys []string) string {
 		return strings.Join(keys, ", ")
 	}
 	return fmt.Sprintf("%s, … (%d)", strings.Join(keys[:mostNamed], ", "), len(keys))
+}
+
+// Misplaced returns why a shadow is not enforced in its namespace, or nothing if it is; kind is the
+// plural of its kind. ns is nil if it does not exist. The check rests on the namespace's labels: only
+// the provider writes those, and the shadow's author writes the shadow's.
+func Misplaced(ns *corev1.Namespace, shadow metav1.Object, kind string) (reason, message string) {
+	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
+		return reasons.NotTwinNamespace, fmt.Sprintf(
+			"namespace %s is not the twin of a consumer's namespace; %s are enforced only in namespaces made by a NamespaceMap", shadow.GetNamespace(), kind)
+	}
+	want, have := ns.Labels[corev1beta1.RemoteClusterIDLabel], shadow.GetLabels()[offloadingv1beta1.OriginLabel]
+	if have != want {
+		return reasons.ForeignOrigin, fmt.Sprintf("label %s is %q; namespace %s belongs to cluster %q, and only that is accepted",
+			offloadingv1beta1.OriginLabel, have, ns.Name, want)
+	}
+	return "", ""
 }
