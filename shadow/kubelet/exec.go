@@ -73,13 +73,9 @@ func (s *Server) session(r *http.Request, subresource string, params func(contai
 	if err != nil {
 		return t, nil, err
 	}
-	remote, err := s.remote()
-	if err != nil {
-		return t, nil, err
-	}
-	request := remote.client.Post().Namespace(t.namespace).Resource("pods").Name(t.pod).SubResource(subresource).
+	request := t.client.Post().Namespace(t.namespace).Resource("pods").Name(t.pod).SubResource(subresource).
 		VersionedParams(params(t.container, opts), scheme.ParameterCodec)
-	return t, &session{remote.config, request.URL(), opts}, nil
+	return t, &session{t.config, request.URL(), opts}, nil
 }
 
 // ExecInContainer runs the command. The names are in the session's URL already.

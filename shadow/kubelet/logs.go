@@ -28,13 +28,8 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	remote, err := s.remote()
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
 	opts.Container = target.container
-	stream, err := remote.client.Get().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("log").
+	stream, err := target.client.Get().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("log").
 		VersionedParams(opts, scheme.ParameterCodec).Stream(r.Context())
 	if err != nil {
 		s.fail(w, r, remoteError(err))

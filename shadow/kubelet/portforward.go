@@ -35,16 +35,11 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	remote, err := s.remote()
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
 	w, r, end := tied(w, r)
 	defer end()
 	f := &forwarder{
-		config: remote.config,
-		url:    remote.client.Post().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("portforward").URL(),
+		config: target.config,
+		url:    target.client.Post().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("portforward").URL(),
 		done:   r.Context().Done(),
 	}
 	portforward.ServePortForward(w, r, f, target.pod, "", opts, sessionIdle, sessionCreation, portforward.SupportedProtocols)

@@ -36,9 +36,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// target is a pod, and perhaps a container of it, in the provider.
+// target is a pod, and perhaps a container of it, in the provider, and how that is reached.
 type target struct {
 	namespace, pod, container string
+	reach
 }
 
 // target finds what the request's path names.
@@ -62,7 +63,8 @@ func (s *Server) target(r *http.Request) (target, error) {
 	if container != "" && !slices.Contains(containers(local), container) {
 		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s has no container %q", namespace, name, container)}
 	}
-	return target{remoteNamespace, remoteName, container}, nil
+	there, err := s.remote()
+	return target{remoteNamespace, remoteName, container, there}, err
 }
 
 // containers returns the names of the containers of a pod.
