@@ -384,7 +384,7 @@ func TestLedgerTerm(t *testing.T) {
 	require.True(t, b.admits(asks("a", "100m", 0)).Later)
 	require.True(t, b.admits(grows("kept", "300m")).Later)
 	late := b.small("late", "300m") // created by the previous leader; no cache shows it
-	woken := b.wakes(func() { b.settle([]corev1.Pod{*kept, *late}) })
+	woken := b.wakes(func() { b.settle([]*corev1.Pod{kept, late}) })
 	require.Subset(t, woken, []loop.Key{named("a"), named("kept")})
 	require.Equal(t, "700m", b.used(), "kept, late, stale until the cache shows its end, and what was waited for")
 	b.Seen(late)
@@ -531,9 +531,9 @@ func (s *server) end(b *book, random *rand.Rand) {
 // restart starts a new term from a consistent list. Older events from the cache may follow.
 func (b *book) restart(s *server) {
 	b.Begin()
-	var list []corev1.Pod
+	var list []*corev1.Pod
 	for _, pod := range s.live {
-		list = append(list, *pod)
+		list = append(list, pod.DeepCopy())
 	}
 	b.settle(list)
 }

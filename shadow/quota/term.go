@@ -157,32 +157,31 @@ func (l *Ledger) unsettled(consumer string) (left time.Duration, needed bool) {
 // It returns an error while the cache lacks a change of a Quota: the previous leader may have
 // decided by it.
 func (l *Ledger) Count(ctx context.Context) error {
-	quotas, err := l.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	quotas, err := store.Find[*offloadingv1beta1.Quota](ctx, "Quota", l.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll), metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("listing Quotas: %w", err)
+		return err
 	}
-	for _, q := range quotas.Items {
+	for _, q := range quotas {
 		if have, err := l.quotas.Quotas(q.Namespace).Get(q.Name); err != nil || store.OlderVersion(have.ResourceVersion, q.ResourceVersion) {
 			return loop.After(cacheLag)
 		}
 	}
 	// A list without a resource version is consistent: it is not older than the request.
-	list, err := l.cfg.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+	pods, err := store.Find[*corev1.Pod](ctx, "pod", l.cfg.Kube.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{
 		LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod,
 	})
-	if err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+	if err == nil {
+		l.settle(pods)
 	}
-	l.settle(list.Items)
-	return nil
+	return err
 }
 
 // settle counts the pods of a consistent list. A cache may still show pods that the list has
 // not; they count until the cache shows their deletion. All ShadowPods that wait are woken:
 // none has been given a reason yet.
-func (l *Ledger) settle(pods []corev1.Pod) {
-	for i := range pods {
-		l.Seen(&pods[i])
+func (l *Ledger) settle(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		l.Seen(pod)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
