@@ -12,15 +12,11 @@ package client
 import (
 	"context"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -172,24 +168,14 @@ func CertificateLife(cert *x509.Certificate) Life {
 // its token if that is a JSON Web Token with an end. It does not verify them. Other
 // credentials have the zero Life.
 func LifeOf(cfg *rest.Config) Life {
-	if block, _ := pem.Decode(cfg.CertData); block != nil {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			return CertificateLife(cert)
-		}
-	}
-	parts := strings.Split(cfg.BearerToken, ".")
-	if len(parts) != 3 {
-		return Life{}
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return Life{}
+	if cert := certificateOf(cfg); cert != nil {
+		return CertificateLife(cert)
 	}
 	var claims struct {
 		IssuedAt  int64 `json:"iat"`
 		ExpiresAt int64 `json:"exp"`
 	}
-	if err := json.Unmarshal(payload, &claims); err != nil || claims.ExpiresAt <= 0 || claims.IssuedAt < 0 {
+	if !readClaims(cfg.BearerToken, &claims) || claims.ExpiresAt <= 0 || claims.IssuedAt < 0 {
 		return Life{}
 	}
 	return Life{From: time.Unix(claims.IssuedAt, 0), Until: time.Unix(claims.ExpiresAt, 0)}

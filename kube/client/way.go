@@ -98,38 +98,45 @@ func sameUser(a, b *rest.Config) bool {
 // certificate, or the subject of its token. It is empty if cfg has neither or they cannot
 // be parsed. The certificate and the token are not verified.
 func User(cfg *rest.Config) string {
-	if len(cfg.CertData) > 0 {
-		block, _ := pem.Decode(cfg.CertData)
-		if block == nil {
-			return ""
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return ""
-		}
+	if len(cfg.CertData) == 0 {
+		return TokenSubject(cfg.BearerToken)
+	}
+	if cert := certificateOf(cfg); cert != nil {
 		return cert.Subject.String()
 	}
-	return TokenSubject(cfg.BearerToken)
+	return ""
+}
+
+// certificateOf returns the client certificate of cfg, or nil.
+func certificateOf(cfg *rest.Config) *x509.Certificate {
+	block, _ := pem.Decode(cfg.CertData)
+	if block == nil {
+		return nil
+	}
+	cert, _ := x509.ParseCertificate(block.Bytes) // nil with an error
+	return cert
 }
 
 // TokenSubject returns the claim "sub" of a JSON Web Token (RFC 7519), and "" for any
 // other token. The signature is not verified.
 func TokenSubject(token string) string {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return ""
-	}
-	text, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return ""
-	}
 	var claims struct {
 		Subject string `json:"sub"`
 	}
-	if json.Unmarshal(text, &claims) != nil {
+	if !readClaims(token, &claims) {
 		return ""
 	}
 	return claims.Subject
+}
+
+// readClaims reads the claims of a JSON Web Token, and reports whether it is one.
+func readClaims(token string, claims any) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	return err == nil && json.Unmarshal(text, claims) == nil
 }
 
 // nowhere is the placeholder transport of Way.Config, which follower replaces.
