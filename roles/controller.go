@@ -142,6 +142,16 @@ func (c *controller) loop(name string, r runner) {
 	c.leased(name, func(ctx context.Context) error { return r.Run(ctx, c.cfg.Workers) })
 }
 
+// add returns a function that adds the loop which a constructor returns, unless that fails.
+func (c *controller) add(name string) func(runner, error) error {
+	return func(r runner, err error) error {
+		if err == nil {
+			c.loop(name, r)
+		}
+		return err
+	}
+}
+
 func (c *controller) addPeering() error {
 	var err error
 	c.directory, err = link.NewDirectory(link.DirectoryConfig{
@@ -169,12 +179,12 @@ func (c *controller) addPeering() error {
 	if err != nil {
 		return err
 	}
-	rights, err := link.NewRights(link.RightsConfig{
+	err = c.add("rights")(link.NewRights(link.RightsConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 		Log: c.env.Log, Observer: c.env.Observer,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -194,7 +204,6 @@ func (c *controller) addPeering() error {
 	}
 	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
 	c.loop("conditions", c.conditions)
-	c.loop("rights", rights)
 	c.leased("vouch", link.NewVouch(link.VouchConfig{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log,
@@ -237,12 +246,12 @@ func (p peers) admitted(clusterID string) bool {
 }
 
 func (c *controller) addNamespaces() error {
-	offloading, err := namespace.NewOffloading(namespace.OffloadingConfig{
+	err := c.add("namespace-offloadings")(namespace.NewOffloading(namespace.OffloadingConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
 		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -257,7 +266,6 @@ func (c *controller) addNamespaces() error {
 	if err != nil {
 		return err
 	}
-	c.loop("namespace-offloadings", offloading)
 	c.leased("namespace-maps", func(ctx context.Context) error {
 		if !c.ranges.Wait(ctx) { // NetworkPolicies name them
 			return nil
@@ -284,7 +292,7 @@ func (c *controller) twinBounds() namespace.BoundsConfig {
 }
 
 func (c *controller) addVirtualNodes() error {
-	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
+	err := c.add("virtual-nodes")(virtualnode.NewLifecycle(virtualnode.Config{
 		Wanted: c.consumer.Wanted,
 		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
@@ -295,7 +303,7 @@ func (c *controller) addVirtualNodes() error {
 		NotReflected:        offloadingv1beta1.NotReflected{Labels: c.env.Config.Reflection.SkipLabels, Annotations: c.env.Config.Reflection.SkipAnnotations},
 		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout, ForceAfter: c.cfg.DrainForceAfter},
 		Events:              c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -303,17 +311,11 @@ func (c *controller) addVirtualNodes() error {
 	if err != nil {
 		return err
 	}
-	approver, err := virtualnode.NewApprover(virtualnode.ApproverConfig{
+	return c.add("certificate-approval")(virtualnode.NewApprover(virtualnode.ApproverConfig{
 		Kube: c.home.fenced.kube, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
 		Events: c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("virtual-nodes", lifecycle)
-	c.loop("certificate-approval", approver)
-	return nil
+	}))
 }
 
 func optionalAddress(s string) (netip.Addr, error) {
@@ -332,7 +334,7 @@ func (c *controller) addEndpoints() error {
 	if err != nil {
 		return err
 	}
-	enforcer, err := endpoints.New(endpoints.Config{
+	return c.add("shadow-endpoint-slices")(endpoints.New(endpoints.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
 		Own:        c.selected.Discovery().V1().EndpointSlices().Informer(),
@@ -344,12 +346,7 @@ func (c *controller) addEndpoints() error {
 		}),
 		SharesZones: c.env.Config.Reflection.SharesZones,
 		Recorder:    c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("shadow-endpoint-slices", enforcer)
-	return nil
+	}))
 }
 
 // vkubeletDefaults returns the defaults of vkubelet Deployments. A vkubelet gets the

@@ -54,17 +54,12 @@ func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
 // deletes the objects that it created with an earlier configuration.
 func (c *controller) addAPIServer() error {
 	cfg := c.env.Config
-	addresses, err := exchange.NewAPIServer(exchange.APIServerConfig{
+	return c.add("api-server-addresses")(exchange.NewAPIServer(exchange.APIServerConfig{
 		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
 		NoIPAM:          !cfg.Networking.Enabled,
 		Log:             c.env.Log, Observer: c.env.Observer,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("api-server-addresses", addresses)
-	return nil
+	}))
 }

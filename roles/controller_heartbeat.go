@@ -21,17 +21,16 @@ func (c *controller) addHeartbeat() (*link.Pulse, error) {
 	if err != nil {
 		return nil, err
 	}
-	invitations, err := link.NewInvitations(link.InvitationsConfig{
+	err = c.add("heartbeat-leases")(link.NewInvitations(link.InvitationsConfig{
 		ClusterID: c.env.Config.ClusterID, Interval: interval, Kube: c.home.fenced.kube, Directory: c.directory,
 		ForeignClusters: clusters, Namespaces: c.own.Core().V1().Namespaces(), Connections: connections, Leases: leases,
 		Log: c.env.Log, Observer: c.env.Observer,
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
 	// In every replica: else an active one that is killed would look like a dead API server.
 	c.actors = append(c.actors, Actor{Name: "heartbeat", Run: func(ctx context.Context) error { return heartbeat.Run(ctx, c.cfg.Workers) }})
-	c.loop("heartbeat-leases", invitations)
 	if interval == 0 {
 		return nil, nil
 	}

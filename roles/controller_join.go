@@ -33,13 +33,8 @@ func (c *controller) addJoin() error {
 	}
 	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
 	c.loop("join", identities)
-	ending, err := manual.NewEnding(manual.EndingConfig{
+	return c.add("ending")(manual.NewEnding(manual.EndingConfig{
 		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo},
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("ending", ending)
-	return nil
+	}))
 }

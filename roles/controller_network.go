@@ -37,11 +37,11 @@ func (c *controller) addNetwork() error {
 	if err != nil {
 		return err
 	}
-	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
+	err = c.add("network-exchanged")(exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,6 @@ func (c *controller) addNetwork() error {
 	}
 	c.conditions.AddSource(corev1beta1.ConditionAPIServer, link.FirstOf(servers...))
 	c.loop("network-published", c.publisher)
-	c.loop("network-exchanged", answers)
 	return nil
 }
 
@@ -90,12 +89,7 @@ func (c *controller) addEndpointAddresses() error {
 	if c.env.Config.Networking.Enabled && c.env.Config.Networking.ExternalEndpoints {
 		cfg.Slices = c.own.Discovery().V1().EndpointSlices()
 	}
-	addresses, err := exchange.NewEndpoints(cfg)
-	if err != nil {
-		return err
-	}
-	c.loop("endpoint-addresses", addresses)
-	return nil
+	return c.add("endpoint-addresses")(exchange.NewEndpoints(cfg))
 }
 
 // knownRanges returns the ranges of this cluster, and those under which it sees its peers.

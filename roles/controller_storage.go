@@ -20,16 +20,11 @@ func (c *controller) addStorage() error {
 		return nil
 	}
 	classes := c.own.Storage().V1().StorageClasses()
-	claims, err := kinds.NewRealClaims(kinds.RealClaimsConfig{
+	return c.add("real-claims")(kinds.NewRealClaims(kinds.RealClaimsConfig{
 		Kube: c.home.fenced.kube, Claims: c.own.Core().V1().PersistentVolumeClaims(), Volumes: c.volumes.Core().V1().PersistentVolumes(),
 		Nodes: c.own.Core().V1().Nodes(), Namespace: cfg.StorageNamespace, Classes: classes, Class: realClass(cfg, classes.Lister()),
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("real-claims", claims)
-	return nil
+	}))
 }
 
 // realClass returns a function that returns the class of volumes on the nodes of this cluster, or

@@ -43,13 +43,12 @@ func (c *controller) addWorkload() error {
 		return fmt.Errorf("registering the metrics of quotas: %w", err)
 	}
 	c.loop("shadow-pods", enforcer)
-	hosts, err := namespace.NewHosts(namespace.HostsConfig{
+	err = c.add("ingress-hosts")(namespace.NewHosts(namespace.HostsConfig{
 		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
+	}))
 	if err != nil {
 		return err
 	}
-	c.loop("ingress-hosts", hosts)
 	return c.addLostNodes()
 }
 
@@ -109,15 +108,10 @@ func (c *controller) addLostNodes() error {
 	if !c.cfg.NodeFailure {
 		return nil
 	}
-	lost, err := pod.NewLostNodes(pod.LostNodesConfig{
+	return c.add("lost-nodes")(pod.NewLostNodes(pod.LostNodesConfig{
 		Kube: c.home.fenced.kube, Nodes: c.own.Core().V1().Nodes(), Pods: c.pods.Core().V1().Pods(),
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("lost-nodes", lost)
-	return nil
+	}))
 }
 
 // quotaMetrics collects the usage and the limits of each consumer at the time of the scrape.
