@@ -203,6 +203,37 @@ func Neighbourhood(remote netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(remote, bits).Masked()
 }
 
+// Places are those of what clients have at a time. The zero value is ready to use. It is safe for
+// concurrent use.
+type Places[K comparable] struct {
+	mu    sync.Mutex
+	taken int
+	each  map[K]int
+}
+
+// Take returns the function that frees the place of a client. It returns nil if there is none: most
+// are taken in all, or share by this client.
+func (p *Places[K]) Take(client K, most, share int) (free func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken >= most || p.each[client] >= share {
+		return nil
+	}
+	if p.each == nil {
+		p.each = map[K]int{}
+	}
+	p.taken++
+	p.each[client]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.taken--
+		if p.each[client]--; p.each[client] == 0 {
+			delete(p.each, client)
+		}
+	}
+}
+
 const (
 	// smallest is the number of bytes for which each review counts at least.
 	smallest = 64 << 10

@@ -97,7 +97,7 @@ func (r *Relay) serve(at netip.AddrPort) (end func(), err error) {
 }
 
 func (r *Relay) accept(ctx context.Context, at netip.AddrPort, listener *net.TCPListener, wait *sync.WaitGroup) {
-	room := relayRoom{each: map[netip.Prefix]int{}}
+	var room Places[netip.Prefix] // of the open connections of this address
 	for {
 		client, err := listener.Accept()
 		if ctx.Err() != nil {
@@ -114,7 +114,8 @@ func (r *Relay) accept(ctx context.Context, at netip.AddrPort, listener *net.TCP
 			continue
 		}
 		from := Neighbourhood(Address(client.RemoteAddr().String()))
-		if !room.enter(from, r.bounds) {
+		free := room.Take(from, r.bounds.most, r.bounds.share)
+		if free == nil {
 			r.told.Do(func() {
 				r.log.Warn("connections are closed: too many are open", zap.Stringer("address", listener.Addr()), zap.Stringer("client", from))
 			})
@@ -123,37 +124,9 @@ func (r *Relay) accept(ctx context.Context, at netip.AddrPort, listener *net.TCP
 			continue
 		}
 		wait.Go(func() {
-			defer room.leave(from)
+			defer free()
 			r.lead(ctx, at, client)
 		})
-	}
-}
-
-// relayRoom counts the open connections of one address, in all and by client.
-type relayRoom struct {
-	mu   sync.Mutex
-	open int
-	each map[netip.Prefix]int
-}
-
-// enter reports whether a client may have one more connection, which counts until leave.
-func (o *relayRoom) enter(from netip.Prefix, bounds relayBounds) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.open >= bounds.most || o.each[from] >= bounds.share {
-		return false
-	}
-	o.open++
-	o.each[from]++
-	return true
-}
-
-func (o *relayRoom) leave(from netip.Prefix) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.open--
-	if o.each[from]--; o.each[from] == 0 {
-		delete(o.each, from)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -142,7 +143,8 @@ type Config struct {
 type Endpoint struct {
 	cfg    Config
 	limits *limits
-	places *places
+	// strangers and peers have the places of requests in work, without and with a verified user.
+	strangers, peers serve.Places[string]
 	// redeeming serialises the redemptions of this replica, which would otherwise conflict
 	// on a shared token.
 	redeeming sync.Mutex
@@ -152,7 +154,7 @@ type Endpoint struct {
 
 // New returns an Endpoint. It starts nothing.
 func New(cfg Config) *Endpoint {
-	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress), places: &places{each: map[string]int{}}}
+	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress)}
 }
 
 // enroll exchanges a token for an identity. A repeated request with the same key gets the

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -144,7 +143,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, an
 		e.refuse(w, path, remote, "", refuse(trust.ReasonInvalid, "reading the request: at most %d bytes are accepted, within %s", trust.MaxBody, readTimeout))
 		return
 	}
-	free := e.places.take(user)
+	free := e.place(user)
 	if free == nil {
 		e.refuse(w, path, remote, "", refuse(trust.ReasonBusy, "cluster %s works on too many requests at the moment: try again later", e.cfg.ClusterID))
 		return
@@ -302,33 +301,11 @@ func (l *limits) proof(remote netip.Addr, now time.Time) (valid func()) {
 	return valid
 }
 
-// places are those of the requests in work. It is safe for concurrent use.
-type places struct {
-	mu    sync.Mutex
-	peers int
-	each  map[string]int // of each verified user, and of strangers under ""
-}
-
-// take returns the function that frees the place of a request, or nil if there is none.
-// user is the verified user, or empty.
-func (p *places) take(user string) (free func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	peer, most := 1, eachAtOnce
+// place returns the function that frees the place of a request in work, or nil if there is none. user is
+// the verified user, or empty.
+func (e *Endpoint) place(user string) (free func()) {
 	if user == "" {
-		peer, most = 0, atOnce
+		return e.strangers.Take("", atOnce, atOnce)
 	}
-	if p.each[user] == most || p.peers+peer > peersAtOnce {
-		return nil
-	}
-	p.peers += peer
-	p.each[user]++
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.peers -= peer
-		if p.each[user]--; p.each[user] == 0 {
-			delete(p.each, user)
-		}
-	}
+	return e.peers.Take(user, peersAtOnce, eachAtOnce)
 }
