@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ type wish struct {
 	user     string                           // of the peer; empty: none
 	noUser   string                           // why there is no user
 	of       identity
+	refused  string // why there is no such twin, whatever exists; empty: there may be
 	early    string // why the peer gets no twin and no rights yet; empty: it may
 	all      together
 }
@@ -89,19 +91,14 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	taken, over := standing(nm, twins), beyond(nm, twins, m.cfg.NamespacesPerPeer)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
 		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], services: nm.Spec.Services[original], user: user, noUser: noUser, of: of, early: early, all: all}
-		if other, ok := taken[w.name]; ok && other != original {
-			mu.Lock()
-			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
-			mu.Unlock()
-			continue
+		switch other, named := taken[w.name]; {
+		case named && other != original:
+			w.refused = fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other)
+		case over[original]:
+			w.refused = m.tooMany(peer)
+		default:
+			taken[w.name] = original
 		}
-		if over[original] {
-			mu.Lock()
-			status.CurrentMapping[original] = w.failed(m.tooMany(peer))
-			mu.Unlock()
-			continue
-		}
-		taken[w.name] = original
 		group.Go(func() error {
 			answer, err := m.twin(ctx, w, twins[w.name])
 			mu.Lock()
@@ -289,7 +286,7 @@ func (m *Maps) taken(w wish) string {
 // twin creates or corrects one twin, and returns the answer for its entry. have is the
 // cached namespace if it is a twin of this map.
 func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloadingv1beta1.RemoteNamespaceStatus, error) {
-	if why := twinRefusal(w.name, m.cfg.OwnNamespace); why != "" {
+	if why := cmp.Or(w.refused, twinRefusal(w.name, m.cfg.OwnNamespace)); why != "" {
 		return w.failed(why), nil
 	}
 	if w.early != "" && !m.entitled(w) { // the peer keeps its rights while its Quota is missing
