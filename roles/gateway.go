@@ -70,8 +70,7 @@ type gatewayRole struct {
 	announce host.AnnounceConfig
 	numbers  map[int]numbered
 
-	mu   sync.Mutex
-	host *host.GatewayHost // nil: it has no number yet
+	host loop.Value[*host.GatewayHost] // nil: it has no number yet
 }
 
 // numbered is what a gateway with a certain number has.
@@ -173,9 +172,7 @@ func (g *gatewayRole) complete(announcer *host.Announcer, number int) error {
 	if err := made.RegisterMetrics(g.env.Registry, g.network); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	g.host = made
-	g.mu.Unlock()
+	g.host.Swap(made)
 	return nil
 }
 
@@ -200,19 +197,18 @@ func (g *gatewayRole) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	refusals.Go(func() {
-		_ = g.host.RecordRefusals(ctx, g.network, g.fabric.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-gateway", Host: g.announce.Name})
+		_ = g.host.Get().RecordRefusals(ctx, g.network, g.fabric.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-gateway", Host: g.announce.Name})
 	})
-	return g.host.Run(ctx)
+	return g.host.Get().Run(ctx)
 }
 
 // hasNumber returns nil when the gateway has a number and is ready.
 func (g *gatewayRole) hasNumber() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.host == nil {
+	made := g.host.Get()
+	if made == nil {
 		return errors.New("other gateways hold all numbers of gateway.replicas")
 	}
-	return g.host.Ready()
+	return made.Ready()
 }
 
 // ownServer probes the API server of this cluster as those of peers are probed. server

@@ -65,15 +65,12 @@ type vkubelet struct {
 	events        record.EventRecorder
 	eventsDropped *prometheus.CounterVec
 
+	pods      loop.Value[cache.SharedIndexInformer] // of the node; nil in a standby
+	addressed loop.Value[addressed]                 // the zero value in a standby
+
 	mu            sync.Mutex
 	raw, hardened *rest.Config
 	provider      kubernetes.Interface
-	pods          cache.SharedIndexInformer // of the node; nil in a standby
-	// peer is the provider, remapped is called if the translation of its addresses changes, and
-	// endpoints if endpoints of a namespace have other addresses. A standby has none.
-	peer      string
-	remapped  func()
-	endpoints func(namespace string)
 }
 
 // gcPercent makes the garbage collector run more often than by default. A consumer with many
@@ -307,8 +304,8 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 			claims.Resync()
 		},
 	})
-	v.holdPods(local.Core().V1().Pods().Informer())
-	defer v.holdPods(nil)
+	v.pods.Swap(local.Core().V1().Pods().Informer())
+	defer v.pods.Swap(nil)
 	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, offloaded); err != nil {
 		return err
 	}
@@ -331,8 +328,8 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
-	v.onRemap(vn.Spec.ClusterID, pods.Resync, shared.endpointsChanged)
-	defer v.onRemap("", nil, nil)
+	v.addressed.Swap(addressed{vn.Spec.ClusterID, pods.Resync, shared.endpointsChanged})
+	defer v.addressed.Swap(addressed{})
 	losses, namespaces, err := v.newLosses(local)
 	if err != nil {
 		return err
@@ -382,12 +379,6 @@ func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Loss
 	return losses, namespaces, err
 }
 
-func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.pods = informer
-}
-
 // podBytes returns the size of the node's pods, as far as they are known.
 func (v *vkubelet) podBytes() (sum int64) {
 	if lister := v.heldPods(); lister != nil {
@@ -401,12 +392,11 @@ func (v *vkubelet) podBytes() (sum int64) {
 // heldPods returns the lister of the node's pods. It returns nil in a standby, and until the
 // cache is filled.
 func (v *vkubelet) heldPods() corelisters.PodLister {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.pods == nil || !v.pods.HasSynced() {
+	pods := v.pods.Get()
+	if pods == nil || !pods.HasSynced() {
 		return nil
 	}
-	return corelisters.NewPodLister(v.pods.GetIndexer())
+	return corelisters.NewPodLister(pods.GetIndexer())
 }
 
 // apiAccess returns the settings for the access of offloaded pods to the API server of this

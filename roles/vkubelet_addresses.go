@@ -133,23 +133,19 @@ func ownDNS(own *dns.ClientConfig, out forge.DNS) forge.DNS {
 	return out
 }
 
-// onRemap sets the function that is called if the translation of a peer's addresses
-// changes, and the one that is called with each namespace whose endpoints have other
-// addresses. With nil, no function is called any more.
-func (v *vkubelet) onRemap(peer string, changed func(), endpoints func(namespace string)) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.peer, v.remapped, v.endpoints = peer, changed, endpoints
+// addressed is what depends on the addresses of a provider. remapped is called if their translation
+// changes, and endpoints with each namespace whose endpoints have other addresses. Both may be nil.
+type addressed struct {
+	peer      string
+	remapped  func()
+	endpoints func(namespace string)
 }
 
 // tellRemapped reports a change of the translation of the addresses of a peer, or of all
 // peers for "".
 func (v *vkubelet) tellRemapped(peer string) {
-	v.mu.Lock()
-	own, remapped := v.peer, v.remapped
-	v.mu.Unlock()
-	if remapped != nil && (peer == own || peer == "") {
-		remapped()
+	if of := v.addressed.Get(); of.remapped != nil && (peer == of.peer || peer == "") {
+		of.remapped()
 	}
 }
 
@@ -159,9 +155,7 @@ func (v *vkubelet) addressChanged(before, after *ipamv1alpha1.IP) {
 	if after != nil && after.Name == exchange.APIServerIP(v.name) {
 		v.tellRemapped("")
 	}
-	v.mu.Lock()
-	changed := v.endpoints
-	v.mu.Unlock()
+	changed := v.addressed.Get().endpoints
 	if namespace := exchange.EndpointNamespace(before, after); namespace != "" && changed != nil {
 		changed(namespace)
 	}

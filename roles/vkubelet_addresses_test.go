@@ -55,7 +55,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	require.Eventually(t, v.addressesKnown, time.Minute, 5*time.Millisecond)
 
 	var calls atomic.Int64
-	v.onRemap("milan", func() { calls.Add(1) }, nil)
+	v.addressed.Swap(addressed{"milan", func() { calls.Add(1) }, nil})
 	addr := netip.MustParseAddr("10.244.1.5")
 	remap := v.remapper("milan")
 	becomes := func(want string) {
@@ -102,7 +102,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	becomes("10.244.1.5")
 	require.False(t, api.Fabric())
 
-	v.onRemap("", nil, nil)
+	v.addressed.Swap(addressed{})
 	v.tellRemapped("milan")
 	require.Zero(t, calls.Load(), "a standby has no pods")
 }
@@ -119,7 +119,7 @@ func TestAddressOfAnEndpoint(t *testing.T) {
 	v.addressChanged(nil, ip) // in a standby
 	var pods int
 	var namespaces []string
-	v.onRemap("milan", func() { pods++ }, func(namespace string) { namespaces = append(namespaces, namespace) })
+	v.addressed.Swap(addressed{"milan", func() { pods++ }, func(namespace string) { namespaces = append(namespaces, namespace) }})
 	v.addressChanged(nil, ip)
 	v.addressChanged(ip, ip)
 	v.addressChanged(ip, nil)
@@ -167,7 +167,7 @@ func TestVKubeletWithoutFabric(t *testing.T) {
 		ClusterID: "milan", AddressRanges: []string{"10.1.0.0/25", "192.168.0.0/16"},
 	}})
 	var calls atomic.Int64
-	v.onRemap("milan", func() { calls.Add(1) }, nil)
+	v.addressed.Swap(addressed{"milan", func() { calls.Add(1) }, nil})
 	require.NoError(t, v.readRanges(t.Context()))
 	require.EqualValues(t, 1, calls.Load(), "pods are looked at again")
 	require.NoError(t, v.readRanges(t.Context()))
