@@ -105,10 +105,8 @@ func (v *vkubelet) readRanges(ctx context.Context) error {
 	}
 	peers := map[string][]netip.Prefix{}
 	for _, fc := range clusters {
-		for _, text := range fc.Spec.AddressRanges {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				peers[fc.Spec.ClusterID] = append(peers[fc.Spec.ClusterID], p)
-			}
+		if theirs := ipamv1alpha1.Ranges(fc.Spec.AddressRanges); len(theirs) > 0 {
+			peers[fc.Spec.ClusterID] = append(peers[fc.Spec.ClusterID], theirs...)
 		}
 	}
 	slices.SortFunc(own, netip.Prefix.Compare)

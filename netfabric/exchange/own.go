@@ -19,6 +19,7 @@ import (
 	serviceinformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -223,10 +224,8 @@ func (r *Ranges) services() ([]netip.Prefix, error) {
 // serviceRanges are the ranges of ServiceCIDRs, in order.
 func serviceRanges(objects []*networkingv1.ServiceCIDR) (out []netip.Prefix) {
 	for _, s := range objects {
-		for _, text := range s.Spec.CIDRs {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				out = append(out, p.Masked())
-			}
+		for _, p := range ipamv1alpha1.Ranges(s.Spec.CIDRs) {
+			out = append(out, p.Masked())
 		}
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)

@@ -19,6 +19,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	"github.com/liqod/liqod/kube/serve"
 	"github.com/liqod/liqod/kube/store"
 )
@@ -138,8 +139,8 @@ func (r Review) overlaps() (warnings []string) {
 		return nil
 	}
 	for _, other := range r.Others {
-		for _, ours := range prefixes(r.New) {
-			for _, theirs := range prefixes(other) {
+		for _, ours := range ipamv1alpha1.Ranges(r.New.Spec.AddressRanges) {
+			for _, theirs := range ipamv1alpha1.Ranges(other.Spec.AddressRanges) {
 				if ours.Overlaps(theirs) {
 					warnings = append(warnings, fmt.Sprintf("spec.addressRanges: %s overlaps %s of ForeignCluster %s: endpoints of one of them lead to pods of the other", ours, theirs, other.Name))
 				}
@@ -152,15 +153,6 @@ func (r Review) overlaps() (warnings []string) {
 
 // maxOverlaps is the maximum number of overlaps in the warnings.
 const maxOverlaps = 3
-
-func prefixes(fc *corev1beta1.ForeignCluster) (out []netip.Prefix) {
-	for _, text := range fc.Spec.AddressRanges {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			out = append(out, p)
-		}
-	}
-	return out
-}
 
 // ends warns about edits that end rights or pods.
 func ends(was, is *corev1beta1.ForeignClusterSpec) (warnings []string) {

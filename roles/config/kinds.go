@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
+
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 )
 
 // A kind is what a setting accepts. parse takes what YAML, the environment (a string) or
@@ -218,14 +220,7 @@ func addressRange() kind {
 }
 
 // Prefixes reads ranges that addressRange has accepted.
-func Prefixes(ranges []string) (out []netip.Prefix) {
-	for _, r := range ranges {
-		if p, err := netip.ParsePrefix(r); err == nil {
-			out = append(out, p)
-		}
-	}
-	return out
-}
+func Prefixes(ranges []string) []netip.Prefix { return ipamv1alpha1.Ranges(ranges) }
 
 func certificates() kind {
 	return text("certificates", "certificates as PEM", func(s string) bool { return x509.NewCertPool().AppendCertsFromPEM([]byte(s)) })

@@ -154,18 +154,6 @@ func (r addressRules) here(addr netip.Addr, translate func(peer string, addr net
 	return here, ""
 }
 
-// parseRanges parses CIDRs. It skips an invalid one: the API server's validation leaves
-// none.
-func parseRanges(cidrs []string) []netip.Prefix {
-	var ranges []netip.Prefix
-	for _, text := range cidrs {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			ranges = append(ranges, p)
-		}
-	}
-	return ranges
-}
-
 // nodeAddressIndex indexes Nodes by their addresses.
 const nodeAddressIndex = "endpoints/node-address"
 
@@ -217,7 +205,7 @@ func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Conditi
 // write them: they are those that the fabric leads to.
 func (r *addressRules) from(fc *corev1beta1.ForeignCluster) {
 	if !r.remap.Fabric(r.peer) {
-		r.source, r.ranges = "spec.addressRanges of ForeignCluster "+fc.Name, parseRanges(fc.Spec.AddressRanges)
+		r.source, r.ranges = "spec.addressRanges of ForeignCluster "+fc.Name, ipamv1alpha1.Ranges(fc.Spec.AddressRanges)
 		return
 	}
 	r.source = fmt.Sprintf("the ranges that cluster %s has in its Connection", r.peer)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -131,7 +132,7 @@ func testRules(ranges ...string) addressRules {
 	}
 	return addressRules{
 		metadata: rules.Metadata{Labels: rules.LeftOutLabels{"ovn.org/*"}},
-		peer:     origin, source: "spec.addressRanges of ForeignCluster rome", remap: same{}, ranges: parseRanges(ranges),
+		peer:     origin, source: "spec.addressRanges of ForeignCluster rome", remap: same{}, ranges: ipamv1alpha1.Ranges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
 		zone: func(node string) string { return map[string]string{"milan-sim-2": "b"}[node] },
 		pod: func(a netip.Addr) (ownPod, bool) {

@@ -71,6 +71,16 @@ func NeverReached() (out []netip.Prefix) {
 	return out
 }
 
+// Ranges reads CIDRs. It leaves out texts that are none.
+func Ranges(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // RangesText lists ranges for people; "none" if there are none.
 func RangesText(ranges []netip.Prefix) string {
 	if len(ranges) == 0 {
