@@ -271,10 +271,7 @@ func checkCertificate(g trust.Grant, want expectation) error {
 	if err != nil {
 		return errors.New("a certificate for another key than that of the request")
 	}
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	switch {
-	case err != nil:
-		return errors.New("a certificate that cannot be read")
+	switch leaf := pair.Leaf; {
 	case leaf.Subject.CommonName != want.user || !trust.InPeersGroup(leaf.Subject):
 		return fmt.Errorf("a certificate for subject %q: one for %s is accepted", legible(leaf.Subject.String()), want.user)
 	case leaf.IsCA:
