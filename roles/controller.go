@@ -160,7 +160,7 @@ func (c *controller) addPeering() error {
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
 			MaxWrites: writesInFlight, Log: c.env.Log,
 		}, c.env.foreign),
-		Log: c.env.Log, Observer: c.env.Observer,
+		Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (c *controller) addPeering() error {
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
 		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probed,
-		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (c *controller) addPeering() error {
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: controllerAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
-		Log: c.env.Log, Observer: c.env.Observer,
+		Env: c.env.component(),
 	}))
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (c *controller) addNamespaces() error {
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
-		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Namespaces: c.own.Core().V1().Namespaces(), Env: c.env.component(),
 	}))
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (c *controller) addNamespaces() error {
 		NamespacesPerPeer: c.env.Config.Sharing.NamespacesPerPeer, Bounds: c.twinBounds(),
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -302,7 +302,7 @@ func (c *controller) addVirtualNodes() error {
 		VirtualKubelet:      vkubeletDefaults(c.env.Config),
 		NotReflected:        offloadingv1beta1.NotReflected{Labels: c.env.Config.Reflection.SkipLabels, Annotations: c.env.Config.Reflection.SkipAnnotations},
 		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout, ForceAfter: c.cfg.DrainForceAfter},
-		Events:              c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
+		Events:              c.events, Env: c.env.component(),
 	}))
 	if err != nil {
 		return err
@@ -314,7 +314,7 @@ func (c *controller) addVirtualNodes() error {
 	return c.add("certificate-approval")(virtualnode.NewApprover(virtualnode.ApproverConfig{
 		Kube: c.home.fenced.kube, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
-		Events: c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
+		Events: c.events, Env: c.env.component(),
 	}))
 }
 
@@ -345,7 +345,7 @@ func (c *controller) addEndpoints() error {
 			return slices.Contains(cfg.Sharing.ServiceTypes, string(corev1.ServiceTypeExternalName))
 		}),
 		SharesZones: c.env.Config.Reflection.SharesZones,
-		Recorder:    c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Recorder:    c.events, Env: c.env.component(),
 	}))
 }
 

@@ -16,7 +16,7 @@ func (c *controller) remapper() (endpoints.Remapper, error) {
 	}
 	remap, err := exchange.NewRemapper(exchange.RemapConfig{
 		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
-		Client: c.home.plain.liqo, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Client: c.home.plain.liqo, Env: c.env.component(),
 	})
 	if err != nil {
 		return nil, err
@@ -60,6 +60,6 @@ func (c *controller) addAPIServer() error {
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
 		NoIPAM:          !cfg.Networking.Enabled,
-		Log:             c.env.Log, Observer: c.env.Observer,
+		Env:             c.env.component(),
 	}))
 }

@@ -25,7 +25,7 @@ func (c *controller) addDiscovery() error {
 	}
 	clusters, err := discovery.NewClusters(discovery.Config{
 		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqo,
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: metrics, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: metrics, Env: c.env.component(),
 	})
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func (c *controller) addHeartbeat() (*link.Pulse, error) {
 	err = c.add("heartbeat-leases")(link.NewInvitations(link.InvitationsConfig{
 		ClusterID: c.env.Config.ClusterID, Interval: interval, Kube: c.home.fenced.kube, Directory: c.directory,
 		ForeignClusters: clusters, Namespaces: c.own.Core().V1().Namespaces(), Connections: connections, Leases: leases,
-		Log: c.env.Log, Observer: c.env.Observer,
+		Env: c.env.component(),
 	}))
 	if err != nil {
 		return nil, err

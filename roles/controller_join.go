@@ -26,7 +26,7 @@ func (c *controller) addJoin() error {
 		Back:   back,
 		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-		Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Events: c.events, Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -35,6 +35,6 @@ func (c *controller) addJoin() error {
 	c.loop("join", identities)
 	return c.add("ending")(manual.NewEnding(manual.EndingConfig{
 		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo},
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Env: c.env.component(),
 	}))
 }

@@ -32,7 +32,7 @@ func (c *controller) addNetwork() error {
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
-		Log: c.env.Log, Observer: c.env.Observer,
+		Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (c *controller) addNetwork() error {
 	err = c.add("network-exchanged")(exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Env: c.env.component(),
 	}))
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *controller) addEndpointAddresses() error {
 	cfg := exchange.EndpointsConfig{
 		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(),
 		IPs: c.liqo.IPAM().V1alpha1().IPs(), Known: c.knownRanges,
-		NoIPAM: !c.env.Config.Networking.Enabled, Log: c.env.Log, Observer: c.env.Observer,
+		NoIPAM: !c.env.Config.Networking.Enabled, Env: c.env.component(),
 	}
 	if c.env.Config.Networking.Enabled && c.env.Config.Networking.ExternalEndpoints {
 		cfg.Slices = c.own.Discovery().V1().EndpointSlices()

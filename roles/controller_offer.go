@@ -29,7 +29,7 @@ func (c *controller) addOffers() error {
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
 		LeftOut: leftOut(metadata, c.env.Config.Reflection.SharesZones),
-		Clock:   c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Env:     c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (c *controller) addOffers() error {
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
-		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: incoming, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Policy: sharingPolicy(c.env.Config, c.liqo.Core().V1beta1().ForeignClusters().Lister()), Incoming: incoming, Env: c.env.component(),
 	})
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func (c *controller) addWorkload() error {
 		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
 		Harden: countPods(c.env.Denied, harden.harden), Metadata: perPeer(c.env.Config, peers.Lister(), metadataOf), AlwaysPull: c.cfg.AlwaysPullImages,
 		Limits: config.Amounts(c.env.Config.Sharing.TwinLimits), Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
-		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Recorder: c.events, Env: c.env.component(),
 	})
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *controller) addWorkload() error {
 	}
 	c.loop("shadow-pods", enforcer)
 	err = c.add("ingress-hosts")(namespace.NewHosts(namespace.HostsConfig{
-		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Ingresses: c.own.Networking().V1().Ingresses(), Recorder: c.events, Env: c.env.component(),
 	}))
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *controller) addLostNodes() error {
 	}
 	return c.add("lost-nodes")(pod.NewLostNodes(pod.LostNodesConfig{
 		Kube: c.home.fenced.kube, Nodes: c.own.Core().V1().Nodes(), Pods: c.pods.Core().V1().Pods(),
-		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Recorder: c.events, Env: c.env.component(),
 	}))
 }
 

@@ -40,7 +40,7 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 	allocator, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: config.Prefixes(cfg.Pools), Keep: perPeer(env.Config, peers.Lister(), func(c config.Config) []netip.Prefix { return config.Prefixes(c.IPAM.Keep) }), External: config.Prefixes(network.ExternalCIDRs), Reserved: ranges,
 		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: peers,
-		Clock: env.Clock, Log: env.Log, Observer: env.Observer,
+		Env: env.component(),
 	})
 	if err != nil {
 		return Parts{}, err

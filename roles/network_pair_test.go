@@ -21,6 +21,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/netfabric/exchange"
 	"github.com/liqod/liqod/reflect/replication"
@@ -80,19 +81,19 @@ func (s *side) wire(key string) {
 	s.publish, err = exchange.NewPublisher(exchange.PublishConfig{
 		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
 		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(),
-		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(), Log: zap.NewNop(),
+		Connections: networking.Connections(), Offloadings: s.factory.Offloading().V1beta1().NamespaceOffloadings(), Env: loop.Env{Log: zap.NewNop()},
 	})
 	require.NoError(s.t, err)
 	answers, err := exchange.NewExchange(exchange.ExchangeConfig{
 		ClusterID: s.id, Own: own, Client: s.liqo, Configurations: networking.Configurations(), Connections: networking.Connections(),
-		Networks: claims.Networks(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Networks: claims.Networks(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
 	require.NoError(s.t, err)
 	ipam, err := exchange.NewAllocator(exchange.AllocateConfig{
 		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: func(string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
 		External: config.Prefixes(cfg.ExternalCIDRs),
 		Reserved: own, Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(), ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
-		Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
 	require.NoError(s.t, err)
 	s.standing = exchange.NewNetworkStatus(exchange.NetworkStatusConfig{

@@ -90,6 +90,11 @@ type Env struct {
 	UserAgent string
 }
 
+// component returns what every component gets.
+func (e Env) component() loop.Env {
+	return loop.Env{Clock: e.Clock, Log: e.Log, Observer: e.Observer}
+}
+
 // find returns the roles with these names. Its error names the first name that is not
 // accepted, and has the exit code of a wrong command line.
 func find(all []Role, names []string) ([]Role, error) {

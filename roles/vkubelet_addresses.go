@@ -31,7 +31,7 @@ func (v *vkubelet) watchAddresses() error {
 	var err error
 	v.remap, err = exchange.NewRemapper(exchange.RemapConfig{
 		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(),
-		Client: v.home.plain.liqo, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
+		Client: v.home.plain.liqo, Env: v.env.component(),
 	})
 	if err != nil {
 		return err

@@ -23,11 +23,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 )
 
 // Key is the namespace and name of the object to sync. Namespace is empty for
 // cluster-scoped objects.
 type Key = cache.ObjectName
+
+// Env is what a process gives to each of its components.
+type Env struct {
+	// Clock is the source of the current time.
+	Clock clock.PassiveClock
+	// Log receives state changes, and the errors of the loop.
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer Observer
+}
 
 // SyncFunc compares the desired and the actual state of one key and writes the
 // difference. It must be idempotent and must not depend on which event enqueued the key.

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -44,6 +43,8 @@ type Reserved interface {
 
 // AllocateConfig configures an Allocator.
 type AllocateConfig struct {
+	loop.Env
+
 	// Pools are the ranges for Networks that cannot get the range of their spec.cidr, in this
 	// order.
 	Pools []netip.Prefix
@@ -64,11 +65,6 @@ type AllocateConfig struct {
 	AddressPools ipaminformers.AddressPoolInformer
 	// ForeignClusters has all of them: Keep may follow the trust in a peer.
 	ForeignClusters coreinformers.ForeignClusterInformer
-
-	Clock clock.PassiveClock
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Allocator gives ranges to Networks and addresses to IPs. Each allocation is recorded in an

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +36,8 @@ func APIServerIP(virtualNode string) string { return virtualNode + "-api-server"
 // APIServerConfig configures an APIServer. The informers are of this cluster and of all
 // namespaces.
 type APIServerConfig struct {
+	loop.Env
+
 	// Kube reads APIServerService. Liqo writes IPs.
 	Kube            kubernetes.Interface
 	Liqo            versioned.Interface
@@ -49,9 +50,6 @@ type APIServerConfig struct {
 	// NoIPAM: role ipam does not run in this cluster, so its finalizer is taken from the IPs
 	// that are being deleted.
 	NoIPAM bool
-	Log    *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // APIServer keeps an IP for this cluster's API server for each VirtualNode, so that pods in

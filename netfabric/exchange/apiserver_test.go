@@ -43,7 +43,7 @@ func TestAPIServer(t *testing.T) {
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a, err := NewAPIServer(APIServerConfig{
 		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
+		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	require.Zero(t, len(liqo.Actions())+len(core.Actions()), "NewAPIServer starts nothing")
@@ -94,7 +94,7 @@ func apiServerRig(t *testing.T, liqo *fake.Clientset, core *corefake.Clientset) 
 	own := externalversions.NewSharedInformerFactory(liqo, 0)
 	a, err := NewAPIServer(APIServerConfig{
 		Kube: core, Liqo: liqo, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
+		IPs: own.IPAM().V1alpha1().IPs(), ForeignClusters: own.Core().V1beta1().ForeignClusters(), Env: loop.Env{Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	require.NoError(t, a.cfg.VirtualNodes.Informer().GetIndexer().Add(milanNode()))

@@ -94,14 +94,14 @@ func (b *bench) replica(change ...func(*check.Own)) *replica {
 	r.exchange, err = NewExchange(ExchangeConfig{
 		ClusterID: "rome", Own: ranges, Client: r.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
-		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Clock: b.clk, Log: zap.NewNop(),
+		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Env: loop.Env{Clock: b.clk, Log: zap.NewNop()},
 	})
 	require.NoError(b.t, err)
 	r.publish, err = NewPublisher(PublishConfig{
 		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
 		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
-		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(), Log: zap.NewNop(),
+		Offloadings: r.factory.Offloading().V1beta1().NamespaceOffloadings(), Env: loop.Env{Log: zap.NewNop()},
 	})
 	require.NoError(b.t, err)
 	r.deliver()

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,6 +44,8 @@ const endpointIP = "the IP of an endpoint"
 
 // EndpointsConfig configures Endpoints. The informers are of this cluster and of all namespaces.
 type EndpointsConfig struct {
+	loop.Env
+
 	// Kube reads the EndpointSlices of a namespace before IPs are deleted. Liqo writes IPs.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
@@ -58,9 +59,6 @@ type EndpointsConfig struct {
 	// NoIPAM: role ipam does not run in this cluster, so its finalizer is taken from the IPs
 	// that are being deleted.
 	NoIPAM bool
-	Log    *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Endpoints keeps an IP for each endpoint of an offloaded namespace that is no pod, such as a node or a host

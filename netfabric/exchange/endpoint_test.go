@@ -20,6 +20,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // endpointSlice is one of namespace shop with a TCP port.
@@ -37,7 +38,7 @@ func endpointsRig(t *testing.T, core *corefake.Clientset, liqo *fake.Clientset, 
 	kube, own := informers.NewSharedInformerFactory(core, 0), externalversions.NewSharedInformerFactory(liqo, 0)
 	cfg := EndpointsConfig{
 		Kube: core, Liqo: liqo, Slices: kube.Discovery().V1().EndpointSlices(), Offloadings: own.Offloading().V1beta1().NamespaceOffloadings(),
-		IPs: own.IPAM().V1alpha1().IPs(), Known: func() ([]netip.Prefix, error) { return ranges("10.70.0.0/16", "10.80.0.0/16", "10.1.0.0/16"), nil }, Log: zap.NewNop(),
+		IPs: own.IPAM().V1alpha1().IPs(), Known: func() ([]netip.Prefix, error) { return ranges("10.70.0.0/16", "10.80.0.0/16", "10.1.0.0/16"), nil }, Env: loop.Env{Log: zap.NewNop()},
 	}
 	if off {
 		cfg.Slices, cfg.NoIPAM = nil, true

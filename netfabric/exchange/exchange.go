@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -34,6 +33,8 @@ import (
 
 // ExchangeConfig configures an Exchange.
 type ExchangeConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// Off deletes all objects that an Exchange has created, and answers no peer.
@@ -49,11 +50,6 @@ type ExchangeConfig struct {
 	Networks       ipaminformers.NetworkInformer
 	// ForeignClusters has all of them.
 	ForeignClusters coreinformers.ForeignClusterInformer
-
-	Clock clock.PassiveClock
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Exchange answers the Configurations of peers: it claims a Network for each range, answers

@@ -43,6 +43,8 @@ type Gateways interface {
 
 // PublishConfig configures a Publisher.
 type PublishConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// Off withdraws all that was published, and publishes nothing.
@@ -60,10 +62,6 @@ type PublishConfig struct {
 	// Connections and Offloadings say which peers packets are forwarded between.
 	Connections networkinginformers.ConnectionInformer
 	Offloadings offloadinginformers.NamespaceOffloadingInformer
-
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Publisher writes a Configuration with this cluster's network for each peer, and with the ranges of

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -28,16 +27,14 @@ import (
 
 // RemapConfig configures a Remapper.
 type RemapConfig struct {
+	loop.Env
+
 	// Connections has at least those of the peers that the Remapper is used for.
 	Connections networkinginformers.ConnectionInformer
 	// ForeignClusters has all of them.
 	ForeignClusters coreinformers.ForeignClusterInformer
 	// Client reads anew what is absent from the caches.
 	Client versioned.Interface
-	Clock  clock.PassiveClock
-	Log    *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // vanishedHold is how long the last translation of a peer counts when its Connection is gone:

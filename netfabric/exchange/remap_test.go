@@ -69,7 +69,7 @@ func newRemapRig(t *testing.T, client *fake.Clientset) remapRig {
 	clk := clocktesting.NewFakeClock(noon)
 	r, err := NewRemapper(RemapConfig{
 		Connections: factory.Networking().V1beta1().Connections(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
-		Client: client, Clock: clk, Log: zap.NewNop(),
+		Client: client, Env: loop.Env{Clock: clk, Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	return remapRig{r, t, factory, clk}

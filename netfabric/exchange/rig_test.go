@@ -95,7 +95,7 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: keepsAll, External: ranges("10.70.0.0/27", "fd70::/123"),
 		Reserved: &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
 		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
-		Clock: r.clk, Log: zap.NewNop(),
+		Env: loop.Env{Clock: r.clk, Log: zap.NewNop()},
 	}
 	for _, c := range change {
 		c(&cfg)

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -46,6 +45,8 @@ type Metrics struct {
 
 // Config is the input of NewClusters. All fields are required except Observer.
 type Config struct {
+	loop.Env
+
 	// ClusterID is this cluster's id. Its own record is skipped.
 	ClusterID string
 	// Most is the maximum number of ForeignClusters that discovery creates for each source, so
@@ -56,10 +57,6 @@ type Config struct {
 	ForeignClusters informers.ForeignClusterInformer
 
 	Metrics Metrics
-	Clock   clock.PassiveClock
-	Log     *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Clusters creates ForeignClusters for the clusters that were found. It deletes one that it

@@ -23,6 +23,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -53,7 +54,7 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ignored[via+" "+reason] += n
-		}}, Clock: w.clock, Log: zaptest.NewLogger(t)})
+		}}, Env: loop.Env{Clock: w.clock, Log: zaptest.NewLogger(t)}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	informers.Start(ctx.Done())

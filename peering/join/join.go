@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -45,6 +43,8 @@ const givenAgain = time.Minute
 
 // Config is the input of New. All fields are required unless their comment says otherwise.
 type Config struct {
+	loop.Env
+
 	// ClusterID is this cluster's id. Version is the version of its liqod.
 	ClusterID, Version string
 	// OwnNamespace is the namespace of the Secrets with tokens.
@@ -68,10 +68,6 @@ type Config struct {
 	Namespaces      coreinformers.NamespaceInformer
 
 	Events record.EventRecorder
-	Clock  clock.PassiveClock
-	Log    *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Join obtains and renews identities. Its keys are cluster ids. It runs under a lease. Each

@@ -258,7 +258,7 @@ func (r *rig) restart() {
 			return fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes
 		}},
 		Kube: r.core, Liqo: r.liqo, ForeignClusters: liqos.Core().V1beta1().ForeignClusters(), Namespaces: cores.Core().V1().Namespaces(),
-		Events: r.said, Clock: r.clock, Log: zaptest.NewLogger(r.t),
+		Events: r.said, Env: loop.Env{Clock: r.clock, Log: zaptest.NewLogger(r.t)},
 	})
 	require.NoError(r.t, err)
 	r.join.Subscribe(func(string) { r.told++ })

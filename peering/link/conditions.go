@@ -9,14 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -42,6 +40,8 @@ const recheckDelay = 10 * time.Second
 // ConditionsConfig is the input of NewConditions. All fields are required except Probed
 // and Observer.
 type ConditionsConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 
@@ -64,11 +64,6 @@ type ConditionsConfig struct {
 	// Probed may be nil. It is called after each probe of a peer, with the time until the
 	// answer, or until the error. It must not block.
 	Probed func(clusterID string, d time.Duration, err error)
-
-	Clock clock.PassiveClock
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Conditions writes the status of ForeignClusters when it changes. It probes the API server

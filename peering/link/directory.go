@@ -69,6 +69,8 @@ type Endpoint struct {
 
 // DirectoryConfig is the input of NewDirectory. All fields are required except Observer.
 type DirectoryConfig struct {
+	loop.Env
+
 	// Kube is a client of this cluster.
 	Kube kubernetes.Interface
 	// Namespaces is the informer of this cluster's namespaces.
@@ -76,9 +78,6 @@ type DirectoryConfig struct {
 	// Connect creates the clients of a peer from its cluster id and a kubeconfig. It must
 	// not connect to the peer.
 	Connect func(id string, kubeconfig []byte) (Clients, error)
-	Log     *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Directory has the clients for the peers. It watches the Secrets with the peers'

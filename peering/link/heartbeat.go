@@ -297,6 +297,8 @@ func (b *beat) due(interval time.Duration) (time.Time, bool) {
 
 // InvitationsConfig is the input of NewInvitations. All fields are required except Observer.
 type InvitationsConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// Interval is the time between two renewals of a peer; 0: there are none.
@@ -313,10 +315,6 @@ type InvitationsConfig struct {
 	Namespaces      coreinformers.NamespaceInformer
 	Connections     networkinginformers.ConnectionInformer
 	Leases          coordinationinformers.LeaseInformer
-
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Invitations keeps a heartbeat Lease, without a renewal, for each peer that has rights here

@@ -17,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestHeartbeatPair: rome, the provider, hears of milan's API server by the Lease that it
@@ -33,7 +34,7 @@ func TestHeartbeatPair(t *testing.T) {
 		invitations, err := NewInvitations(InvitationsConfig{
 			ClusterID: "rome", Interval: interval, Kube: provider.core, Directory: provider.directory,
 			ForeignClusters: provider.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: provider.coreInformers.Core().V1().Namespaces(),
-			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
+			Connections: provider.liqoInformers.Networking().V1beta1().Connections(), Leases: leases.Coordination().V1().Leases(), Env: loop.Env{Log: zaptest.NewLogger(t)},
 		})
 		require.NoError(t, err)
 		provider.liqoInformers.Start(t.Context().Done())

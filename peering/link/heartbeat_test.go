@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // beating is rome, which uses milan.
@@ -300,7 +301,7 @@ func TestInvitations(t *testing.T) {
 				n, err := NewInvitations(InvitationsConfig{
 					ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,
 					ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
-					Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
+					Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Env: loop.Env{Log: zaptest.NewLogger(t)},
 				})
 				require.NoError(t, err)
 				w.coreInformers.Start(t.Context().Done())

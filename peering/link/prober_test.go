@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestProbesAreTimed: an answer, an error and the end of the timeout count; a check that ended
@@ -34,7 +36,7 @@ func TestProbesAreTimed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var have time.Duration
 				var failed error
-				c := &Conditions{cfg: ConditionsConfig{Timeout: 4 * time.Second, Clock: clock.RealClock{}, Probed: func(id string, d time.Duration, err error) {
+				c := &Conditions{cfg: ConditionsConfig{Timeout: 4 * time.Second, Env: loop.Env{Clock: clock.RealClock{}}, Probed: func(id string, d time.Duration, err error) {
 					require.Equal(t, "milan", id)
 					have, failed = d, err
 				}}}

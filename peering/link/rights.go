@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,6 +37,8 @@ const managedByLink = "peering" // value of liqo.io/managed-by
 
 // RightsConfig is the input of NewRights. All fields are required except Observer.
 type RightsConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// OwnNamespace is the namespace that the controller runs in. ServiceAccount is the name
@@ -54,10 +55,6 @@ type RightsConfig struct {
 	Namespaces          coreinformers.NamespaceInformer
 	RoleBindings        rbacinformers.RoleBindingInformer
 	ClusterRoleBindings rbacinformers.ClusterRoleBindingInformer
-
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Rights keeps the RBAC bindings of the controller and of each peer's user: those in the

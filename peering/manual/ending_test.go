@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const tenantOfMilan = "liqo-tenant-milan"
@@ -87,7 +88,7 @@ func TestEndingWithoutTheProvider(t *testing.T) {
 			c := newCluster("rome", fc, left)
 			c.used(t, nil)
 			now := clocktesting.NewFakePassiveClock(time.Now())
-			e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Clock: now}}
+			e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Env: loop.Env{Clock: now}}}
 			for range 10 {
 				left, err := e.end(t.Context(), fc)
 				require.NoError(t, err)

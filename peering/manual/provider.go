@@ -9,13 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
@@ -126,15 +124,13 @@ const (
 
 // EndingConfig is the input of NewEnding. All fields are required except Observer.
 type EndingConfig struct {
+	loop.Env
+
 	// Cluster is this cluster, with the controller's rights. If its Namespace is empty, the
 	// tokens there are not deleted.
 	Cluster         Cluster
 	ForeignClusters informers.ForeignClusterInformer
 	Events          record.EventRecorder
-	Clock           clock.PassiveClock
-	Log             *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Ending ends the peering of a ForeignCluster that is being deleted, in both directions,

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -30,6 +29,8 @@ const cacheDelay = time.Second
 
 // ConsumerConfig is the input of NewConsumer. All fields are required except Observer.
 type ConsumerConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// Liqo is a client of this cluster.
@@ -51,11 +52,6 @@ type ConsumerConfig struct {
 	Accept   AcceptMode
 	// LeftOut reports whether a provider may not give a label to its virtual nodes.
 	LeftOut func(provider, key string) bool
-
-	Clock clock.PassiveClock
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Consumer writes a ResourceRequest for each peer whose capacity this cluster wants, and

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,7 +21,6 @@ import (
 	storageinformers "k8s.io/client-go/informers/storage/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -52,6 +50,8 @@ const (
 
 // ProviderConfig is the input of NewProvider. All fields are required except Observer.
 type ProviderConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// Kube and Liqo are clients of this cluster.
@@ -71,11 +71,6 @@ type ProviderConfig struct {
 	// incomingPeeringEnabled Auto.
 	Policy   Policy
 	Incoming link.Policy
-
-	Clock clock.PassiveClock
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Provider answers the requests of consumers, and keeps the Quotas of their offers. Its

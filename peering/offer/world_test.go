@@ -28,6 +28,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reasons"
 )
@@ -73,7 +74,7 @@ func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
 		Credentials: func(string) (string, bool) { return r.secret, r.secret != "" },
 		LeftOut:     func(provider, key string) bool { return provider == "milan" && key == "karpenter.sh/nodepool" },
-		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: clock.RealClock{}, Log: r.log})
+		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode, Env: loop.Env{Clock: clock.RealClock{}, Log: r.log}})
 	require.NoError(r.t, err)
 	return func(ctx context.Context) error { return c.Run(ctx, 2) }
 }
@@ -83,7 +84,7 @@ func (r *rig) provider(p Policy) *Provider {
 	out, err := NewProvider(ProviderConfig{ClusterID: "milan", Kube: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
 		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
-		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(r.t)})
+		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(r.t)}})
 	require.NoError(r.t, err)
 	return out
 }

@@ -81,7 +81,7 @@ func (r *rig) restart() {
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Own:        informers.NewSharedInformerFactory(r.core, 0).Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
+		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
 	})
 	require.NoError(r.t, err)
 	r.e = e

@@ -56,7 +56,7 @@ func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.Shad
 		Own:     selected.Discovery().V1().EndpointSlices().Informer(),
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	require.Zero(t, len(r.core.Actions())+len(r.liqod.Actions()), "New starts nothing")

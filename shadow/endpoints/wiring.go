@@ -7,14 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -27,6 +25,8 @@ import (
 // Config is the input of New. All fields are required except Observer. The informers watch
 // this cluster in all namespaces, and are indexed by namespace.
 type Config struct {
+	loop.Env
+
 	// Kube writes EndpointSlices. It also reads a single one live before a deletion, and a
 	// namespace that is absent from the cache.
 	Kube kubernetes.Interface
@@ -65,12 +65,6 @@ type Config struct {
 	Grace time.Duration
 	// Recorder records events on ShadowEndpointSlices, for exceptional changes only.
 	Recorder record.EventRecorder
-	// Clock is the source of the current time.
-	Clock clock.PassiveClock
-	// Log receives state changes.
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Enforcer keeps the provider's EndpointSlices equal to their ShadowEndpointSlices. It runs

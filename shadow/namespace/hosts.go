@@ -6,13 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -26,12 +24,11 @@ const newIngress = 5 * time.Minute
 
 // HostsConfig is the input of NewHosts. All fields are required except Observer.
 type HostsConfig struct {
+	loop.Env
+
 	// Ingresses has those of all namespaces.
 	Ingresses networkinginformers.IngressInformer
 	Recorder  record.EventRecorder // of events in this cluster; those of twins come to the peer too
-	Clock     clock.PassiveClock
-	Log       *zap.Logger
-	Observer  loop.Observer
 }
 
 // Hosts records an event for each new Ingress of a peer with a host that an earlier Ingress of

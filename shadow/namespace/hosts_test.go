@@ -17,6 +17,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestTheLaterIngressIsMarked: of two Ingresses with one host that both got past the webhook, the
@@ -54,7 +55,7 @@ func TestTheLaterIngressIsMarked(t *testing.T) {
 				core, recorder := fake.NewClientset(objects...), record.NewFakeRecorder(10)
 				kubetest.WatchFromList(core)
 				factory := informers.NewSharedInformerFactory(core, 0)
-				hosts, err := NewHosts(HostsConfig{Ingresses: factory.Networking().V1().Ingresses(), Recorder: recorder, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
+				hosts, err := NewHosts(HostsConfig{Ingresses: factory.Networking().V1().Ingresses(), Recorder: recorder, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)}})
 				require.NoError(t, err)
 				factory.Start(t.Context().Done())
 				go func() { _ = hosts.Run(t.Context(), 1) }()

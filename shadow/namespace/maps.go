@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -38,6 +37,8 @@ import (
 
 // MapsConfig is the input of NewMaps. All fields are required except Observer.
 type MapsConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id. A peer's NamespaceMap for this cluster has it as its
 	// name.
 	ClusterID string
@@ -70,10 +71,6 @@ type MapsConfig struct {
 
 	// Events records events on a NamespaceMap for twins that cannot be created.
 	Events record.EventRecorder
-	Clock  clock.PassiveClock
-	Log    *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Maps creates the twin namespaces for the NamespaceMaps that peers have replicated into

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -24,6 +23,8 @@ import (
 
 // OffloadingConfig is the input of NewOffloading. All fields are required except Observer.
 type OffloadingConfig struct {
+	loop.Env
+
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// OwnNamespace is the namespace that liqod runs in.
@@ -40,11 +41,6 @@ type OffloadingConfig struct {
 	// Nodes may be restricted to the label liqo.io/type=virtual-node.
 	Nodes      coreinformers.NodeInformer
 	Namespaces coreinformers.NamespaceInformer
-
-	Clock clock.PassiveClock
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Offloading executes NamespaceOffloadings in the consumer. It writes an entry to the

@@ -25,6 +25,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -83,7 +84,7 @@ func (w *world) consumer() *world {
 		ClusterID: "rome", OwnNamespace: "liqod", Kube: w.core, Liqo: w.liqo,
 		Offloadings: off.NamespaceOffloadings(), Maps: off.NamespaceMaps(), VirtualNodes: off.VirtualNodes(),
 		Nodes: w.coreInformers.Core().V1().Nodes(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
-		Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),
+		Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)},
 	})
 	require.NoError(w.t, err)
 	w.start(w.offloading.Run)
@@ -116,7 +117,7 @@ func (w *world) providerWith(change func(*MapsConfig)) *world {
 			Own: func() []netip.Prefix { return nil }, OwnChanged: func(func()) {}, Connections: w.liqoInformers.Networking().V1beta1().Connections(),
 			ResourceQuotas: w.coreInformers.Core().V1().ResourceQuotas(), NetworkPolicies: w.coreInformers.Networking().V1().NetworkPolicies(),
 		},
-		Events: w.events, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),
+		Events: w.events, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t)},
 	}
 	change(&cfg)
 	w.maps, err = NewMaps(cfg)

@@ -16,7 +16,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -36,6 +35,8 @@ const (
 
 // LostNodesConfig is the input of NewLostNodes. All fields are required except Observer.
 type LostNodesConfig struct {
+	loop.Env
+
 	Kube kubernetes.Interface
 	// Nodes contains all nodes of this cluster, virtual nodes included.
 	Nodes coreinformers.NodeInformer
@@ -43,9 +44,6 @@ type LostNodesConfig struct {
 	Pods coreinformers.PodInformer
 	// Recorder records events on pods.
 	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
-	Log      *zap.Logger
-	Observer loop.Observer
 }
 
 // LostNodes force-deletes the pods of ShadowPods that are terminating on a NotReady node,

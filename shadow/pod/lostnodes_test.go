@@ -120,7 +120,7 @@ func newLostRig(t *testing.T, objects ...runtime.Object) *lostRig {
 	}
 	factory := informers.NewSharedInformerFactory(r.core, 0)
 	r.pods, r.nodes = factory.Core().V1().Pods(), factory.Core().V1().Nodes()
-	l, err := NewLostNodes(LostNodesConfig{Kube: r.core, Nodes: r.nodes, Pods: r.pods, Recorder: r.events, Clock: r.clock, Log: zap.NewNop()})
+	l, err := NewLostNodes(LostNodesConfig{Kube: r.core, Nodes: r.nodes, Pods: r.pods, Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()}})
 	require.NoError(t, err)
 	r.l = l
 	for _, obj := range objects {
@@ -252,7 +252,7 @@ func TestLostNodesRun(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(core, 0)
 	l, err := NewLostNodes(LostNodesConfig{
 		Kube: core, Nodes: factory.Core().V1().Nodes(), Pods: factory.Core().V1().Pods(),
-		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	require.Empty(t, core.Actions(), "NewLostNodes starts nothing")

@@ -90,7 +90,7 @@ func (r *rig) restart() {
 		Kube: r.core, Liqo: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
 		Quotas: r.quotas, LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
 		StorageClasses: core.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
-		Harden: func(_ string, s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
+		Harden: func(_ string, s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
 	})
 	require.NoError(r.t, err)
 	r.e = e

@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 	own := externalversions.NewSharedInformerFactory(liqod, 0)
 	shared := informers.NewSharedInformerFactory(core, 0)
 	e, err := New(Config{
-		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
 		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
@@ -124,7 +124,7 @@ func TestRunWithAQuota(t *testing.T) {
 	})
 	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
 	e, err := New(Config{
-		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
 		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
@@ -186,7 +186,7 @@ func TestRunOfAConsumerThatFloods(t *testing.T) {
 	var held atomic.Int64
 	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
 	e, err := New(Config{
-		Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(1000), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(1000), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 		Harden: func(consumer string, _ *corev1.PodSpec) error {
 			if consumer == origin {
 				held.Add(1)

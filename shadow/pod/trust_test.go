@@ -21,6 +21,7 @@ import (
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -53,7 +54,7 @@ func TestTrustInAConsumer(t *testing.T) {
 			return corev1beta1.TrustOf(fc, corev1beta1.TrustStrict) == corev1beta1.TrustOrganisation
 		}
 		e, err := New(Config{
-			Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+			Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
 			Harden: func(peer string, spec *corev1.PodSpec) error {
 				if len(spec.Volumes) > 0 && !trusted(peer) {
 					return errors.New("no nfs from " + peer)

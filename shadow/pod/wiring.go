@@ -29,7 +29,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -42,6 +41,8 @@ import (
 
 // Config is the input of New. All fields are required except Limits, HomeLost, AlwaysPull and Observer.
 type Config struct {
+	loop.Env
+
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
 	Kube kubernetes.Interface
@@ -90,12 +91,6 @@ type Config struct {
 	AlwaysPull bool
 	// Recorder records events on ShadowPods, for exceptional changes only.
 	Recorder record.EventRecorder
-	// Clock is the source of the current time.
-	Clock clock.PassiveClock
-	// Log receives state changes.
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 }
 
 // Enforcer keeps the provider's pods equal to their ShadowPods. It runs under a lease; all
@@ -134,7 +129,7 @@ func New(cfg Config) (*Enforcer, error) {
 	e.quota, err = quota.New(quota.Config{
 		Kube: cfg.Kube, Liqo: cfg.Liqo, Quotas: cfg.Quotas, LimitRanges: cfg.LimitRanges, RuntimeClasses: cfg.RuntimeClasses,
 		Patience: cfg.Patience, Settle: cfg.Settle, HomeLost: cfg.HomeLost, Again: e.again, Wake: func(key loop.Key) { e.loop.Wake(key) },
-		Clock: cfg.Clock, Log: cfg.Log, Observer: cfg.Observer,
+		Env: cfg.Env,
 	})
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func newLedger(t *testing.T, c clock.PassiveClock, patience time.Duration, wake 
 	l, err := New(Config{
 		Kube: kube, Liqo: liqo,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
-		Patience: patience, Again: func(p *corev1.Pod) bool { return p.Labels["again"] != "" }, Wake: wake, Clock: c, Log: zap.NewNop(),
+		Patience: patience, Again: func(p *corev1.Pod) bool { return p.Labels["again"] != "" }, Wake: wake, Env: loop.Env{Clock: c, Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	return l

@@ -7,14 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	nodev1informers "k8s.io/client-go/informers/node/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
@@ -28,6 +26,8 @@ const cacheLag = time.Second
 
 // Config is the input of New. All fields are required except HomeLost and Observer.
 type Config struct {
+	loop.Env
+
 	// Kube and Liqo list the pods and the Quotas once per term.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
@@ -51,10 +51,7 @@ type Config struct {
 	Again func(*corev1.Pod) bool
 	// Wake queues the key of a ShadowPod that has got room, or that now waits for another
 	// reason. It must not block.
-	Wake     func(loop.Key)
-	Clock    clock.PassiveClock
-	Log      *zap.Logger
-	Observer loop.Observer
+	Wake func(loop.Key)
 }
 
 // New returns a Ledger and registers its event handlers on the informers. It starts nothing.

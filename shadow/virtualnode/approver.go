@@ -20,7 +20,6 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -42,6 +41,8 @@ const (
 // ApproverConfig is the input of NewApprover. All fields are required unless their comment
 // says otherwise.
 type ApproverConfig struct {
+	loop.Env
+
 	// Kube approves requests and reads the vkubelets' pods.
 	Kube kubernetes.Interface
 	// Requests may be restricted to spec.signerName=kubernetes.io/kubelet-serving.
@@ -54,12 +55,6 @@ type ApproverConfig struct {
 	NodeAddress netip.Addr
 	// Events records refusals on VirtualNodes.
 	Events record.EventRecorder
-	// Log receives decisions and the errors of the loop.
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
-	// Clock may be nil; the default is the real clock.
-	Clock clock.PassiveClock
 }
 
 // Approver approves the serving certificates of vkubelets. It does not touch other
@@ -76,9 +71,6 @@ type Approver struct {
 // must be started afterwards. It starts nothing. An error means that an informer accepts no
 // handler.
 func NewApprover(cfg ApproverConfig) (*Approver, error) {
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
 	a := &Approver{cfg: cfg}
 	a.Loop = loop.New(loop.Config{Name: "servingcertificate", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return a, a.WatchAll(loop.From(cfg.Requests.Informer(), requestKeys), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))

@@ -44,7 +44,7 @@ func newApproverRig(t *testing.T, vns []runtime.Object, kube ...runtime.Object) 
 	a, err := NewApprover(ApproverConfig{
 		Kube: client, Requests: kubes.Certificates().V1().CertificateSigningRequests(),
 		VirtualNodes: liqos.Offloading().V1beta1().VirtualNodes(), Nodes: kubes.Core().V1().Nodes(),
-		Events: events, Log: zap.NewNop(), Clock: clock,
+		Events: events, Env: loop.Env{Clock: clock, Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	for _, vn := range vns {

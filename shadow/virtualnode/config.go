@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -23,7 +22,6 @@ import (
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -35,6 +33,8 @@ import (
 // Config is the input of NewLifecycle. All fields are required unless their comment says
 // otherwise.
 type Config struct {
+	loop.Env
+
 	// Kube and Liqo write objects, and read live where a cache may be stale.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
@@ -65,12 +65,6 @@ type Config struct {
 
 	// Events records events on VirtualNodes.
 	Events record.EventRecorder
-	// Log receives the errors of the loop.
-	Log *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
-	// Clock may be nil; the default is the real clock.
-	Clock clock.PassiveClock
 }
 
 // VirtualKubeletDefaults describes the vkubelets that the controller deploys.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/clock"
 
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -36,9 +35,6 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 		return nil, errNoImage
 	}
 	cfg.Drain = cfg.Drain.withDefaults()
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
 	l := &Lifecycle{cfg: cfg}
 	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return l, l.watch(cfg)

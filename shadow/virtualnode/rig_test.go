@@ -97,7 +97,7 @@ func newRig(t *testing.T, liqo []runtime.Object, kube ...runtime.Object) *rig {
 		Nodes:         core.Nodes(), Deployments: r.kubes.Apps().V1().Deployments(), Budgets: r.kubes.Policy().V1().PodDisruptionBudgets(), ServiceAccounts: core.ServiceAccounts(),
 		RoleBindings: rbac.RoleBindings(), ClusterRoleBindings: rbac.ClusterRoleBindings(),
 		VirtualKubelet: VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 2, Args: []string{"--clusterID=rome"}, ImagePullPolicy: corev1.PullIfNotPresent},
-		Events:         r.events, Log: zap.NewNop(), Clock: r.clock,
+		Events:         r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
 	})
 	require.NoError(t, err)
 	r.Lifecycle = l
