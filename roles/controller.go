@@ -266,12 +266,8 @@ func (c *controller) addNamespaces() error {
 	if err != nil {
 		return err
 	}
-	c.leased("namespace-maps", func(ctx context.Context) error {
-		if !c.ranges.Wait(ctx) { // NetworkPolicies name them
-			return nil
-		}
-		return maps.Run(ctx, c.cfg.Workers)
-	})
+	maps.Await(c.ranges.HasSynced) // NetworkPolicies name them
+	c.loop("namespace-maps", maps)
 	return nil
 }
 

@@ -95,13 +95,9 @@ type Loop struct {
 	turns *fair
 	// early holds the keys that Add received while queue was nil.
 	early   sets.Set[Key]
-	watched []watched
-}
-
-// watched is a source with a handler, and whether that has received the initial list.
-type watched struct {
-	Source
-	synced cache.InformerSynced
+	watched []Source
+	// synced are what Run waits for.
+	synced []cache.InformerSynced
 }
 
 const (
@@ -145,10 +141,18 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 	if err != nil {
 		return nil, fmt.Errorf("watching for %s: %w", l.cfg.Name, err)
 	}
+	l.Await(reg.HasSynced)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watched = append(l.watched, watched{Source{inf, keys}, reg.HasSynced})
+	l.watched = append(l.watched, Source{inf, keys})
 	return reg, nil
+}
+
+// Await has Run wait for these, too, before the workers start.
+func (l *Loop) Await(synced ...cache.InformerSynced) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.synced = append(l.synced, synced...)
 }
 
 // Source is an informer, and the keys of each of its objects.
@@ -300,7 +304,7 @@ func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 	return l.queue
 }
 
-// Run waits for the caches, enqueues all watched objects and the keys of Config.Beside,
+// Run waits for the caches and for what Await has got, enqueues all watched objects and the keys of Config.Beside,
 // and starts the workers (at least one; with classes at least two). When ctx is done, it waits for the workers and
 // returns nil. It may be called again afterwards, but not concurrently.
 func (l *Loop) Run(ctx context.Context, workers int) error {
@@ -308,10 +312,7 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	queue, turns, early := l.begin(workers)
 	defer l.end()
 	l.put(queue, early.UnsortedList())
-	sources := l.sources()
-	if !cache.WaitForCacheSync(ctx.Done(), func() bool {
-		return !slices.ContainsFunc(sources, func(w watched) bool { return !w.synced() })
-	}) {
+	if _, synced := l.sources(); !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
 	l.addAll()
@@ -331,10 +332,10 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	return nil
 }
 
-func (l *Loop) sources() []watched {
+func (l *Loop) sources() ([]Source, []cache.InformerSynced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.watched)
+	return slices.Clone(l.watched), slices.Clone(l.synced)
 }
 
 // begin creates the queue and returns it together with the keys kept by Add. From then on
@@ -359,9 +360,10 @@ func (l *Loop) end() {
 }
 
 func (l *Loop) addAll() {
-	for _, w := range l.sources() {
-		for _, obj := range w.informer.GetStore().List() {
-			l.Add(w.keys(obj)...)
+	all, _ := l.sources()
+	for _, s := range all {
+		for _, obj := range s.informer.GetStore().List() {
+			l.Add(s.keys(obj)...)
 		}
 	}
 	if l.cfg.Beside != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,25 @@ func TestRunWaitsForItsWorkers(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 		require.True(t, finished, "Run returned while a worker was at work")
+	})
+}
+
+func TestRunAwaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := make(chan Key, 10)
+		_, l := newScript(func(_ context.Context, key Key, _ int) error { seen <- key; return nil })
+		var known atomic.Bool
+		l.Await(known.Load)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx, 1) }()
+		l.Add(Key{Name: "a"})
+		time.Sleep(time.Minute)
+		require.Empty(t, seen)
+		known.Store(true)
+		require.Equal(t, Key{Name: "a"}, <-seen)
+		cancel()
+		require.NoError(t, <-done)
 	})
 }
 

@@ -32,8 +32,8 @@ const (
 // Reserved finds the ranges that no Network gets: those of this cluster's pods, Services and
 // nodes, and others that its nodes reach. It is safe for concurrent use.
 type Reserved interface {
-	// Wait returns true when Reserved can be called, and false if ctx ends before.
-	Wait(ctx context.Context) bool
+	// HasSynced returns true when Reserved can be called.
+	HasSynced() bool
 	// Reserved returns the ranges, or the reason why they are unknown: then nothing is given.
 	Reserved() ([]ipam.Range, error)
 	// Subscribe makes f be called when the ranges may have changed. It is called before
@@ -74,7 +74,6 @@ type AllocateConfig struct {
 type Allocator struct {
 	networks, ips *claims
 	pools         *loop.Loop
-	reserved      Reserved
 }
 
 // NewAllocator registers with the informers and starts nothing. Its error names a range
@@ -84,7 +83,7 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Allocator{reserved: cfg.Reserved}
+	a := &Allocator{}
 	client := cfg.Client.IPAMV1alpha1()
 	a.networks, err = newClaims(cfg, networkKind(client), cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
 	if err != nil {
@@ -98,6 +97,7 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 		return nil, err
 	}
 	a.pools = loop.New(loop.Config{Name: "addresspool", Sync: a.syncPool, Log: cfg.Log, Observer: cfg.Observer})
+	a.pools.Await(cfg.Reserved.HasSynced)
 	cfg.Reserved.Subscribe(a.wakeNetworks)
 	return a, a.pools.WatchAll(
 		loop.From(cfg.AddressPools.Informer(), loop.Self),
@@ -155,9 +155,6 @@ func (e *undecidedError) Error() string { return e.message }
 
 // Run works until ctx is done. It may be called again.
 func (a *Allocator) Run(ctx context.Context, workers int) error {
-	if !a.reserved.Wait(ctx) {
-		return nil
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.networks.Run(ctx, workers) })
 	group.Go(func() error { return a.ips.Run(ctx, workers) })
@@ -212,6 +209,7 @@ func newClaims(cfg AllocateConfig, k kind, informer cache.SharedIndexInformer, p
 	p.client, p.store = cfg.Client.IPAMV1alpha1().AddressPools(), cfg.AddressPools.Informer().GetStore()
 	p.claims, p.clock, p.log = k.list, cfg.Clock, cfg.Log
 	c.Loop = loop.New(loop.Config{Name: p.name, Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	c.Await(cfg.Reserved.HasSynced)
 	return c, c.WatchAll(loop.From(informer, loop.Self), loop.From(cfg.AddressPools.Informer(), c.waiting))
 }
 

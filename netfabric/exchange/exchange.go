@@ -80,6 +80,7 @@ const (
 func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
 	e := &Exchange{cfg: cfg}
 	e.Loop = loop.New(loop.Config{Name: "exchange", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	e.Await(cfg.Own.HasSynced)
 	cfg.Own.Subscribe(e.wakeAll)
 	return e, e.WatchAll(
 		loop.From(cfg.Configurations.Informer(), peerKey),
@@ -87,14 +88,6 @@ func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
 		loop.From(cfg.Connections.Informer(), e.connectionKeys),
 		loop.From(cfg.ForeignClusters.Informer(), loop.Self),
 	)
-}
-
-// Run works until ctx is done. It may be called again.
-func (e *Exchange) Run(ctx context.Context, workers int) error {
-	if !e.cfg.Own.Wait(ctx) {
-		return nil
-	}
-	return e.Loop.Run(ctx, workers)
 }
 
 // peerKey returns the key of the peer in whose tenant namespace an object is.

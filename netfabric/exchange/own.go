@@ -88,14 +88,11 @@ func (r *Ranges) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns true when the Nodes and the EndpointSlices of the API server are read, and the
-// ServiceCIDRs are read or cannot be. It returns false if ctx ends before.
-func (r *Ranges) Wait(ctx context.Context) bool {
-	return cache.WaitForCacheSync(ctx.Done(), r.cfg.Nodes.Informer().HasSynced, func() bool {
-		return r.cfg.APIServer == nil || r.cfg.APIServer.Informer().HasSynced()
-	}, func() bool {
-		return r.cfg.ServiceCIDRs == nil || r.cfg.ServiceCIDRs.Informer().HasSynced() || r.failed.Get() != nil
-	})
+// HasSynced reports whether the Nodes and the EndpointSlices of the API server are read, and the
+// ServiceCIDRs are read or cannot be.
+func (r *Ranges) HasSynced() bool {
+	return r.cfg.Nodes.Informer().HasSynced() && (r.cfg.APIServer == nil || r.cfg.APIServer.Informer().HasSynced()) &&
+		(r.cfg.ServiceCIDRs == nil || r.cfg.ServiceCIDRs.Informer().HasSynced() || r.failed.Get() != nil)
 }
 
 // notRead takes note of an error of the informer of ServiceCIDRs, which tries again by

@@ -19,6 +19,7 @@ import (
 	coreinformers "k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
@@ -75,7 +76,7 @@ func newFinder(t *testing.T, given check.Own, fail error, objects ...runtime.Obj
 		defer factory.Shutdown()
 		return f.Run(ctx)
 	})
-	require.True(t, f.Wait(t.Context()))
+	require.True(t, cache.WaitForCacheSync(t.Context().Done(), f.HasSynced))
 	return f
 }
 

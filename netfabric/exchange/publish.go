@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -70,8 +69,7 @@ type PublishConfig struct {
 // ids.
 type Publisher struct {
 	*loop.Loop
-	cfg    PublishConfig
-	synced []cache.InformerSynced
+	cfg PublishConfig
 }
 
 // NewPublisher registers with the informers and starts nothing.
@@ -88,20 +86,12 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 	// What changes for one peer may give another one more, or less.
 	cfg.Own.Subscribe(p.wakeAll)
 	cfg.Gateways.Subscribe(p.wakeAll)
-	var err error
-	p.synced, err = loop.AnyChange(p.wakeAll,
+	synced, err := loop.AnyChange(p.wakeAll,
 		loop.ChangeOf("Connections", cfg.Connections.Informer(), sameTransit),
 		loop.ChangeOf("NamespaceOffloadings", cfg.Offloadings.Informer(), offloadingv1beta1.SameProviders),
 	)
+	p.Await(append(synced, cfg.Own.HasSynced)...)
 	return p, err
-}
-
-// Run works until ctx is done. It may be called again.
-func (p *Publisher) Run(ctx context.Context, workers int) error {
-	if !p.cfg.Own.Wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), p.synced...) {
-		return nil
-	}
-	return p.Loop.Run(ctx, workers)
 }
 
 func (p *Publisher) wakeAll() {

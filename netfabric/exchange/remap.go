@@ -73,6 +73,7 @@ type translation struct {
 func NewRemapper(cfg RemapConfig) (*Remapper, error) {
 	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}}
 	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
+	r.loop.Await(r.HasSynced)
 	// Objects of both kinds have the id of the peer as their name.
 	gone := store.Handler[metav1.Object]{Gone: func(obj metav1.Object, _ bool) { r.loop.Wake(loop.Key{Name: obj.GetName()}) }}
 	for _, informer := range []cache.SharedIndexInformer{cfg.Connections.Informer(), cfg.ForeignClusters.Informer()} {
@@ -85,9 +86,6 @@ func NewRemapper(cfg RemapConfig) (*Remapper, error) {
 
 // Run confirms until ctx is done that what is absent from the caches is gone.
 func (r *Remapper) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), r.HasSynced) {
-		return nil
-	}
 	return r.loop.Run(ctx, 1)
 }
 

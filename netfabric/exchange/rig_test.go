@@ -113,8 +113,8 @@ type fixedRanges struct {
 	told []func()
 }
 
-func (f *fixedRanges) Wait(context.Context) bool { return true }
-func (f *fixedRanges) Subscribe(told func())     { f.told = append(f.told, told) }
+func (f *fixedRanges) HasSynced() bool       { return true }
+func (f *fixedRanges) Subscribe(told func()) { f.told = append(f.told, told) }
 
 func (f *fixedRanges) Reserved() ([]ipam.Range, error) {
 	f.mu.Lock()

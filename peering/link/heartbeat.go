@@ -15,7 +15,6 @@ import (
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -322,8 +321,7 @@ type InvitationsConfig struct {
 // beside those of the vkubelets in its tenant namespace. Its keys are cluster ids.
 type Invitations struct {
 	*loop.Loop
-	cfg    InvitationsConfig
-	synced cache.InformerSynced
+	cfg InvitationsConfig
 }
 
 // NewInvitations returns an Invitations and registers its event handlers on the informers and
@@ -350,16 +348,8 @@ func NewInvitations(cfg InvitationsConfig) (*Invitations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching heartbeat Leases: %w", err)
 	}
-	n.synced = registration.HasSynced
+	n.Await(registration.HasSynced)
 	return n, nil
-}
-
-// Run is that of a Loop.
-func (n *Invitations) Run(ctx context.Context, workers int) error {
-	if !cache.WaitForCacheSync(ctx.Done(), n.synced) {
-		return nil
-	}
-	return n.Loop.Run(ctx, workers)
 }
 
 func (n *Invitations) sync(ctx context.Context, key loop.Key) error {

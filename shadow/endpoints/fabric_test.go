@@ -3,7 +3,6 @@ package endpoints
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -70,8 +68,13 @@ func TestFabricAddresses(t *testing.T) {
 func TestFabricChanges(t *testing.T) {
 	f := &fabric{}
 	r := newRunningWith(t, f, newShadow(endpointsOf(at("10.244.1.5"))), twin())
-	require.True(t, slices.ContainsFunc(r.e.synced, func(synced cache.InformerSynced) bool { return !synced() }), "Run waits for the Connections")
 	stop := r.lead()
+	require.Eventually(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.asked
+	}, time.Minute, 5*time.Millisecond, "Run waits for the Connections")
+	r.becomes("gone")
 	f.set(func() { f.synced = true })
 	r.becomes("+10.80.1.5")
 	f.set(func() { f.view = netip.MustParsePrefix("10.81.0.0/16") })

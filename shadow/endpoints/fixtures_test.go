@@ -63,6 +63,7 @@ type fabric struct {
 	direct  string       // the namespace of rome whose pods under 10.244.9.0/24 are reached under 10.99.9.0/24
 	changed func(peer string)
 	synced  bool
+	asked   bool // whether it was asked before that
 }
 
 func (f *fabric) Fabric(string) bool { return true }
@@ -114,6 +115,7 @@ func (f *fabric) Subscribe(changed func(string)) (cache.InformerSynced, error) {
 	return func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		f.asked = f.asked || !f.synced
 		return f.synced
 	}, nil
 }

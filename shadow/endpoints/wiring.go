@@ -77,7 +77,6 @@ type Enforcer struct {
 	slices     *store.Store[*discoveryv1.EndpointSlice]
 	namespaces *store.Store[*corev1.Namespace]
 	clusters   *store.Store[*corev1beta1.ForeignCluster]
-	synced     []cache.InformerSynced
 }
 
 // New returns an Enforcer and registers its event handlers on the informers. It starts
@@ -122,7 +121,7 @@ func (e *Enforcer) listen() error {
 	var errs []error
 	watch := func(reg cache.ResourceEventHandlerRegistration, err error) {
 		if errs = append(errs, err); err == nil {
-			e.synced = append(e.synced, reg.HasSynced)
+			e.loop.Await(reg.HasSynced)
 		}
 	}
 	watch(e.shadows.On(store.Handler[*offloadingv1beta1.ShadowEndpointSlice]{
@@ -143,7 +142,7 @@ func (e *Enforcer) listen() error {
 	}
 	// Without a Connection endpoints have no address. One that the cache does not have yet
 	// must not cost any.
-	e.synced = append(e.synced, synced)
+	e.loop.Await(synced)
 	return nil
 }
 
@@ -163,12 +162,7 @@ func onChange[T any](changed func(before, after T)) cache.ResourceEventHandler {
 
 // Run blocks until ctx is done and every worker has returned. It may be called again after
 // that, but not concurrently.
-func (e *Enforcer) Run(ctx context.Context, workers int) error {
-	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
-		return nil
-	}
-	return e.loop.Run(ctx, workers)
-}
+func (e *Enforcer) Run(ctx context.Context, workers int) error { return e.loop.Run(ctx, workers) }
 
 // known returns the keys of all shadows and of all EndpointSlices. An EndpointSlice without
 // a shadow is queued by no other event.

@@ -23,19 +23,17 @@ func (o *Offloading) watch() error {
 	if err := o.WatchAll(loop.From(o.cfg.Offloadings.Informer(), loop.Self), loop.From(o.cfg.Namespaces.Informer(), ofNamespace)); err != nil {
 		return err
 	}
-	// Few changes of these kinds matter, and each affects many keys. Watch makes the loop
-	// wait for the caches; the handlers choose the keys.
+	// Few changes of these kinds matter, and each affects many keys: the handlers choose them.
 	for inf, handler := range map[cache.SharedIndexInformer]cache.ResourceEventHandler{
 		o.cfg.Maps.Informer():         store.OnChange(o.mapChanged),
 		o.cfg.VirtualNodes.Informer(): store.OnChange(o.virtualNodeChanged),
 		o.cfg.Nodes.Informer():        store.OnChange(o.nodeChanged),
 	} {
-		if err := o.WatchAll(loop.From(inf, loop.None)); err != nil {
+		registration, err := inf.AddEventHandler(handler)
+		if err != nil {
 			return err
 		}
-		if _, err := inf.AddEventHandler(handler); err != nil {
-			return err
-		}
+		o.Await(registration.HasSynced)
 	}
 	return nil
 }
