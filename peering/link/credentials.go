@@ -7,13 +7,15 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/rest"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // Credentials follows the kubeconfig Secret that a VirtualNode refers to. Set the exported
@@ -38,14 +40,10 @@ type Credentials struct {
 // informers are started.
 func (c *Credentials) Watch() error {
 	c.changed, c.problem = make(chan struct{}), fmt.Errorf("the credentials of the provider have not been read yet")
-	handler := store.Each(func(any) { c.refresh() })
-	if _, err := c.VirtualNodes.Informer().AddEventHandler(handler); err != nil {
-		return fmt.Errorf("watching VirtualNodes: %w", err)
-	}
-	if _, err := c.Secrets.Informer().AddEventHandler(handler); err != nil {
-		return fmt.Errorf("watching Secrets: %w", err)
-	}
-	return nil
+	_, err := loop.AnyChange(c.refresh,
+		loop.ChangeOf[*offloadingv1beta1.VirtualNode]("VirtualNodes", c.VirtualNodes.Informer(), nil),
+		loop.ChangeOf[*corev1.Secret]("Secrets", c.Secrets.Informer(), nil))
+	return err
 }
 
 // Current returns the configuration for the provider, or the reason for which there is
