@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,10 +104,8 @@ func (c *Clusters) Set(via string, a Answer) {
 		c.cfg.Metrics.Ignored(via, reason, n)
 	}
 	c.cfg.Metrics.Found(via, len(now))
-	for _, id := range slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(now))) {
-		if before[id] != now[id] {
-			c.Wake(loop.Key{Name: id})
-		}
+	for id := range store.ChangedKeys(before, now) {
+		c.Wake(loop.Key{Name: id})
 	}
 	if first { // ForeignClusters of an earlier process may have lost their record
 		c.wakeAll(via)
