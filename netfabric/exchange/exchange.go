@@ -99,6 +99,13 @@ func peerKey(obj any) []loop.Key {
 	return []loop.Key{{Name: corev1beta1.PeerOfNamespace(m.GetNamespace())}}
 }
 
+// tellPeer calls changed with the peer in whose tenant namespace an object is.
+func tellPeer(obj any, changed func(peer string)) {
+	for _, key := range peerKey(obj) {
+		changed(key.Name)
+	}
+}
+
 // connectionKeys returns the peer of a Connection, each peer whose Configuration is not in force, as it
 // may need what the Connection has, and each that has a key of the Connection too.
 func (e *Exchange) connectionKeys(c *networkingv1beta1.Connection) []loop.Key {

@@ -51,11 +51,7 @@ func (s *NetworkStatus) informers() []cache.SharedIndexInformer {
 // Subscribe makes f be called with the id of a peer whose condition may have changed. It is
 // called before anything runs.
 func (s *NetworkStatus) Subscribe(f func(clusterID string)) {
-	tell := func(obj any) {
-		for _, key := range peerKey(obj) {
-			f(key.Name)
-		}
-	}
+	tell := func(obj any) { tellPeer(obj, f) }
 	for _, i := range s.informers() {
 		// Fails for an informer that has stopped only.
 		_, _ = i.AddEventHandler(store.Each(tell))

@@ -267,7 +267,7 @@ func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
 // function has been called for all that the first lists had.
 func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error) {
 	r.listeners.Subscribe(changed)
-	connections, ofConnections := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { ofConnection(c, changed) })
+	connections, ofConnections := loop.Changes("Connections", r.cfg.Connections.Informer(), sameMappings, func(c *networkingv1beta1.Connection) { tellPeer(c, changed) })
 	thirds, ofThirds := loop.Changes("Connections", r.cfg.Connections.Informer(), sameDirect, func(c *networkingv1beta1.Connection) { r.hubs(c.Spec.ClusterID, changed) })
 	same := func(a, b *corev1beta1.ForeignCluster) bool { return disabled(a) == disabled(b) }
 	clusters, ofClusters := loop.Changes("ForeignClusters", r.cfg.ForeignClusters.Informer(), same, func(fc *corev1beta1.ForeignCluster) {
@@ -280,17 +280,11 @@ func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSy
 	return func() bool { return connections.HasSynced() && thirds.HasSynced() && clusters.HasSynced() }, nil
 }
 
-func ofConnection(obj any, changed func(peer string)) {
-	for _, key := range peerKey(obj) {
-		changed(key.Name)
-	}
-}
-
 // hubs calls changed with each peer that leads to a cluster.
 func (r *Remapper) hubs(third string, changed func(peer string)) {
 	for _, c := range store.All[*networkingv1beta1.Connection](r.cfg.Connections.Informer().GetStore()) {
 		if slices.ContainsFunc(c.Spec.Behind, func(t networkingv1beta1.Third) bool { return t.ClusterID == third }) {
-			ofConnection(c, changed)
+			tellPeer(c, changed)
 		}
 	}
 }
