@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,43 +33,6 @@ The exit code is 1 if the packet is dropped on its path, or if the address belon
 
 func (c *commands) network() *cobra.Command {
 	return parent("network", "Look at the network between clusters, measure it, and replace its keys", c.networkCheck(), c.networkPerf(), c.explainAddress(), c.rotateKeys(), c.networkProbe())
-}
-
-const rotateAbout = `Rotate-keys has gateways of this cluster replace their WireGuard keys, and waits until they have. Each
-gateway announces its next key, and uses it as soon as the gateways of all peers have accepted it, or
-are down. Packets go on meanwhile. A gateway waits for an hour at most: a peer that has not accepted
-the key by then is reached again when it has got the key from its API server.
-
-The command may be interrupted, and run again. It needs the right to patch Leases in the namespace of liqod.`
-
-func (c *commands) rotateKeys() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rotate-keys [NUMBER...]", Short: "Replace the WireGuard keys of gateways", Long: rotateAbout,
-		Example: c.example("  %[1]s network rotate-keys\n  %[1]s network rotate-keys 2   # of gateway 2 alone"),
-	}
-	cfg := network.Rotation{}
-	timeout := cmd.Flags().Duration("timeout", 5*time.Minute, "how long to wait; 0 is without end")
-	conn := c.connection(cmd.Flags())
-	cmd.RunE = interruptible(limited(timeout, func(cmd *cobra.Command, args []string) error {
-		for _, arg := range args {
-			number, err := strconv.ParseInt(arg, 10, 32)
-			if err != nil || number < 1 {
-				return Usagef("%q is not the number of a gateway: 1, 2 and so on are accepted", arg)
-			}
-			cfg.Numbers = append(cfg.Numbers, int32(number))
-		}
-		to, err := c.connect(conn)
-		if err != nil {
-			return err
-		}
-		namespace, err := manual.Namespace(cmd.Context(), to.kube)
-		if err != nil {
-			return explain(err)
-		}
-		cfg.Leases, cfg.Every, cfg.Out = to.kube.CoordinationV1().Leases(namespace), c.every, cmd.OutOrStdout()
-		return explain(cfg.Run(cmd.Context()))
-	}))
-	return cmd
 }
 
 func (c *commands) explainAddress() *cobra.Command {

@@ -1,4 +1,4 @@
-package network
+package cmd
 
 import (
 	"bytes"
@@ -69,8 +69,8 @@ func TestRotation(t *testing.T) {
 		return false, nil, nil
 	})
 	var out bytes.Buffer
-	cfg := Rotation{Leases: kube.CoordinationV1().Leases("liqod"), Numbers: []int32{2}, Every: time.Millisecond, Out: &out}
-	require.NoError(t, cfg.Run(t.Context()))
+	c, leases := &commands{every: time.Millisecond}, kube.CoordinationV1().Leases("liqod")
+	require.NoError(t, c.replaceKeys(t.Context(), leases, []int32{2, 2}, &out))
 	require.Equal(t, map[string]string{"liqod-gateway-2": `{"metadata":{"annotations":{"networking.liqo.io/rotate-key":"old"}}}`}, asked)
 	require.Equal(t, `gateway 2: asked to replace its key
 gateway 2: it waits until its next key is accepted by gw of milan
@@ -78,16 +78,14 @@ gateway 2: its next key is accepted by all peers
 gateway 2: its key is new
 `, out.String())
 
-	cfg.Numbers = []int32{3}
-	require.ErrorContains(t, cfg.Run(t.Context()), "there is no gateway 3")
-	cfg.Numbers = nil
+	require.ErrorContains(t, c.replaceKeys(t.Context(), leases, []int32{3}, &out), "there is no gateway 3")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	require.ErrorContains(t, cfg.Run(ctx), "the keys of gateways 1, 2 are not replaced yet")
+	require.ErrorContains(t, c.replaceKeys(ctx, leases, nil, &out), "the keys of gateways 1, 2 are not replaced yet")
 	require.Len(t, asked, 2)
 	away = true
-	require.ErrorContains(t, cfg.Run(t.Context()), "listing the Leases of gateways: away")
+	require.ErrorContains(t, c.replaceKeys(t.Context(), leases, nil, &out), "listing the Leases of gateways: away")
 	away = false
-	cfg.Leases = kube.CoordinationV1().Leases("other")
-	require.ErrorContains(t, cfg.Run(t.Context()), "no gateway of this cluster has announced itself")
+	leases = kube.CoordinationV1().Leases("other")
+	require.ErrorContains(t, c.replaceKeys(t.Context(), leases, nil, &out), "no gateway of this cluster has announced itself")
 }
