@@ -171,7 +171,15 @@ const networkCheckExamples = `  %[1]s network check
 
 func (c *commands) networkCheck() *cobra.Command {
 	cmd := &cobra.Command{Use: "check [PEER | POD POD]", Short: "Send packets hop by hop, and say which hop breaks", Long: networkCheckAbout, Example: c.example(networkCheckExamples)}
-	cfg, conn, run := c.packets(cmd, 5*time.Minute)
+	cfg := &network.Config{}
+	conn := c.packets(cmd, cfg, 5*time.Minute, func(cmd *cobra.Command) error {
+		verdict, err := network.Run(cmd.Context(), *cfg)
+		if len(verdict) > 0 {
+			err = errors.Join(err, printText(cmd.OutOrStdout(), verdict.Text()))
+		}
+		_, broken := verdict.First()
+		return measured(err, broken)
+	})
 	cmd.ValidArgsFunction = c.completePods(conn, 2, peerNames)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&cfg.Nodes, "node", nil, fmt.Sprintf("`node` of this cluster to send packets from; may be repeated; else at most %d nodes", network.MostNodes))
@@ -186,41 +194,31 @@ func (c *commands) networkCheck() *cobra.Command {
 		}
 		return nil
 	}
-	run(func(cmd *cobra.Command) error {
-		verdict, err := network.Run(cmd.Context(), *cfg)
-		if len(verdict) > 0 {
-			err = errors.Join(err, printText(cmd.OutOrStdout(), verdict.Text()))
-		}
-		_, broken := verdict.First()
-		return measured(err, broken)
-	})
 	return cmd
 }
 
-// packets gives a command the flags of those that make pods, and returns what these need. run sets what
-// the command does once it is complete.
-func (c *commands) packets(cmd *cobra.Command, within time.Duration) (cfg *network.Config, conn *connection, run func(func(*cobra.Command) error)) {
-	cfg = &network.Config{Program: c.program}
+// packets has a command make pods and call do, and gives it the flags for that.
+func (c *commands) packets(cmd *cobra.Command, cfg *network.Config, within time.Duration, do func(*cobra.Command) error) *connection {
+	cfg.Program = c.program
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Image, "image", "", "`image` of the pods; else that of liqod's controller")
 	flags.DurationVar(&cfg.Wait, "wait", 45*time.Second, "how long pods may take to start, and to report")
 	timeout := flags.Duration("timeout", within, "how long the command may take in all; 0 is without end")
-	conn = c.connection(flags)
-	return cfg, conn, func(do func(*cobra.Command) error) {
-		cmd.RunE = interruptible(limited(timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) (err error) {
-			cfg.Kube, cfg.Liqo, cfg.Every, cfg.Now = to.kube, to.liqo, c.every, to.now
-			cfg.Say = func(line string) error { return say(cmd.ErrOrStderr(), "%s", report.Line(line)) }
-			cfg.Logs = func(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
-				return helper.Logs(ctx, to.kube, pod, corev1.PodLogOptions{})
+	conn := c.connection(flags)
+	cmd.RunE = interruptible(limited(timeout, c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) (err error) {
+		cfg.Kube, cfg.Liqo, cfg.Every, cfg.Now = to.kube, to.liqo, c.every, to.now
+		cfg.Say = func(line string) error { return say(cmd.ErrOrStderr(), "%s", report.Line(line)) }
+		cfg.Logs = func(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
+			return helper.Logs(ctx, to.kube, pod, corev1.PodLogOptions{})
+		}
+		if cfg.Image == "" {
+			if cfg.Image, err = ownImage(cmd.Context(), to); err != nil {
+				return explain(err)
 			}
-			if cfg.Image == "" {
-				if cfg.Image, err = ownImage(cmd.Context(), to); err != nil {
-					return explain(err)
-				}
-			}
-			return do(cmd)
-		})))
-	}
+		}
+		return do(cmd)
+	})))
+	return conn
 }
 
 // measured returns the result of a command that has sent packets.
@@ -252,9 +250,16 @@ func (c *commands) networkPerf() *cobra.Command {
 		Use: "perf [PEER]", Short: "Measure throughput and round trips to a pod in a peer", Long: networkPerfAbout,
 		Example: c.example("  %[1]s network perf milan\n  %[1]s network perf milan --for 10s --node worker-1 --node worker-2"),
 	}
-	cfg, conn, run := c.packets(cmd, 8*time.Minute)
-	cmd.Flags().StringArrayVar(&cfg.Nodes, "node", nil, "`node` of this cluster from which to measure, and a second one for the pod to compare with; else the first and the last by name")
+	cfg := &network.Config{}
 	each := cmd.Flags().Duration("for", 3*time.Second, "how long each measurement takes, at most 20s")
+	conn := c.packets(cmd, cfg, 8*time.Minute, func(cmd *cobra.Command) error {
+		figures, err := network.Perf(cmd.Context(), *cfg, *each)
+		if len(figures.Ways) > 0 {
+			err = errors.Join(err, printText(cmd.OutOrStdout(), figures.Text()))
+		}
+		return measured(err, figures.Failed())
+	})
+	cmd.Flags().StringArrayVar(&cfg.Nodes, "node", nil, "`node` of this cluster from which to measure, and a second one for the pod to compare with; else the first and the last by name")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return Usagef("name one peer")
@@ -266,13 +271,6 @@ func (c *commands) networkPerf() *cobra.Command {
 		return nil
 	}
 	cmd.ValidArgsFunction = c.completer(conn, 1, peerNames)
-	run(func(cmd *cobra.Command) error {
-		figures, err := network.Perf(cmd.Context(), *cfg, *each)
-		if len(figures.Ways) > 0 {
-			err = errors.Join(err, printText(cmd.OutOrStdout(), figures.Text()))
-		}
-		return measured(err, figures.Failed())
-	})
 	return cmd
 }
 
