@@ -78,10 +78,17 @@ func TestChecksAreDocumented(t *testing.T) {
 func TestFindingsBeforehandHaveIDs(t *testing.T) {
 	t.Parallel()
 	beforehand := idsIn(t, "pre_judge.go")
+	of := func(version string, unread ...string) *reading {
+		r := &reading{snap: &report.Snapshot{Kubernetes: version, Unread: map[string]error{}}}
+		for _, what := range unread {
+			r.snap.Unread[what] = errors.New("forbidden")
+		}
+		return r
+	}
 	for _, p := range []*preflight{
-		{version: "v1.36.3", unread: map[string]error{}},
-		{version: "v1.20.0", missing: apis[:1], kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}, unread: map[string]error{}},
-		{version: "?", unread: map[string]error{"Pods": errors.New("forbidden"), "your rights": errors.New("forbidden")}},
+		{reading: of("v1.36.3")},
+		{reading: of("v1.20.0"), missing: apis[:1], kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}},
+		{reading: of("?", "Pods", "your rights")},
 	} {
 		for _, f := range p.judge() {
 			require.Contains(t, beforehand, f.ID, "%s", f.Subject)

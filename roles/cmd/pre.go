@@ -85,31 +85,22 @@ func printFindings(cmd *cobra.Command, format string, findings []report.Finding)
 
 // preflight is what was read of a cluster in which liqod is to be installed, and its examination.
 type preflight struct {
+	// reading has the version and the time of the API server, all Nodes, their Leases, and the pods with ports
+	// on their nodes. Its Namespace is that of an installed liqod.
 	*reading
 	report.Examination
-	// version is that of the API server.
-	version string
-	// skew is how much its clock is ahead of that of this machine, now the time by its clock.
+	// skew is how much the clock of the API server is ahead of that of this machine.
 	skew time.Duration
-	now  time.Time
-	// missing are the needed kinds that it does not serve. kinds reports whether it serves
-	// kinds of liqod's groups, installed the namespace of an installed liqod.
-	missing   []api
-	kinds     bool
-	installed string
+	// missing are the needed kinds that it does not serve. kinds reports whether it serves kinds of liqod's groups.
+	missing []api
+	kinds   bool
 	// denied are the actions of the installation that the user may not take.
-	denied []string
-
-	nodes    []corev1.Node
-	leases   []coordinationv1.Lease
-	pods     []corev1.Pod // with ports on their nodes
+	denied   []string
 	services []corev1.Service
 	// webhooks are those of others that refuse requests while they do not answer, and that nothing serves.
 	webhooks []guard
 	// networkFacts show the network plugin.
 	networkFacts report.PluginFacts
-	// unread says of what could not be read why. It is that of the snapshot of reading, which has nothing else.
-	unread map[string]error
 }
 
 // guard is a webhook that pods or nodes pass, and the Service that serves it.
@@ -157,8 +148,8 @@ func preflightOf(ctx context.Context, to *clients) (*preflight, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &preflight{version: version.GitVersion, now: to.now(), unread: map[string]error{}}
-	p.reading, p.skew = &reading{to: to, snap: &report.Snapshot{Unread: p.unread}}, time.Until(p.now)
+	p := &preflight{reading: &reading{to: to, snap: &report.Snapshot{Kubernetes: version.GitVersion, Taken: to.now(), Unread: map[string]error{}}}}
+	p.skew = time.Until(p.snap.Taken)
 	p.readKinds(ctx)
 	p.readRights(ctx)
 	p.readCluster(ctx)
@@ -174,23 +165,23 @@ func (p *preflight) readKinds(ctx context.Context) {
 		if !known {
 			var err error
 			if names, err = p.to.served(ctx, group); err != nil {
-				p.unread["the kinds of "+group] = err
+				p.snap.Unread["the kinds of "+group] = err
 			}
 			served[group] = names
 		}
 		return names
 	}
 	for _, a := range apis {
-		if names := ask(a.group); p.unread["the kinds of "+a.group] == nil && !slices.Contains(names, a.resource) {
+		if names := ask(a.group); p.snap.Unread["the kinds of "+a.group] == nil && !slices.Contains(names, a.resource) {
 			p.missing = append(p.missing, a)
 		}
 	}
 	p.kinds = len(ask(corev1beta1.SchemeGroupVersion.String())) > 0
 	namespace, err := manual.Namespace(ctx, p.to.kube)
 	if err != nil && !errors.Is(err, manual.ErrNotInstalled) {
-		p.unread["the configuration of liqod"] = err
+		p.snap.Unread["the configuration of liqod"] = err
 	}
-	p.installed = namespace
+	p.snap.Namespace = namespace
 }
 
 // readRights finds out the actions of an installation that the user may not take.
@@ -199,12 +190,12 @@ func (p *preflight) readRights(ctx context.Context) {
 		review, err := p.to.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
 		if err != nil {
-			p.unread["your rights"] = err
+			p.snap.Unread["your rights"] = err
 			return false
 		}
 		return review.Status.Allowed
 	}
-	if may(authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}) || p.unread["your rights"] != nil {
+	if may(authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}) || p.snap.Unread["your rights"] != nil {
 		return
 	}
 	for _, a := range slices.Concat(core, apis) {
@@ -221,12 +212,12 @@ func (p *preflight) readRights(ctx context.Context) {
 
 func (p *preflight) readCluster(ctx context.Context) {
 	kube, all := p.to.kube, metav1.ListOptions{}
-	p.read(ctx, report.ReadNodes, list(kube.CoreV1().Nodes().List, all, func(l *corev1.NodeList) { p.nodes = l.Items }))
-	p.now = p.to.now()
-	p.read(ctx, "the Leases of Nodes", list(kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List, all, func(l *coordinationv1.LeaseList) { p.leases = l.Items }))
+	p.read(ctx, report.ReadNodes, list(kube.CoreV1().Nodes().List, all, func(l *corev1.NodeList) { p.snap.Nodes = l.Items }))
+	p.snap.Taken = p.to.now()
+	p.read(ctx, "the Leases of Nodes", list(kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List, all, func(l *coordinationv1.LeaseList) { p.snap.Leases = l.Items }))
 	p.read(ctx, report.ReadServices, list(kube.CoreV1().Services("").List, all, func(l *corev1.ServiceList) { p.services = l.Items }))
 	p.read(ctx, report.ReadPods, list(kube.CoreV1().Pods("").List, all, func(l *corev1.PodList) {
-		p.pods = slices.DeleteFunc(l.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
+		p.snap.Pods = slices.DeleteFunc(l.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
 	}))
 }
 
@@ -239,7 +230,7 @@ func (p *preflight) readNetwork(ctx context.Context) {
 		case err == nil:
 			p.networkFacts.ConfigMaps = append(p.networkFacts.ConfigMaps, *config)
 		case !apierrors.IsNotFound(err):
-			p.unread["ConfigMap "+name.String()] = err
+			p.snap.Unread["ConfigMap "+name.String()] = err
 		}
 	}
 	groups, err := answered(ctx, p.to.kube.Discovery().ServerGroups)
@@ -258,7 +249,7 @@ func (p *preflight) readWebhooks(ctx context.Context) {
 		g := guard{name: config + "/" + name, service: at.Namespace + "/" + at.Name}
 		slicesOf, err := p.to.kube.DiscoveryV1().EndpointSlices(at.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + at.Name})
 		if err != nil {
-			p.unread["the EndpointSlices of Service "+g.service] = err
+			p.snap.Unread["the EndpointSlices of Service "+g.service] = err
 			return
 		}
 		if !slices.ContainsFunc(slicesOf.Items, serves) {

@@ -77,23 +77,23 @@ func (p *preflight) judge() []report.Finding {
 	p.judgeLoadBalancers()
 	p.judgeClocks()
 	p.judgeNodes()
-	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		p.Add(idPreUnread, report.Unknown, what, "cannot be read: "+p.unread[what].Error(), "ask with the rights of an administrator")
+	for _, what := range slices.Sorted(maps.Keys(p.snap.Unread)) {
+		p.Add(idPreUnread, report.Unknown, what, "cannot be read: "+p.snap.Unread[what].Error(), "ask with the rights of an administrator")
 	}
 	return p.Findings
 }
 
 func (p *preflight) judgeVersion() {
-	have, err := version.ParseGeneric(p.version)
+	have, err := version.ParseGeneric(p.snap.Kubernetes)
 	switch {
 	case err != nil:
-		p.Add(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")
+		p.Add(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.snap.Kubernetes), "")
 		return
 	case have.LessThan(version.MustParseGeneric(report.OldestKubernetes)):
-		p.Add(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, report.OldestKubernetes), "upgrade the cluster")
+		p.Add(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.snap.Kubernetes, report.OldestKubernetes), "upgrade the cluster")
 		return
 	}
-	p.Add(idPreKubernetes, report.OK, "Kubernetes", p.version, "")
+	p.Add(idPreKubernetes, report.OK, "Kubernetes", p.snap.Kubernetes, "")
 	if have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {
 		p.Add(idPreServices, report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it")
 	}
@@ -110,8 +110,8 @@ func (p *preflight) judgeKinds() {
 		p.Add(idPreAPIs, report.OK, "APIs", "the API server serves all that liqod needs", "")
 	}
 	switch {
-	case p.installed != "":
-		p.Add(idPreInstalled, report.Warning, "Installation", "liqod is installed already, in namespace "+p.installed, "liqod check examines it")
+	case p.snap.Namespace != "":
+		p.Add(idPreInstalled, report.Warning, "Installation", "liqod is installed already, in namespace "+p.snap.Namespace, "liqod check examines it")
 	case p.kinds:
 		p.Add(idPreInstalled, report.Warning, "Installation", "there are kinds of the group core.liqo.io, but no liqod: an earlier installation has left them, or another product with the same kinds, such as Liqo, is installed",
 			"kubectl get crd | grep liqo.io; remove the other product first")
@@ -120,7 +120,7 @@ func (p *preflight) judgeKinds() {
 
 func (p *preflight) judgeRights() {
 	switch {
-	case p.unread["your rights"] != nil:
+	case p.snap.Unread["your rights"] != nil:
 	case len(p.denied) > 0:
 		p.Add(idPreRights, report.Problem, "Rights", "you may not: "+strings.Join(p.denied, ", "), "install with the rights of cluster-admin")
 	default:
@@ -129,7 +129,7 @@ func (p *preflight) judgeRights() {
 }
 
 func (p *preflight) judgeWebhooks() {
-	known := p.unread[report.ReadWebhooks] == nil && p.unread[report.ReadRules] == nil
+	known := p.snap.Unread[report.ReadWebhooks] == nil && p.snap.Unread[report.ReadRules] == nil
 	for _, g := range p.webhooks {
 		known = false
 		p.Add(idPreWebhooks, report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
@@ -162,13 +162,13 @@ func portsOf(pod *corev1.Pod) (ports []nodePort) {
 // judgePorts finds pods that have the ports of liqod on their nodes, other than those of
 // liqod itself.
 func (p *preflight) judgePorts() {
-	if p.unread[report.ReadPods] != nil {
+	if p.snap.Unread[report.ReadPods] != nil {
 		return
 	}
 	for _, want := range nodePorts {
 		var by []string
-		for i := range p.pods {
-			pod := &p.pods[i]
+		for i := range p.snap.Pods {
+			pod := &p.snap.Pods[i]
 			taken := slices.ContainsFunc(portsOf(pod), func(n nodePort) bool { return n.protocol == want.protocol && n.number == want.number })
 			if taken && pod.Labels["app.kubernetes.io/name"] != "liqod" {
 				by = append(by, pod.Namespace+"/"+pod.Name)
@@ -191,7 +191,7 @@ func some(names []string) string {
 
 // judgeLoadBalancers finds out whether Services of type LoadBalancer get addresses.
 func (p *preflight) judgeLoadBalancers() {
-	if p.unread[report.ReadServices] != nil {
+	if p.snap.Unread[report.ReadServices] != nil {
 		return
 	}
 	const subject = "Load balancers"
@@ -216,15 +216,15 @@ func (p *preflight) judgeClocks() {
 		p.Add(idPreClocks, report.Warning, "Clock of the API server", fmt.Sprintf("it is %s the clock of this machine", ahead(p.skew)), "set the clocks by NTP")
 	}
 	ready := map[string]bool{}
-	for i := range p.nodes {
-		ready[p.nodes[i].Name] = report.NodeReady(&p.nodes[i])
+	for i := range p.snap.Nodes {
+		ready[p.snap.Nodes[i].Name] = report.NodeReady(&p.snap.Nodes[i])
 	}
 	var wrong []string
-	for _, l := range p.leases {
+	for _, l := range p.snap.Leases {
 		if l.Spec.RenewTime == nil || !ready[l.Name] {
 			continue
 		}
-		off := l.Spec.RenewTime.Sub(p.now)
+		off := l.Spec.RenewTime.Sub(p.snap.Taken)
 		if off > clockSlack || off < -nodeLeaseRenewal {
 			wrong = append(wrong, fmt.Sprintf("%s (%s it)", l.Name, ahead(off)))
 		}
@@ -232,7 +232,7 @@ func (p *preflight) judgeClocks() {
 	switch {
 	case len(wrong) > 0:
 		p.Add(idPreClocks, report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP")
-	case len(p.leases) > 0 && !apart:
+	case len(p.snap.Leases) > 0 && !apart:
 		p.Add(idPreClocks, report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", "")
 	}
 }
@@ -245,12 +245,12 @@ func ahead(d time.Duration) string {
 }
 
 func (p *preflight) judgeNodes() {
-	if p.unread[report.ReadNodes] != nil {
+	if p.snap.Unread[report.ReadNodes] != nil {
 		return
 	}
 	var bare, down []string
-	for i := range p.nodes {
-		node := &p.nodes[i]
+	for i := range p.snap.Nodes {
+		node := &p.snap.Nodes[i]
 		if node.Spec.PodCIDR == "" && node.Labels["liqo.io/type"] != "virtual-node" {
 			bare = append(bare, node.Name)
 		}
@@ -281,7 +281,7 @@ func (p *preflight) judgePlugins() {
 		}
 		p.Add(idPrePlugin, level, "Network plugin "+plugin.Name, plugin.Message, plugin.Fix)
 	}
-	if len(plugins) == 0 && p.unread[report.ReadDaemonSets] == nil {
+	if len(plugins) == 0 && p.snap.Unread[report.ReadDaemonSets] == nil {
 		p.Add(idPrePlugin, report.OK, "Network plugin", "no plugin that needs settings of liqod was recognised", "")
 	}
 }

@@ -83,11 +83,13 @@ func TestPreKnowsTheKindsOfTheChart(t *testing.T) {
 // fit is a cluster in which liqod can be installed.
 func fit() *preflight {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	return &preflight{
-		version: "v1.34.1", now: now, unread: map[string]error{},
-		nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.0.0/24"},
+	snap := &report.Snapshot{
+		Kubernetes: "v1.34.1", Taken: now, Unread: map[string]error{},
+		Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.0.0/24"},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}},
-		leases: []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-5 * time.Second)))}}},
+		Leases: []coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-5 * time.Second)))}}},
+	}
+	return &preflight{reading: &reading{snap: snap},
 		services: []corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "front"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
 			Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}}}}},
 	}
@@ -104,42 +106,44 @@ func TestPreJudges(t *testing.T) {
 		says   string
 	}{
 		"fit":            {func(*preflight) {}, report.Warning, "✔ Kubernetes: v1.34.1"},
-		"old":            {func(p *preflight) { p.version = "v1.31.9" }, report.Problem, "✘ Kubernetes: version v1.31.9 is older than 1.32.0"},
-		"strange":        {func(p *preflight) { p.version = "main" }, report.Unknown, `? Kubernetes: version "main" is not understood`},
-		"no cidrs":       {func(p *preflight) { p.version = "v1.32.1+k3s1" }, report.Warning, "‼ Service addresses: this version has no ServiceCIDRs"},
+		"old":            {func(p *preflight) { p.snap.Kubernetes = "v1.31.9" }, report.Problem, "✘ Kubernetes: version v1.31.9 is older than 1.32.0"},
+		"strange":        {func(p *preflight) { p.snap.Kubernetes = "main" }, report.Unknown, `? Kubernetes: version "main" is not understood`},
+		"no cidrs":       {func(p *preflight) { p.snap.Kubernetes = "v1.32.1+k3s1" }, report.Warning, "‼ Service addresses: this version has no ServiceCIDRs"},
 		"an api missing": {func(p *preflight) { p.missing = []api{{"node.k8s.io/v1", "runtimeclasses", ""}} }, report.Problem, "✘ APIs: the API server does not serve runtimeclasses (node.k8s.io/v1)"},
-		"installed":      {func(p *preflight) { p.installed, p.kinds = "liqod", true }, report.Warning, "‼ Installation: liqod is installed already, in namespace liqod"},
+		"installed":      {func(p *preflight) { p.snap.Namespace, p.kinds = "liqod", true }, report.Warning, "‼ Installation: liqod is installed already, in namespace liqod"},
 		"liqo":           {func(p *preflight) { p.kinds = true }, report.Warning, "‼ Installation: there are kinds of the group core.liqo.io, but no liqod"},
 		"no rights":      {func(p *preflight) { p.denied = []string{"create clusterroles"} }, report.Problem, "✘ Rights: you may not: create clusterroles"},
 		"dead webhook":   {func(p *preflight) { p.webhooks = []guard{{"policy/pods", "policy/server"}} }, report.Problem, "✘ Webhook policy/pods: it has to allow pods or nodes, and its Service policy/server has no ready endpoint"},
-		"a host port":    {func(p *preflight) { p.pods = []corev1.Pod{holding("a", false, corev1.ContainerPort{HostPort: 6093})} }, report.Problem, "✘ TCP port 6093: pods have it on their nodes: x/a;"},
+		"a host port": {func(p *preflight) {
+			p.snap.Pods = []corev1.Pod{holding("a", false, corev1.ContainerPort{HostPort: 6093})}
+		}, report.Problem, "✘ TCP port 6093: pods have it on their nodes: x/a;"},
 		"a host's port": {func(p *preflight) {
-			p.pods = []corev1.Pod{holding("a", true, corev1.ContainerPort{ContainerPort: 6091, Protocol: corev1.ProtocolUDP})}
+			p.snap.Pods = []corev1.Pod{holding("a", true, corev1.ContainerPort{ContainerPort: 6091, Protocol: corev1.ProtocolUDP})}
 		}, report.Problem, "✘ UDP port 6091: pods have it on their nodes: x/a;"},
 		"other ports": {func(p *preflight) {
-			p.pods = []corev1.Pod{holding("a", true, corev1.ContainerPort{ContainerPort: 6091}), holding("b", false, corev1.ContainerPort{ContainerPort: 6093})}
+			p.snap.Pods = []corev1.Pod{holding("a", true, corev1.ContainerPort{ContainerPort: 6091}), holding("b", false, corev1.ContainerPort{ContainerPort: 6093})}
 		}, report.Warning, "✔ UDP port 6091: no pod has it"},
 		"many pods": {func(p *preflight) {
 			for _, n := range strings.Split("abcdefg", "") {
-				p.pods = append(p.pods, holding(n, false, corev1.ContainerPort{HostPort: 6093}))
+				p.snap.Pods = append(p.snap.Pods, holding(n, false, corev1.ContainerPort{HostPort: 6093}))
 			}
 		}, report.Problem, "x/a, x/b, x/c, x/d, x/e and 2 more; liqod uses it"},
 		"own pods": {func(p *preflight) {
-			p.pods = []corev1.Pod{holding("a", false, corev1.ContainerPort{HostPort: 6093})}
-			p.pods[0].Labels = map[string]string{"app.kubernetes.io/name": "liqod"}
+			p.snap.Pods = []corev1.Pod{holding("a", false, corev1.ContainerPort{HostPort: 6093})}
+			p.snap.Pods[0].Labels = map[string]string{"app.kubernetes.io/name": "liqod"}
 		}, report.Warning, "✔ TCP port 6093: no pod has it"},
 		"no balancer":      {func(p *preflight) { p.services[0].Status = corev1.ServiceStatus{} }, report.Warning, "‼ Load balancers: Service web/front waits for an address"},
 		"none yet":         {func(p *preflight) { p.services = nil }, report.Warning, "‼ Load balancers: there is no Service of type LoadBalancer yet"},
 		"skew":             {func(p *preflight) { p.skew = -time.Minute }, report.Warning, "‼ Clock of the API server: it is 1m0s behind the clock of this machine"},
-		"a node ahead":     {func(p *preflight) { p.leases[0].Spec.RenewTime.Time = p.now.Add(10 * time.Second) }, report.Warning, "by the renewal of their Leases: n1 (10s ahead of it)"},
-		"a node behind":    {func(p *preflight) { p.leases[0].Spec.RenewTime.Time = p.now.Add(-time.Minute) }, report.Warning, "n1 (1m0s behind it)"},
-		"a node down":      {func(p *preflight) { p.nodes[0].Status.Conditions = nil }, report.Warning, "‼ Nodes: not Ready: n1"},
-		"a node without":   {func(p *preflight) { p.nodes[0].Spec.PodCIDR = "" }, report.Warning, "‼ Pod addresses: nodes have no podCIDR: n1."},
-		"unread":           {func(p *preflight) { p.unread["Nodes"] = errors.New("forbidden") }, report.Unknown, "? Nodes: cannot be read: forbidden"},
-		"unread webhooks":  {func(p *preflight) { p.unread["MutatingWebhookConfigurations"] = errors.New("no") }, report.Unknown, "? MutatingWebhookConfigurations: cannot be read: no"},
-		"unread services":  {func(p *preflight) { p.unread["Services"] = errors.New("no") }, report.Unknown, "? Services: cannot be read: no"},
-		"unread pods":      {func(p *preflight) { p.unread["Pods"] = errors.New("no") }, report.Unknown, "? Pods: cannot be read: no"},
-		"rights not asked": {func(p *preflight) { p.unread["your rights"] = errors.New("no") }, report.Unknown, "? your rights: cannot be read: no"},
+		"a node ahead":     {func(p *preflight) { p.snap.Leases[0].Spec.RenewTime.Time = p.snap.Taken.Add(10 * time.Second) }, report.Warning, "by the renewal of their Leases: n1 (10s ahead of it)"},
+		"a node behind":    {func(p *preflight) { p.snap.Leases[0].Spec.RenewTime.Time = p.snap.Taken.Add(-time.Minute) }, report.Warning, "n1 (1m0s behind it)"},
+		"a node down":      {func(p *preflight) { p.snap.Nodes[0].Status.Conditions = nil }, report.Warning, "‼ Nodes: not Ready: n1"},
+		"a node without":   {func(p *preflight) { p.snap.Nodes[0].Spec.PodCIDR = "" }, report.Warning, "‼ Pod addresses: nodes have no podCIDR: n1."},
+		"unread":           {func(p *preflight) { p.snap.Unread["Nodes"] = errors.New("forbidden") }, report.Unknown, "? Nodes: cannot be read: forbidden"},
+		"unread webhooks":  {func(p *preflight) { p.snap.Unread["MutatingWebhookConfigurations"] = errors.New("no") }, report.Unknown, "? MutatingWebhookConfigurations: cannot be read: no"},
+		"unread services":  {func(p *preflight) { p.snap.Unread["Services"] = errors.New("no") }, report.Unknown, "? Services: cannot be read: no"},
+		"unread pods":      {func(p *preflight) { p.snap.Unread["Pods"] = errors.New("no") }, report.Unknown, "? Pods: cannot be read: no"},
+		"rights not asked": {func(p *preflight) { p.snap.Unread["your rights"] = errors.New("no") }, report.Unknown, "? your rights: cannot be read: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
