@@ -243,8 +243,8 @@ func TestProblemsAreFolded(t *testing.T) {
 // The state of a way is never better than the knowledge of now.
 func TestWay(t *testing.T) {
 	t.Parallel()
-	conditions := func(status metav1.ConditionStatus) []report.Condition {
-		return []report.Condition{{Type: corev1beta1.ConditionNetwork, Status: status}}
+	conditions := func(status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: status}}
 	}
 	found := []report.Finding{{Peer: "milan", Subject: "network", Level: report.Warning}, {Peer: "turin", Subject: "network", Level: report.OK}}
 	for name, tc := range map[string]struct {
@@ -259,7 +259,7 @@ func TestWay(t *testing.T) {
 		"was up, nobody checks":    {report.Peer{ClusterID: "paris", Health: report.Unknown, Conditions: conditions(metav1.ConditionTrue)}, found, report.Unknown},
 		"was down, nobody checks":  {report.Peer{ClusterID: "paris", Health: report.Unknown, Conditions: conditions(metav1.ConditionFalse)}, found, report.Unknown},
 		"unknown":                  {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: conditions(metav1.ConditionUnknown)}, found, report.Unknown},
-		"the condition of another": {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: []report.Condition{{Type: "Other", Status: metav1.ConditionTrue}}}, found, ""},
+		"the condition of another": {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: []metav1.Condition{{Type: "Other", Status: metav1.ConditionTrue}}}, found, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -99,7 +99,7 @@ type Peer struct {
 	Version string `json:"version,omitempty"`
 	// Conditions of the peer's ForeignCluster, but for Ready, in the order in which they
 	// explain each other.
-	Conditions []Condition `json:"conditions,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Offers of capacity, in both directions.
 	Offers []Offer `json:"offers,omitempty"`
 	// VirtualNodes that stand for the peer, and what runs on them.
@@ -125,14 +125,6 @@ func (r Refused) String() string {
 		return ""
 	}
 	return fmt.Sprintf("at least %s, on %s", Count(int(r.Packets), "packet"), Count(r.Hosts, "host"))
-}
-
-// Condition is one check of a peer.
-type Condition struct {
-	Type    string                 `json:"type"`
-	Status  metav1.ConditionStatus `json:"status"`
-	Reason  string                 `json:"reason,omitempty"`
-	Message string                 `json:"message,omitempty"`
 }
 
 // Offer is capacity that one cluster offers the other.
@@ -291,10 +283,10 @@ func (s *Status) peerNames() string {
 	return Listed("the only peer is", "the peers are", Names(s.Peers, func(p *Peer) string { return p.ClusterID }))
 }
 
-func conditions(fc *corev1beta1.ForeignCluster) (out []Condition) {
+func conditions(fc *corev1beta1.ForeignCluster) (out []metav1.Condition) {
 	for _, check := range checks {
 		if c := meta.FindStatusCondition(fc.Status.Conditions, check.kind); c != nil {
-			out = append(out, Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+			out = append(out, *c)
 		}
 	}
 	return out

@@ -170,7 +170,7 @@ func TestStatusAsJSON(t *testing.T) {
 			{"name": "vkubelet", "object": "liqo-tenant-milan/vk-milan", "level": "ok", "message": "2 of 2 replicas are ready", "ready": 2, "want": 2, "version": "0.1.0", "image": "liqod:1", "restarts": 0}],
 		"peers": [{
 			"clusterID": "milan", "role": "ConsumerAndProvider", "health": "ok", "message": "all checks pass", "apiServer": "https://milan:6443",
-			"conditions": [{"type": "APIServerStatus", "status": "True", "reason": "APIServerReady", "message": "the API server answers"}],
+			"conditions": [{"type": "APIServerStatus", "status": "True", "lastTransitionTime": "2030-05-04T11:59:48Z", "reason": "APIServerReady", "message": "the API server answers"}],
 			"virtualNodes": [{"name": "milan", "health": "ok", "message": "Ready", "pods": 2, "ready": 2,
 				"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "used": {"cpu": "750m", "memory": "2Gi", "pods": "2"}}],
 			"hosted": {"namespaces": 1, "pods": 1}, "given": {"capacity": null, "used": {"cpu": "1", "memory": "1Gi", "pods": "1"}}, "limit": "no Quota bounds it"
