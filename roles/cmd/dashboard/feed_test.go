@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,22 +36,22 @@ func (c *counted) Observe(ctx context.Context) (*report.Snapshot, error) {
 	return s, err
 }
 
-// look watches a feed until the returned function is called.
+// look shows a feed as a page does, until the returned function is called.
 func look(f *feed, got chan<- View) (leave func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_ = f.watch(ctx, func(data []byte) error {
+		for {
 			var v View
-			if err := json.Unmarshal(data, &v); err != nil {
-				return err
+			if data := f.current(ctx); data == nil || json.Unmarshal(data, &v) != nil {
+				return
 			}
+			got <- v
 			select {
-			case got <- v:
-				return nil
+			case <-time.After(time.Duration(v.Every * float64(time.Second))):
 			case <-ctx.Done():
-				return ctx.Err()
+				return
 			}
-		})
+		}
 	}()
 	return cancel
 }
@@ -58,13 +59,7 @@ func look(f *feed, got chan<- View) (leave func()) {
 func bubble(t *testing.T, source Source, test func(*testing.T, *feed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFeed(Config{Source: source, Every: 5 * time.Second, Timeout: time.Minute})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); f.run(ctx) }()
-		test(t, f)
-		cancel()
-		<-done
+		test(t, &feed{Config: Config{Source: source, Every: 5 * time.Second, Timeout: time.Minute}})
 	})
 }
 
@@ -99,6 +94,7 @@ func TestNoAnswer(t *testing.T) {
 		v := <-got
 		require.Equal(t, "no answer within 1m0s", v.Trouble)
 		require.InDelta(t, 70, v.Patience, 0)
+		require.InDelta(t, 5, v.Every, 0)
 	})
 }
 
@@ -163,18 +159,24 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// A browser that does not read misses states, and disturbs no other.
-func TestSlowWatcher(t *testing.T) {
+// Pages that ask at the same time get one state. One that leaves meanwhile takes it from no other.
+func TestPagesAskAtOnce(t *testing.T) {
 	t.Parallel()
-	bubble(t, &counted{}, func(t *testing.T, f *feed) {
-		stuck, got := make(chan View), make(chan View, 100)
-		leave := look(f, stuck)
-		defer look(f, got)()
-		defer leave()
-		time.Sleep(time.Minute)
-		require.GreaterOrEqual(t, len(got), 12)
-		before := <-stuck
-		require.Less(t, time.Since((<-stuck).Taken), 10*time.Second)
-		require.Greater(t, time.Since(before.Taken), 50*time.Second)
-	})
+	source := &counted{}
+	f := &feed{Config: Config{Source: source, Every: time.Hour, Timeout: time.Minute}}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	require.Nil(t, f.current(left))
+	require.EqualValues(t, 1, source.asked.Load())
+	var pages sync.WaitGroup
+	var states [10][]byte
+	for i := range states {
+		pages.Go(func() { states[i] = f.current(t.Context()) })
+	}
+	pages.Wait()
+	require.EqualValues(t, 2, source.asked.Load())
+	for _, state := range states {
+		require.NotEmpty(t, state)
+		require.Equal(t, states[0], state)
+	}
 }

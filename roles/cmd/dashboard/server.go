@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,8 +28,8 @@ var files = map[string]struct{ name, kind string }{
 	"/icon.svg": {"page/icon.svg", "image/svg+xml"},
 }
 
-// streamPath is the path of the state, as server-sent events.
-const streamPath = "/stream"
+// statePath is the path of the state.
+const statePath = "/state"
 
 // policy lets the page load its own files and nothing else. Texts of a cluster cannot become
 // markup: a script that tries to assign one to innerHTML fails.
@@ -64,7 +63,7 @@ type Server struct {
 
 // Listen opens the port on the loopback address. Run serves it.
 func Listen(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{feed: newFeed(cfg), token: rand.Text()}
+	s := &Server{feed: &feed{Config: cfg}, token: rand.Text()}
 	var err error
 	s.port, err = serve.Listen(ctx, serve.Config{
 		Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Port))), Handler: s.guard(http.HandlerFunc(s.serve)),
@@ -81,14 +80,7 @@ func (s *Server) URL() string { return fmt.Sprintf("http://%s/#token=%s", s.port
 func (s *Server) Close() error { return s.port.Close() }
 
 // Run serves until ctx is done. It closes the port, and returns after all requests have ended.
-func (s *Server) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() { s.feed.run(ctx) })
-	return s.port.Run(ctx)
-}
+func (s *Server) Run(ctx context.Context) error { return s.port.Run(ctx) }
 
 // guard refuses everything that the page does not ask for. A page of another site reaches this
 // server only under the name of that site.
@@ -125,8 +117,8 @@ func loopback(host string) bool {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == streamPath {
-		s.stream(w, r)
+	if r.URL.Path == statePath {
+		s.state(w, r)
 		return
 	}
 	file, ok := files[r.URL.Path]
@@ -143,27 +135,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data) // the browser may be gone
 }
 
-// stream sends the state to a client that has the token, until the client leaves.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+// state answers with the state to a client that has the token.
+func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
 		http.Error(w, "the token is missing or wrong: open the address that the command printed", http.StatusUnauthorized)
 		return
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", "application/json")
 	defer serve.Working(r.Context())()
-	control := http.NewResponseController(w)
-	write := func(text string) error {
-		if err := control.SetWriteDeadline(time.Now().Add(slowest)); err != nil {
-			return err
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			return err
-		}
-		return control.Flush()
+	data := s.feed.current(r.Context())
+	// The cluster may take longer than a browser.
+	if http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slowest)) == nil {
+		_, _ = w.Write(data) // the browser may be gone
 	}
-	if write(": the state follows\n\n") != nil {
-		return
-	}
-	_ = s.feed.watch(r.Context(), func(data []byte) error { return write("data: " + string(data) + "\n\n") }) // the client has left
 }

@@ -1,13 +1,15 @@
 package dashboard
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -94,20 +96,20 @@ func TestStrangersAreRefused(t *testing.T) {
 		"its script":                     {"GET", "/page.js", own, nil, 200},
 		"its style":                      {"GET", "/page.css", own, nil, 200},
 		"another name":                   {"GET", "/", "evil.example", nil, 403},
-		"another name and the port":      {"GET", "/stream", "evil.example:9099", bearer(token), 403},
+		"another name and the port":      {"GET", "/state", "evil.example:9099", bearer(token), 403},
 		"a name that begins the same":    {"GET", "/", "localhost.evil.example", nil, 403},
 		"a name that ends the same":      {"GET", "/", "evil-localhost", nil, 403},
 		"an address of the network":      {"GET", "/", "192.168.1.7:9099", nil, 403},
 		"every address":                  {"GET", "/", "0.0.0.0:9099", nil, 403},
-		"no token":                       {"GET", "/stream", own, nil, 401},
-		"a wrong token":                  {"GET", "/stream", own, bearer(token[1:] + "A"), 401},
-		"a part of the token":            {"GET", "/stream", own, bearer(token[:len(token)-1]), 401},
-		"an empty token":                 {"GET", "/stream", own, bearer(""), 401},
-		"the token as a password":        {"GET", "/stream", own, http.Header{"Authorization": {"Basic " + token}}, 401},
-		"the token in the address":       {"GET", "/stream?token=" + token, own, nil, 401},
-		"the token in a cookie":          {"GET", "/stream", own, http.Header{"Cookie": {"token=" + token}}, 401},
-		"another site asks beforehand":   {"OPTIONS", "/stream", own, http.Header{"Origin": {"https://evil.example"}, "Access-Control-Request-Headers": {"authorization"}}, 405},
-		"writing":                        {"POST", "/stream", own, bearer(token), 405},
+		"no token":                       {"GET", "/state", own, nil, 401},
+		"a wrong token":                  {"GET", "/state", own, bearer(token[1:] + "A"), 401},
+		"a part of the token":            {"GET", "/state", own, bearer(token[:len(token)-1]), 401},
+		"an empty token":                 {"GET", "/state", own, bearer(""), 401},
+		"the token as a password":        {"GET", "/state", own, http.Header{"Authorization": {"Basic " + token}}, 401},
+		"the token in the address":       {"GET", "/state?token=" + token, own, nil, 401},
+		"the token in a cookie":          {"GET", "/state", own, http.Header{"Cookie": {"token=" + token}}, 401},
+		"another site asks beforehand":   {"OPTIONS", "/state", own, http.Header{"Origin": {"https://evil.example"}, "Access-Control-Request-Headers": {"authorization"}}, 405},
+		"writing":                        {"POST", "/state", own, bearer(token), 405},
 		"deleting":                       {"DELETE", "/", own, bearer(token), 405},
 		"a file that is not of the page": {"GET", "/server.go", own, nil, 404},
 		"a path out of the page":         {"GET", "/../server.go", own, nil, 404},
@@ -159,20 +161,44 @@ func TestThePageIsSelfContained(t *testing.T) {
 	}
 }
 
-func TestStream(t *testing.T) {
+func TestState(t *testing.T) {
 	t.Parallel()
 	_, base, token := served(t, &still{snapshot: report.Snapshot{ClusterID: "rome"}})
-	answer := ask(t, http.MethodGet, base+"/stream", "localhost", bearer(token))
-	require.Equal(t, http.StatusOK, answer.StatusCode)
-	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
-	from := bufio.NewScanner(answer.Body)
-	from.Buffer(nil, 1<<20)
-	states := 0
-	for states < 2 && from.Scan() {
-		if data, ok := strings.CutPrefix(from.Text(), "data: "); ok {
-			require.Contains(t, data, `"cluster":"rome"`)
-			states++
+	for range 2 {
+		answer := ask(t, http.MethodGet, base+"/state", "localhost", bearer(token))
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+		require.Equal(t, "application/json", answer.Header.Get("Content-Type"))
+		var state struct {
+			Cluster string
+			Every   float64
 		}
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&state))
+		require.Equal(t, "rome", state.Cluster)
+		require.InDelta(t, 1, state.Every, 0)
 	}
-	require.Equal(t, 2, states)
+}
+
+// The cluster may take longer to answer than a browser may.
+func TestASlowCluster(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{feed: &feed{Config: Config{Source: &counted{slow: 2 * slowest}, Timeout: time.Hour}}, token: "t"}
+		w := &patient{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequest(http.MethodGet, "/state", http.NoBody)
+		r.Header = bearer("t")
+		s.serve(w, r)
+		require.WithinDuration(t, time.Now().Add(slowest), w.deadline, 0)
+		require.Contains(t, w.Body.String(), `"trouble":""`)
+	})
+}
+
+// patient notes until when an answer may be written.
+type patient struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (p *patient) SetWriteDeadline(at time.Time) error {
+	p.deadline = at
+	return nil
 }

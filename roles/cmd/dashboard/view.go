@@ -38,7 +38,9 @@ type View struct {
 	Trouble string `json:"trouble"`
 	// Taken is when the state was read, by the cluster's clock. It is zero if nothing was.
 	Taken time.Time `json:"taken,omitzero"`
-	// Patience is after how many seconds without news the page calls this state old.
+	// Every is after how many seconds the page asks again, and Patience after how many without an answer it calls
+	// this state old.
+	Every      float64     `json:"every"`
 	Patience   float64     `json:"patience"`
 	Version    string      `json:"version"`
 	Namespace  string      `json:"namespace"`

@@ -1,4 +1,4 @@
-// Draws the state that the server streams. Every text of a cluster becomes a text node: no
+// Draws the state that the server has. Every text of a cluster becomes a text node: no
 // function here makes markup of one.
 "use strict";
 
@@ -409,7 +409,7 @@ function readToken() {
   token = token || remember((store) => store.getItem("token")) || "";
 }
 
-let connection = null; // aborts the stream
+let connection = null; // aborts the request
 let paused = false;
 let quiet = 0;
 let patience = 60; // after how many seconds without news the page is old
@@ -435,19 +435,11 @@ function received(view) {
   }
 }
 
-// stream reads server-sent events until the connection ends. It sends the token in a header,
-// which EventSource cannot.
-async function stream(signal) {
-  const answer = await fetch("stream", { headers: { Authorization: "Bearer " + token }, signal, cache: "no-store" });
+// ask gets the state. It sends the token in a header, which no other site can.
+async function ask(signal) {
+  const answer = await fetch("state", { headers: { Authorization: "Bearer " + token }, signal, cache: "no-store" });
   if (!answer.ok) throw Object.assign(new Error(await answer.text()), { refused: answer.status === 401 });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let rest = ""; ;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) if (block.startsWith("data: ")) received(JSON.parse(block.slice(6)));
-  }
+  received(await answer.json());
 }
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -458,9 +450,11 @@ async function connect() {
   if (shown && Date.now() - seen > patience * 1000) doubt("The cluster is being read.");
   live("waiting", "Waiting for the cluster");
   awaitNews();
-  for (let wait = 500; !mine.signal.aborted; wait = Math.min(wait * 2, 8000)) {
+  for (let wait = 500; !mine.signal.aborted;) {
     try {
-      await stream(mine.signal);
+      await ask(mine.signal);
+      wait = 500;
+      await sleep(shown.every * 1000);
     } catch (e) {
       if (mine.signal.aborted) return;
       if (e.refused) {
@@ -468,10 +462,10 @@ async function connect() {
         doubt("This address lacks the token, or has an old one: open the address that liqod dashboard printed.");
         return;
       }
+      doubt("liqod dashboard does not answer: is it still running?");
+      await sleep(wait);
+      wait = Math.min(wait * 2, 8000);
     }
-    if (mine.signal.aborted) return;
-    doubt("liqod dashboard does not answer: is it still running?");
-    await sleep(wait);
   }
 }
 
