@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,7 +78,6 @@ type shownCluster struct {
 	to        *clients
 	namespace string
 
-	mu           sync.Mutex
 	applications map[string]*report.Application
 	looked       time.Time // at the applications
 }
@@ -93,8 +91,6 @@ func (s *shownCluster) Observe(ctx context.Context) (*report.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if time.Since(s.looked) > lookAgain || !slices.Equal(slices.Sorted(maps.Keys(s.applications)), snap.Leaving()) {
 		readApplications(ctx, s.to, snap)
 		s.applications, s.looked = snap.Applications, time.Now()

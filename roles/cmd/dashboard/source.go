@@ -16,7 +16,7 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-// Source reads the cluster. Its methods are called concurrently.
+// Source reads the cluster. Its methods but Observe are called concurrently.
 type Source interface {
 	// Observe returns the objects that status judges, and all pods of the offloaded namespaces. It
 	// returns an error if the cluster does not answer.
