@@ -93,6 +93,9 @@ func (s *shownCluster) Observe(ctx context.Context) (*report.Snapshot, error) {
 	}
 	if time.Since(s.looked) > lookAgain || !slices.Equal(slices.Sorted(maps.Keys(s.applications)), snap.Leaving()) {
 		readApplications(ctx, s.to, snap)
+		if ctx.Err() != nil {
+			return snap, nil // what is missing in it is read again
+		}
 		s.applications, s.looked = snap.Applications, time.Now()
 	}
 	snap.Applications = s.applications

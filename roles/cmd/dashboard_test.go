@@ -118,6 +118,31 @@ func TestDashboardUsage(t *testing.T) {
 	}
 }
 
+// Applications of which a read was cut short are read again for the next page.
+func TestDashboardReadsAgain(t *testing.T) {
+	t.Parallel()
+	c := paint(t).cluster(t)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	c.core.PrependReactor("list", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if ctx.Err() != nil {
+			return false, nil, nil
+		}
+		leave()
+		return true, nil, ctx.Err()
+	})
+	s := &shownCluster{c: &commands{program: "liqod"}, to: &clients{kube: c.core, liqo: c.liqod, now: time.Now}}
+	_, err := s.Observe(ctx)
+	require.NoError(t, err)
+	require.Error(t, ctx.Err())
+	snap, err := s.Observe(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, snap.Applications)
+	for namespace, has := range snap.Applications {
+		require.Empty(t, has.Unread, namespace)
+	}
+}
+
 // The page in a real browser, one test after the other: a browser takes a whole processor.
 func TestDashboardInABrowser(t *testing.T) {
 	t.Parallel()
