@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -202,4 +203,17 @@ func TestPodsBesideTheOffloading(t *testing.T) {
 	s := Offloaded(&healthy(t).Offloadings[0])
 	home(s)
 	require.Equal(t, "\n1 pod created before the namespace was offloaded: "+stay+":\n  kubectl -n shop rollout restart deployment web\n\n", DifferencesText(s), "offload says it too")
+}
+
+// TestUnreadPartsAreNamed: what of an application could not be read is said, whatever it is.
+func TestUnreadPartsAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{ReadPolicies, ReadBudgets, ReadDaemonSets, ReadWorkloads, ReadServices, ReadOffers, ReadPods} {
+		s := Offloaded(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}})
+		s.Unread[what] = apierrors.NewForbidden(corev1.Resource("x"), "", nil)
+		require.Contains(t, DifferencesText(s), "No right to read "+what+".\n")
+		require.Contains(t, Summarize(s).Text(false), "No right to read "+what+".\n")
+		s.Unread[what] = errors.New("away")
+		require.Contains(t, DifferencesText(s), what+" cannot be read: away\n")
+	}
 }

@@ -43,6 +43,7 @@ var reads = []struct {
 	{ReadRolePods, []string{"pods"}},
 	{ReadPolicies, nil}, // of one namespace only, as are the next
 	{ReadWorkloads, nil},
+	{ReadServices, nil},
 }
 
 // inNamespace are the resources that are read in liqod's namespace only.
