@@ -112,6 +112,34 @@ func allOptions(t *testing.T, core *fake.Clientset) map[string]ProbeOptions {
 	return out
 }
 
+// TestNodesAreNamed: the nodes that the command line names are checked, also if it names one twice.
+func TestNodesAreNamed(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		nodes []string
+		want  string
+	}{
+		"one":       {nodes: []string{"rome-1"}},
+		"one twice": {nodes: []string{"rome-1", "rome-1"}},
+		"another":   {[]string{"rome-1", "rome-9"}, "not every node of rome-1, rome-9 is a node of this cluster itself"},
+		"a virtual": {[]string{"milan"}, "not every node of milan is a node of this cluster itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, _ := clusterOf(t, metav1.ConditionTrue)
+			cfg.Nodes = tc.nodes
+			c := &checker{Config: cfg}
+			err := c.read(t.Context())
+			if tc.want != "" {
+				require.ErrorContains(t, err, tc.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, c.nodes, 1)
+		})
+	}
+}
+
 // targetOf returns a target with an address as text.
 func targetOf(kind, name, address string) Target {
 	return Target{kind, name, netip.MustParseAddr(address)}
