@@ -54,9 +54,8 @@ type Pod struct {
 
 func namespace(p *picture, from *report.Namespace, findings []report.Finding) Namespace {
 	out := Namespace{
-		Namespace: *from, Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Pods: []Pod{}, Differences: []string{},
+		Namespace: *from, Level: namespaceLevel(from, findings), Places: []Place{{Kind: placeHere, Name: p.ClusterID}}, Differences: p.Differences(from.Name),
 	}
-	out.Differences = append(out.Differences, p.Differences(from.Name)...)
 	for _, in := range from.Peers {
 		place := Place{Kind: placePeer, Name: in.ClusterID}
 		if !in.Ready {

@@ -59,7 +59,7 @@ type Bar struct {
 func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	out := Peer{
 		ID: from.ClusterID, Role: string(from.Role), Health: from.Health, Message: from.Message, Server: from.APIServer,
-		Version: from.Version, Refused: from.Refused.String(), HostedPods: from.Hosted.Pods, Checks: []report.Finding{}, Offers: []string{}, Nodes: []Node{},
+		Version: from.Version, Refused: from.Refused.String(), HostedPods: from.Hosted.Pods,
 		Given: bars(from.Given), Limit: from.Limit,
 		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
 		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
@@ -107,7 +107,7 @@ func way(from *report.Peer, findings []report.Finding, subject, condition string
 
 // bars are the resources of a room: cpu, memory and pods, then the others by name. Without a
 // capacity they are those in use.
-func bars(room report.Room) []Bar {
+func bars(room report.Room) (out []Bar) {
 	first := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 	order := func(name corev1.ResourceName) int {
 		if i := slices.Index(first, name); i >= 0 {
@@ -122,7 +122,6 @@ func bars(room report.Room) []Bar {
 	names := slices.SortedFunc(maps.Keys(listed), func(a, b corev1.ResourceName) int {
 		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b))
 	})
-	out := []Bar{}
 	for _, name := range names {
 		used, capacity := room.Used[name], room.Capacity[name]
 		if used.IsZero() && capacity.IsZero() {

@@ -12,7 +12,7 @@ import (
 const longest = 1000
 
 // printable returns the JSON of a view. Its texts may come from a cluster, also from a peer: the page gets each
-// as one printable line of bounded length.
+// as one printable line of bounded length. Each list is one, also if it is empty.
 func printable(v *View) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -25,9 +25,11 @@ func printable(v *View) ([]byte, error) {
 	return json.Marshal(cleaned(tree))
 }
 
-// cleaned makes all texts in a JSON value printable.
+// cleaned makes all texts in a JSON value printable. A view has no null but that of a slice.
 func cleaned(value any) any {
 	switch v := value.(type) {
+	case nil:
+		return []any{}
 	case string:
 		return line(v)
 	case []any:

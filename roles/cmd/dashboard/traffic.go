@@ -37,8 +37,7 @@ type Traffic struct {
 }
 
 // traffic has the peers with a tunnel, and those of which something was refused.
-func traffic(p *picture, peers []report.Peer) []Traffic {
-	out := []Traffic{}
+func traffic(p *picture, peers []report.Peer) (out []Traffic) {
 	for i := range peers {
 		id := peers[i].ClusterID
 		row := Traffic{Peer: id, Packets: peers[i].Refused.String()}

@@ -88,7 +88,7 @@ func view(p *picture) *View {
 	status, findings := report.Summarize(p.Snapshot), report.Check(p.Snapshot)
 	v := &View{
 		Cluster: p.ClusterID, Taken: p.Taken, Version: status.Version, Namespace: p.Namespace, Kubernetes: p.Kubernetes,
-		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Traffic: traffic(p, status.Peers), Namespaces: []Namespace{}, Kept: status.Kept, Hosted: hosted(p), Parts: status.Roles, Events: events(p),
+		Unread: unread(p), Traffic: traffic(p, status.Peers), Kept: status.Kept, Hosted: hosted(p), Parts: status.Roles, Events: events(p),
 	}
 	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
 	for _, f := range problems {
@@ -108,10 +108,7 @@ func view(p *picture) *View {
 
 // nothing is the view while the cluster has not answered yet.
 func nothing(err error) *View {
-	return &View{
-		Health: report.Unknown, Headline: "unknown", Trouble: err.Error(),
-		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Traffic: []Traffic{}, Namespaces: []Namespace{}, Volumes: []Volume{}, Hosted: []Hosted{}, Parts: []report.Role{}, Events: []Event{},
-	}
+	return &View{Health: report.Unknown, Headline: "unknown", Trouble: err.Error()}
 }
 
 // outdated is a view that was true when it was taken. The state of now is unknown.
@@ -184,8 +181,7 @@ func sectionOf(what string) string {
 	return sectionClusters
 }
 
-func unread(p *picture) []Unread {
-	out := []Unread{}
+func unread(p *picture) (out []Unread) {
 	for _, what := range slices.Sorted(maps.Keys(p.Unread)) {
 		out = append(out, Unread{Section: sectionOf(what), What: what, Why: p.Unread[what].Error()})
 	}
@@ -194,10 +190,9 @@ func unread(p *picture) []Unread {
 }
 
 // hosted are the namespaces of peers in this cluster.
-func hosted(p *picture) []Hosted {
-	out := []Hosted{}
+func hosted(p *picture) (out []Hosted) {
 	for _, twin := range p.Twins() {
-		of := Hosted{Twin: twin, Troubled: []Pod{}}
+		of := Hosted{Twin: twin}
 		of.count(p)
 		out = append(out, of)
 	}
@@ -261,9 +256,9 @@ func likeness(e *corev1.Event) alike {
 
 // events are the newest events, the newest first. Equal events are one, with the object and the words of
 // the newest.
-func events(p *picture) []Event {
+func events(p *picture) (out []Event) {
 	slices.SortStableFunc(p.events, func(a, b corev1.Event) int { return report.EventTime(&b).Compare(report.EventTime(&a)) })
-	out, place, names := []Event{}, map[alike]int{}, map[alike]map[string]bool{}
+	place, names := map[alike]int{}, map[alike]map[string]bool{}
 	for i := range p.events {
 		e := &p.events[i]
 		key := likeness(e)
@@ -305,7 +300,6 @@ type Volume struct {
 
 // volumes are those of this cluster, the worst first. more is how many others there are.
 func volumes(p *picture) (out []Volume, more int) {
-	out = []Volume{}
 	for _, v := range p.Storage().Volumes {
 		out = append(out, Volume{v, volumeLevel(v), v.Namespace + "/" + v.Claim})
 	}
