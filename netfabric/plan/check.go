@@ -66,6 +66,13 @@ func (c *checker) check(at place, err error) bool {
 	return err == nil
 }
 
+// checkEach checks each value of a list by itself.
+func checkEach[T any](c *checker, at place, list []T, check func(T) error) {
+	for _, one := range list {
+		c.check(at, check(one))
+	}
+}
+
 // Check returns the errors of in, as joined FieldErrors, or nil. It compares values with one
 // another only when each is valid by itself.
 func (in Input) Check() error {
@@ -87,16 +94,10 @@ func (in Input) Check() error {
 }
 
 func (c *checker) own() {
-	for _, p := range c.in.Pods {
-		c.check(place{field: "pods"}, CheckRange(p))
-	}
+	checkEach(c, place{field: "pods"}, c.in.Pods, CheckRange)
 	c.external(place{field: "external"}, c.in.External)
-	for _, p := range c.in.Services {
-		c.check(place{field: "services"}, CheckRange(p))
-	}
-	for _, m := range c.in.Hairpin {
-		c.check(place{field: "hairpin"}, m.Check())
-	}
+	checkEach(c, place{field: "services"}, c.in.Services, CheckRange)
+	checkEach(c, place{field: "hairpin"}, c.in.Hairpin, Map.Check)
 	if c.in.Ports.Overlay == 0 || c.in.Ports.Tunnel == 0 || c.in.Ports.Overlay == c.in.Ports.Tunnel {
 		c.fail(place{field: "ports"}, "%d and %d: two different ports from 1 to 65535 are accepted", c.in.Ports.Overlay, c.in.Ports.Tunnel)
 	}
@@ -169,13 +170,9 @@ func (c *checker) peer(p Peer) {
 	if p.ID == "" {
 		c.fail(at("id"), "it is missing")
 	}
-	for _, r := range p.Theirs.All() {
-		c.check(at("theirs"), CheckRange(r))
-	}
+	checkEach(c, at("theirs"), p.Theirs.All(), CheckRange)
 	c.external(at("theirs.external"), p.Theirs.External)
-	for _, m := range p.Ours {
-		c.check(at("ours"), m.Check())
-	}
+	checkEach(c, at("ours"), p.Ours, Map.Check)
 	numbers := map[int]string{}
 	for _, g := range p.Gateways {
 		c.number(at("gateways"), g.Number, g.Key, numbers)
@@ -196,9 +193,7 @@ func (c *checker) peer(p Peer) {
 	c.parts(at("reach"), p.Reach, c.in.Pods, "the own pod ranges %s")
 	c.parts(at("home"), p.Home, c.in.Pods, "the own pod ranges %s")
 	c.parts(at("served"), p.Served, p.Theirs.Pods, "the pod ranges %s of the peer")
-	for _, m := range p.Meant {
-		c.check(at("meant"), m.Check())
-	}
+	checkEach(c, at("meant"), p.Meant, Map.Check)
 	c.through(p)
 }
 

@@ -295,36 +295,22 @@ func probes() []Set {
 
 func (g gateway) elements() []Element {
 	var e elements
-	for _, p := range slices.Concat(g.in.Pods, g.in.External) {
-		e.set("own", p)
-	}
-	for _, s := range g.in.Services {
-		e.set("services", s)
-	}
+	e.set("own", slices.Concat(g.in.Pods, g.in.External)...)
+	e.set("services", g.in.Services...)
 	nodes := g.nodes(&e)
 	for _, p := range g.in.Peers {
 		// What is no pod of the peer has no address in a third cluster: it gets the gateway's.
-		for _, r := range slices.Concat(p.Theirs.Pods, p.Theirs.Transit) {
-			e.set("own", r)
-		}
+		e.set("own", slices.Concat(p.Theirs.Pods, p.Theirs.Transit)...)
 		e.share(p.Theirs)
-		for _, s := range g.in.servicesOf(p) {
-			for _, pod := range p.Served {
-				e.pair("served", pod, s)
-			}
+		for _, pod := range p.Served {
+			e.pair("served", pod, g.in.servicesOf(p)...)
 		}
-		for _, r := range p.Theirs.External { // probes have no other source
-			e.set("probes", r)
-		}
+		e.set("probes", p.Theirs.External...) // probes have no other source
 		for _, r := range p.Theirs.All() {
 			e.set("peers", r)
 			e.set(Refused, r)
-			for _, pod := range p.Through {
-				e.pair("through", r, pod)
-			}
-			for _, other := range p.Theirs.All() {
-				e.pair("back", r, other)
-			}
+			e.pair("through", r, p.Through...)
+			e.pair("back", r, p.Theirs.All()...)
 			g.towards(&e, p, r)
 			g.exposed(&e, g.in.exposedTo(p), nodes, r)
 		}

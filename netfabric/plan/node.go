@@ -179,9 +179,7 @@ func reached() []Match {
 func (n node) elements() []Element {
 	var e elements
 	n.senders(&e, n.gateways())
-	for _, p := range n.in.Pods {
-		e.set("pods", p)
-	}
+	e.set("pods", n.in.Pods...)
 	for _, p := range n.host.Pods {
 		e.to("keep", p, p)
 	}
@@ -209,14 +207,8 @@ func (n node) elements() []Element {
 		for _, r := range p.Theirs.All() {
 			e.set(Refused, r)
 			n.exposed(&e, p, r)
-			for _, pods := range p.Reach {
-				e.pair("reach", r, pods)
-			}
-		}
-		for _, s := range n.in.servicesOf(p) {
-			for _, r := range p.Theirs.All() { // gateways let pass what may
-				e.pair("open", r, s)
-			}
+			e.pair("reach", r, p.Reach...)
+			e.pair("open", r, n.in.servicesOf(p)...) // gateways let pass what may
 		}
 	}
 	return e
@@ -273,11 +265,9 @@ func (n node) exposed(e *elements, p Peer, theirs netip.Prefix) {
 	ips := slices.DeleteFunc(n.in.exposedTo(p), func(ip IP) bool {
 		return !slices.Contains(n.host.Addrs, ip.Real) && !Within(single(ip.Real), n.host.Pods)
 	})
-	all := allPorts(ips)
 	for _, ip := range ips {
-		if all[ip.Real] {
+		if len(ip.Ports) == 0 {
 			e.pair("open", theirs, single(ip.Real))
-			continue
 		}
 		for _, s := range ip.Ports {
 			e.service("ports", theirs, single(ip.Real), s)

@@ -126,9 +126,7 @@ func shareOf(n int) string {
 
 // share adds the ranges of a peer to the sets of shares. Nothing begins in those of its Services.
 func (e *elements) share(theirs Ranges) {
-	for _, r := range theirs.Services {
-		e.set("share_small", r)
-	}
+	e.set("share_small", theirs.Services...)
 	theirs.Services = nil
 	ranges, n := theirs.All(), map[Family]int{}
 	for _, r := range ranges {
@@ -194,12 +192,17 @@ func each(rules ...Match) (out []Match) {
 // elements are the elements of a table, by the name of a set without its family.
 type elements []Element
 
-func (e *elements) set(name string, key netip.Prefix) {
-	*e = append(*e, Element{Set: name + suffix(family(key.Addr())), A: key})
+func (e *elements) set(name string, keys ...netip.Prefix) {
+	for _, key := range keys {
+		*e = append(*e, Element{Set: name + suffix(family(key.Addr())), A: key})
+	}
 }
 
-func (e *elements) pair(name string, a, b netip.Prefix) {
-	e.pairTo(name, a, b, netip.Prefix{})
+// pair adds an element with a and each of the others unless it mixes families.
+func (e *elements) pair(name string, a netip.Prefix, others ...netip.Prefix) {
+	for _, b := range others {
+		e.pairTo(name, a, b, netip.Prefix{})
+	}
 }
 
 func (e *elements) to(name string, key, value netip.Prefix) {
