@@ -256,10 +256,10 @@ func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out host.G
 			return out, fmt.Errorf("gateway.mtu is not set: %w", err)
 		}
 	}
-	behind := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimPod))
+	behind := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimShared))
 	out.Behind = host.NewBehind(f.liqo.Offloading().V1beta1().NamespaceOffloadings(), behind.Core().V1().Pods())
 	if cfg.PodAddresses {
-		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimPod))
+		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(host.TrimShared))
 		f.factories = append(f.factories, pods)
 		out.Sources.Pods = pods.Core().V1().Pods()
 	}

@@ -53,3 +53,14 @@ func TrimNode(obj any) (any, error) {
 		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}, nil
 }
+
+// Only returns the entries of m with these keys. It shares nothing with m.
+func Only(m map[string]string, keys ...string) map[string]string {
+	out := map[string]string{}
+	for _, key := range keys {
+		if value, ok := m[key]; ok {
+			out[key] = value
+		}
+	}
+	return out
+}

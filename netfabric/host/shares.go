@@ -17,6 +17,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/netfabric/check"
 )
 
 // Selectors of the objects that say which pods are shared with whom.
@@ -91,11 +92,9 @@ type sharing struct {
 	served map[string][]netip.Prefix // of this cluster's namespaces that it runs, and that use the Services of this one
 }
 
-// sharing returns what reach has, and which Pods live in the address space of their home. The Pods that each peer reaches are: Pods that run here for it, or for
-// another peer that shares their namespace with it, Pods
-// of namespaces that this cluster offloads to it, and endpoints that people have written into
-// such namespaces. Labels of a Pod alone say nothing, as others than liqod may write them. The
-// address of a Pod that has just gone, and of its successor, is left out until it has one owner.
+// sharing finds them. The Pods that a peer reaches are: Pods that run here for it, or for another peer that
+// shares their namespace with it; Pods of namespaces that this cluster offloads to it; and endpoints that people
+// have written into such namespaces. Labels of a Pod alone say nothing, as others than liqod may write them.
 func (s Shared) sharing(admitted map[origin][]string) sharing {
 	consumers, providers, served := map[string]origin{}, map[string][]string{}, map[string]bool{}
 	for _, ns := range s.Twins {
@@ -112,30 +111,24 @@ func (s Shared) sharing(admitted map[origin][]string) sharing {
 		}
 	}
 	out := sharing{map[string][]netip.Prefix{}, map[string][]netip.Prefix{}, map[string][]netip.Prefix{}}
-	owners := podOwners(s.Pods)
-	for _, pod := range s.Pods {
-		for _, a := range podAddrs(pod) {
-			if owners[a] != 1 {
-				continue
-			}
-			peers := slices.Concat(providers[pod.Namespace], named[a])
-			for _, peer := range providers[pod.Namespace] {
-				if served[pod.Namespace] {
-					out.served[peer] = append(out.served[peer], a)
-				}
-			}
-			if of := consumers[pod.Namespace]; of.cluster != "" && pod.Labels[offloadingv1beta1.OriginLabel] == of.cluster {
-				peers = append(append(peers, of.cluster), admitted[origin{of.cluster, of.namespace, false}]...)
-				if of.home {
-					out.home[of.cluster] = append(out.home[of.cluster], a)
-				}
-			}
-			slices.Sort(peers)
-			for _, peer := range slices.Compact(peers) {
-				out.reach[peer] = append(out.reach[peer], a)
+	eachAddress(s.Pods, func(a netip.Prefix, pod *corev1.Pod) {
+		for _, peer := range providers[pod.Namespace] {
+			if served[pod.Namespace] {
+				out.served[peer] = append(out.served[peer], a)
 			}
 		}
-	}
+		peers := slices.Concat(providers[pod.Namespace], named[a])
+		if of := consumers[pod.Namespace]; of.cluster != "" && pod.Labels[offloadingv1beta1.OriginLabel] == of.cluster {
+			peers = append(append(peers, of.cluster), admitted[origin{of.cluster, of.namespace, false}]...)
+			if of.home {
+				out.home[of.cluster] = append(out.home[of.cluster], a)
+			}
+		}
+		slices.Sort(peers)
+		for _, peer := range slices.Compact(peers) {
+			out.reach[peer] = append(out.reach[peer], a)
+		}
+	})
 	return out
 }
 
@@ -177,21 +170,28 @@ func sameEndpoints(a, b *discoveryv1.EndpointSlice) bool {
 	return slices.Equal(endpointsOf(a), endpointsOf(b))
 }
 
-// TrimShared is TrimNode for the objects of Shared, but NamespaceOffloadings.
+// TrimShared is check.TrimNode for the objects of Shared, but NamespaceOffloadings.
 func TrimShared(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		return TrimPod(o)
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+				Labels: check.Only(o.Labels, offloadingv1beta1.OriginLabel),
+			},
+			Spec:   corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork},
+			Status: corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
+		}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-			Labels:      only(o.Labels, corev1beta1.RemoteClusterIDLabel),
-			Annotations: only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.OriginalNameAnnotation, offloadingv1beta1.ServicesAnnotation),
+			Labels:      check.Only(o.Labels, corev1beta1.RemoteClusterIDLabel),
+			Annotations: check.Only(o.Annotations, offloadingv1beta1.ManagedByNamespaceMapAnnotation, offloadingv1beta1.OriginalNameAnnotation, offloadingv1beta1.ServicesAnnotation),
 		}}, nil
 	case *discoveryv1.EndpointSlice:
 		out := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-			Annotations: only(o.Annotations, offloadingv1beta1.SkipReflectionAnnotation),
+			Annotations: check.Only(o.Annotations, offloadingv1beta1.SkipReflectionAnnotation),
 		}}
 		for i := range o.Endpoints {
 			out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{Addresses: o.Endpoints[i].Addresses})
