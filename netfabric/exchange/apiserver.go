@@ -100,7 +100,8 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	if vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the IP goes with it
 	}
-	wanted := a.wanted(vn.Spec.ClusterID)
+	fc := clusterOf(a.cfg.ForeignClusters, vn.Spec.ClusterID)
+	wanted := !a.cfg.Off && (fc == nil || !disabled(fc))
 	switch {
 	case have != nil && have.DeletionTimestamp != nil:
 		return nil // its end is an event
@@ -109,16 +110,9 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	case !wanted && (have == nil || !metav1.IsControlledBy(have, vn)):
 		return nil
 	case !wanted:
-		return a.remove(ctx, have)
+		return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
 	}
 	return a.keep(ctx, vn, have)
-}
-
-// wanted reports whether pods in a peer's cluster are led to the API server through the
-// network fabric.
-func (a *APIServer) wanted(peer string) bool {
-	fc := clusterOf(a.cfg.ForeignClusters, peer)
-	return !a.cfg.Off && (fc == nil || !disabled(fc))
 }
 
 // keep makes the IP as wanted. One of before has another port.
@@ -152,10 +146,6 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(service.Spec.ClusterIP), Masquerade: new(true), Ports: homePorts()},
 	}
 	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace), nil, ip)
-}
-
-func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
-	return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
 }
 
 // homePorts are what peers reach of an API server: nothing else of its host.
