@@ -3,10 +3,12 @@ package roles
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -347,8 +349,12 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 }
 
 // answerNodePorts returns what answers the node ports of Services in offloaded namespaces at the address of the node.
+// The Node lists those of namespaces with services Home, so that the provider reaches them.
 func (v *vkubelet) answerNodePorts(offloaded *engine.Follower) func(context.Context) error {
-	ports := kubelet.NewNodePorts(v.addresses[0], v.env.Closed, v.env.Log)
+	ports := kubelet.NewNodePorts(v.addresses[0], func(served map[string]string) {
+		maps.DeleteFunc(served, func(_, namespace string) bool { return !offloaded.Map().AtHome(namespace) })
+		v.keeper.SetRemote(func(r *virtualnode.Remote) { r.NodePorts = strings.Join(slices.Sorted(maps.Keys(served)), ",") })
+	}, v.env.Closed, v.env.Log)
 	spaces := engine.NewSpaces(func(ctx context.Context, namespace, _ string) (stop func()) {
 		services := stripped(v.home.plain.kube, informers.WithNamespace(namespace), without("spec.type", string(corev1.ServiceTypeClusterIP)))
 		ctx, cancel := context.WithCancel(ctx)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,6 +85,53 @@ func storeHomeServices(t *testing.T, w storeWorld) {
 		}
 		return all.Wait()
 	})
+	w.homeNodePorts(t)
+}
+
+// homeNodePorts: pods in milan of the namespace with services Home reach its node ports at the address of the virtual
+// node, and nothing else there. A pod in rome reaches the kubelet API and the node ports of the store, too.
+func (w storeWorld) homeNodePorts(t *testing.T) {
+	t.Helper()
+	nodePort := func(namespace string, service *corev1.Service) string {
+		service.Spec.Type = corev1.ServiceTypeNodePort
+		made := kubetest.Create(t, w.rome.Client().CoreV1().Services(namespace), service)
+		return strconv.Itoa(int(made.Spec.Ports[0].NodePort))
+	}
+	door := netService("door", "")
+	door.Spec.Selector = map[string]string{"reader": "near"}
+	open := nodePort(homeNamespace, door)
+	twin := netService("twin-door", "")
+	twin.Spec.Selector = map[string]string{"app": "web"}
+	closed := []string{"10250", nodePort(storeNamespace, twin)}
+
+	node := kubetest.Get(t, w.rome.Client().CoreV1().Nodes(), w.milan.Name)
+	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	require.GreaterOrEqual(t, i, 0)
+	address := node.Status.Addresses[i].Address
+	asks := func(pod, scheme, port string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return arrives(w.rome.Exec(ctx, homeNamespace, pod, "reach", scheme+"://"+net.JoinHostPort(address, port)+"/64"))
+		}
+	}
+	for _, port := range append(closed, open) {
+		within(t, longest, "a pod in rome connects to port "+port, asks("near", "connect", port))
+	}
+	asked := 0
+	for _, pod := range []string{"far-0", "far-1"} {
+		there := kubetest.Get(t, w.milan.Client().CoreV1().Pods(homeNamespace+"-rome"), pod).Status.PodIP
+		if netip.PrefixFrom(netip.MustParseAddr(there), 24).Masked().Contains(netip.MustParseAddr(address)) {
+			continue // a bridge leads addresses of the pod's own node to no router
+		}
+		asked++
+		within(t, longest, pod+" reaches the node port", asks(pod, "tcp", open))
+		for _, port := range closed {
+			require.ErrorContains(t, asks(pod, "connect", port)(t.Context()), address, "%s connects to port %s", pod, port)
+		}
+	}
+	require.Positive(t, asked)
+	for namespace, service := range map[string]string{homeNamespace: door.Name, storeNamespace: twin.Name} {
+		require.NoError(t, w.rome.Client().CoreV1().Services(namespace).Delete(t.Context(), service, metav1.DeleteOptions{}))
+	}
 }
 
 // library runs a pod with the name of its cluster, and Services of it with these addresses.

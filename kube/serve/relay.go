@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -78,6 +79,13 @@ func (r *Relay) Follow(want []netip.AddrPort) error {
 		r.open[at] = end
 	}
 	return errors.Join(errs...)
+}
+
+// Served returns the addresses that are served: those of Follow, but for those that another process has.
+func (r *Relay) Served() []netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.open))
 }
 
 // serve serves an address until end is called.

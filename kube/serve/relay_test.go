@@ -107,7 +107,9 @@ func TestRelay(t *testing.T) {
 	taken, err := net.Listen("tcp", at.String())
 	require.NoError(t, err)
 	defer taken.Close()
-	require.ErrorContains(t, r.Follow([]netip.AddrPort{at}), "address already in use")
+	require.ErrorContains(t, r.Follow([]netip.AddrPort{at, other}), "address already in use")
+	require.Equal(t, []netip.AddrPort{other}, r.Served())
+	require.NoError(t, r.Follow(nil))
 }
 
 // TestRelayFlooded: of connections without end those that fit are led on, and the log has one line a minute.

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // Addresses returns the addresses at which a Node is reached, the internal ones first.
@@ -35,9 +37,10 @@ func PodRanges(n *corev1.Node) (out []netip.Prefix) {
 	return out
 }
 
-// SameNode reports whether two states of a Node have the same addresses and podCIDRs.
+// SameNode reports whether two states of a Node have the same addresses, podCIDRs and node ports for a peer.
 func SameNode(a, b *corev1.Node) bool {
-	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs)
+	return slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) &&
+		a.Annotations[offloadingv1beta1.NodePortsAnnotation] == b.Annotations[offloadingv1beta1.NodePortsAnnotation]
 }
 
 // TrimNode is a transform for informers: each host holds all Nodes, and the fabric needs few
@@ -48,9 +51,12 @@ func TrimNode(obj any) (any, error) {
 		return obj, nil
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp},
-		Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
-		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp,
+			Annotations: Only(n.Annotations, offloadingv1beta1.NodePortsAnnotation),
+		},
+		Spec:   corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs, ProviderID: n.Spec.ProviderID},
+		Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}, nil
 }
 

@@ -85,7 +85,7 @@ func (r Refusal) String() string {
 // out alone, with a Refusal; of two that collide the older one stays. An error means that the
 // settings or this host's own objects are wrong; then there is no Input.
 func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
-	b := &builder{set: set, shared: objects.Shared.sharing(admissions(objects.Connections))}
+	b := &builder{set: set, shared: objects.Shared.sharing(admissions(objects.Connections)), ports: map[string][]netip.AddrPort{}}
 	b.addGateways(objects.Gateways)
 	b.addNodes(objects.Nodes, objects.Pods)
 	if err := b.base(); err != nil {
@@ -105,6 +105,7 @@ func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
 type builder struct {
 	set     Settings
 	shared  sharing
+	ports   map[string][]netip.AddrPort // node ports of virtual nodes that peers reach, by peer
 	refused []Refusal
 
 	replicas []plan.Replica
@@ -170,10 +171,12 @@ func (b *builder) addGateways(list []Announcement) {
 	}
 }
 
-// addNodes adds the nodes of the cluster, except for virtual nodes.
+// addNodes adds the nodes of the cluster, and of virtual nodes the ports that peers reach.
 func (b *builder) addNodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
 	for _, n := range list {
 		if offloadingv1beta1.IsVirtual(n) {
+			peer, ports := offloadingv1beta1.NodePorts(n)
+			b.ports[peer] = append(b.ports[peer], ports...)
 			continue
 		}
 		host := plan.Host{Name: n.Name, Pods: check.PodRanges(n)}
@@ -477,6 +480,9 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	for i, c := range peers {
 		peer := c.peer
 		peer.Gateways, peer.Reach, peer.Via = b.located(c, b.around(peers, i, in)), b.reach(c), b.via(peer.ID)
+		// A vkubelet writes its Node: what it names is open only where a vkubelet of the same peer answers.
+		vkubelets := within(b.shared.vkubelets[peer.ID], c.podsOf)
+		peer.Ports = slices.DeleteFunc(slices.Clone(b.ports[peer.ID]), func(at netip.AddrPort) bool { return !contains(vkubelets, at.Addr()) })
 		peer.Home = within(b.shared.home[peer.ID], c.podsOf)
 		if len(peer.Home) > 0 {
 			peer.Meant = c.meant

@@ -90,6 +90,8 @@ type sharing struct {
 	reach  map[string][]netip.Prefix // that it reaches
 	home   map[string][]netip.Prefix // that run here for it, and live in its address space
 	served map[string][]netip.Prefix // of this cluster's namespaces that it runs, and that use the Services of this one
+	// vkubelets are of its virtual nodes: nothing else runs in tenant namespaces.
+	vkubelets map[string][]netip.Prefix
 }
 
 // sharing finds them. The Pods that a peer reaches are: Pods that run here for it, or for another peer that
@@ -110,8 +112,10 @@ func (s Shared) sharing(admitted map[origin][]string) sharing {
 			named[a] = append(named[a], providers[slice.Namespace]...)
 		}
 	}
-	out := sharing{map[string][]netip.Prefix{}, map[string][]netip.Prefix{}, map[string][]netip.Prefix{}}
+	out := sharing{map[string][]netip.Prefix{}, map[string][]netip.Prefix{}, map[string][]netip.Prefix{}, map[string][]netip.Prefix{}}
 	eachAddress(s.Pods, func(a netip.Prefix, pod *corev1.Pod) {
+		tenant := corev1beta1.PeerOfNamespace(pod.Namespace) // of all other pods it is "", which is no peer
+		out.vkubelets[tenant] = append(out.vkubelets[tenant], a)
 		for _, peer := range providers[pod.Namespace] {
 			if served[pod.Namespace] {
 				out.served[peer] = append(out.served[peer], a)

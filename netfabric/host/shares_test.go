@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -194,8 +196,11 @@ type sharingHost struct {
 func (h *sharingHost) Apply(_ context.Context, want plan.State) error {
 	h.reach = nil
 	for _, e := range want.Table.Elements {
-		if e.Set == "reach4" {
+		switch e.Set {
+		case "reach4":
 			h.reach = append(h.reach, e.A.String()+" "+e.B.String())
+		case "ports4":
+			h.reach = append(h.reach, fmt.Sprint(e.A, " ", e.B, " ", e.Service.Proto, " ", e.Service.Port))
 		}
 	}
 	return nil
@@ -263,7 +268,83 @@ func TestANodeFollowsWhatIsShared(t *testing.T) {
 		settled("10.101.0.0/16 10.244.0.0/16", "10.201.0.0/16 10.244.0.0/16")
 		trusts(corev1beta1.TrustStrict)
 		settled()
+
+		kubetest.Create(t, a.kube.CoreV1().Pods("liqo-tenant-milan"), podOf("liqo-tenant-milan", "", "10.244.1.8"))
+		kubetest.Create(t, a.kube.CoreV1().Nodes(), virtualNodeOf("milan", "10.244.1.8", ""))
+		settled()
+		kubetest.Update(t, a.kube.CoreV1().Nodes(), virtualNodeOf("milan", "10.244.1.8", "30080"))
+		settled("10.101.0.0/16 10.244.1.8/32 tcp 30080", "10.201.0.0/16 10.244.1.8/32 tcp 30080")
+		kubetest.Update(t, a.kube.CoreV1().Nodes(), virtualNodeOf("milan", "10.244.1.8", ""))
+		settled()
 	})
+}
+
+// virtualNodeOf is the Node of the virtual node of a peer, with these node ports.
+func virtualNodeOf(peer, address, ports string) *corev1.Node {
+	n := hostNode(peer, address)
+	n.Labels = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
+	n.Annotations = map[string]string{offloadingv1beta1.NodePortsAnnotation: ports, "note": "x"}
+	n.Spec.ProviderID = "liqo://" + peer + "/" + peer
+	return n
+}
+
+// The plan of a node has the node ports of a virtual node where a vkubelet of the same peer has its address. A vkubelet
+// writes its Node as it likes, but for the providerID.
+func TestNodePortsOfVirtualNodes(t *testing.T) {
+	t.Parallel()
+	keys := publicKeys(t, 3)
+	onNode := podOf("liqo-tenant-milan", "", "192.0.2.11")
+	onNode.Spec.HostNetwork = true
+	for name, tc := range map[string]struct {
+		pods   []*corev1.Pod
+		change func(*corev1.Node)
+		want   []string
+	}{
+		"a vkubelet":              {[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")}, nil, []string{"10.244.1.8:30080", "10.244.1.8:30443"}},
+		"from before 0.1.0":       {[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")}, func(n *corev1.Node) { n.Spec.ProviderID = "liqod://milan/milan" }, []string{"10.244.1.8:30080", "10.244.1.8:30443"}},
+		"on another node":         {nil, nil, nil},
+		"a pod of a user":         {[]*corev1.Pod{podOf("shop", "", "10.244.1.8")}, nil, nil},
+		"a vkubelet of another":   {[]*corev1.Pod{podOf("liqo-tenant-oslo", "", "10.244.1.8")}, nil, nil},
+		"labelled as another's":   {[]*corev1.Pod{podOf("liqo-tenant-oslo", "", "10.244.1.8")}, func(n *corev1.Node) { n.Labels[corev1beta1.RemoteClusterIDLabel] = "oslo" }, nil},
+		"an address of two pods":  {[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8"), podOf("shop", "", "10.244.1.8")}, nil, nil},
+		"the address of the node": {[]*corev1.Pod{onNode}, func(n *corev1.Node) { n.Status.Addresses[1].Address = "192.0.2.11" }, nil},
+		"outside of what milan is given": {
+			[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.9.0.8")}, func(n *corev1.Node) { n.Status.Addresses[1].Address = "10.9.0.8" }, nil,
+		},
+		"an external address": {
+			[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")}, func(n *corev1.Node) { n.Status.Addresses[1].Type = corev1.NodeExternalIP }, nil,
+		},
+		"a real node": {[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")}, func(n *corev1.Node) { n.Labels = nil }, nil},
+		"what is no port": {
+			[]*corev1.Pod{podOf("liqo-tenant-milan", "", "10.244.1.8")},
+			func(n *corev1.Node) {
+				n.Annotations[offloadingv1beta1.NodePortsAnnotation] = "0,70000,-1,http,,30080 ,30081"
+			}, []string{"10.244.1.8:30081"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtual := virtualNodeOf("milan", "10.244.1.8", "30080,30443")
+			if tc.change != nil {
+				tc.change(virtual)
+			}
+			short, err := check.TrimNode(virtual)
+			require.NoError(t, err)
+			in, _, err := BuildInput(Objects{
+				Connections: []*networkingv1beta1.Connection{linked("milan", 1, keys[1]), linked("oslo", 2, keys[2])},
+				Nodes:       []*corev1.Node{hostNode("node-1", "192.0.2.11", "10.244.1.0/24"), short.(*corev1.Node)}, Gateways: []Announcement{ownGateway(keys[0])},
+				Shared: Shared{Pods: trimmed(t, tc.pods)},
+			}, Settings{ClusterID: "rome", Self: "node-1", Ports: plan.Ports{Overlay: 1, Tunnel: 2}, MTU: 1500, AllPods: organisation})
+			require.NoError(t, err)
+			require.NoError(t, in.Check())
+			var got []string
+			for _, at := range in.Peers[0].Ports {
+				got = append(got, at.String())
+			}
+			require.Equal(t, tc.want, got)
+			require.Empty(t, in.Peers[1].Ports)
+		})
+	}
 }
 
 // The selector leaves out what Kubernetes and liqod make, and has what people make.

@@ -104,4 +104,27 @@ func TestNetnsPodsThatLiveAtHome(t *testing.T) {
 	rome.apply(t)
 	_, err = udp(milan.pods[0], dns4, time.Second)
 	require.Error(t, err, "the pod is gone")
+
+	// The second pod of rome is a vkubelet, which answers a node port.
+	toMilan.Reach, toMilan.Ports = nil, []netip.AddrPort{netip.AddrPortFrom(end4, echoPort), netip.AddrPortFrom(end6, echoPort)}
+	rome.apply(t)
+	dropped := func() uint64 {
+		all, err := rome.kernels[1].Counters(t.Context())
+		require.NoError(t, err)
+		return all[plan.DropToPod]
+	}
+	before := dropped()
+	for _, to := range []netip.Addr{end4, end6} {
+		_, err = tcp(milan.pods[0], to)
+		require.NoError(t, err, "the node port")
+		_, err = udp(milan.pods[0], to, time.Second)
+		require.Error(t, err, "that port by UDP")
+	}
+	require.GreaterOrEqual(t, dropped(), before+2)
+	toMilan.Ports = []netip.AddrPort{netip.AddrPortFrom(end4, echoPort+1)}
+	rome.apply(t)
+	before = dropped()
+	_, err = dial(milan.pods[0], "tcp", end4, time.Second)
+	require.Error(t, err, "another node port is answered now")
+	require.Greater(t, dropped(), before)
 }

@@ -191,6 +191,11 @@ func (c *checker) peer(p Peer) {
 		c.fail(at("use"), "there is no gateway %d", p.Use)
 	}
 	c.parts(at("reach"), p.Reach, c.in.Pods, "the own pod ranges %s")
+	for _, port := range p.Ports {
+		if !Within(single(port.Addr()), c.in.Pods) || port.Port() == 0 {
+			c.fail(at("ports"), "%s is no port of an address within the own pod ranges %s", port, c.in.Pods)
+		}
+	}
 	c.parts(at("home"), p.Home, c.in.Pods, "the own pod ranges %s")
 	c.parts(at("served"), p.Served, p.Theirs.Pods, "the pod ranges %s of the peer")
 	checkEach(c, at("meant"), p.Meant, Map.Check)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -137,6 +138,104 @@ func TestTracesAtHome(t *testing.T) {
 	away := atHome(t, func(_, milan *Input) { milan.Via = "" })
 	lines, _ = away.walk("milan milan-2", tcp("10.244.2.20", "10.96.0.10"))
 	compareTrace(t, "home away", lines)
+}
+
+// answersNodePort is rome, where the vkubelet of milan's virtual node answers the node port 30080 at 10.244.1.8.
+// No pod is shared with a peer.
+func answersNodePort(rome, _ *Input) {
+	rome.Peers[0].Reach, rome.Peers[1].Reach = nil, nil
+	rome.Peers[0].Ports = []netip.AddrPort{netip.MustParseAddrPort("10.244.1.8:30080"), netip.MustParseAddrPort("[fd00:10:244:1::8]:30080")}
+}
+
+// to is a packet to another port, by another protocol.
+func to(p Packet, proto string, port uint16) Packet {
+	p.Proto, p.DstPort, p.SYN = proto, port, proto == "tcp"
+	return p
+}
+
+// A peer reaches a node port at the address of its virtual node, by TCP, and nothing else of the vkubelet. A pod that
+// lives at home reaches it by the address in rome.
+func TestNodePortsOfAVirtualNode(t *testing.T) {
+	t.Parallel()
+	const lives, other, lives6 = "10.244.2.20", "10.244.2.21", "fd00:10:244:2::20"
+	for name, tc := range map[string]struct {
+		packet Packet
+		passes bool
+	}{
+		"the node port":                         {to(tcp(lives, "10.244.1.8"), "tcp", 30080), true},
+		"by milan's view, from another pod":     {to(tcp(other, "10.200.1.8"), "tcp", 30080), true},
+		"by IPv6":                               {to(tcp(lives6, "fd00:ba:0:1::8"), "tcp", 30080), true},
+		"from a node":                           {local(to(tcp("192.168.0.22", "10.200.1.8"), "tcp", 30080)), true},
+		"the kubelet API":                       {to(tcp(lives, "10.244.1.8"), "tcp", 10250), false},
+		"the kubelet API by milan's view":       {to(tcp(other, "10.200.1.8"), "tcp", 10250), false},
+		"the kubelet API by IPv6":               {to(tcp(lives6, "fd00:ba:0:1::8"), "tcp", 10250), false},
+		"the port by UDP":                       {to(tcp(lives, "10.244.1.8"), "udp", 30080), false},
+		"the port of another pod":               {to(tcp(lives, "10.244.1.7"), "tcp", 30080), false},
+		"from the node port":                    {Packet{In: "veth0", SYN: true, Tuple: Tuple{Proto: "tcp", Src: addr(lives), Dst: addr("10.244.1.8"), SrcPort: 30080, DstPort: 8080}}, false},
+		"the port of the node":                  {to(tcp(lives, "10.244.1.0"), "tcp", 30080), false},
+		"a node port that nobody answers there": {to(tcp(lives, "10.244.1.8"), "tcp", 30081), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := atHome(t, answersNodePort)
+			at, got, _ := w.follow("milan milan-2", tc.packet)
+			require.Equal(t, "rome rome-1", at, "%v", got)
+			if !tc.passes {
+				require.Equal(t, Dropped, got.Verdict, "%v", got)
+				require.Contains(t, got.What, DropToPod)
+				return
+			}
+			require.Equal(t, Handed, got.Verdict, "%v", got)
+			home, last, _ := w.follow(at, answer(got.Packet, "veth0"))
+			require.Equal(t, "milan milan-2", home, "%v", last)
+			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple, "the answer comes from the address that was asked")
+		})
+	}
+
+	w := atHome(t, answersNodePort)
+	p := to(tcp("10.1.1.5", "10.244.1.8"), "tcp", 30080)
+	p.In, p.Key = TunnelDevice, key(21)
+	at, got, _ := w.follow("rome gw-a", p)
+	require.Equal(t, "rome rome-1", at, "%v", got)
+	require.Equal(t, Dropped, got.Verdict, "it is of the virtual node of another peer")
+
+	w = atHome(t, answersNodePort)
+	open := to(tcp(lives, "10.244.1.8"), "tcp", 30080)
+	lines, last := w.walk("milan milan-2", open)
+	require.Equal(t, Handed, last.Verdict)
+	compareTrace(t, "home node port", lines)
+	closed := atHome(t, answersNodePort, func(rome, _ *Input) { rome.Peers[0].Ports = nil })
+	closed.flows = w.flows
+	open.SYN = false
+	at, got, _ = closed.follow("milan milan-2", open)
+	require.Equal(t, "rome rome-1", at)
+	require.Equal(t, Dropped, got.Verdict, "a connection ends with its node port: %v", got)
+}
+
+// A node port costs an element for each range of the peer on the node of the vkubelet, and nothing elsewhere.
+func TestANodePortIsLocal(t *testing.T) {
+	t.Parallel()
+	before, after := rome(), rome()
+	after.Peers[1].Ports = []netip.AddrPort{netip.MustParseAddrPort("10.244.1.8:30080")}
+	require.Equal(t, []string{
+		"add element inet liqod ports4 { 10.1.0.0/16 . 10.244.1.8 . tcp . 30080 }", "add element inet liqod ports4 { 10.202.0.0/16 . 10.244.1.8 . tcp . 30080 }",
+	}, difference(t, "rome-1", Node, before, after))
+	require.Empty(t, difference(t, "gw-a", Gateway, before, after))
+}
+
+// The ports that a peer reaches are of pods of this cluster.
+func TestPortsOfPodsOnly(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]netip.AddrPort{
+		"a node":          netip.MustParseAddrPort("192.168.0.11:30080"),
+		"the peer itself": netip.MustParseAddrPort("10.200.1.1:30080"),
+		"no port":         netip.MustParseAddrPort("10.244.1.8:0"),
+		"nothing":         {},
+	} {
+		in := rome()
+		in.Peers[0].Ports = []netip.AddrPort{at}
+		require.ErrorContains(t, in.Check(), "peers.ports", name)
+	}
 }
 
 // What a peer says of its ranges does not stop the others: an address that means two things is refused.

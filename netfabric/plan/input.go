@@ -53,6 +53,9 @@ type Peer struct {
 	// Reach are the addresses, or ranges, of pods on the node in.Self that it opens connections
 	// to, at all ports, beside what IPs name. Only Node uses it.
 	Reach []netip.Prefix
+	// Ports are addresses of pods on the node in.Self with the one TCP port that it opens connections
+	// to, beside Reach. Only Node uses it.
+	Ports []netip.AddrPort
 	// Home are pods on the node in.Self to which addresses mean what they mean in the peer, as Meant
 	// has it: Own is a range in the peer, View the same here. Only Node uses both.
 	Home  []netip.Prefix

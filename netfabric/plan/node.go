@@ -100,7 +100,7 @@ func (n node) table() Table {
 			both("again", 1, Prefix),    // view of an own range -> that range
 			both("keep", 1, Prefix),     // sources that nothing may change -> the same
 			both("node", 1, Address),    // destinations in the fabric -> address of this node
-			both("ports", 4, NoValue),   // range of a peer . address that an IP names . protocol . port
+			both("ports", 4, NoValue),   // range of a peer . address of which it has single ports . protocol . port
 			both("open", 2, NoValue),    // range of a peer . address of which it has all ports by an IP
 			both("reach", 2, NoValue),   // range of a peer . pods of this node that it reaches
 			both("home_in", 2, Prefix),  // pod of this node . range as it is in the pod's home -> the same here
@@ -209,6 +209,9 @@ func (n node) elements() []Element {
 			n.exposed(&e, p, r)
 			e.pair("reach", r, p.Reach...)
 			e.pair("open", r, n.in.servicesOf(p)...) // gateways let pass what may
+			for _, at := range p.Ports {
+				e.service("ports", r, single(at.Addr()), Service{"tcp", at.Port()})
+			}
 		}
 	}
 	return e

@@ -21,7 +21,7 @@ func clone(in Input) Input {
 	for i := range in.Peers {
 		p := &in.Peers[i]
 		p.Ours, p.Gateways, p.Reach, p.Through = slices.Clone(p.Ours), slices.Clone(p.Gateways), slices.Clone(p.Reach), slices.Clone(p.Through)
-		p.Home, p.Meant, p.Served = slices.Clone(p.Home), slices.Clone(p.Meant), slices.Clone(p.Served)
+		p.Home, p.Meant, p.Served, p.Ports = slices.Clone(p.Home), slices.Clone(p.Meant), slices.Clone(p.Served), slices.Clone(p.Ports)
 		p.Theirs = Ranges{slices.Clone(p.Theirs.Pods), slices.Clone(p.Theirs.External), slices.Clone(p.Theirs.Transit), slices.Clone(p.Theirs.Services)}
 	}
 	return in
@@ -112,6 +112,18 @@ var mutations = []func(*tape, Input) Input{
 			return in
 		}
 		p.Reach = append(p.Reach, pod)
+		return in
+	},
+	func(t *tape, in Input) Input { // a node port is answered, or no longer
+		if len(in.Peers) == 0 {
+			return in
+		}
+		p, at := &in.Peers[t.n(len(in.Peers))], netip.AddrPortFrom(addr(fmt.Sprintf("10.244.1.%d", t.n(20))), uint16(80+t.n(2)))
+		if i := slices.Index(p.Ports, at); i >= 0 {
+			p.Ports = slices.Delete(p.Ports, i, i+1)
+			return in
+		}
+		p.Ports = append(p.Ports, at)
 		return in
 	},
 	func(t *tape, in Input) Input { // a pod of a third cluster becomes shared, or is no longer

@@ -243,9 +243,7 @@ func (p *Pods) options(v view) forge.PodOptions {
 	o := forge.PodOptions{NodeName: p.cfg.Node, ObjectOptions: forge.ObjectOptions{
 		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, RemoteNamespace: v.twin.remote,
 	}}
-	if m := p.cfg.Namespaces.Map(); m != nil {
-		o.Home = m.Spec.Services[v.key.Namespace] == offloadingv1beta1.ServicesHome
-	}
+	o.Home = p.cfg.Namespaces.Map().AtHome(v.key.Namespace)
 	o.API, _ = p.apiAccess(o.Home) // awaitsAPI has the error
 	vn := p.virtualNode()
 	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)

@@ -23,19 +23,24 @@ import (
 // is not answered, since no endpoint is on this machine. Its methods may be called concurrently.
 type NodePorts struct {
 	address netip.Addr
+	told    func(served map[string]string)
 	relay   *serve.Relay
-	leads   atomic.Pointer[map[netip.AddrPort]string] // to the cluster IP and port of the Service
+	leads   atomic.Pointer[map[netip.AddrPort]lead]
 	log     *zap.Logger
 
 	mu       sync.Mutex
 	services map[cache.ObjectName]*corev1.Service
 }
 
-// NewNodePorts returns NodePorts for an address of this host. closed is that of serve.NewRelay.
-func NewNodePorts(address netip.Addr, closed func(why string), log *zap.Logger) *NodePorts {
-	n := &NodePorts{address: address, log: log, services: map[cache.ObjectName]*corev1.Service{}}
+// lead is where a node port leads: to the cluster IP and port of a Service in a namespace.
+type lead struct{ to, namespace string }
+
+// NewNodePorts returns NodePorts for an address of this host. After each change of a Service, told is called with the
+// ports that are answered, each with the namespace of its Service. It must not block. closed is that of serve.NewRelay.
+func NewNodePorts(address netip.Addr, told func(served map[string]string), closed func(why string), log *zap.Logger) *NodePorts {
+	n := &NodePorts{address: address, told: told, log: log, services: map[cache.ObjectName]*corev1.Service{}}
 	n.relay = serve.NewRelay(func(ctx context.Context, at netip.AddrPort) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", (*n.leads.Load())[at]) // one that leads nowhere is an error
+		return new(net.Dialer).DialContext(ctx, "tcp", (*n.leads.Load())[at].to) // one that leads nowhere is an error
 	}, closed, log)
 	return n
 }
@@ -63,11 +68,11 @@ func (n *NodePorts) change(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	change()
-	leads := map[netip.AddrPort]string{}
+	leads, served := map[netip.AddrPort]lead{}, map[string]string{}
 	for _, s := range n.services {
 		for _, p := range s.Spec.Ports {
 			if p.NodePort != 0 && p.Protocol == corev1.ProtocolTCP && s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
-				leads[netip.AddrPortFrom(n.address, uint16(p.NodePort))] = net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(p.Port)))
+				leads[netip.AddrPortFrom(n.address, uint16(p.NodePort))] = lead{net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(p.Port))), s.Namespace}
 			}
 		}
 	}
@@ -75,4 +80,8 @@ func (n *NodePorts) change(change func()) {
 	if err := n.relay.Follow(slices.Collect(maps.Keys(leads))); err != nil {
 		n.log.Warn("node ports are not answered: another process has them, or the address of the node is not this host's", zap.Error(err))
 	}
+	for _, at := range n.relay.Served() {
+		served[strconv.Itoa(int(at.Port()))] = leads[at].namespace
+	}
+	n.told(served)
 }

@@ -61,7 +61,9 @@ func TestNodePorts(t *testing.T) {
 			Type: corev1.ServiceTypeNodePort, ClusterIP: "127.0.0.1", Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: port, NodePort: nodePort}},
 		}}
 	}
-	n := NewNodePorts(netip.MustParseAddr("127.0.0.2"), func(string) {}, zap.NewNop())
+	var served map[string]string
+	told := func(now map[string]string) { served = now }
+	n := NewNodePorts(netip.MustParseAddr("127.0.0.2"), told, func(string) {}, zap.NewNop())
 	see := func(s *corev1.Service) { n.change(func() { n.services[cache.MetaObjectToName(s)] = s }) }
 
 	see(service("web", a, nodePort))
@@ -69,10 +71,12 @@ func TestNodePorts(t *testing.T) {
 	see(service("web", b, nodePort))
 	require.Equal(t, "b hello", ask("127.0.0.2", nodePort), "the Service has another port")
 	require.Equal(t, "refused", ask("127.0.0.3", nodePort), "an address that is not the node's")
+	require.Equal(t, map[string]string{strconv.Itoa(int(nodePort)): "shop"}, served)
 	local := service("web", b, nodePort)
 	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	see(local)
 	require.Equal(t, "refused", ask("127.0.0.2", nodePort), "no endpoint is on the machine")
+	require.Empty(t, served)
 	see(service("web", a, nodePort))
 	udp := service("dns", a, nodePort)
 	udp.Spec.Ports[0].Protocol = corev1.ProtocolUDP
@@ -82,8 +86,10 @@ func TestNodePorts(t *testing.T) {
 	require.Equal(t, "a hello", ask("127.0.0.2", nodePort))
 	n.Close("shop")
 	require.Equal(t, "refused", ask("127.0.0.2", nodePort))
+	require.Empty(t, served)
 
-	n = NewNodePorts(netip.MustParseAddr("127.0.0.1"), func(string) {}, zap.NewNop())
+	n = NewNodePorts(netip.MustParseAddr("127.0.0.1"), told, func(string) {}, zap.NewNop())
 	see(service("taken", a, taken))
 	require.Equal(t, "other hello", ask("127.0.0.1", taken), "another process has the port")
+	require.Empty(t, served, "what another process has is not for others to reach")
 }

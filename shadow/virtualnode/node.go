@@ -25,7 +25,7 @@ import (
 // A recorded key that is no longer wanted is removed; keys of other writers stay.
 const ownedAnnotation = "offloading.liqo.io/node-keys"
 
-// Remote is the state of the provider's API server as this process sees it.
+// Remote is the state of the provider's API server as this process sees it, and what this process does for it.
 type Remote struct {
 	// Ready is nil before the first result; the Node keeps its Ready condition then.
 	Ready *bool
@@ -38,6 +38,8 @@ type Remote struct {
 	Silent string
 	// Refused is the text of offloadingv1beta1.RefusedText.
 	Refused string
+	// NodePorts is the value of offloadingv1beta1.NodePortsAnnotation.
+	NodePorts string
 }
 
 // NodeSettings are the inputs of WantNode that do not change.
@@ -108,6 +110,7 @@ func WantNode(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f NodeFacts)
 	n.Annotations = store.Merged(want.Annotations, n.Annotations, slices.Collect(maps.Keys(before.Annotations)))
 	n.Spec.Taints = mergeTaints(n.Spec.Taints, before.Taints, want.Taints)
 	n.Annotations[ownedAnnotation] = want.String()
+	n.Annotations[offloadingv1beta1.NodePortsAnnotation] = f.Remote.NodePorts // whatever the VirtualNode says
 	setStatus(&n.Status, vn, f)
 	return n
 }

@@ -90,6 +90,23 @@ func TestPressures(t *testing.T) {
 	require.Equal(t, "RemoteClusterHasNoDiskPressure", of(n, corev1.NodeDiskPressure).Reason)
 }
 
+// The Node has the node ports that its vkubelet answers, whatever others have written there.
+func TestNodePortsOnTheNode(t *testing.T) {
+	const key = offloadingv1beta1.NodePortsAnnotation
+	vn := plainVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.Annotations = map[string]string{key: "1", "note": "x"}
+	})
+	answering := facts(func(f *NodeFacts) { f.Remote.NodePorts = "30080,30443" })
+	n := WantNode(nil, vn, facts())
+	require.Empty(t, n.Annotations[key])
+	n = WantNode(n, vn, answering)
+	require.Equal(t, "30080,30443", n.Annotations[key])
+	require.Equal(t, "x", n.Annotations["note"])
+	n.Annotations[key] = "10250"
+	require.Equal(t, "30080,30443", WantNode(n, plainVirtualNode(), answering).Annotations[key])
+	require.Empty(t, WantNode(n, vn, facts()).Annotations[key])
+}
+
 func TestWantKeepsTheProviderID(t *testing.T) {
 	have := WantNode(nil, plainVirtualNode(), facts())
 	have.Spec.ProviderID = "liqod://milan/milan" // of a Node from before 0.1.0

@@ -174,6 +174,10 @@ const (
 	ConsumerUIDAnnotation = "offloading.liqo.io/consumer-uid"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
+	// NodePortsAnnotation on a virtual Node lists, with commas, the node ports that its vkubelet answers
+	// for pods which live in this cluster: those of Services in namespaces with ServicesHome. The
+	// provider reaches them at the address of the vkubelet.
+	NodePortsAnnotation = "offloading.liqo.io/node-ports"
 	// ServicesAnnotation on a twin namespace is Home where the pods use the Services of the consumer.
 	ServicesAnnotation = "offloading.liqo.io/services"
 	// ShadowPodUIDAnnotation on a provider's pod is the UID of the ShadowPod that it was made

@@ -90,3 +90,8 @@ type NamespaceMapList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []NamespaceMap `json:"items"`
 }
+
+// AtHome reports whether the pods of a namespace of the consumer use its Services and DNS. m may be nil.
+func (m *NamespaceMap) AtHome(namespace string) bool {
+	return m != nil && m.Spec.Services[namespace] == ServicesHome
+}
