@@ -429,25 +429,36 @@ func (s *Site) Peer(ctx context.Context, provider *Site, opts PeerOptions) error
 // Connect gives s the rights of a consumer in provider, and the credentials. Clusters may
 // be connected in both directions.
 func (s *Site) Connect(ctx context.Context, provider *Site) error {
-	user := "system:serviceaccount:" + corev1beta1.TenantNamespace(s.Name) + ":" + peerUser
-	if s.sites.Certificates {
-		user = PeerUser(s.Name)
-	}
-	if err := provider.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, s.Name, peerUser, s.Options.PodCIDR, user))); err != nil {
-		return fmt.Errorf("describing %s in %s: %w", s.Name, provider.Name, err)
-	}
-	kubeconfig, err := s.identity(ctx, provider)
+	kubeconfig, err := provider.Admit(ctx, s.Name, s.Options.PodCIDR)
 	if err != nil {
 		return err
 	}
-	manifests := fmt.Sprintf(consumerManifests, provider.Name, indent(string(kubeconfig)))
+	return s.describe(ctx, provider.Name, kubeconfig)
+}
+
+// Admit gives a cluster the rights of a consumer in s, and returns its kubeconfig. ranges are
+// those of the addresses of its endpoints, with commas between them.
+func (s *Site) Admit(ctx context.Context, consumer, ranges string) ([]byte, error) {
+	user := "system:serviceaccount:" + corev1beta1.TenantNamespace(consumer) + ":" + peerUser
+	if s.sites.Certificates {
+		user = PeerUser(consumer)
+	}
+	if err := s.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, consumer, peerUser, ranges, user))); err != nil {
+		return nil, fmt.Errorf("describing %s in %s: %w", consumer, s.Name, err)
+	}
+	return s.identity(ctx, consumer)
+}
+
+// describe tells s of a provider, and with which kubeconfig it is reached.
+func (s *Site) describe(ctx context.Context, provider string, kubeconfig []byte) error {
+	manifests := fmt.Sprintf(consumerManifests, provider, indent(string(kubeconfig)))
 	if err := s.Cluster.Apply(ctx, []byte(manifests)); err != nil {
-		return fmt.Errorf("describing %s in %s: %w", provider.Name, s.Name, err)
+		return fmt.Errorf("describing %s in %s: %w", provider, s.Name, err)
 	}
 	// Not applied: if the provider is a consumer too, more is written there.
-	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: provider.Name}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: provider.Name}}
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: provider}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: provider}}
 	if _, err := s.Liqod().CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("describing %s in %s: %w", provider.Name, s.Name, err)
+		return fmt.Errorf("describing %s in %s: %w", provider, s.Name, err)
 	}
 	return nil
 }
@@ -457,14 +468,14 @@ func PeerUser(clusterID string) string {
 	return corev1beta1.PeerUserPrefix + clusterID + ":" + peerUser
 }
 
-// identity returns the kubeconfig of s as a consumer of provider.
-func (s *Site) identity(ctx context.Context, provider *Site) ([]byte, error) {
+// identity returns the kubeconfig of a consumer of s.
+func (s *Site) identity(ctx context.Context, consumer string) ([]byte, error) {
 	if !s.sites.Certificates {
-		return provider.KubeconfigData(ctx, lab.Access{
-			Namespace: corev1beta1.TenantNamespace(s.Name), ServiceAccount: peerUser, Proxied: s.proxied(),
+		return s.KubeconfigData(ctx, lab.Access{
+			Namespace: corev1beta1.TenantNamespace(consumer), ServiceAccount: peerUser, Proxied: s.proxied(),
 		})
 	}
-	path, err := provider.KubeconfigForUser(PeerUser(s.Name), corev1beta1.PeersGroup)
+	path, err := s.KubeconfigForUser(PeerUser(consumer), corev1beta1.PeersGroup)
 	if err != nil {
 		return nil, err
 	}
@@ -510,17 +521,30 @@ stringData:
 %[2]s
 `
 
+// PeerBy lets s use a provider that has admitted it (Admit) and is reached with a kubeconfig. The
+// virtual node has the provider's name; PeerBy waits until it is Ready.
+func (s *Site) PeerBy(ctx context.Context, provider string, kubeconfig []byte) error {
+	if err := s.describe(ctx, provider, kubeconfig); err != nil {
+		return err
+	}
+	return s.addVirtualNode(ctx, provider, PeerOptions{Node: provider})
+}
+
 // AddVirtualNode adds a virtual node for a provider that is described already, and
 // waits until it is Ready.
 func (s *Site) AddVirtualNode(ctx context.Context, provider *Site, opts PeerOptions) error {
-	tenant := corev1beta1.TenantNamespace(provider.Name)
+	return s.addVirtualNode(ctx, provider.Name, opts)
+}
+
+func (s *Site) addVirtualNode(ctx context.Context, provider string, opts PeerOptions) error {
+	tenant := corev1beta1.TenantNamespace(provider)
 	if opts.Resources == nil {
 		opts.Resources = defaultResources()
 	}
 	vn := &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: opts.Node},
 		Spec: offloadingv1beta1.VirtualNodeSpec{
-			ClusterID: provider.Name, KubeconfigSecretRef: corev1.LocalObjectReference{Name: provider.Name},
+			ClusterID: provider, KubeconfigSecretRef: corev1.LocalObjectReference{Name: provider},
 			Labels: opts.Labels, ResourceQuota: corev1.ResourceQuotaSpec{Hard: opts.Resources},
 			VirtualKubelet: offloadingv1beta1.VirtualKubeletSpec{ExtraArgs: opts.ExtraArgs},
 		},
