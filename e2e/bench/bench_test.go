@@ -236,11 +236,13 @@ func TestFloodReport(t *testing.T) {
 }
 
 func TestPeersReport(t *testing.T) {
-	require.Equal(t, []int{1, 5, 10}, (&peerOptions{most: 10}).numbers())
-	require.Equal(t, []int{1, 2}, (&peerOptions{most: 2}).numbers())
-	require.Equal(t, []int{1}, (&peerOptions{most: 1}).numbers())
 	var out strings.Builder
-	(&peering{PerSecond: 5, Steps: []withPeers{{Peers: 1, P50: 5, P99: 20, VKubeletMB: 40, VKubeletCore: 0.5}, {Peers: 10, P50: 9, P99: 30, VKubeletMB: 41, VKubeletCore: 0.6}}}).print(&out)
+	shares := map[string]float64{allVKubelets: 0.4, benchProcess: 1}
+	(&peering{PerSecond: 5, Steps: []withPeers{
+		{Peers: 1, P50: 5, P99: 20, VKubeletMB: 40, VKubeletCore: 0.5, Idle: shares, Changing: shares},
+		{Peers: 10, P50: 9, P99: 30, VKubeletMB: 41, VKubeletCore: 0.6, Idle: shares, Changing: map[string]float64{allVKubelets: 7, benchProcess: 2}},
+	}}).print(&out)
 	require.Regexp(t, `10 +9 +30 +41\.0 +0\.60`, out.String())
+	require.Regexp(t, `vkubelets +0\.4 / 0\.4 +0\.4 / 7\.0`, out.String())
 	require.Contains(t, out.String(), "p99 with 10 providers is 1.50 times that with 1 (goals: 1.5, and 989 ms)")
 }

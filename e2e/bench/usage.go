@@ -20,16 +20,16 @@ const (
 )
 
 // usage has the seconds of CPU that each process has used, by its name.
-func (w *world) usage() (map[string]float64, error) { return w.ofProcesses(cpuOf) }
+func (w *world) usage() (map[string]float64, error) { return readAll(w.processes(), cpuOf) }
 
 // memory is one line of /proc/PID/status of each process, in MB (10^6 bytes).
 func (w *world) memory(line string) (map[string]float64, error) {
-	return w.ofProcesses(func(pid int) (float64, error) { return memoryOf(pid, line) })
+	return readAll(w.processes(), func(pid int) (float64, error) { return memoryOf(pid, line) })
 }
 
-func (w *world) ofProcesses(read func(pid int) (float64, error)) (map[string]float64, error) {
+func readAll(processes map[string]int, read func(pid int) (float64, error)) (map[string]float64, error) {
 	out := map[string]float64{}
-	for name, pid := range w.processes() {
+	for name, pid := range processes {
 		value, err := read(pid)
 		if err != nil {
 			return nil, fmt.Errorf("reading what %s uses: %w", name, err)
