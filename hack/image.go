@@ -82,10 +82,12 @@ func writeImage(o imageOptions) (digest string, err error) {
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
 		return "", fmt.Errorf("making the output directory: %w", err)
 	}
-	err = replace(o.out, func(w io.Writer) (err error) {
-		if digest, err = image.Write(w, liqodImage(o)); err != nil {
+	err = replace(o.out, func(w io.Writer) error {
+		digests, err := image.Write(w, liqodImage(o))
+		if err != nil {
 			return err
 		}
+		digest = digests[0]
 		sbom := func(w io.Writer) error { return image.SBOM(w, o.name, digest, o.binary) }
 		if err := replace(o.beside(".spdx.json"), sbom); err != nil {
 			return err

@@ -1,21 +1,21 @@
 package conformance
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	ociimage "github.com/liqod/liqod/hack/image"
 )
 
 // debian are the packages of the one file system that all images have. busybox has the commands that have no package here.
@@ -41,18 +41,10 @@ tar -C "$ROOT" --numeric-owner --exclude=./dev/* --exclude=./proc/* --exclude=./
 	--exclude=./usr/share/doc --exclude=./usr/share/locale --exclude=./usr/share/man -cf "$LAYER" .
 `
 
-// imageConfig is the configuration of an image, as OCI names its fields.
-type imageConfig struct {
-	User       string   `json:",omitempty"`
-	Env        []string `json:",omitempty"`
-	Entrypoint []string `json:",omitempty"`
-	Cmd        []string `json:",omitempty"`
-}
-
 // imageConfigs are those of the images of the suite, by the last part of the name.
-func imageConfigs() map[string]imageConfig {
+func imageConfigs() map[string]ociimage.Image {
 	agnhost := []string{"/agnhost"}
-	return map[string]imageConfig{
+	return map[string]ociimage.Image{
 		"agnhost":           {Entrypoint: agnhost, Cmd: []string{"pause"}},
 		"busybox":           {Cmd: []string{"sh"}},
 		"etcd":              {Cmd: []string{"etcd"}},
@@ -64,6 +56,21 @@ func imageConfigs() map[string]imageConfig {
 		"pause":             {Entrypoint: []string{"tini", "--", "sleep", "infinity"}},
 		"sample-apiserver":  {Entrypoint: []string{"/sample-apiserver"}},
 	}
+}
+
+// suiteImages are the images of those names that have a configuration, all of one layer.
+func suiteImages(names []string, layer string) (images []ociimage.Image) {
+	for _, name := range names {
+		repository, _, _ := strings.Cut(path.Base(name), ":")
+		image, known := imageConfigs()[repository]
+		if !known || !strings.HasPrefix(name, "registry.k8s.io/") { // others are there to be refused
+			continue
+		}
+		image.Name, image.Layer = name, layer
+		image.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		images = append(images, image)
+	}
+	return images
 }
 
 // writeImages writes the images that the suite asks for to an archive, once for each state of its programs, and returns
@@ -92,7 +99,8 @@ func writeImages(ctx context.Context, programs map[string]string, log func(strin
 	if err != nil {
 		return "", fmt.Errorf("writing the images: %w", err)
 	}
-	if err := errors.Join(writeArchive(file, layer, strings.Fields(string(names))), file.Close()); err != nil {
+	_, err = ociimage.Write(file, suiteImages(strings.Fields(string(names)), layer)...)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return "", fmt.Errorf("writing the images: %w", err)
 	}
 	return archive, os.Rename(file.Name(), archive)
@@ -119,60 +127,19 @@ func writeLayer(ctx context.Context, dir string, programs map[string]string) (st
 	return layer, nil
 }
 
-// writeArchive writes a docker archive of one layer, with an image for each of the names that have a configuration.
-func writeArchive(w io.Writer, layer string, names []string) error {
-	file, err := os.Open(layer)
-	if err != nil {
-		return err
+// TestSuiteImages: each name of the registry of Kubernetes that has a configuration is an image; names that specs expect to
+// be refused are none.
+func TestSuiteImages(t *testing.T) {
+	images := suiteImages([]string{
+		"registry.k8s.io/e2e-test-images/nonroot:1.5", "registry.k8s.io/pause:3.10.2", "invalid.registry.k8s.io/invalid/agnhost:3.1",
+		"gcr.io/authenticated-image-pulling/agnhost:2.6", "registry.k8s.io/e2e-test-images/perl:5.26",
+	}, "layer.tar")
+	require.Len(t, images, 2)
+	require.Equal(t, "registry.k8s.io/e2e-test-images/nonroot:1.5", images[0].Name)
+	require.Equal(t, "1234", images[0].User)
+	require.Equal(t, "registry.k8s.io/pause:3.10.2", images[1].Name)
+	for _, image := range images {
+		require.Equal(t, "layer.tar", image.Layer)
+		require.Len(t, image.Env, 1)
 	}
-	defer file.Close()
-	sum := sha256.New()
-	size, err := io.Copy(sum, file)
-	if err != nil {
-		return err
-	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	out := tar.NewWriter(w)
-	type image struct {
-		Config           string
-		RepoTags, Layers []string
-	}
-	var images []image
-	for _, name := range names {
-		repository, _, _ := strings.Cut(path.Base(name), ":")
-		config, known := imageConfigs()[repository]
-		if !known || !strings.HasPrefix(name, "registry.k8s.io/") { // others are there to be refused
-			continue
-		}
-		config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-		data, err := json.Marshal(map[string]any{
-			"architecture": runtime.GOARCH, "os": "linux", "config": config,
-			"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum.Sum(nil))}},
-		})
-		if err != nil {
-			return err
-		}
-		digest := sha256.Sum256(data)
-		images = append(images, image{Config: hex.EncodeToString(digest[:]) + ".json", RepoTags: []string{name}, Layers: []string{"layer.tar"}})
-		if err := writeEntry(out, images[len(images)-1].Config, int64(len(data)), bytes.NewReader(data)); err != nil {
-			return err
-		}
-	}
-	manifest, err := json.Marshal(images)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		writeEntry(out, "manifest.json", int64(len(manifest)), bytes.NewReader(manifest)),
-		writeEntry(out, "layer.tar", size, file), out.Close())
-}
-
-func writeEntry(out *tar.Writer, name string, size int64, content io.Reader) error {
-	if err := out.WriteHeader(&tar.Header{Name: name, Mode: 0o444, Size: size}); err != nil {
-		return err
-	}
-	_, err := io.Copy(out, content)
-	return err
 }

@@ -1,5 +1,5 @@
 // Package image builds the program as it is shipped, and writes container images without
-// a container engine: one layer of static files, as a tar that is an OCI layout and a
+// a container engine: one layer for each image, in a tar that is an OCI layout and a
 // docker archive at once, so that containerd, Docker, Podman and kind load it. The same
 // input gives the same bytes.
 package image
@@ -37,6 +37,8 @@ type Image struct {
 	Labels               map[string]string
 	// Files of the only layer. Missing parent directories are made, 0755.
 	Files []File
+	// Layer is the path of a tar on this machine, which is the only layer in place of Files.
+	Layer string
 }
 
 // A File is one entry of the layer: a copy of Source, or a symbolic link if Link is
@@ -75,27 +77,25 @@ type platform struct {
 	OS           string `json:"os"`
 }
 
-// Write writes the image, and returns the digest of its manifest (sha256:…), by which a
-// registry has it. It reads every source twice: once for its digest.
-func Write(w io.Writer, img Image) (digest string, err error) {
-	p, err := prepare(img)
+// Write writes images to one archive, and returns the digests of their manifests (sha256:…),
+// by which a registry has them. It reads every source twice: once for its digest.
+func Write(w io.Writer, images ...Image) (digests []string, err error) {
+	var all []prepared
+	var tops []descriptor
+	var docker []map[string]any
+	for _, img := range images {
+		p, err := prepare(img)
+		if err != nil {
+			return nil, err
+		}
+		all, tops, digests = append(all, p), append(tops, named(p.top, img.Name)), append(digests, p.top.Digest)
+		docker = append(docker, map[string]any{"Config": blob(p.configDesc), "RepoTags": []string{img.Name}, "Layers": []string{blob(p.layer)}})
+	}
+	manifest, err := json.Marshal(docker)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("encoding the docker manifest: %w", err)
 	}
-	docker, err := json.Marshal([]map[string]any{{
-		"Config": blob(p.configDesc), "RepoTags": []string{img.Name}, "Layers": []string{blob(p.layer)},
-	}})
-	if err != nil {
-		return "", fmt.Errorf("encoding the docker manifest: %w", err)
-	}
-	tw := tar.NewWriter(w)
-	if err := writeLayout(tw, img.Name, p.top, File{Path: "manifest.json", Data: docker}); err != nil {
-		return "", err
-	}
-	if err := p.write(tw, map[string]bool{}); err != nil {
-		return "", err
-	}
-	return p.top.Digest, tw.Close()
+	return digests, writeArchive(w, all, File{Path: "manifest.json", Data: manifest}, tops...)
 }
 
 // WriteAll writes one image of several architectures under the given name, as an OCI layout.
@@ -117,33 +117,36 @@ func WriteAll(w io.Writer, name string, images []Image) (digest string, err erro
 		return "", err
 	}
 	top := describe(indexType, list)
-	tw := tar.NewWriter(w)
-	if err := writeLayout(tw, name, top, File{Path: blob(top), Data: list}); err != nil {
-		return "", err
+	return top.Digest, writeArchive(w, all, File{Path: blob(top), Data: list}, named(top, name))
+}
+
+// named gives an entry of an OCI layout the name of its image.
+func named(top descriptor, name string) descriptor {
+	top.Annotations = map[string]string{
+		"io.containerd.image.name":          name,
+		"org.opencontainers.image.ref.name": name[strings.LastIndexByte(name, ':')+1:],
 	}
-	written := map[string]bool{}
-	for _, p := range all {
-		if err := p.write(tw, written); err != nil {
-			return "", err
-		}
-	}
-	return top.Digest, tw.Close()
+	return top
 }
 
 // prepared is an image with its metadata. The layer itself is too large to keep in memory.
 type prepared struct {
-	files                  []File
+	writeLayer             func(io.Writer) error
 	config, manifest       []byte
 	configDesc, layer, top descriptor
 }
 
 func prepare(img Image) (prepared, error) {
-	if len(img.Files) == 0 {
+	if len(img.Files) == 0 && img.Layer == "" {
 		return prepared{}, ErrNoFiles
 	}
-	p := prepared{files: normalize(img.Files)}
+	files := normalize(img.Files)
+	p := prepared{writeLayer: func(w io.Writer) error { return writeLayer(w, files) }}
+	if img.Layer != "" {
+		p.writeLayer = func(w io.Writer) error { return copyLayer(w, img.Layer) }
+	}
 	var err error
-	if p.layer, err = digestLayer(p.files); err != nil {
+	if p.layer, err = digestLayer(p.writeLayer); err != nil {
 		return prepared{}, err
 	}
 	if p.config, err = json.Marshal(configOf(img, p.layer.Digest)); err != nil {
@@ -163,9 +166,15 @@ func prepare(img Image) (prepared, error) {
 
 // write writes the blobs of the image that are not written yet.
 func (p prepared) write(tw *tar.Writer, written map[string]bool) error {
-	for _, f := range []File{{Path: blob(p.top), Data: p.manifest}, {Path: blob(p.configDesc), Data: p.config}} {
-		f.Mode = 0o444
-		if err := writeFile(tw, f); err != nil {
+	for _, b := range []struct {
+		descriptor
+		data []byte
+	}{{p.top, p.manifest}, {p.configDesc, p.config}} {
+		if written[b.Digest] {
+			continue
+		}
+		written[b.Digest] = true
+		if err := writeFile(tw, File{Path: blob(b.descriptor), Mode: 0o444, Data: b.data}); err != nil {
 			return err
 		}
 	}
@@ -176,19 +185,16 @@ func (p prepared) write(tw *tar.Writer, written map[string]bool) error {
 	if err := writeHeader(tw, &tar.Header{Name: blob(p.layer), Size: p.layer.Size, Mode: 0o444, Typeflag: tar.TypeReg}); err != nil {
 		return err
 	}
-	return writeLayer(tw, p.files)
+	return p.writeLayer(tw)
 }
 
-// writeLayout begins an OCI layout whose only entry is top, under the given name.
-func writeLayout(tw *tar.Writer, name string, top descriptor, more File) error {
-	top.Annotations = map[string]string{
-		"io.containerd.image.name":          name,
-		"org.opencontainers.image.ref.name": name[strings.LastIndexByte(name, ':')+1:],
-	}
-	index, err := encodeIndex(top)
+// writeArchive writes an OCI layout of images with the given entries, and one file more.
+func writeArchive(w io.Writer, images []prepared, more File, tops ...descriptor) error {
+	index, err := encodeIndex(tops...)
 	if err != nil {
 		return err
 	}
+	tw := tar.NewWriter(w)
 	for _, f := range []File{
 		{Path: "oci-layout", Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		{Path: "index.json", Data: index},
@@ -199,7 +205,13 @@ func writeLayout(tw *tar.Writer, name string, top descriptor, more File) error {
 			return err
 		}
 	}
-	return nil
+	written := map[string]bool{}
+	for _, p := range images {
+		if err := p.write(tw, written); err != nil {
+			return err
+		}
+	}
+	return tw.Close()
 }
 
 func encodeIndex(manifests ...descriptor) ([]byte, error) {
@@ -265,10 +277,10 @@ func defaultMode(f File) int64 {
 	}
 }
 
-func digestLayer(files []File) (descriptor, error) {
+func digestLayer(write func(io.Writer) error) (descriptor, error) {
 	h := sha256.New()
 	count := &counter{w: h}
-	if err := writeLayer(count, files); err != nil {
+	if err := write(count); err != nil {
 		return descriptor{}, err
 	}
 	return descriptor{MediaType: "application/vnd.oci.image.layer.v1.tar", Digest: "sha256:" + hex.EncodeToString(h.Sum(nil)), Size: count.n}, nil

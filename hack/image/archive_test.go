@@ -59,13 +59,14 @@ func TestWriteIsReproducible(t *testing.T) {
 
 func TestWriteGivesAnOCILayoutAndADockerArchive(t *testing.T) {
 	var buf bytes.Buffer
-	digest, err := Write(&buf, example(t))
+	digests, err := Write(&buf, example(t))
 	require.NoError(t, err)
+	require.Len(t, digests, 1)
 	files := entries(t, buf.Bytes())
 	var index struct{ Manifests []descriptor }
 	require.NoError(t, json.Unmarshal(files["index.json"], &index))
-	require.Equal(t, index.Manifests[0].Digest, digest)
-	require.Contains(t, files, "blobs/sha256/"+digest[len("sha256:"):])
+	require.Equal(t, index.Manifests[0].Digest, digests[0])
+	require.Contains(t, files, "blobs/sha256/"+digests[0][len("sha256:"):])
 	for name, data := range files {
 		if dir, digest := filepath.Split(name); dir == "blobs/sha256/" {
 			sum := sha256.Sum256(data)
@@ -93,10 +94,48 @@ func TestWriteGivesAnOCILayoutAndADockerArchive(t *testing.T) {
 	require.Equal(t, docker[0].Layers[0], "blobs/sha256/"+config.RootFS.DiffIDs[0][len("sha256:"):])
 }
 
+// TestWriteSeveral: images of one layer, which is there already, are in one archive, and what
+// they have in common is in it once.
+func TestWriteSeveral(t *testing.T) {
+	layer := filepath.Join(t.TempDir(), "layer.tar")
+	require.NoError(t, os.WriteFile(layer, []byte("a tar"), 0o600))
+	sum := sha256.Sum256([]byte("a tar"))
+	blobOfLayer := "blobs/sha256/" + hex.EncodeToString(sum[:])
+	var buf bytes.Buffer
+	digests, err := Write(&buf,
+		Image{Name: "lab.local/a:1", Cmd: []string{"a"}, Layer: layer},
+		Image{Name: "lab.local/a:2", Cmd: []string{"a"}, Layer: layer},
+		Image{Name: "lab.local/b:1", Cmd: []string{"b"}, Layer: layer})
+	require.NoError(t, err)
+	require.Equal(t, digests[0], digests[1])
+	require.NotEqual(t, digests[0], digests[2])
+	files := entries(t, buf.Bytes())
+	require.Equal(t, []byte("a tar"), files[blobOfLayer])
+
+	var index struct{ Manifests []descriptor }
+	require.NoError(t, json.Unmarshal(files["index.json"], &index))
+	var docker []struct {
+		Config           string
+		RepoTags, Layers []string
+	}
+	require.NoError(t, json.Unmarshal(files["manifest.json"], &docker))
+	for i, name := range []string{"lab.local/a:1", "lab.local/a:2", "lab.local/b:1"} {
+		require.Equal(t, digests[i], index.Manifests[i].Digest)
+		require.Equal(t, name, index.Manifests[i].Annotations["io.containerd.image.name"])
+		require.Contains(t, files, blob(index.Manifests[i]))
+		require.Equal(t, []string{name}, docker[i].RepoTags)
+		require.Equal(t, []string{blobOfLayer}, docker[i].Layers)
+		require.Contains(t, string(files[docker[i].Config]), hex.EncodeToString(sum[:]))
+	}
+	require.Len(t, files, 3+1+2*2, "the layer, two manifests and two configurations, beside the lists")
+}
+
 func TestWriteRefuses(t *testing.T) {
 	_, err := Write(io.Discard, Image{Name: "x:1"})
 	require.ErrorIs(t, err, ErrNoFiles)
 	_, err = Write(io.Discard, Image{Name: "x:1", Files: []File{{Path: "a", Source: "/does/not/exist"}}})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Write(io.Discard, Image{Name: "x:1", Layer: "/does/not/exist"})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 

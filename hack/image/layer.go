@@ -18,6 +18,19 @@ func writeLayer(w io.Writer, files []File) error {
 	return tw.Close()
 }
 
+// copyLayer writes a layer that is a tar already.
+func copyLayer(w io.Writer, path string) error {
+	in, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening the layer: %w", err)
+	}
+	defer in.Close()
+	if _, err := io.Copy(w, in); err != nil {
+		return fmt.Errorf("copying the layer %s: %w", path, err)
+	}
+	return nil
+}
+
 func writeFile(tw *tar.Writer, f File) error {
 	hdr := &tar.Header{Name: f.Path, Mode: f.Mode, Typeflag: tar.TypeReg}
 	switch {
