@@ -21,10 +21,13 @@ import (
 // debian are the packages of the one file system that all images have. busybox has the commands that have no package here.
 const debian = "busybox,bind9-dnsutils,curl,iproute2,netcat-openbsd,nginx-light,procps,tini"
 
-// finish makes that file system, in ROOT, what the images of the suite have: agnhost's users and files, and a shell that
-// keeps variables with a dash in their names. PROGRAMS are built, FILES are of Kubernetes' sources.
+// finish makes that file system, in ROOT, what the images of the suite have: agnhost's users and files, and two shells.
+// /bin/sh is busybox's, as in those images: a spec compares its messages. A command without a path gets bash: Debian's
+// busybox removes variables with a dash in their names, and specs look for those. Programs are built, FILES are of
+// Kubernetes' sources.
 const finish = `set -eu
-ln -sf bash "$ROOT/bin/sh"
+ln -sf busybox "$ROOT/bin/sh"
+ln -s /bin/bash "$ROOT/usr/local/bin/sh"
 ln -s /usr/sbin/sysctl "$ROOT/bin/sysctl"
 chroot "$ROOT" /bin/busybox --install -s
 install "$AGNHOST" "$ROOT/agnhost"
@@ -140,6 +143,7 @@ func TestSuiteImages(t *testing.T) {
 	require.Equal(t, "registry.k8s.io/pause:3.10.2", images[1].Name)
 	for _, image := range images {
 		require.Equal(t, "layer.tar", image.Layer)
-		require.Len(t, image.Env, 1)
+		require.Contains(t, image.Env[0], ":/usr/local/bin:")
+		require.Less(t, strings.Index(image.Env[0], ":/usr/local/bin"), strings.Index(image.Env[0], ":/bin"), "bash is the sh without a path")
 	}
 }
