@@ -38,7 +38,6 @@ func (s spec) text() string {
 // reason says why the spec fails in this set-up, or that nobody has found out yet.
 func (s spec) reason() string {
 	for text, reason := range map[string]string{
-		"at least two untainted nodes":  "The consumer of this run has one",
 		"pull policy of Always":         "This run has no registry",
 		"different hostIP and protocol": "The network plugin of this run has no host ports",
 		"NodePort":                      "It asks by a pod in the provider, which does not reach the address of the virtual node",
@@ -170,15 +169,15 @@ func head() string {
 const pageHead = `# Conformance
 
 ~make conformance~ runs the conformance suite of Kubernetes (k8s.io/kubernetes/test/e2e) VERSION in a consumer whose pods
-run in another cluster, and writes this page. The consumer has one real node, which has a taint, and one virtual node.
-The provider has two nodes. The pods of both clusters have the same ranges of addresses, and so have the Services. The
-network fabric connects them. The images are made of Debian packages and of the programs of Kubernetes. Each namespace that
-the suite creates is offloaded, with ~namespaceMappingStrategy: EnforceSameName~ and the ~services~ of the section. With
-None, nothing is offloaded: pods run on the real node.
+run in another cluster, and writes this page. The consumer has one real node, which has a taint, and two virtual nodes of
+the same provider, which has two nodes. The pods of both clusters have the same ranges of addresses, and so have the
+Services. The network fabric connects them. The images are made of Debian packages and of the programs of Kubernetes. Each
+namespace that the suite creates is offloaded, with ~namespaceMappingStrategy: EnforceSameName~ and the ~services~ of the
+section. With None, nothing is offloaded: pods run on the real node.
 
 Specs that need the cluster for themselves (Serial, Disruptive) or much time (Slow) do not run. The settings beside the
 defaults, in both clusters: ~controller.podSecurityLevel: privileged~, ~controller.twinNames: ['*']~,
-~hostPath~ in ~controller.volumeTypes~, ~sharing.namespacesPerPeer: 2000~, ~vkubelet.tokenBinding: pod~, and ~nodeTaint: false~ for the virtual node.
+~hostPath~ in ~controller.volumeTypes~, ~sharing.namespacesPerPeer: 2000~, ~vkubelet.tokenBinding: pod~, and ~nodeTaint: false~ for the virtual nodes.
 `
 
 // TestReport: a report becomes a section of the page, which keeps that of other services.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
@@ -41,8 +42,10 @@ var (
 const (
 	// suiteLabel is on each namespace that the suite creates.
 	suiteLabel = "e2e-run"
-	// homeTaint keeps the pods of the suite off the real node of the consumer.
-	homeTaint = "conformance/home"
+	// homeNode is the real node of the consumer, and homeTaint keeps the pods of the suite off it.
+	homeNode, homeTaint = "rome-1", "conformance/home"
+	// secondNode is another virtual node of the provider: the suite requires two nodes without a taint.
+	secondNode = "milan-second"
 	// none of the specs' pods are offloaded.
 	none = "None"
 	// selection are the specs that run: others need the cluster for themselves, or much time.
@@ -72,10 +75,11 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, sites.Full.ApplyCoreDNS(t.Context(), s.Cluster))
 		require.NoError(t, sites.Full.LoadImage(t.Context(), s.Cluster, images))
 	}
-	world := &suite{rome: rome, kubelab: sites.Lab.Kubelab(), virtual: milan.Name, services: offloadingv1beta1.ServiceNetwork(*services), in: map[string]map[string]bool{}}
+	world := &suite{rome: rome, kubelab: sites.Lab.Kubelab(), services: offloadingv1beta1.ServiceNetwork(*services), in: map[string]places{}}
 	if *services != none {
 		require.NoError(t, sites.PeerByToken(t.Context(), rome, milan))
-		require.NoError(t, taint(t.Context(), rome, "rome-1"))
+		require.NoError(t, addSecondNode(t.Context(), rome, milan))
+		require.NoError(t, taint(t.Context(), rome, homeNode))
 		require.NoError(t, world.offloadAll(t))
 	}
 	require.NoError(t, world.watchPods(t))
@@ -89,7 +93,7 @@ func TestConformance(t *testing.T) {
 	require.NoError(t, errors.Join(err, errorUnlessExit(runErr)))
 	result := summarize(specs)
 	result.Services, result.Minutes, result.Procs = *services, int(time.Since(begin).Minutes()), *procs
-	result.There, result.Here = world.places()
+	result.There, result.Here = world.count()
 	t.Logf("\n%s", result.markdown())
 	if *focus == "" {
 		require.NoError(t, result.write(filepath.Join("..", "..", "docs", "conformance.md")))
@@ -119,6 +123,20 @@ func suiteSettings() map[string]any {
 	}
 }
 
+// addSecondNode makes another virtual node of milan, equal to the one that the peering made.
+func addSecondNode(ctx context.Context, rome, milan *site.Site) error {
+	nodes := rome.Liqod().OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(milan.Name))
+	first, err := nodes.Get(ctx, milan.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	second := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: secondNode}, Spec: first.Spec}
+	if _, err := nodes.Create(ctx, second, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return rome.WaitVirtualNode(ctx, secondNode, corev1.ConditionTrue)
+}
+
 func taint(ctx context.Context, s *site.Site, name string) error {
 	node, err := s.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -133,12 +151,14 @@ func taint(ctx context.Context, s *site.Site, name string) error {
 type suite struct {
 	rome     *site.Site
 	kubelab  string // the path of kubectl
-	virtual  string // the name of the virtual node
 	services offloadingv1beta1.ServiceNetwork
 
 	mu sync.Mutex
-	in map[string]map[string]bool // nodes of the pods by namespace
+	in map[string]places // by namespace
 }
+
+// places says where pods ran: in the provider, at home.
+type places struct{ there, here bool }
 
 // offloadAll offloads the namespaces of the suite as it creates them, until the test ends.
 func (s *suite) offloadAll(t *testing.T) error {
@@ -187,23 +207,25 @@ func (s *suite) note(p *corev1.Pod) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.in[p.Namespace] == nil {
-		s.in[p.Namespace] = map[string]bool{}
+	at := s.in[p.Namespace]
+	if p.Spec.NodeName == homeNode {
+		at.here = true
+	} else {
+		at.there = true
 	}
-	s.in[p.Namespace][p.Spec.NodeName] = true
+	s.in[p.Namespace] = at
 }
 
-// places returns how many namespaces had pods that ran in the provider, and how many had pods at home.
-func (s *suite) places() (there, here int) {
+// count returns how many namespaces had pods that ran in the provider, and how many had pods at home.
+func (s *suite) count() (there, here int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, nodes := range s.in {
-		for node := range nodes {
-			if node == s.virtual {
-				there++
-			} else {
-				here++
-			}
+	for _, at := range s.in {
+		if at.there {
+			there++
+		}
+		if at.here {
+			here++
 		}
 	}
 	return there, here
@@ -222,7 +244,7 @@ func (s *suite) run(t *testing.T, programs map[string]string, report string) err
 		args = append(args, "--focus="+*focus)
 	}
 	args = append(args, programs["e2e.test"], "--", "--kubeconfig="+s.rome.Kubeconfig, "--kubectl-path="+kubectl, "--provider=skeleton",
-		"--non-blocking-taints="+homeTaint, "--dump-logs-on-failure=false", "--num-nodes=1")
+		"--non-blocking-taints="+homeTaint, "--dump-logs-on-failure=false")
 	cmd := exec.CommandContext(t.Context(), "ip", args...)
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(kubectl))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
