@@ -116,7 +116,8 @@ alarm: ## Require that nothing is said to be down for 30 minutes with busy cores
 gaps: ## Lose gateways and route agents 120 times under traffic, with limits of the time without a packet
 	go test -v -count=1 -timeout=60m ./netfabric/host -run TestNetnsGaps -args -all
 
-# CONFORMANCE_FLAGS="-services Twin" is the other mode, "-focus TEXT" runs only the specs whose text contains that.
+# CONFORMANCE_FLAGS="-services Twin" is the other mode. "-focus 'read only busybox|two untainted'" is a sample: it runs only
+# the specs whose text matches that, prints the result, and leaves the page.
 conformance: ## Run Kubernetes' conformance suite with pods in another cluster, and write docs/conformance.md: hours on 2 cores
 	CONFORMANCE=1 $(DEPS)
 	go test -v -count=1 -timeout=5h ./e2e/conformance -run TestConformance -args -run-suite $(CONFORMANCE_FLAGS)

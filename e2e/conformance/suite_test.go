@@ -35,7 +35,7 @@ import (
 var (
 	run      = flag.Bool("run-suite", false, "run the suite: hours on two cores")
 	services = flag.String("services", string(offloadingv1beta1.ServicesHome), "spec.services of the NamespaceOffloadings: Home or Twin; None: no pod is offloaded, to compare")
-	focus    = flag.String("focus", "", "run the specs whose text matches this expression alone; the report is then written nowhere")
+	focus    = flag.String("focus", "", "run only the specs whose text matches this expression, and print the result; docs/conformance.md and the report of the last whole run stay")
 	procs    = flag.Int("procs", 4, "specs that run at the same time")
 )
 
@@ -83,8 +83,7 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, world.offloadAll(t))
 	}
 	require.NoError(t, world.watchPods(t))
-	// It stays, for those who look for what made specs fail.
-	report, err := filepath.Abs(filepath.Join("..", "..", "bin", "conformance-"+*services+".json"))
+	report, err := reportPath(*services, *focus)
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(filepath.Dir(report), 0o755))
 	begin := time.Now()
@@ -121,6 +120,15 @@ func suiteSettings() map[string]any {
 		"sharing":    map[string]any{"namespacesPerPeer": 2000},
 		"vkubelet":   map[string]any{"tokenBinding": "pod"},
 	}
+}
+
+// reportPath is where the suite writes its report. It stays there, for those who look for what made specs fail.
+func reportPath(services, focus string) (string, error) {
+	name := "conformance-" + services
+	if focus != "" {
+		name += "-sample"
+	}
+	return filepath.Abs(filepath.Join("..", "..", "bin", name+".json"))
 }
 
 // addSecondNode makes another virtual node of milan, equal to the one that the peering made.
