@@ -38,8 +38,8 @@ func (s spec) text() string {
 // reason says why the spec fails in this set-up, or that nobody has found out yet.
 func (s spec) reason() string {
 	for text, reason := range map[string]string{
-		"pull policy of Always":         "This run has no registry",
-		"different hostIP and protocol": "The network plugin of this run has no host ports",
+		"pull policy of Always":         "This run has no registry, and containerd before 2.1 has no volumes of images",
+		"different hostIP and protocol": "It has a pod with `hostNetwork`, which has a network of its own in a provider",
 		"NodePort":                      "It asks by a pod in the provider, which does not reach the address of the virtual node",
 		"kubelet managed /etc/hosts":    "It has a pod with `hostNetwork`, which has a network of its own in a provider",
 		"Guestbook application":         "A pod sends its own address to another one: [compatibility.md](compatibility.md#network)",

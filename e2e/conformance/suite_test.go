@@ -102,7 +102,7 @@ func TestConformance(t *testing.T) {
 // suiteWorld is rome with one node and milan with two, with equal ranges. What the suite needs and the defaults close is opened.
 func suiteWorld() site.World {
 	return site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods,
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Fabric: site.FabricPods, HostPorts: true,
 		Values:   map[string]any{"virtualKubelet": map[string]any{"nodeTaint": false}},
 		Settings: []map[string]any{suiteSettings()},
 		Adjust: func(o *lab.ClusterOptions) {

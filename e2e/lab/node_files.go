@@ -138,11 +138,14 @@ func (n *Node) writeCNI(pods []string) error {
 		}
 		ranges, routes = append(ranges, []map[string]string{{"subnet": subnet}}), append(routes, map[string]string{"dst": everything})
 	}
-	list := map[string]any{"cniVersion": "1.0.0", "name": "lab", "plugins": []map[string]any{{
+	plugins := []map[string]any{{
 		"type": "bridge", "bridge": n.full.opts.CNI.bridge(), "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": podMTU,
 		"ipam": map[string]any{"type": "host-local", "ranges": ranges, "routes": routes},
-	}}}
-	data, err := json.Marshal(list)
+	}}
+	if n.full.opts.HostPorts {
+		plugins = append(plugins, map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}})
+	}
+	data, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "lab", "plugins": plugins})
 	if err != nil {
 		return fmt.Errorf("encoding the network configuration: %w", err)
 	}

@@ -23,6 +23,8 @@ type FullOptions struct {
 	Proxy ProxyMode
 	// KubeRouter says what kube-router does beside the network plugin.
 	KubeRouter KubeRouterMode
+	// HostPorts gives pods the ports of the node that their containers have as hostPort.
+	HostPorts bool
 }
 
 // Full is the full tier of a lab: clusters with real nodes, each a machine on one

@@ -40,6 +40,8 @@ type World struct {
 	Proxy lab.ProxyMode
 	// KubeRouter says what kube-router does beside the network plugin.
 	KubeRouter lab.KubeRouterMode
+	// HostPorts gives pods on real nodes the ports of the node that they ask for.
+	HostPorts bool
 	// Commit whose liqod is installed; empty: the one of this tree.
 	// Where the repository lacks the commit the test is skipped, and in CI it fails.
 	Commit string
@@ -125,7 +127,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	if len(w.RealNodes) > 0 {
 		var err error
 		network := lab.NetworkOptions{Isolated: w.Fabric != FabricOff, IPv6: strings.Contains(string(w.Families), string(IPv6))}
-		options := lab.FullOptions{Network: network, CNI: w.CNI, Proxy: w.Proxy, KubeRouter: w.KubeRouter}
+		options := lab.FullOptions{Network: network, CNI: w.CNI, Proxy: w.Proxy, KubeRouter: w.KubeRouter, HostPorts: w.HostPorts}
 		if full, err = lab.NewFull(t.Context(), l, options); err != nil {
 			return nil, err
 		}
