@@ -3,7 +3,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -277,12 +276,20 @@ func (c *commands) networkPerf() *cobra.Command {
 
 // networkProbe is what the pods of a check and of a measurement run.
 func (c *commands) networkProbe() *cobra.Command {
-	cmd := &cobra.Command{Use: "probe OPTIONS", Hidden: true, Short: "Send packets to targets, or measure the ways to them", Args: oneName("JSON object")}
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
-		o := network.ProbeOptions{Out: cmd.OutOrStdout()}
-		if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
-			return UsageError(fmt.Errorf("reading the options: %w", err))
+	o := network.ProbeOptions{}
+	cmd := &cobra.Command{Use: "probe", Hidden: true, Short: "Send packets to targets, or measure the ways to them", Args: noArguments}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Serve, "serve", false, "answer packets")
+	flags.BoolVar(&o.Streams, "streams", false, "answer streams")
+	flags.BoolVar(&o.Node, "node", false, "read the routes of the host")
+	flags.StringVar(&o.Resolve, "resolve", "", "`name` of an SRV record to look for")
+	flags.DurationVar(&o.For, "for", 0, "how long each measurement takes; 0 measures nothing")
+	targets := flags.StringArray("to", nil, "`target`, as KIND,NAME,ADDRESS")
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) (err error) {
+		if o.Targets, err = network.ParseTargets(*targets); err != nil {
+			return UsageError(err)
 		}
+		o.Out = cmd.OutOrStdout()
 		return network.Probe(cmd.Context(), o)
 	})
 	return cmd

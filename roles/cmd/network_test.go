@@ -102,15 +102,3 @@ func TestNetworkExplain(t *testing.T) {
 		require.Equal(t, ExitUsage, code(err), "%v", args)
 	}
 }
-
-// The pods of a check are given what they do as one argument.
-func TestNetworkProbe(t *testing.T) {
-	t.Parallel()
-	out, err := newCluster().run(t, "network", "probe", "{}")
-	require.NoError(t, err)
-	require.Equal(t, "{}\n", out)
-	for _, args := range [][]string{nil, {""}, {"ping,a,10.0.0.1"}, {`{"targets": [{"kind": "ping", "name": "a", "address": "x"}]}`}, {"{}", "{}"}} {
-		_, err := newCluster().run(t, append([]string{"network", "probe"}, args...)...)
-		require.Equal(t, ExitUsage, code(err), args)
-	}
-}

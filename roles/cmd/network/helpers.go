@@ -91,14 +91,21 @@ func (c *checker) makeSpace(ctx context.Context) (string, error) {
 }
 
 // forge returns a pod of the check, without any privilege, that runs the program of probes.
-func (c *checker) forge(space, name, node string, o ProbeOptions) *corev1.Pod {
-	text, _ := json.Marshal(o) // of texts, numbers and addresses
-	pod := helper.New(metav1.ObjectMeta{Namespace: space, Name: name, Labels: map[string]string{checkLabel: "true"}}, node, c.Image, "network", "probe", string(text))
+func (c *checker) forge(space, name, node string, args ...string) *corev1.Pod {
+	pod := helper.New(metav1.ObjectMeta{Namespace: space, Name: name, Labels: map[string]string{checkLabel: "true"}}, node, c.Image, append([]string{"network", "probe"}, args...)...)
 	pod.Spec.RestartPolicy, pod.Spec.ActiveDeadlineSeconds = corev1.RestartPolicyNever, ptr.To(int64(longestCheck/time.Second))
 	security := pod.Spec.SecurityContext
 	security.RunAsNonRoot, security.RunAsUser, security.RunAsGroup = ptr.To(true), ptr.To[int64](65532), ptr.To[int64](65532)
 	security.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ping_group_range", Value: "0 2147483647"}} // ICMP without a capability
 	return pod
+}
+
+// to returns targets as arguments of a pod.
+func to(targets ...Target) (args []string) {
+	for _, t := range targets {
+		args = append(args, "--to", t.String())
+	}
+	return args
 }
 
 // hostPod returns the pod that sends probes as a node does. It is in the network of the node.
@@ -112,7 +119,7 @@ func (c *checker) hostPod(i int, node *corev1.Node) *corev1.Pod {
 			targets = append(targets, Target{kindRoute, p.ID, p.address})
 		}
 	}
-	pod := c.forge(c.space, fmt.Sprintf("node-%d", i), node.Name, ProbeOptions{Targets: targets, Node: true})
+	pod := c.forge(c.space, fmt.Sprintf("node-%d", i), node.Name, append(to(targets...), "--node")...)
 	pod.Spec.HostNetwork, pod.Spec.SecurityContext.Sysctls = true, nil
 	return pod
 }
@@ -134,7 +141,7 @@ func (c *checker) herePod(i int, node *corev1.Node) *corev1.Pod {
 			targets = append(targets, Target{kindPing, toPod(g.name), g.address})
 		}
 	}
-	return c.forge(c.space, fmt.Sprintf("here-%d", i), node.Name, ProbeOptions{Targets: targets, Resolve: resolved})
+	return c.forge(c.space, fmt.Sprintf("here-%d", i), node.Name, append(to(targets...), "--resolve", resolved)...)
 }
 
 // createEchoes makes the pods of this cluster that answer those in the peers, and waits until they have addresses.
@@ -145,7 +152,7 @@ func (c *checker) createEchoes(ctx context.Context) error {
 			continue
 		}
 		names = append(names, fmt.Sprintf("echo-%d", i))
-		if err := c.create(ctx, c.forge(p.space, names[len(names)-1], c.nodes[0].Name, ProbeOptions{Serve: true})); err != nil {
+		if err := c.create(ctx, c.forge(p.space, names[len(names)-1], c.nodes[0].Name, "--serve")); err != nil {
 			return err
 		}
 	}
@@ -177,7 +184,7 @@ func (c *checker) createThere(ctx context.Context) error {
 			}
 		}
 		names = append(names, fmt.Sprintf("there-%d", i))
-		if err := c.create(ctx, c.forge(p.space, names[len(names)-1], p.virtual, ProbeOptions{Targets: targets, Serve: true, Resolve: resolved})); err != nil {
+		if err := c.create(ctx, c.forge(p.space, names[len(names)-1], p.virtual, append(to(targets...), "--serve", "--resolve", resolved)...)); err != nil {
 			return err
 		}
 	}

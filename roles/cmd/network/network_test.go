@@ -78,9 +78,9 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 		// Every packet of the pod is answered.
 		Logs: func(_ context.Context, pod *corev1.Pod) ([]byte, error) {
 			report := Report{}
-			for _, target := range optionsOf(t, pod).Targets {
-				if target.Kind != kindRoute {
-					report.Ways = append(report.Ways, passed(target.Name))
+			for _, argument := range pod.Spec.Containers[0].Args {
+				if targets, err := ParseTargets([]string{argument}); err == nil && targets[0].Kind != kindRoute {
+					report.Ways = append(report.Ways, passed(targets[0].Name))
 				}
 			}
 			text, err := json.Marshal(report)
@@ -89,24 +89,13 @@ func clusterOf(t *testing.T, tunnel metav1.ConditionStatus) (Config, *fake.Clien
 	}, core
 }
 
-// optionsOf returns the options with which a pod of a check was made.
-func optionsOf(t *testing.T, pod *corev1.Pod) (o ProbeOptions) {
-	t.Helper()
-	args := pod.Spec.Containers[0].Args
-	require.Len(t, args, 3)
-	require.Equal(t, []string{"network", "probe"}, args[:2])
-	require.NoError(t, json.Unmarshal([]byte(args[2]), &o))
-	return o
-}
-
-// allOptions returns the options of the pods of a check, by their names.
-func allOptions(t *testing.T, core *fake.Clientset) map[string]ProbeOptions {
-	t.Helper()
-	out := map[string]ProbeOptions{}
+// arguments returns the arguments with which pods of a check were made.
+func arguments(core *fake.Clientset) map[string]string {
+	out := map[string]string{}
 	for _, action := range core.Actions() {
 		if create, ok := action.(clienttesting.CreateAction); ok && action.GetResource().Resource == "pods" {
 			pod := create.GetObject().(*corev1.Pod)
-			out[pod.Name] = optionsOf(t, pod)
+			out[pod.Name] = strings.Join(pod.Spec.Containers[0].Args, " ")
 		}
 	}
 	return out
@@ -140,11 +129,6 @@ func TestNodesAreNamed(t *testing.T) {
 	}
 }
 
-// targetOf returns a target with an address as text.
-func targetOf(kind, name, address string) Target {
-	return Target{kind, name, netip.MustParseAddr(address)}
-}
-
 func namespaceLeft(t *testing.T, core *fake.Clientset) bool {
 	t.Helper()
 	list := kubetest.List(t, core.CoreV1().Namespaces())
@@ -159,21 +143,15 @@ func TestPodsSendToTheRightAddresses(t *testing.T) {
 		v, err := Run(t.Context(), cfg)
 		require.NoError(t, err)
 		require.False(t, namespaceLeft(t, core))
-		have := allOptions(t, core)
-		for pod, want := range map[string]ProbeOptions{
-			"node-0": {Node: true, Targets: []Target{targetOf(kindRoute, "milan", "10.81.0.1")}},
-			"echo-0": {Serve: true},
-			"here-0": {Resolve: resolved, Targets: []Target{targetOf(kindPing, "the gateway of this cluster", "10.70.0.1"), targetOf(kindPing, "the gateway of milan", "10.81.0.1"),
-				targetOf(kindPod, "the pod in milan", "10.80.0.9"), targetOf(kindPing, "pod shop/db", "10.80.0.7")}},
-			"there-0": {Serve: true, Resolve: resolved, Targets: []Target{targetOf(kindPing, "the gateway of its own cluster", "10.70.0.1"), targetOf(kindPing, "the gateway of this cluster", "10.91.0.1"),
-				targetOf(kindPod, "the pod in this cluster", "10.90.0.5"), targetOf(kindPing, "pod shop/web", "10.90.0.7")}},
+		have := arguments(core)
+		for pod, want := range map[string][]string{
+			"node-0":  {"route,milan,10.81.0.1", "--node"},
+			"here-0":  {"ping,the gateway of this cluster,10.70.0.1", "ping,the gateway of milan,10.81.0.1", "pod,the pod in milan,10.80.0.9", "ping,pod shop/db,10.80.0.7", "--resolve " + resolved},
+			"there-0": {"--serve", "ping,the gateway of its own cluster,10.70.0.1", "ping,the gateway of this cluster,10.91.0.1", "pod,the pod in this cluster,10.90.0.5", "ping,pod shop/web,10.90.0.7"},
 		} {
-			got := have[pod]
-			for _, target := range want.Targets {
-				require.Contains(t, got.Targets, target, pod)
+			for _, text := range want {
+				require.Contains(t, have[pod], text, pod)
 			}
-			got.Targets, want.Targets = nil, nil
-			require.Equal(t, want, got, pod)
 		}
 		require.Contains(t, v.Text(), "✔ pod in milan > pod shop/web")
 		require.Contains(t, v.Text(), "✔ pod on rome-1 > pod shop/db")
@@ -250,7 +228,7 @@ func TestTunnelDown(t *testing.T) {
 		cfg, core := clusterOf(t, metav1.ConditionFalse)
 		v, err := Run(t.Context(), cfg)
 		require.NoError(t, err)
-		require.NotContains(t, allOptions(t, core), "there-0")
+		require.NotContains(t, arguments(core), "there-0")
 		require.Contains(t, v.Text(), "has another WireGuard key for gateway gw than cluster milan announces")
 	})
 }
@@ -331,8 +309,10 @@ func TestProbe(t *testing.T) {
 	require.Equal(t, []string{"127.0.0.1", "127.0.0.2"}, r.Host.Lost)
 	cancel()
 	require.NoError(t, <-served)
-	_, err := newAsker(Target{"tcp", "pod", loopback})
-	require.EqualError(t, err, `no packets are sent to a target of kind "tcp"`)
+	for _, text := range []string{"", "ping,a", "tcp,a,1.2.3.4", "ping,a,x"} {
+		_, err := ParseTargets([]string{text})
+		require.Error(t, err)
+	}
 }
 
 // lines waits for the first line.

@@ -67,8 +67,7 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 	if why := c.offloaded(ctx, p); why != "" {
 		return errors.New(why)
 	}
-	serves := ProbeOptions{Serve: true, Streams: true}
-	for _, pod := range []*corev1.Pod{c.forge(c.space, nearPod, out.Near, serves), c.forge(p.space, serverPod, p.virtual, serves)} {
+	for _, pod := range []*corev1.Pod{c.forge(c.space, nearPod, out.Near, "--serve", "--streams"), c.forge(p.space, serverPod, p.virtual, "--serve", "--streams")} {
 		if err := c.create(ctx, pod); err != nil {
 			return err
 		}
@@ -81,12 +80,12 @@ func (c *checker) measure(ctx context.Context, out *Figures, each time.Duration)
 			return errors.New(waits(c.running[name]))
 		}
 	}
-	measures := ProbeOptions{For: each, Targets: []Target{{kindPod, toPodIn(p.ID), addressOf(c.running[serverPod])}, {kindPing, toGatewayOf(p.ID), p.address},
-		{kindPod, "the pod on " + out.Near, addressOf(c.running[nearPod])}}}
+	targets := to(Target{kindPod, toPodIn(p.ID), addressOf(c.running[serverPod])}, Target{kindPing, toGatewayOf(p.ID), p.address},
+		Target{kindPod, "the pod on " + out.Near, addressOf(c.running[nearPod])})
 	if err := c.Say(fmt.Sprintf("measuring for some %s, from a pod in namespace %s", parts*each, c.space)); err != nil {
 		return err
 	}
-	if err := c.create(ctx, c.forge(c.space, clientPod, out.From, measures)); err != nil {
+	if err := c.create(ctx, c.forge(c.space, clientPod, out.From, append(targets, "--for", each.String())...)); err != nil {
 		return err
 	}
 	c.Wait += parts*each + lasts

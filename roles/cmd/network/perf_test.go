@@ -92,11 +92,10 @@ func TestPerf(t *testing.T) {
 		f, err := Perf(t.Context(), cfg, time.Second)
 		require.NoError(t, err)
 		require.False(t, namespaceLeft(t, core))
-		require.Equal(t, map[string]ProbeOptions{
-			clientPod: {For: time.Second, Targets: []Target{targetOf(kindPod, "the pod in milan", "10.80.0.9"), targetOf(kindPing, "the gateway of milan", "10.81.0.1"), targetOf(kindPod, "the pod on rome-1", "10.244.0.7")}},
-			nearPod:   {Serve: true, Streams: true},
-			serverPod: {Serve: true, Streams: true},
-		}, allOptions(t, core))
+		have := arguments(core)
+		require.Equal(t, "network probe --to pod,the pod in milan,10.80.0.9 --to ping,the gateway of milan,10.81.0.1 --to pod,the pod on rome-1,10.244.0.7 --for 1s", have[clientPod])
+		require.Equal(t, "network probe --serve --streams", have[nearPod])
+		require.Equal(t, "network probe --serve --streams", have[serverPod])
 		require.True(t, f.Failed())
 		require.Equal(t, []string{
 			"POD ON rome-1 >     THERE, 1 STREAM   8 STREAMS     BACK, 1 STREAM   8 STREAMS   ROUND TRIP   99 %",
@@ -111,6 +110,6 @@ func TestPerf(t *testing.T) {
 		_, err := Perf(t.Context(), cfg, time.Second)
 		require.ErrorContains(t, err, "the tunnel to cluster milan does not carry packets")
 		require.False(t, namespaceLeft(t, core))
-		require.Empty(t, allOptions(t, core))
+		require.Empty(t, arguments(core))
 	})
 }

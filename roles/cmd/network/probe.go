@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,26 +76,43 @@ const (
 	kindRoute   = "route"   // no packets: is there a route?
 )
 
-// Target is one that a pod of the check sends packets to.
+// Target is one that a pod of the check sends packets to, as an argument KIND,NAME,ADDRESS.
 type Target struct {
-	Kind    string     `json:"kind"`
-	Name    string     `json:"name"`
-	Address netip.Addr `json:"address"`
+	Kind, Name string
+	Address    netip.Addr
 }
 
-// ProbeOptions configure the program of a pod of a check, or of a measurement. They are its argument, as JSON.
+// String returns the argument.
+func (t Target) String() string { return t.Kind + "," + t.Name + "," + t.Address.String() }
+
+// ParseTargets reads the arguments of targets.
+func ParseTargets(texts []string) (out []Target, err error) {
+	for _, text := range texts {
+		parts := strings.Split(text, ",")
+		if len(parts) != 3 || !slices.Contains([]string{kindPing, kindPod, kindGateway, kindRoute}, parts[0]) {
+			return nil, fmt.Errorf("target %q is not KIND,NAME,ADDRESS", text)
+		}
+		address, err := netip.ParseAddr(parts[2])
+		if err != nil {
+			return nil, fmt.Errorf("target %q: %w", text, err)
+		}
+		out = append(out, Target{parts[0], parts[1], address.Unmap()})
+	}
+	return out, nil
+}
+
+// ProbeOptions configure the program of a pod of a check, or of a measurement.
 type ProbeOptions struct {
 	// Serve keeps it answering the packets of other pods, until ctx is done; Streams also their streams.
-	Serve   bool     `json:"serve,omitempty"`
-	Streams bool     `json:"streams,omitempty"`
-	Targets []Target `json:"targets,omitempty"`
+	Serve, Streams bool
+	Targets        []Target
 	// Resolve is a name, of which DNS has a record of the type SRV; empty: none.
-	Resolve string `json:"resolve,omitempty"`
+	Resolve string
 	// Node reads the network of the host, for the addresses of the targets.
-	Node bool `json:"node,omitempty"`
+	Node bool
 	// For is how long each measurement of a target takes; 0: packets are sent, and nothing is measured.
-	For time.Duration `json:"for,omitempty"`
-	Out io.Writer     `json:"-"`
+	For time.Duration
+	Out io.Writer
 }
 
 const (

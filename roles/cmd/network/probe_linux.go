@@ -41,9 +41,6 @@ func newAsker(t Target) (asker, error) {
 		}
 	case kindGateway:
 		port = plan.ProbePort
-	case kindPod:
-	default:
-		return nil, fmt.Errorf("no packets are sent to a target of kind %q", t.Kind)
 	}
 	var to unix.Sockaddr = &unix.SockaddrInet6{Addr: t.Address.As16(), Port: port}
 	family, level, option, value := unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
