@@ -23,14 +23,14 @@ type traffic struct {
 	failure atomic.Pointer[error] // the first
 }
 
-// run asks again and again until the end.
-func (tr *traffic) run(kind string, ask func() error) {
+// run asks again and again, with a pause before each time, until the end.
+func (tr *traffic) run(kind string, pause time.Duration, ask func() error) {
 	tr.wait.Go(func() {
 		for {
 			select {
 			case <-tr.stop:
 				return
-			case <-time.After(2 * time.Millisecond):
+			case <-time.After(pause):
 			}
 			tr.sent.Add(1)
 			if err := ask(); err != nil {
@@ -42,6 +42,9 @@ func (tr *traffic) run(kind string, ask func() error) {
 	})
 }
 
+// betweenFlows is the pause before a new flow: a peer with up to eight ranges may begin 125 in a second from each.
+const betweenFlows = 10 * time.Millisecond
+
 // begin begins a flow that goes on, and one new flow after the other.
 func begin(t *testing.T, from *space, to netip.Addr) *traffic {
 	t.Helper()
@@ -49,14 +52,14 @@ func begin(t *testing.T, from *space, to netip.Addr) *traffic {
 	established, err := dial(from, "udp", to, 10*time.Minute)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = established.Close() })
-	tr.run("the flow that goes on", func() error {
+	tr.run("the flow that goes on", 2*time.Millisecond, func() error {
 		if err := established.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 			return err
 		}
 		_, err := ask(established)
 		return err
 	})
-	tr.run("a new flow", func() error {
+	tr.run("a new flow", betweenFlows, func() error {
 		_, err := udp(from, to, 5*time.Second)
 		return err
 	})
