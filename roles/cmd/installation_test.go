@@ -120,7 +120,7 @@ var labelLists = map[string]string{
 	"gather_objects.go listed":     "objects of the cluster; in namespaces, without a label",
 	"network.go sharedObjects":     "Namespaces; EndpointSlices, as role route reads them",
 	"pre.go readWebhooks":          "in the namespace that a webhook configuration names",
-	"rotate.go announcements":       "in liqod's namespace",
+	"rotate.go announcements":      "in liqod's namespace",
 	"network/network.go Fabric":    "in liqod's namespace",
 	"network/network.go readNodes": "in liqod's namespace",
 	"network/helpers.go prepare":   "objects of the cluster",
