@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,11 +46,8 @@ type shownState struct {
 	Events []struct{ Object, Reason string }
 }
 
-// dashboard is a running command, and the states that it streams.
-type dashboard struct {
-	states *bufio.Scanner
-	end    context.CancelFunc
-}
+// dashboard is a running command: where it serves the state, and the token for that.
+type dashboard struct{ base, token string }
 
 // dashboard starts liqod dashboard with the kubeconfig of an administrator. At the end of the
 // test it is interrupted, and must end with code 0.
@@ -74,39 +72,34 @@ func (w *world) dashboard(t *testing.T, s *site.Site, args ...string) *dashboard
 	}
 	base, token, found := strings.Cut(address, "#token=")
 	require.True(t, found, address)
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"stream", http.NoBody)
-	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+token)
-	answer, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = answer.Body.Close() })
-	require.Equal(t, http.StatusOK, answer.StatusCode)
-	states := bufio.NewScanner(answer.Body)
-	states.Buffer(nil, 16<<20)
-	return &dashboard{states, cancel}
+	return &dashboard{base, token}
 }
 
-// shows returns a condition: the next state passes a check.
+// shows returns a condition: the state passes a check.
 func (d *dashboard) shows(check func(*shownState) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		defer context.AfterFunc(ctx, d.end)()
-		for d.states.Scan() {
-			data, ok := strings.CutPrefix(d.states.Text(), "data: ")
-			if !ok {
-				continue
-			}
-			var s shownState
-			if err := json.Unmarshal([]byte(data), &s); err != nil {
-				return err
-			}
-			if err := check(&s); err != nil {
-				return fmt.Errorf("%w: %s", err, data)
-			}
-			return nil
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.base+"state", http.NoBody)
+		if err != nil {
+			return err
 		}
-		return io.ErrUnexpectedEOF
+		request.Header.Set("Authorization", "Bearer "+d.token)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		data, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			return errors.Join(fmt.Errorf("%s: %s", answer.Status, data), err)
+		}
+		var s shownState
+		if err := json.Unmarshal(data, &s); err != nil {
+			return err
+		}
+		if err := check(&s); err != nil {
+			return fmt.Errorf("%w: %s", err, data)
+		}
+		return nil
 	}
 }
 
