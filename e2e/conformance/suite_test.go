@@ -122,7 +122,7 @@ func suiteSettings() map[string]any {
 	}
 }
 
-// reportPath is where the suite writes its report. It stays there, for those who look for what made specs fail.
+// reportPath is the file of the suite's report. A run keeps it, so that failed specs can be read.
 func reportPath(services, focus string) (string, error) {
 	name := "conformance-" + services
 	if focus != "" {

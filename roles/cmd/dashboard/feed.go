@@ -17,8 +17,8 @@ type feed struct {
 	taken   time.Time // when latest was read, by the clock of this machine
 }
 
-// slack is how much later than expected a state may arrive before the page calls its state old, and how much
-// later than expected it may be asked for before what was counted until then is of before a pause.
+// slack is added to the time in which the page expects a state: after it the page calls its state old. A feed that
+// nobody has asked for Every and slack has paused: it compares no counts with those of before.
 const slack = 5 * time.Second
 
 // current returns the state, which is read if the one before is as old as the pause between two reads. A page asks
