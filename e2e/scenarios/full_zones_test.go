@@ -47,13 +47,16 @@ func fullZones(t *testing.T, w *fullWorld) {
 	w.zone(t, w.milan, "milan-2", "south")
 	within(t, longest, "it runs when there is another zone", w.inMilan("apart", 2, 2))
 
-	w.patchNode(t, `{"spec":{"offloadingPatch":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+	w.patchNode(t, `{"spec":{"labels":{"example.org/patched":"yes"},"offloadingPatch":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
 		{"matchExpressions":[{"key":"topology.kubernetes.io/zone","operator":"In","values":["south"]}]}]}}}}}}`)
+	within(t, time.Minute, "the vkubelet has the patch", lab.Is(w.rome.Client().CoreV1().Nodes(), "milan", func(node *corev1.Node) bool {
+		return node.Labels["example.org/patched"] == "yes"
+	}))
 	for n := range 3 {
 		kubetest.Create(t, w.rome.Client().CoreV1().Pods(zones), zonePod(fmt.Sprintf("south-%d", n)))
 	}
 	within(t, time.Minute, "pods run in the zone of the virtual node's patch", w.inMilan("south", 3, 1))
-	w.patchNode(t, `{"spec":{"offloadingPatch":null}}`)
+	w.patchNode(t, `{"spec":{"labels":{"example.org/patched":null},"offloadingPatch":null}}`)
 	require.NoError(t, w.rome.Client().CoreV1().Pods(zones).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	for node, s := range map[string]*site.Site{"rome-1": w.rome, "milan-1": w.milan, "milan-2": w.milan} {
 		w.zone(t, s, node, "")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,13 @@ func networkMoves(t *testing.T, w networkWorld) {
 		failed <- errors.Join(err, json.Unmarshal([]byte(said), &s))
 		got <- s
 	}()
+	within(t, longest, "the stream has begun", func(ctx context.Context) error {
+		sockets, err := w.rome.Exec(ctx, netNamespace, from.name, "cat", "/proc/net/udp")
+		if err == nil && !strings.Contains(sockets, ":1F90 01 ") {
+			err = fmt.Errorf("no socket is connected with port 8080:\n%s", sockets)
+		}
+		return err
+	})
 	within(t, longest, "packets pass", func(ctx context.Context) error {
 		return arrives(w.rome.Exec(ctx, netNamespace, from.name, "reach", "udp://"+to.seen["rome"]+":8080/64"))
 	})

@@ -241,6 +241,7 @@ func (w *moveWorld) arguments(args ...string) []string {
 // move moves the data, and requires it to be whole there, and nowhere else.
 func (w *moveWorld) move(t *testing.T, to string) {
 	t.Helper()
+	w.ready(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	out, code, err := w.command(ctx, w.rome, w.arguments("--to", to)...)
@@ -279,14 +280,20 @@ func moveRefused(t *testing.T, w *moveWorld) {
 	w.end(t, "first")
 }
 
-// begin starts a move and kills the command after a while. It reports whether the command had ended.
-func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended bool) {
+// ready waits until each virtual node is Ready: a move to another node is refused.
+func (w *moveWorld) ready(t *testing.T) {
 	t.Helper()
 	for _, provider := range w.list[1:] {
 		within(t, longest, provider.Name+" is Ready", func(ctx context.Context) error {
 			return w.rome.WaitVirtualNode(ctx, provider.Name, corev1.ConditionTrue)
 		})
 	}
+}
+
+// begin starts a move and kills the command after a while. It reports whether the command had ended.
+func (w *moveWorld) begin(t *testing.T, to string, after time.Duration) (ended bool) {
+	t.Helper()
+	w.ready(t)
 	cmd := w.sites.Command(t.Context(), append(w.arguments("--to", to), "--kubeconfig", w.rome.Kubeconfig)...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
