@@ -136,6 +136,13 @@ func measurePeers(ctx context.Context, all options) (err error) {
 	}
 	defer m.close()
 	r := &peering{Begin: time.Now(), Machine: thisMachine(), PerSecond: o.perSecond}
+	// A machine that has not the cores for a number of providers has told of fewer.
+	defer func() {
+		if len(r.Steps) > 0 {
+			r.print(os.Stdout)
+			err = errors.Join(err, writeJSON(o.out, r))
+		}
+	}()
 	for _, n := range o.numbers() {
 		l.Logf("%d providers", n)
 		if err := m.grow(ctx, n); err != nil {
@@ -148,8 +155,7 @@ func measurePeers(ctx context.Context, all options) (err error) {
 		}
 		r.Steps = append(r.Steps, step)
 	}
-	r.print(os.Stdout)
-	return writeJSON(o.out, r)
+	return nil
 }
 
 func newMany(ctx context.Context, l *lab.Lab) (*many, error) {
