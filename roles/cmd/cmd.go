@@ -5,6 +5,7 @@ package cmd
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/roles/cmd/report"
 )
@@ -88,13 +90,35 @@ func New(cfg Config) []*cobra.Command {
 }
 
 func (c *commands) all() []*cobra.Command {
-	return completeKubeconfigs([]*cobra.Command{
+	return completeKubeconfigs(describe(c.helpTexts(), []*cobra.Command{
 		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(), c.storage(), c.uninstall(), c.versions(),
-	})
+	}))
 }
 
-// example puts the name of the program into the lines of an example.
-func (c *commands) example(lines string) string { return fmt.Sprintf(lines, c.program) }
+//go:embed help.yaml
+var helpYAML string
+
+// helpText says what a command is for.
+type helpText struct{ Long, Example string }
+
+// helpTexts returns those of help.yaml, by the path of the command.
+func (c *commands) helpTexts() (out map[string]helpText) {
+	_ = yaml.Unmarshal([]byte(strings.ReplaceAll(helpYAML, "${program}", c.program)), &out) // TestHelpTexts reads it
+	return out
+}
+
+// describe gives each command its help, and returns the commands.
+func describe(texts map[string]helpText, commands []*cobra.Command) []*cobra.Command {
+	for _, cmd := range commands {
+		has := texts[cmd.CommandPath()]
+		cmd.Long = has.Long
+		if has.Example != "" {
+			cmd.Example = "  " + strings.ReplaceAll(has.Example, "\n", "\n  ")
+		}
+		describe(texts, cmd.Commands())
+	}
+	return commands
+}
 
 // interruptible ends the context of a command at the first signal.
 func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
@@ -140,8 +164,6 @@ func OnlyBelow(cmd *cobra.Command) *cobra.Command {
 func shortened(parent, only *cobra.Command) *cobra.Command {
 	refuse := parent.Args
 	parent.Use += " [" + only.Name() + "] NAME"
-	parent.Example = only.Example
-	parent.Long = only.Long
 	parent.Flags().AddFlagSet(only.Flags())
 	parent.ValidArgsFunction = only.ValidArgsFunction
 	parent.Args = func(cmd *cobra.Command, args []string) error {

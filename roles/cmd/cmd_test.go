@@ -24,6 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -111,6 +112,24 @@ func code(err error) int {
 		return coded.Code
 	}
 	return ExitProblem
+}
+
+// TestHelpTexts: help.yaml has a text for each command that people run, and for no other.
+func TestHelpTexts(t *testing.T) {
+	var texts map[string]helpText
+	require.NoError(t, yaml.UnmarshalStrict([]byte(helpYAML), &texts))
+	var see func([]*cobra.Command)
+	see = func(commands []*cobra.Command) {
+		for _, cmd := range commands {
+			path := cmd.CommandPath()
+			require.Equal(t, !cmd.Hidden && (!cmd.HasSubCommands() || cmd.HasFlags()), cmd.Long != "", path)
+			require.NotContains(t, cmd.Long+cmd.Example, "${", path)
+			delete(texts, path)
+			see(cmd.Commands())
+		}
+	}
+	see((&commands{program: "liqod"}).all())
+	require.Empty(t, texts, "no commands")
 }
 
 func TestUsage(t *testing.T) {

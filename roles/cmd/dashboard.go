@@ -17,28 +17,11 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const dashboardAbout = `Dashboard serves a page on this machine with the findings of status and check, a picture of
-the clusters and the ways between them, the places and troubles of the pods in offloaded
-namespaces, the use of the virtual nodes, and events. The page is live. It needs no other
-server, and works without a connection to the internet.
-
-Open the printed address in a browser on this machine. The address contains a token, which
-changes at each start; without the token the page shows nothing of the cluster. The page reads
-the cluster with the rights of the kubeconfig, names everything that these rights do not cover,
-and changes nothing. While no browser shows it, it sends no requests. Ctrl-C ends the command.`
-
-const dashboardExamples = `  %[1]s dashboard
-  %[1]s dashboard --context rome --port 9099
-  ssh -t -L 9099:127.0.0.1:9099 admin@host %[1]s dashboard --port 9099   # on another machine`
-
 // shortestPause is the least time between two reads of the cluster for the page.
 const shortestPause = time.Second
 
 func (c *commands) dashboard() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "dashboard", Short: "Serve a page with the clusters, pods, capacity and events",
-		Long: dashboardAbout, Example: c.example(dashboardExamples), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "dashboard", Short: "Serve a page with the clusters, pods, capacity and events", Args: noArguments}
 	in := &inquiry{}
 	cfg := dashboard.Config{}
 	flags := cmd.Flags()

@@ -33,22 +33,6 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const gatherAbout = `Gather writes an archive (tar.gz) for the search for a problem of this cluster: liqod's objects, the
-objects that they lead to, events, logs and metrics of liqod's pods, the findings of check, and the
-state of the network in the pods of the roles gateway and route. Run it in both clusters.
-
-The archive has no value of a Secret. Of Secrets it has the names, the keys and the sizes. Values
-of the Secrets of liqod and its tenant namespaces are also removed from all other files, logs
-included. Of pods of your namespaces it has no environment and no arguments. It does have names of
-objects, addresses and messages: look into it before you send it to others.
-
-What you may not read is left out, and listed in unread.txt. The state of the network needs the right
-to exec in the pods of both roles, the metrics that to proxy to pods.`
-
-const gatherExamples = `  %[1]s gather
-  %[1]s gather --context rome --file rome.tar.gz --since 1h
-  %[1]s gather --file - | tar tz`
-
 // gathering has the flags of gather.
 type gathering struct {
 	conn      *connection
@@ -62,9 +46,7 @@ type gathering struct {
 
 func (c *commands) gather() *cobra.Command {
 	g := &gathering{}
-	cmd := &cobra.Command{
-		Use: "gather", Short: "Write an archive with the state of liqod in this cluster", Long: gatherAbout, Example: c.example(gatherExamples), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "gather", Short: "Write an archive with the state of liqod in this cluster", Args: noArguments}
 	flags := cmd.Flags()
 	flags.StringVarP(&g.file, "file", "f", "", "`file` to create; - is the standard output; else liqod-CLUSTER-TIME.tar.gz")
 	flags.StringVarP(&g.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else that of ClusterRoleBinding liqod-controller")

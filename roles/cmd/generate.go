@@ -12,18 +12,6 @@ import (
 	"github.com/liqod/liqod/peering/manual"
 )
 
-const generatePeeringAbout = `Peering prints the objects that peer --token writes: a Secret with the token, and a
-ForeignCluster. It contacts no cluster. The Secret contains the token in clear text: encrypt it
-before you store or send it.
-
-With --for, it prints the objects for the cluster that made the token instead: a Secret that
-makes the token valid, only for the cluster with that id and until the Secret is deleted, and a
-ForeignCluster that lets that cluster use this one. The token cannot be derived from them.`
-
-const generatePeeringExamples = `  %[1]s generate peering --token=liqod1.eyJp... | kubectl apply -f -
-  %[1]s generate peering --token=- --cpu=8 --memory=16Gi --name=Milano < token > milan.yaml
-  %[1]s generate peering --token=- --for=rome --pod-cidr=10.42.0.0/16 < token > in-milan/rome.yaml`
-
 // generate is the parent of the commands that print YAML instead of writing objects.
 func (c *commands) generate() *cobra.Command {
 	return parent("generate", "Print objects instead of writing them, for GitOps", c.generatePeering())
@@ -31,9 +19,7 @@ func (c *commands) generate() *cobra.Command {
 
 func (c *commands) generatePeering() *cobra.Command {
 	p := peering{}
-	cmd := &cobra.Command{
-		Use: "peering", Short: "Print the objects with which this cluster uses another one", Long: generatePeeringAbout, Example: c.example(generatePeeringExamples), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "peering", Short: "Print the objects with which this cluster uses another one", Args: noArguments}
 	flags := cmd.Flags()
 	namespace := flags.StringP("namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
 	consumer := flags.String("for", "", "print the objects for the other cluster, which the cluster with this `id` will use")

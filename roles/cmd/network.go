@@ -22,15 +22,6 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
-the path of the answer: each rule, route and translation on the pod's node and on the gateway.
-With an address of a peer as --from, and that of a pod of this cluster as IP, it prints how the
-packet arrives, and the setting that lets it pass if it is dropped. NAMESPACE/NAME of a pod of this
-cluster stands for its address, also of one that runs in a peer. It computes the path from the
-objects of this cluster. Run it in the peer for the path there.
-
-The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
-
 func (c *commands) network() *cobra.Command {
 	return parent("network", "Look at the network between clusters, measure it, and replace its keys", c.networkCheck(), c.networkPerf(), c.explainAddress(), c.rotateKeys(), c.networkProbe())
 }
@@ -38,7 +29,6 @@ func (c *commands) network() *cobra.Command {
 func (c *commands) explainAddress() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain IP|POD", Short: "Print the path of a packet to an address of a peer, and back",
-		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10\n  %[1]s network explain 10.244.1.10 --from 10.80.2.20\n  %[1]s network explain shop/db-0 --from shop/web-0"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return Usagef("%s takes one IP address, or one pod as NAMESPACE/NAME, not %d arguments", cmd.CommandPath(), len(args))
@@ -146,31 +136,8 @@ func sharedObjects(ctx context.Context, to *clients) (host.Shared, error) {
 	}, nil
 }
 
-const networkCheckAbout = `Check sends packets hop by hop, both ways, and names the first hop that breaks, with figures and what to
-do: pod, node, gateway, tunnel, the gateway of the peer, its node, a pod there. It tries the size of the
-largest packet and the name service, too, and reads what the gateways report. Without arguments
-it checks all peers. With the name of a peer it checks this one, with two pods as NAMESPACE/NAME the
-way between these: both pods get packets, from a pod on the same node or in the same cluster.
-
-The packets come from pods in new namespaces, which the command removes at its end, also when
-it is interrupted. The pods have no privileges and no credentials. One for each node is in the network of its
-node. Each peer in which this cluster runs pods gets a namespace of its own, for a pod there, and learns of
-no other peer; of the others the command sees their gateways. It needs no rights in a peer.
-
-It needs the rights to create and delete namespaces, and in them Pods and NamespaceOffloadings, to read
-logs of Pods, and to read Nodes, ForeignClusters, Connections, Configurations, IPs, ConfigMaps, and in liqod's
-namespace Leases and Pods.
-
-  ✔ packets pass   ‼ they pass, without a reserve   ? unknown   ✘ broken
-
-The exit code is 1 if something is broken, or if there is no reserve.`
-
-const networkCheckExamples = `  %[1]s network check
-  %[1]s network check milan
-  %[1]s network check shop/web-0 shop/db-0`
-
 func (c *commands) networkCheck() *cobra.Command {
-	cmd := &cobra.Command{Use: "check [PEER | POD POD]", Short: "Send packets hop by hop, and say which hop breaks", Long: networkCheckAbout, Example: c.example(networkCheckExamples)}
+	cmd := &cobra.Command{Use: "check [PEER | POD POD]", Short: "Send packets hop by hop, and say which hop breaks"}
 	cfg := &network.Config{}
 	conn := c.packets(cmd, cfg, 5*time.Minute, func(cmd *cobra.Command) error {
 		verdict, err := network.Run(cmd.Context(), *cfg)
@@ -232,24 +199,8 @@ func measured(err error, failed bool) error {
 	return nil
 }
 
-const networkPerfAbout = `Perf measures the way from a pod of this cluster to a pod in a peer: the throughput of one TCP stream and
-of eight, in both directions, and the round trip of packets of 100 bytes, the median and the one that 99
-of 100 do not exceed. Below stand the round trip of ICMP to the gateway of the peer, which is the way up to the end of
-the tunnel, and the same measurements of a pod of this cluster, on another node if there is one: packets to it do
-not pass the network between clusters. Without an argument perf takes the only peer.
-
-The pods are in new namespaces, as those of network check, and are removed like these, also when the
-command is interrupted. It needs the same rights, and no rights in the peer. One pod in the peer has to fit into
-what the peer offers. Each of the eleven measurements takes --for at most, and at most 8 GiB. They load the
-gateways of both clusters: other packets wait meanwhile.
-
-The exit code is 1 if a measurement failed.`
-
 func (c *commands) networkPerf() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "perf [PEER]", Short: "Measure throughput and round trips to a pod in a peer", Long: networkPerfAbout,
-		Example: c.example("  %[1]s network perf milan\n  %[1]s network perf milan --for 10s --node worker-1 --node worker-2"),
-	}
+	cmd := &cobra.Command{Use: "perf [PEER]", Short: "Measure throughput and round trips to a pod in a peer"}
 	cfg := &network.Config{}
 	each := cmd.Flags().Duration("for", 3*time.Second, "how long each measurement takes, at most 20s")
 	conn := c.packets(cmd, cfg, 8*time.Minute, func(cmd *cobra.Command) error {

@@ -19,28 +19,15 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const offerListAbout = `List shows the offers of this cluster to its peers, and of its peers to this cluster: the
-amounts, the state, and the action that an offer waits for.`
-
-const offerApproveAbout = `Approve approves an offer that waits for a person. Offers of this cluster wait if its setting
-sharing.mode is Manual. Offers of peers to this cluster wait if peering.acceptOffers is Manual.`
-
-const offerRevokeAbout = `Revoke withdraws the approval of an offer of this cluster, if its setting sharing.mode is
-Manual. No new pods of the peer start, and the peer must drain its pods.`
-
-const offerExamples = `  %[1]s offer list
-  %[1]s offer approve milan -n liqo-tenant-rome`
-
 // offer is the parent of the commands about offers.
 func (c *commands) offer() *cobra.Command {
 	return parent("offer", "Show and approve the offers of this cluster and of its peers", c.offerList(),
-		c.offerJudge("approve", "Approve an offer", offerApproveAbout, approve),
-		c.offerJudge("revoke", "Withdraw the approval of an offer", offerRevokeAbout, disapprove))
+		c.offerJudge("approve", "Approve an offer", approve),
+		c.offerJudge("revoke", "Withdraw the approval of an offer", disapprove))
 }
 
 func (c *commands) offerList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the offers of this cluster and of its peers", Long: offerListAbout,
-		Example: c.example(offerExamples), Args: noArguments}
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the offers of this cluster and of its peers", Args: noArguments}
 	var output string
 	addChoice(cmd, &output, "output", "o", "print the ResourceOffers themselves", asYAML, asJSON)
 	conn := c.connection(cmd.Flags())
@@ -99,8 +86,8 @@ func offerMessage(o *sharingv1alpha1.ResourceOffer) string {
 }
 
 // offerJudge is a command about one offer.
-func (c *commands) offerJudge(use, short, about string, judge func(context.Context, *clients, *sharingv1alpha1.ResourceOffer, io.Writer) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use + " NAME", Short: short, Long: about, Example: c.example(offerExamples), Args: oneName("ResourceOffer")}
+func (c *commands) offerJudge(use, short string, judge func(context.Context, *clients, *sharingv1alpha1.ResourceOffer, io.Writer) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " NAME", Short: short, Args: oneName("ResourceOffer")}
 	namespace := cmd.Flags().StringP("namespace", "n", "", "`namespace` of the offer, needed where several have one of the name: "+corev1beta1.TenantNamespacePrefix+"<id of the other cluster>")
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completer(conn, 1, offerNames)

@@ -25,35 +25,6 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const offloadAbout = `Offload lets the pods of a namespace run in the providers of the selected virtual nodes. It
-creates or changes the NamespaceOffloading "offloading" in the namespace, and waits until
-every selected provider has the namespace's twin. The word namespace may be left out. If the
-namespace is offloaded already, only the settings whose flags are given change; --selector ''
-selects every virtual node again.
-
-With --services Home the pods in providers have the DNS, the names and the addresses of this
-cluster: an address means there what it means here. Each call by name then goes through this
-cluster, and stops while it cannot be reached. It needs the network fabric.
-
-The names of twins (--namespace-mapping-strategy, --remote-namespace-name) and --services cannot
-be changed once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.
-
-A change of the selector that ends running pods, or that selects no virtual node any more, is
-refused, with the number of these pods by provider. With --end-pods it is done.
-
-What of the namespace is different in providers is listed: NetworkPolicies,
-PodDisruptionBudgets, DaemonSets, and in templates of pods hostNetwork, references to the
-namespace and the addresses of the pod, and full names of Services in variables, commands and
-arguments; and by what the offers say, what of templates of pods and of Services which provider
-does not accept. Pods that run already stay where they are: the commands that restart them are printed.
-liqod status -n shop says both, too.`
-
-const offloadExamples = `  %[1]s offload namespace shop
-  %[1]s offload namespace shop --pod-offloading-strategy=Remote --selector='liqo.io/remote-cluster-id=milan'
-  %[1]s offload namespace shop -l 'region in (north),gpu' -l 'region=south' --timeout=1m
-  %[1]s offload namespace shop --services=Home
-  %[1]s offload namespace shop --namespace-mapping-strategy=EnforceSameName -o yaml | kubectl apply -f -`
-
 // wish has the flags of offload.
 type wish struct {
 	strategy, mapping, remoteName string
@@ -65,11 +36,7 @@ type wish struct {
 
 func (c *commands) offload() *cobra.Command {
 	w := wish{strategy: string(offloadingv1beta1.PodsLocalAndRemote), mapping: string(offloadingv1beta1.DefaultName), services: string(offloadingv1beta1.ServicesTwin)}
-	cmd := &cobra.Command{
-		Use: "namespace NAME", Aliases: []string{"namespaces", "ns"},
-		Short: "Let the pods of a namespace run in other clusters",
-		Long:  offloadAbout, Example: c.example(offloadExamples), Args: oneName("namespace"),
-	}
+	cmd := &cobra.Command{Use: "namespace NAME", Aliases: []string{"namespaces", "ns"}, Short: "Let the pods of a namespace run in other clusters", Args: oneName("namespace")}
 	flags := cmd.Flags()
 	addChoice(cmd, &w.strategy, "pod-offloading-strategy", "", "where pods may run",
 		string(offloadingv1beta1.PodsLocalAndRemote), string(offloadingv1beta1.PodsRemote), string(offloadingv1beta1.PodsLocal))
@@ -272,20 +239,8 @@ func (w wish) change(ctx context.Context, to *clients, have, want *offloadingv1b
 	return say(out, "namespace %s: offloading is changed (%s)", namespace, want.Spec.PodOffloadingStrategy)
 }
 
-const unoffloadAbout = `Unoffload deletes the NamespaceOffloading of a namespace and waits until the providers have
-deleted its twins. The namespace's pods in the providers end, and become Failed here
-(OffloadingAborted). The owner of a pod, such as a Deployment, creates it again.
-
-A provider that cannot be reached does not delay the other providers: it deletes its twin
-when it is reachable again. Run the command again to wait for the remaining twins. A twin
-with volumes is kept, and the last line says so.`
-
 func (c *commands) unoffload() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "namespace NAME", Aliases: []string{"namespaces", "ns"},
-		Short: "Take a namespace back from the other clusters",
-		Long:  unoffloadAbout, Example: c.example("  %[1]s unoffload namespace shop --timeout=5m"), Args: oneName("namespace"),
-	}
+	cmd := &cobra.Command{Use: "namespace NAME", Aliases: []string{"namespaces", "ns"}, Short: "Take a namespace back from the other clusters", Args: oneName("namespace")}
 	wait, timeout := addWait(cmd.Flags(), 2*time.Minute, "until the providers have removed the twin")
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completer(conn, 1, offloadedNames)

@@ -22,24 +22,6 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const peerAbout = `Peer lets this cluster use the capacity of another one, in which liqod is installed too.
-
-With --token, liqod gets an identity in the other cluster, requests capacity, and creates a
-virtual node for the offer. An administrator of the other cluster prints the token with
-liqod token create. --cpu, --memory and --pods are the requested capacity; the other cluster
-chooses the amounts that are not given. Nobody needs access to both clusters.
-
-With the other cluster's kubeconfig, the command makes such a token there itself, for this
-cluster alone. It needs the rights of an administrator in both clusters.
-
-A second run completes an interrupted one. With another token, liqod replaces its identity.
-For a peering in both directions, run the command in both clusters; or run it in one, with
---both-ways, and with a token that was made with --both-ways.`
-
-const peerExamples = `  %[1]s peer --token=liqod1.eyJp... --cpu=8 --memory=16Gi
-  %[1]s peer --remote-kubeconfig=milan.kubeconfig --pod-cidr=10.42.0.0/16
-  %[1]s peer --remote-context=milan --cpu=8 --memory=16Gi --pods=100 --storage-class=fast`
-
 // peering has the flags of peer.
 type peering struct {
 	token, name            string
@@ -73,9 +55,7 @@ func (c *connection) given() bool { return c.kubeconfig != "" || c.overrides.Cur
 
 func (c *commands) peer() *cobra.Command {
 	p := peering{}
-	cmd := &cobra.Command{
-		Use: "peer", Short: "Use the capacity of another cluster", Long: peerAbout, Example: c.example(peerExamples), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "peer", Short: "Use the capacity of another cluster", Args: noArguments}
 	flags := cmd.Flags()
 	local, remote := c.connection(flags), c.other(flags)
 	p.ask(flags)
@@ -172,23 +152,8 @@ func (p *peering) check() (corev1.ResourceList, error) {
 	return amounts, nil
 }
 
-const unpeerAbout = `Unpeer ends both directions of a peering in this cluster. The virtual nodes of the peer are
-drained and deleted, with the credentials. The peer loses its rights here at once, and its
-objects here are deleted. With --remote-kubeconfig or --remote-context, the command does the
-same in the peer.
-
-The drain of a virtual node takes at most the configured time (controller.drainTimeout,
-drainForceAfter), even if the peer never comes back. With --force, the pods are removed at
-once, without waiting for the peer; the peer must be unreachable then. Data in volumes is
-kept. If the wait ends early, run the command again: it continues.`
-
-const unpeerExamples = `  %[1]s unpeer milan --remote-kubeconfig=milan.kubeconfig
-  %[1]s unpeer milan --timeout=10m`
-
 func (c *commands) unpeer() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "unpeer PEER", Short: "End what a peer is for this cluster", Long: unpeerAbout, Example: c.example(unpeerExamples), Args: oneName("peer"),
-	}
+	cmd := &cobra.Command{Use: "unpeer PEER", Short: "End what a peer is for this cluster", Args: oneName("peer")}
 	local, remote := c.connection(cmd.Flags()), c.other(cmd.Flags())
 	timeout := addTimeout(cmd.Flags(), 10*time.Minute)
 	force := cmd.Flags().Bool("force", false, "the peer is gone for ever: do not wait for what it runs")

@@ -23,20 +23,10 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const beforehandAbout = `
-
-With --pre, it examines a cluster in which liqod is to be installed: the version and the APIs of
-the API server, your rights, the webhooks of others, ports of the nodes, the clocks, load
-balancers, the network plugin. With --token, it examines a token of another cluster before peer uses it: its cluster,
-and whether its authentication endpoint answers to this machine with the right certificate. It
-does not redeem the token. Neither changes anything.`
-
 // beforehand adds to check what can be examined before an installation and before a peering.
 func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 	pre := cmd.Flags().Bool("pre", false, "examine a cluster before the installation of liqod")
 	token := cmd.Flags().String("token", "", "examine a `token` of another cluster before the peering; - reads it from the standard input")
-	cmd.Long += beforehandAbout
-	cmd.Example += c.example("\n  %[1]s check --pre\n  %[1]s check --token=liqod1.eyJp...")
 	installed := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*pre && *token == "" {

@@ -23,18 +23,8 @@ import (
 	"github.com/liqod/liqod/peering/manual"
 )
 
-const rotateAbout = `Rotate-keys has gateways of this cluster replace their WireGuard keys, and waits until they have. Each
-gateway announces its next key, and uses it as soon as the gateways of all peers have accepted it, or
-are down. Packets go on meanwhile. A gateway waits for an hour at most: a peer that has not accepted
-the key by then is reached again when it has got the key from its API server.
-
-The command may be interrupted, and run again. It needs the right to patch Leases in the namespace of liqod.`
-
 func (c *commands) rotateKeys() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rotate-keys [NUMBER...]", Short: "Replace the WireGuard keys of gateways", Long: rotateAbout,
-		Example: c.example("  %[1]s network rotate-keys\n  %[1]s network rotate-keys 2   # of gateway 2 alone"),
-	}
+	cmd := &cobra.Command{Use: "rotate-keys [NUMBER...]", Short: "Replace the WireGuard keys of gateways"}
 	timeout := cmd.Flags().Duration("timeout", 5*time.Minute, "how long to wait; 0 is without end")
 	conn := c.connection(cmd.Flags())
 	cmd.RunE = interruptible(limited(timeout, func(cmd *cobra.Command, args []string) error {

@@ -14,44 +14,6 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const statusAbout = `Status shows the state of liqod in this cluster: problems first, then the peers, their health,
-and the namespaces and pods that are offloaded to them. With the ids of peers, it shows more
-about these peers, and omits the others.
-
-The pods of offloaded namespaces are counted per peer: ready, not ready, refused by the peer,
-unschedulable there, and waiting. The first cause is in the words of the peer. Pods on this
-cluster's own nodes are not counted. A problem that follows from another one is listed below its
-cause.
-
-The exit code is 0 if everything is well, 1 if there are problems, and 2 if a part of the state
-is unknown. Pods that are not ready are a problem. Unknown does not mean down. For example, the
-health of peers is unknown while the controller does not run.
-
-With the namespace of an application, -n shop, it shows this namespace only, and needs rights to no other
-one: what the administrator of the namespace may not read is listed in the last line. What of the
-namespace is different in providers is listed too, such as NetworkPolicies. The exit code depends on
-neither.
-
-With --watch, the state is printed again when it changes, with the time, until the command is
-interrupted.`
-
-const statusExamples = `  %[1]s status
-  %[1]s status milan
-  %[1]s status -n shop
-  %[1]s status -o wide --watch
-  %[1]s status -o json | jq '.peers[] | {clusterID, health}'`
-
-const checkAbout = `Check examines the installation (kinds, roles, webhook, versions) and each peering, and prints
-a solution for each problem. It changes nothing.
-
-  ✔ well   ‼ a warning   ? unknown   ✘ a problem
-
-The exit code is 1 if there is a problem, else 2 if something is unknown, else 0. DaemonSets
-with pods on virtual nodes are listed with the affinity that prevents this.
-
-With --wait, it waits until nothing is a problem or unknown, and prints what it waits for when that
-changes; --wait=10m waits longer than the default of 5m. It prints the last state in any case.`
-
 // inquiry has the flags of status and check.
 type inquiry struct {
 	conn      *connection
@@ -108,10 +70,7 @@ func (c *commands) inTime(ctx context.Context, in *inquiry, read func(context.Co
 }
 
 func (c *commands) status() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "status [PEER...]", Short: "Show the state of the peerings and of offloaded namespaces",
-		Long: statusAbout, Example: c.example(statusExamples), Args: cobra.ArbitraryArgs,
-	}
+	cmd := &cobra.Command{Use: "status [PEER...]", Short: "Show the state of the peerings and of offloaded namespaces", Args: cobra.ArbitraryArgs}
 	in := c.inquiry(cmd, asWide)
 	cmd.Flags().Lookup("namespace").Usage = "`namespace` of an application to show alone; or the one that liqod is installed in"
 	watch := cmd.Flags().BoolP("watch", "w", false, "print the state again when it changes, until interrupted")
@@ -159,10 +118,7 @@ func (in *inquiry) print(out io.Writer, status *report.Status, detail bool) erro
 }
 
 func (c *commands) check() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "check", Short: "Find problems of the installation and the peerings",
-		Long: checkAbout, Example: c.example("  %[1]s check\n  %[1]s check --context rome -o json\n  %[1]s check --wait=10m"), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "check", Short: "Find problems of the installation and the peerings", Args: noArguments}
 	in := c.inquiry(cmd)
 	wait := cmd.Flags().Duration("wait", 0, "wait until nothing is a problem or unknown, for at most this `time`")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
@@ -236,13 +192,6 @@ func peerNames(ctx context.Context, to *clients) ([]string, error) {
 	return namesOf(list.Items, err, func(fc *corev1beta1.ForeignCluster) string { return fc.Spec.ClusterID })
 }
 
-const versionAbout = `Version prints the version of this command. If there is a kubeconfig, it also prints the versions in its
-cluster: of the chart and of Kubernetes, and the image of each role. It warns if roles run different
-images, and if the release of the chart is not that of the images or of this command.
-
-The exit code is 0, also with a warning; it is 2 if the cluster did not answer or something could not
-be read. With --client, the command sends no request.`
-
 // Build describes a binary.
 type Build struct {
 	// Version is that of liqod in the form of report.PlainVersion, GoVersion that of the compiler.
@@ -269,10 +218,7 @@ type installedVersions struct {
 }
 
 func (c *commands) versions() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the versions of this command and of the cluster",
-		Long: versionAbout, Example: c.example("  %[1]s version\n  %[1]s version --client\n  %[1]s version --context rome -o json"), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "version", Short: "Print the versions of this command and of the cluster", Args: noArguments}
 	in := c.inquiry(cmd)
 	client := cmd.Flags().Bool("client", false, "print the version of this command only")
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {

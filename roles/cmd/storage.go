@@ -23,19 +23,9 @@ import (
 	"github.com/liqod/liqod/roles/cmd/transfer"
 )
 
-const storageListAbout = `List shows the volumes of the class liqo that this cluster knows: of its own claims, wherever the data
-is, and of the claims that peers have here. It names the place of the data. Of kept data, whose claim is
-gone, it says why it is kept, and how to get it back or delete it. It changes nothing.
-
-With -n it reads one namespace, for which the rights of its administrator are enough.
-
-What you may not read is named in the last line. The exit code is 2 if you may read neither
-PersistentVolumeClaims nor PersistentVolumes.`
-
 // storage is the parent of the commands about volumes.
 func (c *commands) storage() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show volumes, where their data is, and kept data", Long: storageListAbout,
-		Example: c.example("  %[1]s storage list\n  %[1]s storage list -n shop\n  %[1]s storage list -o json | jq '.volumes[] | select(.phase == \"kept\")'"), Args: noArguments}
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show volumes, where their data is, and kept data", Args: noArguments}
 	var output, namespace string
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", metav1.NamespaceAll, "`namespace` of the claims; else all")
 	addChoice(cmd, &output, "output", "o", "format, instead of text", asJSON, asYAML)
@@ -80,28 +70,8 @@ func (c *commands) lookAtStorage(ctx context.Context, to *clients, namespace str
 	return r.end(ctx)
 }
 
-const storageMoveAbout = `Move copies the data of a claim of the class liqo from a provider to a node of this cluster, the other
-way, or to another provider, and gives the copy to the claim. The claim stays as it is: name, UID and
-what it asks for.
-
-No pod may use the claim; the command names those that do. New ones are refused until the end.
-Two pods copy the files over the fabric, and read them all again: the claim gets the copy only if
-both checksums are equal. Then the volume that it had is deleted. Between two providers, a third pod
-in this cluster passes on what the two send.
-
-If the command or one of the pods is interrupted anywhere, the claim has one volume with all data.
-Run the command again to go on: files that have arrived are not sent again. --undo ends the move
-and deletes the copy, until the copy is verified.
-
-It needs the rights to change the claim, PersistentVolumes, and Pods and Secrets in the namespace of the claim
-and in the storage namespace.`
-
-const storageMoveExamples = `  %[1]s storage move -n shop data-db-0 --to worker-1     # home
-  %[1]s storage move -n shop data-db-0 --to milan        # to the provider behind this virtual node
-  %[1]s storage move -n shop data-db-0 --undo`
-
 func (c *commands) storageMove() *cobra.Command {
-	cmd := &cobra.Command{Use: "move CLAIM", Short: "Move the data of a claim to another cluster", Long: storageMoveAbout, Example: c.example(storageMoveExamples), Args: oneName("PersistentVolumeClaim")}
+	cmd := &cobra.Command{Use: "move CLAIM", Short: "Move the data of a claim to another cluster", Args: oneName("PersistentVolumeClaim")}
 	cfg, undo := move.Config{Program: c.program}, false
 	flags := cmd.Flags()
 	flags.StringVarP(&cfg.Namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of the claim")

@@ -34,25 +34,6 @@ const tokenLife = 15 * time.Minute
 // tokenKept is the time for which an expired token is listed.
 const tokenKept = 24 * time.Hour
 
-const tokenCreateAbout = `Create makes a token and prints it. Another cluster needs nothing else to use this one. Send
-the token to an administrator of that cluster over a confidential channel, for
-
-  %[1]s peer --token TOKEN
-
-A Secret in liqod's namespace keeps a hash of the token. A token can replace the identity of an
-existing peer only if it was made for that cluster (--for).
-
-With --trust, the ForeignCluster of the cluster that uses the token gets this spec.trust, unless
-it has one. Organisation is for clusters of your own organisation. Without the flag, the setting
-sharing.trust of this cluster counts. The command prints to the standard error what the trust
-opens, or what it leaves out.`
-
-const tokenCreateExamples = `  %[1]s token create
-  %[1]s token create --for=rome --ttl=24h
-  %[1]s token create --for=rome --both-ways
-  %[1]s token create --for=rome --trust=Organisation
-  %[1]s token create --ttl=0 --uses=0 --url=https://milan.example:8443`
-
 // opened says what a token with --trust Organisation opens; docs/security.md has the table.
 const opened = `Trust Organisation opens these for the cluster that uses the token, where no setting of this cluster says otherwise:
   pods with every type of volume but hostPath, flexVolume and gitRepo, with nearly every toleration, on nodes by every label that names no single node
@@ -93,9 +74,7 @@ func (c *commands) token() *cobra.Command {
 
 func (c *commands) tokenCreate() *cobra.Command {
 	w := tokenWish{ttl: tokenLife, uses: 1}
-	cmd := &cobra.Command{
-		Use: "create", Short: "Make a token for another cluster", Long: fmt.Sprintf(tokenCreateAbout, c.program), Example: c.example(tokenCreateExamples), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "create", Short: "Make a token for another cluster", Args: noArguments}
 	flags := cmd.Flags()
 	flags.DurationVar(&w.ttl, "ttl", w.ttl, "how long the token is good; 0 is without end")
 	flags.IntVar(&w.uses, "uses", w.uses, "how many clusters may use it; 0 is any number")
@@ -283,12 +262,9 @@ func viewOf(r trust.Record, now time.Time) tokenView {
 	return v
 }
 
-const tokenListAbout = `List shows the tokens of this cluster, and the clusters that have used them. Only hashes of
-the tokens are stored: if a token is lost, revoke it and create another one.`
-
 func (c *commands) tokenList() *cobra.Command {
 	var output string
-	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the tokens of this cluster", Long: tokenListAbout, Args: noArguments}
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the tokens of this cluster", Args: noArguments}
 	addChoice(cmd, &output, "output", "o", "print the tokens as data", asYAML, asJSON)
 	conn := c.connection(cmd.Flags())
 	cmd.RunE = interruptible(c.connected(conn, func(cmd *cobra.Command, to *clients, _ []string) error {
@@ -336,12 +312,9 @@ func tokensText(views []tokenView) string {
 	})
 }
 
-const tokenRevokeAbout = `Revoke deletes tokens. No cluster can get an identity with them any more. Identities that
-clusters have got with them stay; %[1]s unpeer removes those.`
-
 func (c *commands) tokenRevoke() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "revoke ID...", Short: "Remove tokens", Long: fmt.Sprintf(tokenRevokeAbout, c.program),
+		Use: "revoke ID...", Short: "Remove tokens",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return Usagef("%s needs the id of a token, or the token: see %s token list", cmd.CommandPath(), c.program)

@@ -11,25 +11,8 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const uninstallAbout = `Uninstall prepares the removal of liqod from a cluster, in the order that works:
-
-  1. Namespaces are taken back from the providers, then the peerings end. Only a running
-     controller does that. Without --end-all, the command refuses while a namespace is
-     offloaded or there is a peer, and names them.
-  2. With --end-all, it does both, and waits until no object of a peering is left.
-  3. It prints the commands that remove the rest: the release of Helm, and what Helm leaves.
-
-Without --end-all it changes nothing. The peers end their half of each peering themselves. The
-chart runs the command before helm uninstall, which fails if the command refuses (the value
-uninstall.check).`
-
-const uninstallExamples = `  %[1]s uninstall
-  %[1]s uninstall --end-all --timeout=20m`
-
 func (c *commands) uninstall() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "uninstall", Short: "Prepare the removal of liqod, and say what remains", Long: uninstallAbout, Example: c.example(uninstallExamples), Args: noArguments,
-	}
+	cmd := &cobra.Command{Use: "uninstall", Short: "Prepare the removal of liqod, and say what remains", Args: noArguments}
 	all := cmd.Flags().Bool("end-all", false, "take all namespaces back, and end all peerings")
 	timeout := addTimeout(cmd.Flags(), 10*time.Minute)
 	conn := c.connection(cmd.Flags())
