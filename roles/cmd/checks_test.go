@@ -87,7 +87,7 @@ func TestFindingsBeforehandHaveIDs(t *testing.T) {
 	}
 	for _, p := range []*preflight{
 		{reading: of("v1.36.3")},
-		{reading: of("v1.20.0"), missing: apis[:1], kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}},
+		{reading: of("v1.20.0"), missing: []string{"pods (v1)"}, kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}},
 		{reading: of("?", "Pods", "your rights")},
 	} {
 		for _, f := range p.judge() {

@@ -67,25 +67,17 @@ func Usagef(format string, args ...any) error { return UsageError(fmt.Errorf(for
 
 func unknown(err error) error { return &Error{Code: ExitUnknown, Err: err} }
 
-// Config configures the commands.
-type Config struct {
-	// Program is the name of the program in help texts and messages.
-	Program string
-	// Build describes this binary.
-	Build Build
-}
-
 // commands has the fields that all commands share. Tests replace connect and every.
 type commands struct {
-	program string
+	program string // its name in help texts and messages
 	build   Build
 	connect func(*connection) (*clients, error)
 	every   time.Duration // time between two looks at the awaited objects
 }
 
-// New returns the commands. They start nothing, and connect when they run.
-func New(cfg Config) []*cobra.Command {
-	c := &commands{program: cfg.Program, build: cfg.Build, connect: (*connection).clients, every: 500 * time.Millisecond}
+// New returns the commands of a program, which build describes. They start nothing, and connect when they run.
+func New(program string, build Build) []*cobra.Command {
+	c := &commands{program: program, build: build, connect: (*connection).clients, every: 500 * time.Millisecond}
 	return c.all()
 }
 

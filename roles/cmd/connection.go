@@ -77,10 +77,8 @@ func (c *commands) connected(conn *connection, run func(*cobra.Command, *clients
 type clients struct {
 	kube kubernetes.Interface
 	liqo versioned.Interface
-	// server is the URL of its API server. ca has the authorities of its certificate as PEM;
-	// it is empty if those of this machine apply.
+	// server is the URL of its API server.
 	server string
-	ca     []byte
 	// now is the time by the cluster's clock, as far as it has told.
 	now func() time.Time
 	// exec runs a command in a container. Tests may leave it out.
@@ -110,7 +108,7 @@ func (c *connection) clients() (*clients, error) {
 	}
 	seen := &clusterClock{}
 	config.Wrap(seen.watch)
-	out := &clients{now: seen.now, server: config.Host, ca: config.CAData}
+	out := &clients{now: seen.now, server: config.Host}
 	if out.kube, err = kubernetes.NewForConfig(client.Core(config)); err != nil {
 		return nil, unknown(fmt.Errorf("making a client: %w", err))
 	}

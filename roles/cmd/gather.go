@@ -151,9 +151,6 @@ const (
 	mostLog, mostState = 8 << 20, 8 << 20
 )
 
-// hostRoles are the roles that have state in the network of their host.
-var hostRoles = []string{"gateway", "route"}
-
 // harvest collects the files of an archive.
 type harvest struct {
 	to       *clients
@@ -179,10 +176,8 @@ func (h *harvest) add(name, text string, err error) {
 }
 
 // files returns the files by name, without values of Secrets, and the number of those that
-// could not be read.
+// could not be read. Nothing adds files meanwhile.
 func (h *harvest) files() (map[string]string, int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	out := maps.Clone(h.texts)
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(h.unread)) {
@@ -218,7 +213,7 @@ func (h *harvest) all(ctx context.Context, version string) {
 	for _, pod := range h.chosen() {
 		do(func() { h.logs(ctx, &pod) })
 		do(func() { h.metrics(ctx, &pod) })
-		if slices.Contains(hostRoles, pod.Labels[report.ComponentLabel]) {
+		if slices.Contains([]string{"gateway", "route"}, pod.Labels[report.ComponentLabel]) { // they have state in the network of their host
 			do(func() { h.hostState(ctx, &pod) })
 		}
 	}
@@ -248,8 +243,7 @@ func (h *harvest) judge(version string) {
 func (h *harvest) namespaces() (own, shared []string) {
 	own = append(report.Names(h.snap.Tenants, func(ns *corev1.Namespace) string { return ns.Name }), h.snap.Namespace)
 	shared = h.snap.OffloadedNamespaces()
-	for i := range h.snap.Maps {
-		m := &h.snap.Maps[i]
+	for _, m := range h.snap.Maps {
 		if m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" || m.Namespace != corev1beta1.TenantNamespace(m.Labels[corev1beta1.RemoteClusterIDLabel]) {
 			continue
 		}
@@ -365,10 +359,7 @@ func (h *harvest) metrics(ctx context.Context, pod *corev1.Pod) {
 	port := strconv.Itoa(report.HealthPort(pod))
 	for _, file := range []string{"metrics", "readyz", "livez"} {
 		text, err := h.to.kube.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, port, file, nil).DoRaw(ctx)
-		if len(text) > mostState {
-			text = text[:mostState]
-		}
-		h.add(folder(pod)+file+".txt", string(text), err)
+		h.add(folder(pod)+file+".txt", string(text[:min(len(text), mostState)]), err)
 	}
 }
 

@@ -36,12 +36,10 @@ func executor(config *rest.Config, kube kubernetes.Interface) execution {
 			return fmt.Errorf("preparing exec: %w", err)
 		}
 		complaint := limitedBuffer{left: 1 << 10}
-		if err := either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: &complaint}); err != nil {
-			if text := complaint.String(); text != "" {
-				err = errors.Join(err, errors.New(text))
-			}
-			return err
+		err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: &complaint})
+		if text := complaint.String(); err != nil && text != "" {
+			err = errors.Join(err, errors.New(text))
 		}
-		return nil
+		return err
 	}
 }

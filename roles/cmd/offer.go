@@ -135,23 +135,17 @@ func received(o *sharingv1alpha1.ResourceOffer) bool {
 }
 
 func approve(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, out io.Writer) error {
+	done, already := fmt.Sprintf("the offer %s to cluster %s is approved", o.Name, o.Spec.ConsumerClusterID), o.Spec.Approved
+	patch := store.Patch{"spec": store.Patch{"approved": true}}
 	if received(o) {
-		if o.Annotations[sharingv1alpha1.AcceptedAnnotation] == "true" {
-			return say(out, "the offer %s of cluster %s is accepted already", o.Name, o.Spec.ProviderClusterID)
-		}
-		patch := store.Patch{"metadata": store.Patch{"annotations": map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}}}
-		if err := patchOffer(ctx, to, o, patch); err != nil {
-			return err
-		}
-		return say(out, "the offer %s of cluster %s is accepted", o.Name, o.Spec.ProviderClusterID)
+		done = fmt.Sprintf("the offer %s of cluster %s is accepted", o.Name, o.Spec.ProviderClusterID)
+		already = o.Annotations[sharingv1alpha1.AcceptedAnnotation] == "true"
+		patch = store.Patch{"metadata": store.Patch{"annotations": map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}}}
 	}
-	if o.Spec.Approved {
-		return say(out, "the offer %s to cluster %s is approved already", o.Name, o.Spec.ConsumerClusterID)
+	if already {
+		return say(out, "%s already", done)
 	}
-	if err := patchOffer(ctx, to, o, store.Patch{"spec": store.Patch{"approved": true}}); err != nil {
-		return err
-	}
-	return say(out, "the offer %s to cluster %s is approved", o.Name, o.Spec.ConsumerClusterID)
+	return changeOffer(ctx, to, o, patch, out, done)
 }
 
 func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, out io.Writer) error {
@@ -161,32 +155,23 @@ func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOff
 	if !o.Spec.Approved {
 		return say(out, "the offer %s to cluster %s is not approved", o.Name, o.Spec.ConsumerClusterID)
 	}
-	manual, err := approvedByPeople(ctx, to)
-	if err != nil {
+	var config struct{ Sharing struct{ Mode string } } // its keys match in any case
+	if _, err := manual.Configuration(ctx, to.kube, &config); err != nil {
 		return err
 	}
-	if !manual {
+	if config.Sharing.Mode != sharedByPeople {
 		return fmt.Errorf("sharing.mode is not Manual: the controller approves it again at once; set incomingPeeringEnabled: No in the ForeignCluster of %s to end it", o.Spec.ConsumerClusterID)
 	}
-	if err := patchOffer(ctx, to, o, store.Patch{"spec": store.Patch{"approved": false}}); err != nil {
-		return err
-	}
-	return say(out, "the approval of the offer %s to cluster %s is taken back", o.Name, o.Spec.ConsumerClusterID)
+	return changeOffer(ctx, to, o, store.Patch{"spec": store.Patch{"approved": false}}, out, fmt.Sprintf("the approval of the offer %s to cluster %s is taken back", o.Name, o.Spec.ConsumerClusterID))
 }
 
 // sharedByPeople is the value of sharing.mode with which people approve each offer.
 const sharedByPeople = "Manual"
 
-// approvedByPeople reports whether a person must approve the offers of this cluster.
-func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
-	var config struct { // its keys match in any case
-		Sharing struct{ Mode string }
+// changeOffer patches an offer, and prints that it is done.
+func changeOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch store.Patch, out io.Writer, done string) error {
+	if _, err := store.Merge(ctx, "ResourceOffer", to.liqo.SharingV1alpha1().ResourceOffers(o.Namespace), "", o, patch); err != nil {
+		return err
 	}
-	_, err := manual.Configuration(ctx, to.kube, &config)
-	return config.Sharing.Mode == sharedByPeople, err
-}
-
-func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch store.Patch) error {
-	_, err := store.Merge(ctx, "ResourceOffer", to.liqo.SharingV1alpha1().ResourceOffers(o.Namespace), "", o, patch)
-	return err
+	return say(out, "%s", done)
 }

@@ -245,14 +245,12 @@ func (c *commands) part(ctx context.Context, here, there *side, peer string, for
 		at   *side
 		next func(context.Context) ([]string, error)
 	}
-	steps := []step{{here, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, force) }}}
-	if there != nil {
-		steps = append(steps, step{there, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID, false) }})
-	}
-	steps = append(steps, step{here, func(ctx context.Context) ([]string, error) { return here.Dismiss(ctx, peer) }})
-	if there != nil {
-		steps = append(steps, step{there, func(ctx context.Context) ([]string, error) { return there.Dismiss(ctx, here.ID) }})
-	}
+	steps := slices.DeleteFunc([]step{
+		{here, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, force) }},
+		{there, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID, false) }},
+		{here, func(ctx context.Context) ([]string, error) { return here.Dismiss(ctx, peer) }},
+		{there, func(ctx context.Context) ([]string, error) { return there.Dismiss(ctx, here.ID) }},
+	}, func(s step) bool { return s.at == nil })
 	silent := here // nil once the cluster of the present step has answered
 	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		for len(steps) > 0 {

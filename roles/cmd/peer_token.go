@@ -149,8 +149,7 @@ func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (n
 		return now, "", err
 	}
 	now.done = len(nodes.Items) > 0
-	for i := range nodes.Items {
-		vn := &nodes.Items[i]
+	for _, vn := range nodes.Items {
 		ready := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 		if ready != nil {
 			now.lines["virtual node "+vn.Name] = ready.Message

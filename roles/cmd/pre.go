@@ -82,7 +82,7 @@ type preflight struct {
 	// skew is how much the clock of the API server is ahead of that of this machine.
 	skew time.Duration
 	// missing are the needed kinds that it does not serve. kinds reports whether it serves kinds of liqod's groups.
-	missing []api
+	missing []string
 	kinds   bool
 	// denied are the actions of the installation that the user may not take.
 	denied   []string
@@ -163,7 +163,7 @@ func (p *preflight) readKinds(ctx context.Context) {
 	}
 	for _, a := range apis {
 		if names := ask(a.group); p.snap.Unread["the kinds of "+a.group] == nil && !slices.Contains(names, a.resource) {
-			p.missing = append(p.missing, a)
+			p.missing = append(p.missing, a.resource+" ("+a.group+")")
 		}
 	}
 	p.kinds = len(ask(corev1beta1.SchemeGroupVersion.String())) > 0

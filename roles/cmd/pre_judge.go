@@ -100,12 +100,8 @@ func (p *preflight) judgeVersion() {
 }
 
 func (p *preflight) judgeKinds() {
-	var missing []string
-	for _, a := range p.missing {
-		missing = append(missing, a.resource+" ("+a.group+")")
-	}
-	if len(missing) > 0 {
-		p.Add(idPreAPIs, report.Problem, "APIs", "the API server does not serve "+strings.Join(missing, ", "), "enable them (--runtime-config of the API server)")
+	if len(p.missing) > 0 {
+		p.Add(idPreAPIs, report.Problem, "APIs", "the API server does not serve "+strings.Join(p.missing, ", "), "enable them (--runtime-config of the API server)")
 	} else {
 		p.Add(idPreAPIs, report.OK, "APIs", "the API server serves all that liqod needs", "")
 	}
@@ -167,9 +163,8 @@ func (p *preflight) judgePorts() {
 	}
 	for _, want := range nodePorts {
 		var by []string
-		for i := range p.snap.Pods {
-			pod := &p.snap.Pods[i]
-			taken := slices.ContainsFunc(portsOf(pod), func(n nodePort) bool { return n.protocol == want.protocol && n.number == want.number })
+		for _, pod := range p.snap.Pods {
+			taken := slices.ContainsFunc(portsOf(&pod), func(n nodePort) bool { return n.protocol == want.protocol && n.number == want.number })
 			if taken && pod.Labels["app.kubernetes.io/name"] != "liqod" {
 				by = append(by, pod.Namespace+"/"+pod.Name)
 			}
@@ -249,12 +244,11 @@ func (p *preflight) judgeNodes() {
 		return
 	}
 	var bare, down []string
-	for i := range p.snap.Nodes {
-		node := &p.snap.Nodes[i]
+	for _, node := range p.snap.Nodes {
 		if node.Spec.PodCIDR == "" && node.Labels["liqo.io/type"] != "virtual-node" {
 			bare = append(bare, node.Name)
 		}
-		if !report.NodeReady(node) {
+		if !report.NodeReady(&node) {
 			down = append(down, node.Name)
 		}
 	}

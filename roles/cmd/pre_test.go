@@ -109,7 +109,7 @@ func TestPreJudges(t *testing.T) {
 		"old":            {func(p *preflight) { p.snap.Kubernetes = "v1.31.9" }, report.Problem, "✘ Kubernetes: version v1.31.9 is older than 1.32.0"},
 		"strange":        {func(p *preflight) { p.snap.Kubernetes = "main" }, report.Unknown, `? Kubernetes: version "main" is not understood`},
 		"no cidrs":       {func(p *preflight) { p.snap.Kubernetes = "v1.32.1+k3s1" }, report.Warning, "‼ Service addresses: this version has no ServiceCIDRs"},
-		"an api missing": {func(p *preflight) { p.missing = []api{{"node.k8s.io/v1", "runtimeclasses", ""}} }, report.Problem, "✘ APIs: the API server does not serve runtimeclasses (node.k8s.io/v1)"},
+		"an api missing": {func(p *preflight) { p.missing = []string{"runtimeclasses (node.k8s.io/v1)"} }, report.Problem, "✘ APIs: the API server does not serve runtimeclasses (node.k8s.io/v1)"},
 		"installed":      {func(p *preflight) { p.snap.Namespace, p.kinds = "liqod", true }, report.Warning, "‼ Installation: liqod is installed already, in namespace liqod"},
 		"liqo":           {func(p *preflight) { p.kinds = true }, report.Warning, "‼ Installation: there are kinds of the group core.liqo.io, but no liqod"},
 		"no rights":      {func(p *preflight) { p.denied = []string{"create clusterroles"} }, report.Problem, "✘ Rights: you may not: create clusterroles"},

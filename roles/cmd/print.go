@@ -30,16 +30,10 @@ func say(out io.Writer, format string, args ...any) error {
 
 // printList prints objects that exist as kubectl prints them: a List of objects with their kinds.
 func printList[T runtime.Object](out io.Writer, format string, kind schema.GroupVersionKind, list []T) error {
-	items := []map[string]any{}
 	for _, obj := range list {
 		obj.GetObjectKind().SetGroupVersionKind(kind) // clients leave it out
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-		if err != nil {
-			return fmt.Errorf("encoding: %w", err)
-		}
-		items = append(items, content)
 	}
-	return printData(out, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return printData(out, format, map[string]any{"apiVersion": "v1", "kind": "List", "items": list})
 }
 
 // printObject prints an object that does not exist yet, as it could be applied.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -92,7 +91,7 @@ func (c *commands) replaceKeys(ctx context.Context, leases coordinationv1client.
 	return err
 }
 
-// announcements returns what gateways announce, by number.
+// announcements returns what the gateways that hold their Leases announce, by number.
 func announcements(ctx context.Context, leases coordinationv1client.LeaseInterface) (map[int32]host.Announcement, error) {
 	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: host.GatewayKey + "=true"})
 	if err != nil {
@@ -100,18 +99,14 @@ func announcements(ctx context.Context, leases coordinationv1client.LeaseInterfa
 	}
 	out := map[int32]host.Announcement{}
 	for _, l := range list.Items {
-		if a, ok := announced(l); ok {
+		var a host.Announcement
+		err := json.Unmarshal([]byte(l.Annotations[host.GatewayKey]), &a)
+		held := l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == a.Name
+		if err == nil && held && a.PublicKey != "" && l.Name == host.LeaseName(int(a.Number)) {
 			out[a.Number] = a
 		}
 	}
 	return out, nil
-}
-
-// announced returns what the gateway that holds a Lease announces.
-func announced(l coordinationv1.Lease) (a host.Announcement, ok bool) {
-	err := json.Unmarshal([]byte(l.Annotations[host.GatewayKey]), &a)
-	held := l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == a.Name
-	return a, err == nil && held && a.PublicKey != "" && l.Name == host.LeaseName(int(a.Number))
 }
 
 // replaceKey names the key to replace on the Lease of its gateway. With another key, nothing is asked of
