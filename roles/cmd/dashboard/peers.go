@@ -75,8 +75,7 @@ func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
 	for _, offer := range from.Offers {
 		out.Offers = append(out.Offers, offer.String())
 	}
-	for i := range from.VirtualNodes {
-		vn := &from.VirtualNodes[i]
+	for _, vn := range from.VirtualNodes {
 		out.Pods += vn.Pods
 		out.Nodes = append(out.Nodes, Node{Name: vn.Name, Health: vn.Health, Message: vn.Message, Bars: bars(vn.Room)})
 	}

@@ -127,11 +127,10 @@ type reading struct {
 
 // measured are the pods whose metrics have figures of peers.
 func (p *picture) measured() (pods []*corev1.Pod) {
-	for i := range p.RolePods {
-		pod := &p.RolePods[i]
+	for _, pod := range p.RolePods {
 		has := slices.Contains([]string{report.Gateway, report.Controller, report.Webhook}, pod.Labels[report.ComponentLabel]) || pod.Labels[offloadingv1beta1.VirtualNodeLabel] != ""
 		if has && pod.Status.Phase == corev1.PodRunning && len(pods) < mostMeasured {
-			pods = append(pods, pod)
+			pods = append(pods, &pod)
 		}
 	}
 	return pods

@@ -259,32 +259,24 @@ func likeness(e *corev1.Event) alike {
 func events(p *picture) (out []Event) {
 	slices.SortStableFunc(p.events, func(a, b corev1.Event) int { return report.EventTime(&b).Compare(report.EventTime(&a)) })
 	place, names := map[alike]int{}, map[alike]map[string]bool{}
-	for i := range p.events {
-		e := &p.events[i]
-		key := likeness(e)
+	for _, e := range p.events {
+		key := likeness(&e)
 		if names[key] == nil {
 			names[key], place[key] = map[string]bool{}, len(out)
-			out = append(out, shownEvent(e))
+			out = append(out, shownEvent(&e))
 		}
 		names[key][e.InvolvedObject.Name] = true
-		same := &out[place[key]]
-		same.Count, same.Others = same.Count+occurrences(e), len(names[key])-1
+		same, times := &out[place[key]], cmp.Or(e.Series, &corev1.EventSeries{Count: e.Count}).Count
+		same.Count, same.Others = same.Count+max(times, 1), len(names[key])-1
 	}
 	return out[:min(len(out), shownEvents)]
 }
 
-// shownEvent is an event without its occurrences.
+// shownEvent is an event without the number of times that it happened.
 func shownEvent(e *corev1.Event) Event {
 	object := e.InvolvedObject.Kind + " " + strings.TrimPrefix(e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, "/")
 	return Event{Time: report.EventTime(e).UTC(), Warning: e.Type == corev1.EventTypeWarning, Object: object, Reason: e.Reason, Message: e.Message,
 		From: e.Labels[offloadingv1beta1.OriginLabel]}
-}
-
-func occurrences(e *corev1.Event) int32 {
-	if e.Series != nil {
-		return max(e.Series.Count, 1)
-	}
-	return max(e.Count, 1)
 }
 
 // shownVolumes is how many volumes the page lists, those in trouble first.

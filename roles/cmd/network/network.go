@@ -227,8 +227,7 @@ func (c *checker) readPeers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	for i := range clusters.Items {
-		fc := &clusters.Items[i]
+	for _, fc := range clusters.Items {
 		id := fc.Spec.ClusterID
 		c.all = append(c.all, id)
 		if len(c.Peers) > 0 && !slices.Contains(c.Peers, id) && !slices.Contains(c.Peers, fc.Name) {

@@ -173,12 +173,9 @@ func readHost(targets []Target) *Host {
 	return h
 }
 
-// number reads a number from a file of /proc.
+// number reads a number from a file of /proc; 0: there is none.
 func number(file string) int {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(file)
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return n
 }

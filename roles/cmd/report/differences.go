@@ -78,8 +78,7 @@ func (s *Snapshot) differing(namespace string) (out []difference) {
 	add("PodDisruptionBudget", has.Budgets, "drains in this cluster respect it, drains in a provider do not", "scheduling-and-limits")
 	add("DaemonSet", has.DaemonSets, "a virtual node gets one pod of it at most, and not each node of the provider", "scheduling-and-limits")
 	var onHost, naming, full []string
-	for i := range has.Workloads {
-		w := &has.Workloads[i]
+	for _, w := range has.Workloads {
 		if w.Pod.HostNetwork {
 			onHost = append(onHost, w.Name)
 		}

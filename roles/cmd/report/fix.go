@@ -287,8 +287,7 @@ func (c *checker) lacking(pod *corev1.Pod) string {
 // other virtual node. It is empty for other pods.
 func (c *checker) closedFix(pod *corev1.Pod) string {
 	var cordoned, removed []string
-	for i := range c.VirtualNodes {
-		vn := &c.VirtualNodes[i]
+	for _, vn := range c.VirtualNodes {
 		switch node := c.node(vn.Name); {
 		case node == nil || !admits(pod, node):
 		case vn.DeletionTimestamp != nil:
@@ -413,8 +412,7 @@ func (c *checker) peerArguments(fc *corev1beta1.ForeignCluster, condition string
 // undecided has a command for each offer that a person in this cluster has to decide about, from the peer or to it.
 func (c *checker) undecided(peer, direction string) (approve string) {
 	tenant := corev1beta1.TenantNamespace(peer)
-	for i := range c.Offers {
-		o := &c.Offers[i]
+	for _, o := range c.Offers {
 		waits := o.Spec.ProviderClusterID == peer && o.Status.Reason == sharingv1alpha1.ReasonAcceptanceRequired
 		if direction == corev1beta1.ConditionIncomingPeering {
 			waits = o.Spec.ConsumerClusterID == peer && !o.Spec.Approved

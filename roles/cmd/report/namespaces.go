@@ -258,11 +258,10 @@ func (c *checker) daemonSets() {
 		return
 	}
 	found := false
-	for i := range c.DaemonSets {
-		ds := &c.DaemonSets[i]
-		if node := first(c.Nodes, func(node *corev1.Node) bool { return lands(ds, node) }); node != nil {
+	for _, ds := range c.DaemonSets {
+		if node := first(c.Nodes, func(node *corev1.Node) bool { return lands(&ds, node) }); node != nil {
 			found = true
-			c.Add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", node.Name), keptOff(ds))
+			c.Add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", node.Name), keptOff(&ds))
 		}
 	}
 	if !found {
@@ -309,9 +308,8 @@ func (s *Snapshot) moves() (out []Move) {
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(s.Claims)) {
-		for i := range s.Claims[namespace] {
-			pvc := &s.Claims[namespace][i]
-			if m := s.moveOf(pvc, cmp.Or(places[pvc.Spec.VolumeName], "unknown")); m != nil {
+		for _, pvc := range s.Claims[namespace] {
+			if m := s.moveOf(&pvc, cmp.Or(places[pvc.Spec.VolumeName], "unknown")); m != nil {
 				out = append(out, *m)
 			}
 		}

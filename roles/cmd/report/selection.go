@@ -170,10 +170,9 @@ type Owner struct {
 // of a pod's affinity came from a NamespaceOffloading.
 func (s *Snapshot) Owners() []Owner {
 	found := map[types.UID]Owner{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
+	for _, pod := range where(s.Pods, unschedulableHere) {
 		owner := metav1.GetControllerOf(pod)
-		if owner == nil || !unschedulableHere(pod) || !s.concerns(pod) {
+		if owner == nil || !s.concerns(pod) {
 			continue
 		}
 		switch owner.Kind {

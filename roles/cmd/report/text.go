@@ -381,11 +381,10 @@ func (s *Snapshot) older(o *offloadingv1beta1.NamespaceOffloading) (text, fix st
 		return "", ""
 	}
 	n, commands := 0, map[string]bool{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
+	for _, pod := range where(s.Pods, func(pod *corev1.Pod) bool { return pod.Namespace == o.Namespace && !ended(pod) }) {
 		kind, name := madeBy(pod)
 		switch {
-		case pod.Namespace != o.Namespace, ended(pod), pod.DeletionTimestamp != nil, pod.Spec.NodeName == "", s.providerOf(pod.Spec.NodeName) != "":
+		case pod.DeletionTimestamp != nil, pod.Spec.NodeName == "", s.providerOf(pod.Spec.NodeName) != "":
 			continue
 		case tolerates(pod), mentionsVirtualNodes(pod), kind == "daemonset", strategy != offloadingv1beta1.PodsRemote && len(claimsOf(pod)) > 0:
 			continue
@@ -570,17 +569,12 @@ func Paint(text string) string {
 			lines[i] = strings.NewReplacer(" Unhealthy ", red+" Unhealthy "+plain, " Healthy ", green+" Healthy "+plain,
 				" Unknown ", cyan+" Unknown "+plain, " Being removed ", yellow+" Being removed "+plain).Replace(line)
 		default:
-			lines[i] = mark(line)
+			for _, p := range painted {
+				if rest, found := strings.CutPrefix(line, p.text); found {
+					lines[i] = p.colour + p.text + plain + rest
+				}
+			}
 		}
 	}
 	return strings.Join(lines, "\n")
-}
-
-func mark(line string) string {
-	for _, p := range painted {
-		if rest, found := strings.CutPrefix(line, p.text); found {
-			return p.colour + p.text + plain + rest
-		}
-	}
-	return line
 }

@@ -337,8 +337,7 @@ func (s *Snapshot) withoutStorage(pod *corev1.Pod) (why, fix string) {
 		return "", ""
 	}
 	var causes, fixes []string
-	for i := range s.VirtualNodes {
-		vn := &s.VirtualNodes[i]
+	for _, vn := range s.VirtualNodes {
 		node := s.node(vn.Name)
 		if node == nil {
 			continue
