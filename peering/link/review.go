@@ -48,11 +48,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 	if err := errors.Join(addresses(spec), request(&spec.Request)); err != nil {
 		return store.OneLine(err), nil
 	}
-	warnings = r.overlaps()
-	if r.Old != nil {
-		warnings = append(warnings, ends(&r.Old.Spec, spec)...)
-	}
-	return "", warnings
+	return "", r.overlaps()
 }
 
 // addresses returns the errors in the peer's URLs, certificates and names.
@@ -153,24 +149,6 @@ func (r Review) overlaps() (warnings []string) {
 
 // maxOverlaps is the maximum number of overlaps in the warnings.
 const maxOverlaps = 3
-
-// ends warns about edits that end rights or pods.
-func ends(was, is *corev1beta1.ForeignClusterSpec) (warnings []string) {
-	switch {
-	case was.UserName == "" || was.UserName == is.UserName:
-	case is.UserName == "":
-		warnings = append(warnings, "userName is now empty: the peer loses its rights here at once; its pods here run on, but the peer cannot change them")
-	default:
-		warnings = append(warnings, "userName changes: the old identity of the peer loses its rights at once, even if the peer does not have the new one yet")
-	}
-	if was.IncomingPeeringEnabled != corev1beta1.PeeringNo && is.IncomingPeeringEnabled == corev1beta1.PeeringNo {
-		warnings = append(warnings, "incomingPeeringEnabled No: offers to the peer are withdrawn, and the peer drains its pods here")
-	}
-	if was.OutgoingPeeringEnabled != corev1beta1.PeeringNo && is.OutgoingPeeringEnabled == corev1beta1.PeeringNo {
-		warnings = append(warnings, "outgoingPeeringEnabled No: virtual nodes that come from offers of the peer are drained and removed; those written by hand stay")
-	}
-	return warnings
-}
 
 // Rule is the webhook's rule for ForeignClusters.
 type Rule struct {

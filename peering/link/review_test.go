@@ -67,12 +67,6 @@ func TestReview(t *testing.T) {
 		"ranges of another": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AddressRanges = []string{"10.0.0.0/8"} }), others: []*corev1beta1.ForeignCluster{turin}, warns: []string{"10.0.0.0/8 overlaps 10.43.0.0/16 of ForeignCluster turin"}},
 		"ranges of its own": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AddressRanges = []string{"10.44.0.0/16"} }), others: []*corev1beta1.ForeignCluster{turin}},
 		"told before":       {before: func(*corev1beta1.ForeignCluster) {}, change: func(*corev1beta1.ForeignCluster) {}, others: []*corev1beta1.ForeignCluster{turin}},
-		"rights taken":      {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "" }), warns: []string{"loses its rights here at once"}},
-		"another identity":  {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" }), warns: []string{"the old identity of the peer loses its rights"}},
-		"a first identity":  {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" })},
-		"directions off": {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) {
-			s.IncomingPeeringEnabled, s.OutgoingPeeringEnabled = "No", "No"
-		}), warns: []string{"offers to the peer are withdrawn", "are drained and removed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

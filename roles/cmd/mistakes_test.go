@@ -38,8 +38,8 @@ func TestUnpeerOfNobody(t *testing.T) {
 	require.EqualError(t, err, `there is no peer "genoa": cluster milan has none`)
 }
 
-// TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer does in both clusters what the webhook of an edit by hand
-// warns about, and other commands print what the API server warns about.
+// TestUnpeerPrintsNoWarningOfTheAPIServer: unpeer deletes tenant namespaces in both clusters, of which the
+// policy liqod-tenants warns who does it by hand. Other commands print what the API server warns about.
 func TestUnpeerPrintsNoWarningOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]io.Writer{"unpeer": io.Discard, "peer": os.Stderr} {

@@ -90,10 +90,7 @@ func (r PeerMetadataRule) Decide(_ context.Context, req *admissionv1.AdmissionRe
 	if !maps.Equal(kept.Labels, obj.Labels) {
 		patch = append(patch, serve.Operation{Op: "replace", Path: "/metadata/labels", Value: kept.Labels})
 	}
-	answer = new(serve.Allow(patch...))
-	answer.Warnings = []string{fmt.Sprintf("labels and annotations left out: %s: this cluster accepts from peers the annotations of its setting %s, and no label of %s",
-		rules.NamedKeys(leftOut), rules.AnnotationsSetting, rules.LabelsSetting)}
-	return *answer
+	return serve.Allow(patch...)
 }
 
 // PeerIngressRule is the webhook's rule for Ingresses that peers write.

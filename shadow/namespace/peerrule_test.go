@@ -116,9 +116,6 @@ func TestPeersMetadata(t *testing.T) {
 			require.Equal(t, []serve.Operation{
 				{Op: "replace", Path: "/metadata/annotations", Value: tc.annotations}, {Op: "replace", Path: "/metadata/labels", Value: tc.labels},
 			}, answer.Patch, "%s %s", kind, name)
-			require.Len(t, answer.Warnings, 1, name)
-			require.Contains(t, answer.Warnings[0], "sharing.annotations", name)
-			require.Contains(t, answer.Warnings[0], "sharing.labelsLeftOut", name)
 		}
 		for name, req := range map[string]*admissionv1.AdmissionRequest{
 			"of others":            of(given, "kubernetes-admin"),

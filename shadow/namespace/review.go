@@ -54,13 +54,9 @@ func (r Review) Judge() (refused string, warnings []string) {
 	if err != nil {
 		return err.Error(), nil
 	}
-	ends := r.ends(chosen)
 	if len(r.unconfirmed(chosen)) > 0 {
 		return fmt.Sprintf("%s. If that is meant, annotate the NamespaceOffloading with %s=%s in the same change (liqod offload namespace: --end-pods)",
-			ends, offloadingv1beta1.EndPodsInAnnotation, strings.Join(r.left(chosen), ",")), nil
-	}
-	if ends != "" {
-		warnings = append(warnings, ends)
+			r.ends(chosen), offloadingv1beta1.EndPodsInAnnotation, strings.Join(r.left(chosen), ",")), nil
 	}
 	if r.Old != nil && r.Old.Spec.PodOffloadingStrategy != spec.PodOffloadingStrategy {
 		warnings = append(warnings, fmt.Sprintf("podOffloadingStrategy %s applies to pods that are created from now on: existing pods stay where they are until they are created again (kubectl rollout restart)",
@@ -101,14 +97,11 @@ func (r Review) unconfirmed(chosen []string) []string {
 	})
 }
 
-// ends says what the write ends, or "".
+// ends says what the write ends. The write leaves a cluster at least.
 func (r Review) ends(chosen []string) string {
 	var left []string
 	for _, id := range r.left(chosen) {
 		left = append(left, fmt.Sprintf("%s (running pods: %d)", id, r.Running[id]))
-	}
-	if len(left) == 0 {
-		return ""
 	}
 	after := ""
 	if len(chosen) == 0 {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
@@ -32,28 +31,19 @@ type Review struct {
 	Node *corev1.Node
 }
 
-// Judge returns the reason to refuse the write, or "", and the warnings for its author. It
-// is pure. It refuses nothing that Lifecycle accepts.
-func (r Review) Judge() (refused string, warnings []string) {
+// Judge returns the reason to refuse the write, or "". It is pure. It refuses nothing that
+// Lifecycle accepts.
+func (r Review) Judge() string {
 	if r.Old == nil {
 		if no := refuse(r.New, nil, r.Node); no.refused() {
-			return no.message, nil
+			return no.message
 		}
 		if i := slices.IndexFunc(r.Namesakes, valid); i >= 0 {
 			return fmt.Sprintf("VirtualNode %s/%s has the same name, and a Node can stand for one of them only: use another name",
-				r.Namesakes[i].Namespace, r.New.Name), nil
+				r.Namesakes[i].Namespace, r.New.Name)
 		}
 	}
-	if why := wrong(&r.New.Spec); why != "" {
-		return why, nil
-	}
-	if r.Old == nil {
-		return "", nil
-	}
-	if was := r.Old.Spec.VirtualKubelet.NodeTaint; was != nil && !*was && ptr.Deref(r.New.Spec.VirtualKubelet.NodeTaint, true) {
-		warnings = []string{"spec.virtualKubelet.nodeTaint is no longer false: with the taint, Kubernetes deletes the pods on the node that do not tolerate " + offloadingv1beta1.VirtualNodeTaintKey}
-	}
-	return "", warnings
+	return wrong(&r.New.Spec)
 }
 
 // wrong returns the first error in a spec, or "".
@@ -104,5 +94,5 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (se
 	if review.Node, err = store.OrNil(r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})); err != nil {
 		return serve.Decision{}, err
 	}
-	return serve.Verdict(review.Judge()), nil
+	return serve.Verdict(review.Judge(), nil), nil
 }
