@@ -79,8 +79,8 @@ func TestPodsThatAreShared(t *testing.T) {
 	invalid.Status.RemoteNamespacesConditions["milan"] = append(invalid.Status.RemoteNamespacesConditions["milan"], metav1.Condition{Type: offloadingv1beta1.RemoteNamespaceReady, Reason: offloadingv1beta1.ReasonInvalid})
 	other.Name = "mine"
 
-	lent := twinOf("apps-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
-	lent.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "apps"
+	ofRome := twinOf("apps-rome", "rome", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
+	ofRome.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "apps"
 	ofOslo := twinOf("apps-oslo", "oslo", offloadingv1beta1.ManagedByNamespaceMapAnnotation)
 	ofOslo.Annotations[offloadingv1beta1.OriginalNameAnnotation] = "apps"
 	admitting := []*networkingv1beta1.Connection{
@@ -101,7 +101,7 @@ func TestPodsThatAreShared(t *testing.T) {
 		},
 		"a pod that runs for a peer, which shares its namespace with another": {
 			pods:    []*corev1.Pod{podOf("apps-rome", "rome", "10.244.1.1"), podOf("apps-rome", "", "10.244.1.2"), podOf("apps-oslo", "oslo", "10.244.1.3")},
-			twins:   []*corev1.Namespace{lent, ofOslo},
+			twins:   []*corev1.Namespace{ofRome, ofOslo},
 			reached: map[string][]string{"rome": {"10.244.1.1"}, "milan": {"10.244.1.1"}, "oslo": {"10.244.1.3"}},
 		},
 		"a pod whose label names another peer": {
