@@ -43,9 +43,6 @@ func (p part) cluster() plan.Input {
 			in.Peers = append(in.Peers, p.peer(i))
 		}
 	}
-	if p.yes() {
-		in.Hairpin = plan.Maps{{Own: prefix("10.244.0.0/16"), View: prefix("10.90.0.0/16")}}
-	}
 	for i := range p.IntN(3) {
 		ip := plan.IP{
 			External: addr(fmt.Sprintf("10.70.0.%d", 20+i)), Real: addr(fmt.Sprintf("172.16.5.%d", p.IntN(2))),

@@ -39,7 +39,7 @@ func CheckExternal(p netip.Prefix) error {
 	if err := CheckRange(p); err != nil {
 		return err
 	}
-	if narrowest := per(family(p.Addr()), narrowest4, narrowest6); p.Bits() > narrowest {
+	if narrowest := Per(family(p.Addr()), narrowest4, narrowest6); p.Bits() > narrowest {
 		return fmt.Errorf("%s is narrower than /%d: the first %d addresses of an external range are the gateways'", p, narrowest, ReservedAddresses)
 	}
 	return nil
@@ -97,7 +97,6 @@ func (c *checker) own() {
 	checkEach(c, place{field: "pods"}, c.in.Pods, CheckRange)
 	c.external(place{field: "external"}, c.in.External)
 	checkEach(c, place{field: "services"}, c.in.Services, CheckRange)
-	checkEach(c, place{field: "hairpin"}, c.in.Hairpin, Map.Check)
 	if c.in.Ports.Overlay == 0 || c.in.Ports.Tunnel == 0 || c.in.Ports.Overlay == c.in.Ports.Tunnel {
 		c.fail(place{field: "ports"}, "%d and %d: two different ports from 1 to 65535 are accepted", c.in.Ports.Overlay, c.in.Ports.Tunnel)
 	}
@@ -206,12 +205,7 @@ func (c *checker) peer(p Peer) {
 // that is none of this cluster.
 func (c *checker) through(p Peer) {
 	own := slices.Concat(c.in.Pods, c.in.External, c.in.Services)
-	var given []netip.Prefix
-	for _, m := range p.Ours {
-		if !slices.Contains(own, m.Own) {
-			given = append(given, m.Own)
-		}
-	}
+	given := slices.DeleteFunc(p.Ours.Owns(), func(r netip.Prefix) bool { return slices.Contains(own, r) })
 	c.parts(place{peer: p.ID, field: "peers.through"}, p.Through, given, "the ranges of third clusters %s that it is given")
 }
 
@@ -315,11 +309,6 @@ func (c *checker) given() {
 	for _, r := range slices.Concat(c.in.Pods, c.in.External, c.in.Services) {
 		from[r] = ""
 	}
-	for _, m := range c.in.Hairpin {
-		if owner, ok := from[m.Own]; !ok || owner != "" {
-			c.fail(place{field: "hairpin"}, "%s is not an own range", m.Own)
-		}
-	}
 	for _, p := range c.in.Peers {
 		at := place{peer: p.ID, field: "peers.ours"}
 		for _, m := range p.Ours {
@@ -390,9 +379,8 @@ func (c *checker) ranges() {
 	c.apart(pods)
 }
 
-// views are the ranges that lead to peers, and those that lead back.
-func (c *checker) views() []claim {
-	out := claims(place{field: "hairpin"}, c.in.Hairpin.Views())
+// views are the ranges that lead to peers.
+func (c *checker) views() (out []claim) {
 	for _, p := range c.in.Peers {
 		out = append(out, claims(place{peer: p.ID, field: "peers.theirs"}, p.Theirs.All())...)
 	}
@@ -433,20 +421,20 @@ func (c *checker) addresses() {
 }
 
 func (c *checker) mtu() {
-	least := minMTU4
+	least := MinMTU4
 	if slices.Contains(c.in.families(), V6) {
-		least = minMTU6
+		least = MinMTU6
 	}
-	if m := PathMTU(c.in.MTU, c.in.underlay(), 0); m < least || c.in.MTU > maxMTU {
-		c.fail(place{field: "mtu"}, "%d leaves %d to packets: %d to %d is accepted", c.in.MTU, m, least+tunnelOverhead, maxMTU)
+	if m := PathMTU(c.in.MTU, c.in.underlay(), 0); m < least || c.in.MTU > MaxMTU {
+		c.fail(place{field: "mtu"}, "%d leaves %d to packets: %d to %d is accepted", c.in.MTU, m, least+tunnelOverhead, MaxMTU)
 	}
 	for _, p := range c.in.Peers {
-		least := minMTU4
+		least := MinMTU4
 		if len(only(p.Theirs.All(), V6)) > 0 {
-			least = minMTU6
+			least = MinMTU6
 		}
-		if p.MTU != 0 && (p.MTU < least || p.MTU > maxMTU) {
-			c.fail(place{peer: p.ID, field: "peers.mtu"}, "%d: 0, and %d to %d are accepted", p.MTU, least, maxMTU)
+		if p.MTU != 0 && (p.MTU < least || p.MTU > MaxMTU) {
+			c.fail(place{peer: p.ID, field: "peers.mtu"}, "%d: 0, and %d to %d are accepted", p.MTU, least, MaxMTU)
 		}
 	}
 }

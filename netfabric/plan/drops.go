@@ -20,11 +20,3 @@ const (
 // Refused begins the names of the sets with the ranges of peers, whose elements count what is dropped
 // of their packets.
 const Refused = "refused"
-
-// Drops are the names of all counters that the tables of nodes and gateways have.
-func Drops() []string {
-	return []string{
-		DropFromPeer, DropToPeer, DropToGateway, DropToNode, DropToPod, DropOverlay, DropToPort,
-		DropToOutside, DropTooMany, DropFromOutside, DropFromNode, DropFromGateway, DropInvalid,
-	}
-}

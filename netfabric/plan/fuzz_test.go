@@ -104,9 +104,6 @@ func (t *tape) input() Input {
 		}
 		in.IPs = append(in.IPs, ip)
 	}
-	if len(in.Pods) > 0 && t.n(8) == 0 {
-		in.Hairpin = Maps{{in.Pods[0], t.like(in.Pods[0])}}
-	}
 	return in
 }
 

@@ -120,7 +120,6 @@ func (g gateway) routes() (out []Route) {
 			out = append(out, route)
 		}
 	}
-	carried := g.families
 	serving := g.serving()
 	for _, h := range g.in.Nodes {
 		dsts := slices.Clone(h.Pods)
@@ -128,7 +127,7 @@ func (g gateway) routes() (out []Route) {
 			dsts = append(dsts, g.in.Services...)
 		}
 		for _, a := range h.Addrs {
-			if slices.Contains(carried, family(a)) {
+			if slices.Contains(g.families, family(a)) {
 				dsts = append(dsts, single(a))
 			}
 		}

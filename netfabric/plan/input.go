@@ -17,7 +17,6 @@ type Input struct {
 	Via      string // of Gateways, the one that this node uses, but for peers with a Via of their own; empty: none, packets are refused
 	Peers    []Peer
 	IPs      []IP
-	Hairpin  Maps // views of own ranges that own pods may use too; the views are free here
 	Ports    Ports
 	// AnySender lets hosts take the overlay's packets from every address. Else a node takes them
 	// from gateways and the nodes of these only, and a gateway from nodes only.

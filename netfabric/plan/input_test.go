@@ -381,25 +381,6 @@ func TestCheck(t *testing.T) {
 			func(in *Input) { in.IPs[0].Real = addr("10.1.0.7") },
 			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "10.1.0.0/16 overlaps 10.1.0.7/32 of ips"}},
 		},
-		"hairpin of other lengths": {
-			func(in *Input) { in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/17") },
-			[]FieldError{{Field: "hairpin", Text: "different lengths"}},
-		},
-		"hairpin to a peer": {
-			func(in *Input) { in.Hairpin = maps("10.1.0.0/16", "10.90.0.0/16") },
-			[]FieldError{{Field: "hairpin", Text: "10.1.0.0/16 is not an own range"}},
-		},
-		"hairpin over a peer": {
-			func(in *Input) { in.Hairpin = maps("10.244.0.0/16", "10.1.0.0/16") },
-			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "overlaps 10.1.0.0/16 of hairpin"}},
-		},
-		"hairpin over a node": {
-			func(in *Input) {
-				in.Nodes[0].Addrs[0] = addr("10.90.0.1")
-				in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16")
-			},
-			[]FieldError{{Field: "hairpin", Text: "overlaps 10.90.0.1/32 of nodes rome-1"}},
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,7 +42,7 @@ func TestLeavingOutEnds(t *testing.T) {
 			data[i] = byte(r.UintN(256))
 		}
 		in := (&tape{data}).input()
-		in.Pods, in.External, in.IPs, in.Hairpin = prefixes("10.244.0.0/16"), prefixes("10.70.0.0/16"), nil, nil
+		in.Pods, in.External, in.IPs = prefixes("10.244.0.0/16"), prefixes("10.70.0.0/16"), nil
 		in.Ports, in.MTU, in.Via = Ports{OverlayPort, TunnelPort}, 1500, ""
 		for rounds := 0; ; rounds++ {
 			require.Less(t, rounds, 10)

@@ -7,15 +7,15 @@ const (
 	overlayOverhead6 = 70 // with IPv6 40
 	tunnelOverhead   = 80 // WireGuard 32, UDP 8, IPv6 40; IPv4 needs 20 less
 
-	minMTU4 = 576  // of a device, in bytes
-	minMTU6 = 1280 // RFC 8200, section 5
-	maxMTU  = 65535
+	MinMTU4 = 576  // of a device, in bytes
+	MinMTU6 = 1280 // RFC 8200, section 5
+	MaxMTU  = 65535
 )
 
 // OverlayMTU is the MTU of OverlayDevice on an underlay of that MTU, in bytes, if its outer
 // packets are of family f.
 func OverlayMTU(underlay int, f Family) int {
-	return underlay - per(f, overlayOverhead4, overlayOverhead6)
+	return underlay - Per(f, overlayOverhead4, overlayOverhead6)
 }
 
 // TunnelMTU is the MTU of TunnelDevice, in bytes. It does for outer packets of either

@@ -61,9 +61,6 @@ func (n node) routes() (out []Route) {
 	for _, e := range n.in.External {
 		out = append(out, n.route(e, n.gateway(n.in.Via), 0))
 	}
-	for _, m := range n.in.Hairpin { // for local processes: the kernel routes their packets before it translates them
-		out = append(out, Route{Table: PeersTable, Dst: m.View, Link: OverlayDevice, Src: n.src(m.View)})
-	}
 	return out
 }
 
@@ -97,7 +94,6 @@ func (n node) table() Table {
 			both("pods", 1, NoValue),    // own pod ranges
 			both("fabric", 1, NoValue),  // sources that come out of the fabric
 			both("hosts", 1, Address),   // own external address -> real address
-			both("again", 1, Prefix),    // view of an own range -> that range
 			both("keep", 1, Prefix),     // sources that nothing may change -> the same
 			both("node", 1, Address),    // destinations in the fabric -> address of this node
 			both("ports", 4, NoValue),   // range of a peer . address of which it has single ports . protocol . port
@@ -114,10 +110,7 @@ func (n node) table() Table {
 }
 
 func nodeChains(ports Ports) []Chain {
-	names := []Match{
-		{Do: DNAT, Map: Lookup{Name: "hosts", Key: Dst}},
-		{Do: DNATPrefix, Map: Lookup{Name: "again", Key: Dst}},
-	}
+	hosts := each(Match{Do: DNAT, Map: Lookup{Name: "hosts", Key: Dst}})
 	return append(refusals(DropOverlay, DropToNode, DropToPod, DropTooMany), []Chain{
 		overShare(),
 		{Name: outOfOverlay, Rules: reached()},
@@ -138,8 +131,8 @@ func nodeChains(ports Ports) []Chain {
 		// Ahead of the translation of node ports, by which an address of the node leads elsewhere.
 		{Name: "reach_in", Hook: HookPrerouting, Priority: ManglePriority, Rules: []Match{{In: OverlayDevice, Do: Goto, To: outOfOverlay}}},
 		{Name: "home_in", NAT: true, Hook: HookPrerouting, Priority: HomeInPriority, Rules: each(Match{Do: DNATPrefix, Map: Lookup{Name: "home_in", Key: SrcDst}})},
-		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
-		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
+		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: hosts},
+		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: hosts},
 		{Name: "home_out", NAT: true, Hook: HookPostrouting, Priority: HomeOutPriority, Rules: each(Match{Do: SNATPrefix, Map: Lookup{Name: "home_out", Key: DstSrc}})},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: slices.Concat(
 			// kube-proxy of this node has chosen an endpoint for a peer: it answers to this node.
@@ -186,9 +179,6 @@ func (n node) elements() []Element {
 	for _, r := range n.inside() {
 		e.set("fabric", r)
 		e.to("keep", r, r)
-	}
-	for _, m := range n.in.Hairpin {
-		e.to("again", m.View, m.Own)
 	}
 	for _, ip := range n.in.IPs {
 		if ip.OnGateways() {

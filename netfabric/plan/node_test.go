@@ -180,10 +180,6 @@ func TestNodeRoutes(t *testing.T) {
 			},
 			[]string{"10.200.0.0/16" + by + " mtu 1300"},
 		},
-		"an own view": {
-			func(in *Input) { in.External, in.Peers = nil, nil; in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16") },
-			[]string{"10.90.0.0/16 dev liqod-vx src 192.168.0.11"},
-		},
 		"IPv6, on a node without": {
 			func(in *Input) {
 				in.External, in.Peers[0].Ours = nil, nil
@@ -228,18 +224,12 @@ func TestNodeElements(t *testing.T) {
 			"10.200.0.0/16 : 192.168.0.11", "10.201.0.0/16 : 192.168.0.11", "10.70.0.0/16 : 192.168.0.11",
 		}},
 		"no exposed address": {nil, "hosts", nil},
-		"no own view":        {nil, "again", nil},
 		"exposed addresses": {
 			func(in *Input) {
 				in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("192.168.0.11")}, {External: addr("10.70.0.21"), Real: addr("172.16.5.5")}}
 			},
 			"hosts",
 			[]string{"10.70.0.20 : 192.168.0.11", "10.70.0.21 : 172.16.5.5"},
-		},
-		"own views": {
-			func(in *Input) { in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16", "10.70.0.0/16", "10.91.0.0/16") },
-			"again",
-			[]string{"10.90.0.0/16 : 10.244.0.0/16", "10.91.0.0/16 : 10.70.0.0/16"},
 		},
 		"pods of other nodes do not keep their source here": {
 			func(in *Input) {

@@ -67,7 +67,7 @@ func (o overlay) hop(addrs []netip.Addr, f Family) netip.Addr {
 }
 
 // suffix ends the names of the sets of a family.
-func suffix(f Family) string { return per(f, "4", "6") }
+func suffix(f Family) string { return Per(f, "4", "6") }
 
 // overlayGuard drops VXLAN out of the fabric, and from hosts that are no ends of the overlay:
 // the sender chooses the source of the packet inside, and the sockets of the kernel take VXLAN

@@ -98,12 +98,12 @@ func family(a netip.Addr) Family {
 	return V6
 }
 
-// per chooses by family.
-func per[T any](f Family, four, six T) T {
-	if f == V4 {
-		return four
+// Per chooses by family.
+func Per[T any](f Family, four, six T) T {
+	if f == V6 {
+		return six
 	}
-	return six
+	return four
 }
 
 // Last returns the last address of a range.
@@ -133,7 +133,7 @@ func CheckRange(p netip.Prefix) error {
 	case p != p.Masked():
 		return fmt.Errorf("%s has bits beyond its length: write %s", p, p.Masked())
 	}
-	if widest := per(family(p.Addr()), widest4, widest6); p.Bits() < widest {
+	if widest := Per(family(p.Addr()), widest4, widest6); p.Bits() < widest {
 		return fmt.Errorf("%s is wider than /%d", p, widest)
 	}
 	for _, no := range ipamv1alpha1.SpecialRanges() {

@@ -257,12 +257,12 @@ func (m Match) protocol() string {
 func (m Match) key(k Key) string {
 	addresses, service := strings.CutSuffix(string(k), ofService)
 	ip := m.ip() + " "
-	inner := per(cmp.Or(m.Family, V4), "@th,192,32", "@th,256,128")
+	inner := Per(cmp.Or(m.Family, V4), "@th,192,32", "@th,256,128")
 	return strings.NewReplacer("saddr", ip+"saddr", "daddr", ip+"daddr", "inner", inner).Replace(addresses) + when(service, ofService)
 }
 
 // ip is the word for the headers of the family.
-func (m Match) ip() string { return per(cmp.Or(m.Family, V4), "ip", "ip6") }
+func (m Match) ip() string { return Per(cmp.Or(m.Family, V4), "ip", "ip6") }
 
 func (m Match) action() string {
 	ip := m.ip()

@@ -198,16 +198,6 @@ func TestConnections(t *testing.T) {
 			at: "rome rome-1", src: "192.168.0.11", dst: "172.16.5.5", verdict: Handed,
 			way: "rome rome-1",
 		},
-		"to an own view": {
-			change: func(rome, _ *Input) { rome.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16") },
-			from:   "rome rome-1", packet: tcp("10.244.1.10", "10.90.2.20"),
-			at: "rome rome-1", src: "10.244.1.10", dst: "10.244.2.20", verdict: Handed,
-		},
-		"to an own view, of a node without gateways": {
-			change: func(rome, _ *Input) { rome.Hairpin, rome.Via = maps("10.244.0.0/16", "10.90.0.0/16"), "" },
-			from:   "rome rome-1", packet: local(tcp("192.168.0.11", "10.90.2.20")),
-			at: "rome rome-1", src: "192.168.0.11", dst: "10.244.2.20", verdict: Handed,
-		},
 		"to a port that gateways serve": {
 			change: served,
 			from:   "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.40"),

@@ -16,7 +16,7 @@ func clone(in Input) Input {
 	in.Nodes = slices.Clone(in.Nodes)
 	in.Gateways = slices.Clone(in.Gateways)
 	in.Pods, in.External, in.Services = slices.Clone(in.Pods), slices.Clone(in.External), slices.Clone(in.Services)
-	in.IPs, in.Hairpin = slices.Clone(in.IPs), slices.Clone(in.Hairpin)
+	in.IPs = slices.Clone(in.IPs)
 	in.Peers = slices.Clone(in.Peers)
 	for i := range in.Peers {
 		p := &in.Peers[i]
