@@ -92,29 +92,28 @@ func (s *session) countTable(ctx context.Context, out map[string]uint64) error {
 // Refused returns how many packets our table has dropped for the peer that they came from, by the
 // range of the peer. They are among Counters, and begin at zero again with them, or with the range.
 func (k *Kernel) Refused() (map[netip.Prefix]uint64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s, err := k.open()
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
+	out := map[netip.Prefix]uint64{}
+	err := k.reading(func(s *session) error { return s.countRefused(out) })
+	return out, err
+}
+
+// countRefused adds the counters of the ranges of peers.
+func (s *session) countRefused(out map[netip.Prefix]uint64) error {
 	tables, err := s.nft.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == plan.TableName }) {
-		return nil, err
+		return err
 	}
 	sets, err := s.nft.GetSets(table(plan.TableName))
 	if err != nil {
-		return nil, fmt.Errorf("reading the sets of table %s: %w", plan.TableName, err)
+		return fmt.Errorf("reading the sets of table %s: %w", plan.TableName, err)
 	}
-	out := map[netip.Prefix]uint64{}
 	for _, set := range sets {
 		if !strings.HasPrefix(set.Name, plan.Refused) {
 			continue
 		}
 		raw, err := s.nft.GetSetElements(set)
 		if err != nil {
-			return nil, fmt.Errorf("reading the elements of set %s: %w", set.Name, err)
+			return fmt.Errorf("reading the elements of set %s: %w", set.Name, err)
 		}
 		for _, r := range closed(raw) {
 			if e, ok := decode(r, set); ok && r.Counter != nil {
@@ -122,7 +121,7 @@ func (k *Kernel) Refused() (map[netip.Prefix]uint64, error) {
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // comment returns the comment of a rule, as nft shows it.

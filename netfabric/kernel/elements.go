@@ -16,10 +16,7 @@ import (
 )
 
 func newSet(t *nftables.Table, s plan.Set) *nftables.Set {
-	one := nftables.TypeIPAddr
-	if s.Family == plan.V6 {
-		one = nftables.TypeIP6Addr
-	}
+	one := plan.Per(s.Family, nftables.TypeIPAddr, nftables.TypeIP6Addr)
 	out := &nftables.Set{Table: t, Name: s.Name, Interval: true, KeyType: one, KeyByteOrder: binaryutil.BigEndian}
 	if s.Keys > 1 {
 		out.KeyType, out.Concatenation = keyType(one, s.Keys), true

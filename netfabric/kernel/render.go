@@ -77,7 +77,7 @@ func conditions(m plan.Match) (out []expr.Any) {
 			out = append(out, condition...)
 		}
 	}
-	when(m.Family != 0, meta(expr.MetaKeyNFPROTO, byte(nfproto(m.Family)))...)
+	when(m.Family != 0, meta(expr.MetaKeyNFPROTO, byte(familyOf(m.Family)))...)
 	when(m.Proto != "", meta(expr.MetaKeyL4PROTO, protocol(m))...)
 	when(m.Port != 0, transport(2, binary.BigEndian.AppendUint16(nil, m.Port))...)
 	when(m.From != 0, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
@@ -95,13 +95,6 @@ func conditions(m plan.Match) (out []expr.Any) {
 // addressType loads the type of the route to the destination.
 func addressType() expr.Any {
 	return &expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true}
-}
-
-func nfproto(f plan.Family) uint32 {
-	if f == plan.V6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
 }
 
 func protocol(m plan.Match) byte {
@@ -236,7 +229,7 @@ func registers(f plan.Family) (first, second uint32) {
 // action converts the action of m. The result of a lookup in m.Map is in reg.
 func action(m plan.Match) ([]expr.Any, error) {
 	first, second := registers(m.Family)
-	nat := &expr.NAT{Family: nfproto(m.Family), RegAddrMin: first}
+	nat := &expr.NAT{Family: uint32(familyOf(m.Family)), RegAddrMin: first}
 	switch m.Do {
 	case plan.Accept:
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}, nil
@@ -293,10 +286,7 @@ func setSource(m plan.Match) ([]expr.Any, error) {
 		Offset:         src,
 		Len:            size,
 		CsumType:       expr.CsumTypeInet,
-		CsumOffset:     10,
-	}
-	if m.Family == plan.V6 {
-		out.CsumOffset = icmp6Csum
+		CsumOffset:     plan.Per[uint32](m.Family, 10, icmp6Csum),
 	}
 	return []expr.Any{out}, nil
 }

@@ -79,12 +79,8 @@ func readRule(r netlink.Rule) (plan.Rule, bool) {
 	return out, !other
 }
 
-func familyOf(f plan.Family) int {
-	if f == plan.V6 {
-		return netlink.FAMILY_V6
-	}
-	return netlink.FAMILY_V4
-}
+// familyOf returns the number of a family, which rules and nftables (NFPROTO_IPV4 and NFPROTO_IPV6) have alike.
+func familyOf(f plan.Family) int { return plan.Per(f, netlink.FAMILY_V4, netlink.FAMILY_V6) }
 
 func (s *session) routes() kind[plan.Route, netlink.Route] {
 	return kind[plan.Route, netlink.Route]{

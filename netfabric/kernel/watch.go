@@ -70,19 +70,14 @@ func (k *Kernel) subscribe() (route, filter *nl.NetlinkSocket, err error) {
 
 // indexes returns the interface indexes of our links.
 func (k *Kernel) indexes() (map[int32]bool, error) {
-	s, err := k.open()
-	if err != nil {
-		return nil, err
-	}
-	defer s.close()
-	if err := s.readLinks(); err != nil {
-		return nil, err
-	}
 	out := map[int32]bool{}
-	for _, l := range s.links {
-		out[int32(l.Attrs().Index)] = true
-	}
-	return out, nil
+	err := k.reading(func(s *session) error {
+		for _, l := range s.links {
+			out[int32(l.Attrs().Index)] = true
+		}
+		return nil
+	})
+	return out, err
 }
 
 // tell calls changed after each poke and a delay.
