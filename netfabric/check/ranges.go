@@ -1,9 +1,11 @@
 package check
 
 import (
+	"fmt"
 	"net/netip"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // Own holds the ranges and addresses of this cluster. Ranges have no host bits.
@@ -38,4 +40,18 @@ func OwnRanges(c *networkingv1beta1.Configuration) (out []OwnRange) {
 		}
 	}
 	return out
+}
+
+// ReadMapping returns a mapping as the planner takes it. field names it in the error.
+func ReadMapping(field string, m networkingv1beta1.Mapping) (plan.Map, error) {
+	own, ok := m.Own.Prefix()
+	view, valid := m.View.Prefix()
+	if !ok || !valid {
+		return plan.Map{}, fmt.Errorf("%s: %.64q and %.64q: two ranges without host bits are accepted", field, m.Own, m.View)
+	}
+	out := plan.Map{Own: own, View: view}
+	if err := out.Check(); err != nil {
+		return plan.Map{}, fmt.Errorf("%s: %w", field, err)
+	}
+	return out, nil
 }

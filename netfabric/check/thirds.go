@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // MaxSharedNamespaces is how many namespaces a Configuration names for a third cluster.
@@ -41,9 +40,7 @@ func checkThirds(field string, thirds []networkingv1beta1.Third, transit []netwo
 			continue
 		}
 		for _, m := range t.Ranges {
-			own, ok := m.Own.Prefix()
-			view, valid := m.View.Prefix()
-			if !ok || !valid || (plan.Map{Own: own, View: view}).Check() != nil || !slices.Contains(transit, m.View) {
+			if _, err := ReadMapping(field, m); err != nil || !slices.Contains(transit, m.View) {
 				bad("%.64q as %.64q: a range, and one of its size in transit, are accepted", m.Own, m.View)
 			}
 		}

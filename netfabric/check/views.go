@@ -29,10 +29,7 @@ const (
 	maxGateways       = 8  // of one cluster
 	MaxEndpoints      = 8  // of one gateway
 	maxTotalBits      = 24 // the IPv4 ranges of a cluster together have as many addresses as a /8
-	smallestMTU4      = 576
-	SmallestMTU6      = 1280 // RFC 8200, section 5
-	LargestMTU        = 65535
-	maxProblems       = 5 // that are listed
+	maxProblems       = 5  // that are listed
 )
 
 // Surroundings hold what a peer's Configuration may not collide with. The zero value is for
@@ -47,7 +44,7 @@ type Surroundings struct {
 }
 
 // special and metadata are ranges that no peer is seen under.
-var special, metadata = ipam.Ranges(ipamv1alpha1.SpecialRanges()), ipam.Ranges(ipamv1alpha1.MetadataServices())
+var special, metadata = ipamv1alpha1.SpecialRanges(), ipamv1alpha1.MetadataServices()
 
 // Overlap names the first of the ranges that p overlaps, and "" if there is none.
 func Overlap(p netip.Prefix, ranges []ipam.Range) string {
@@ -114,12 +111,12 @@ func (s Surroundings) CheckConfiguration(peer string, c *networkingv1beta1.Confi
 	checkThirds("behind", c.Spec.Behind, c.Spec.Local.CIDR.Transit, &out)
 	checkThirds("admits", c.Spec.Admits, nil, &out)
 	s.CheckGateways(peer, c.Spec.Gateways, &out)
-	least := smallestMTU4
+	least := plan.MinMTU4
 	if slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
-		least = SmallestMTU6
+		least = plan.MinMTU6
 	}
-	if mtu := int(c.Spec.MTU); mtu != 0 && (mtu < least || mtu > LargestMTU) {
-		out.Add("mtu is %d: %d to %d bytes are accepted, and 0", mtu, least, LargestMTU)
+	if mtu := int(c.Spec.MTU); mtu != 0 && (mtu < least || mtu > plan.MaxMTU) {
+		out.Add("mtu is %d: %d to %d bytes are accepted, and 0", mtu, least, plan.MaxMTU)
 	}
 	return out
 }

@@ -242,25 +242,22 @@ func (c *claims) where(is func(claim) bool) (keys []loop.Key) {
 }
 
 // cached returns a claim as the cache has it.
-func (c *claims) cached(key loop.Key) (claim, bool, error) {
-	obj, ok, err := c.informer.GetStore().GetByKey(key.String())
-	if err != nil || !ok {
-		return claim{}, false, err
-	}
-	have, ok := c.kind.claim(obj)
-	return have, ok, nil
+func (c *claims) cached(key loop.Key) (claim, bool) {
+	obj, _, _ := c.informer.GetStore().GetByKey(key.String()) // an error means an invalid key, which cannot occur
+	return c.kind.claim(obj)
 }
 
 func (c *claims) sync(ctx context.Context, key loop.Key) error {
-	have, ok, err := c.cached(key)
+	have, ok := c.cached(key)
 	switch {
-	case err != nil || !ok:
-		return err // the pool's key sees to what it had
+	case !ok:
+		return nil // the pool's key sees to what it had
 	case have.deleted:
 		return c.end(ctx, have)
 	}
 	// Before anything is given: a deletion waits until it is free again.
-	if have, err = c.kind.hold(ctx, have, true); err != nil {
+	have, err := c.kind.hold(ctx, have, true)
+	if err != nil {
 		return store.IgnoreNotFound(err)
 	}
 	want, err := c.answer(ctx, have)

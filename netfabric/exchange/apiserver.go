@@ -111,19 +111,12 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 		return nil
 	case !wanted:
 		return store.Delete(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace), have)
-	}
-	return a.keep(ctx, vn, have)
-}
-
-// keep makes the IP as wanted. One of before has another port.
-func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode, have *ipamv1alpha1.IP) error {
-	if have == nil {
+	case have == nil:
 		return a.create(ctx, vn)
-	}
-	if portOf(have) == homePort {
+	case portOf(have) == homePort:
 		return nil
 	}
-	next := have.DeepCopy()
+	next := have.DeepCopy() // it is from an earlier version, and has another port
 	next.Spec.Ports = homePorts()
 	return write(ctx, "the IP of the API server", a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace), have, next)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,10 +37,13 @@ type facts struct {
 	now     metav1.Time
 }
 
+// networkWrite is a Network as it exists, or nil, and with all that is to be written.
+type networkWrite struct{ have, next *ipamv1alpha1.Network }
+
 // decision contains the writes for a peer's Configuration.
 type decision struct {
-	// create and update are Networks, with all that is to be written.
-	create, update []*ipamv1alpha1.Network
+	// networks are the Networks to write, if they differ.
+	networks []networkWrite
 	// release are the names of Networks that no range of the peer needs any more. They go
 	// when the Connection does not have their views.
 	release []string
@@ -154,16 +156,17 @@ func (f facts) claimAll(out *decision) claiming {
 		case have == nil:
 			c.waiting = append(c.waiting, string(r.CIDR))
 			if f.mine != nil {
-				out.create = append(out.create, want)
+				out.networks = append(out.networks, networkWrite{nil, want})
 			}
 		case !managed(have) || have.Spec.CIDR != r.CIDR:
 			c.refused.Add("Network %s/%s is in the way of a claim for %s: delete it", have.Namespace, have.Name, r.CIDR)
 		case have.DeletionTimestamp != nil:
 			c.waiting = append(c.waiting, string(r.CIDR)) // made again when it is gone
 		default:
-			if next := owned(have, want); next != nil {
-				out.update = append(out.update, next)
-			}
+			// A Configuration that was restored from a backup has another UID, and its Networks keep what they have.
+			next := have.DeepCopy()
+			next.OwnerReferences = want.OwnerReferences
+			out.networks = append(out.networks, networkWrite{have, next})
 			f.granted(have, r, &c)
 		}
 	}
@@ -232,17 +235,6 @@ func (f facts) network(name string, r check.OwnRange) *ipamv1alpha1.Network {
 
 func ownedBy(c *networkingv1beta1.Configuration) metav1.OwnerReference {
 	return store.ControllerReference(c, networkingv1beta1.SchemeGroupVersion.WithKind("Configuration"))
-}
-
-// owned returns have with the owner of want, and nil if it has it. A Configuration that was
-// restored from a backup has another UID, and its Networks keep what they have.
-func owned(have, want *ipamv1alpha1.Network) *ipamv1alpha1.Network {
-	if equality.Semantic.DeepEqual(have.OwnerReferences, want.OwnerReferences) {
-		return nil
-	}
-	next := have.DeepCopy()
-	next.OwnerReferences = want.OwnerReferences
-	return next
 }
 
 // answered returns both sides of the status with the views. Both are nil while there is none.

@@ -298,14 +298,9 @@ func (e *Exchange) hold(ctx context.Context, c *networkingv1beta1.Configuration,
 // claim writes the Networks of a decision.
 func (e *Exchange) claim(ctx context.Context, namespace string, d decision) error {
 	networks := e.cfg.Client.IPAMV1alpha1().Networks(namespace)
-	for _, n := range d.create {
-		if err := write(ctx, "Network", networks, nil, n); err != nil {
+	for _, n := range d.networks {
+		if err := write(ctx, "Network", networks, n.have, n.next); err != nil {
 			return err
-		}
-	}
-	for _, n := range d.update {
-		if _, err := networks.Update(ctx, n, metav1.UpdateOptions{}); store.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("updating Network %s: %w", n.Name, err)
 		}
 	}
 	return nil
@@ -364,10 +359,8 @@ func (e *Exchange) disconnect(ctx context.Context, f facts) error {
 	if err != nil {
 		return err
 	}
-	if live.theirs != nil && live.theirs.DeletionTimestamp == nil {
-		if live.decide().connection != nil {
-			return loop.After(store.CatchUp)
-		}
+	if live.theirs != nil && live.theirs.DeletionTimestamp == nil && live.decide().connection != nil {
+		return loop.After(store.CatchUp)
 	}
 	return e.deleteConnection(ctx, f.connection)
 }

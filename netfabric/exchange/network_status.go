@@ -38,9 +38,7 @@ type NetworkStatus struct{ cfg NetworkStatusConfig }
 // NewNetworkStatus makes sure that the informers run with their factories.
 func NewNetworkStatus(cfg NetworkStatusConfig) *NetworkStatus {
 	s := &NetworkStatus{cfg: cfg}
-	for _, i := range s.informers() {
-		i.HasSynced()
-	}
+	s.informers()
 	return s
 }
 

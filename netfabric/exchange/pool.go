@@ -284,15 +284,11 @@ func (c *claims) tidy(ctx context.Context) error {
 func (c *claims) orphans(ctx context.Context, p *ipamv1alpha1.AddressPool) (uids []string, err error) {
 	for _, a := range p.Spec.Allocations {
 		key := loop.Key{Namespace: a.Namespace, Name: a.Name}
-		have, ok, err := c.cached(key)
-		if err != nil {
-			return nil, err
-		}
+		have, ok := c.cached(key)
 		if !ok || have.uid != a.UID || !have.mayHave() {
-			have, ok, err = c.confirm(ctx, key)
-		}
-		if err != nil {
-			return nil, err
+			if have, ok, err = c.confirm(ctx, key); err != nil {
+				return nil, err
+			}
 		}
 		if !ok || have.uid != a.UID || !have.mayHave() {
 			uids = append(uids, a.UID)

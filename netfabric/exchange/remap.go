@@ -22,6 +22,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
+	"github.com/liqod/liqod/netfabric/check"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -374,14 +375,9 @@ func readMappings(field string, mappings []networkingv1beta1.Mapping) (plan.Maps
 		if m.Use == networkingv1beta1.RangeService {
 			continue // nodes alone translate these
 		}
-		own, ok := m.Own.Prefix()
-		view, valid := m.View.Prefix()
-		if !ok || !valid {
-			return nil, fmt.Errorf("%s has the mapping %.64q to %.64q: CIDRs without host bits are accepted", field, m.Own, m.View)
-		}
-		one := plan.Map{Own: own, View: view}
-		if err := one.Check(); err != nil {
-			return nil, fmt.Errorf("%s: %w", field, err)
+		one, err := check.ReadMapping(field, m)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, one)
 	}

@@ -42,7 +42,7 @@ const (
 	// longestAnnouncement bounds the text that is read, in bytes.
 	longestAnnouncement = 16 << 10
 	// smallestUnderlayMTU leaves room for IPv6 packets within a tunnel.
-	smallestUnderlayMTU = check.SmallestMTU6 + 80
+	smallestUnderlayMTU = plan.MinMTU6 + 80
 )
 
 // Announcement is what a gateway announces to its own cluster, in its Lease.
@@ -103,8 +103,8 @@ func readAnnouncement(have *coordinationv1.Lease) (Announcement, error) {
 	if len(a.Addresses) == 0 {
 		wrong.Add("addresses: one of each family is accepted")
 	}
-	if a.MTU != 0 && (a.MTU < smallestUnderlayMTU || a.MTU > check.LargestMTU) {
-		wrong.Add("mtu: %d is not accepted: 0, and %d to %d are", a.MTU, smallestUnderlayMTU, check.LargestMTU)
+	if a.MTU != 0 && (a.MTU < smallestUnderlayMTU || a.MTU > plan.MaxMTU) {
+		wrong.Add("mtu: %d is not accepted: 0, and %d to %d are", a.MTU, smallestUnderlayMTU, plan.MaxMTU)
 	}
 	if len(wrong) > 0 {
 		return Announcement{}, errors.New(wrong.String())
@@ -365,11 +365,7 @@ func (a *Announcer) had(ctx context.Context) (bool, error) {
 
 // read returns the Lease, or nil.
 func (a *Announcer) read(ctx context.Context) (*coordinationv1.Lease, error) {
-	have, err := store.OrNil(a.cfg.Client.Leases(a.cfg.Namespace).Get(ctx, LeaseName(a.cfg.Number), metav1.GetOptions{}))
-	if err != nil {
-		return nil, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, LeaseName(a.cfg.Number), err)
-	}
-	return have, nil
+	return store.Live(ctx, "Lease", a.cfg.Client.Leases(a.cfg.Namespace), LeaseName(a.cfg.Number))
 }
 
 // releaseTimeout bounds the attempt of a gateway that stops to release its Lease.

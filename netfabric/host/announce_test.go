@@ -156,7 +156,7 @@ func TestClaim(t *testing.T) {
 	})
 	require.NoError(t, c.release(context.WithoutCancel(t.Context())))
 	got, err := claimOne(t.Context(), all)
-	require.ErrorContains(t, err, "reading Lease liqod/liqod-gateway-2")
+	require.ErrorContains(t, err, "reading Lease liqod-gateway-2")
 	require.Nil(t, got)
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -325,19 +325,10 @@ func (b *builder) candidate(c *networkingv1beta1.Connection) (out candidate, err
 }
 
 func readMapping(side string, m networkingv1beta1.Mapping) (plan.Map, error) {
-	own, ok := m.Own.Prefix()
-	view, valid := m.View.Prefix()
-	if !ok || !valid {
-		return plan.Map{}, fmt.Errorf("spec.%s: %.64q and %.64q: two ranges without host bits are accepted", side, m.Own, m.View)
-	}
 	if !slices.Contains(networkingv1beta1.RangeUses(), m.Use) {
 		return plan.Map{}, fmt.Errorf("spec.%s: use is %.64q: one of %s is accepted", side, m.Use, networkingv1beta1.RangeUses())
 	}
-	mapping := plan.Map{Own: own, View: view}
-	if err := mapping.Check(); err != nil {
-		return plan.Map{}, fmt.Errorf("spec.%s: %w", side, err)
-	}
-	return mapping, nil
+	return check.ReadMapping("spec."+side, m)
 }
 
 // remotes reads the gateways of a peer, without their addresses: those depend on the ranges

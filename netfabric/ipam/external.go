@@ -14,16 +14,16 @@ import (
 // or to a metadata service. Messages name the setting that has the ranges. The error names a
 // range that is too small.
 func External(ranges []netip.Prefix, setting string) (Config, error) {
-	cfg := Config{Pools: ranges, Setting: setting, Refused: Ranges(ipamv1alpha1.MetadataServices())}
+	cfg := Config{Pools: ranges, Setting: setting, Refused: ipamv1alpha1.MetadataServices()}
 	for _, p := range ranges {
 		if err := plan.CheckExternal(p); err != nil {
 			return Config{}, err
 		}
-		cfg.Reserved = append(cfg.Reserved, Range{gateways(p), "the gateways' addresses of an external range"})
+		cfg.Reserved = append(cfg.Reserved, Range{Prefix: gateways(p), Name: "the gateways' addresses of an external range"})
 		if p.Addr().Is4() {
-			cfg.Reserved = append(cfg.Reserved, Range{netip.PrefixFrom(plan.Last(p), p.Addr().BitLen()), "the last address of an external range"})
+			cfg.Reserved = append(cfg.Reserved, Range{Prefix: netip.PrefixFrom(plan.Last(p), p.Addr().BitLen()), Name: "the last address of an external range"})
 		}
-		cfg.Refused = append(cfg.Refused, Range{p, "an external range of this cluster"})
+		cfg.Refused = append(cfg.Refused, Range{Prefix: p, Name: "an external range of this cluster"})
 	}
 	return cfg, nil
 }

@@ -10,12 +10,8 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// Range is a range with a name for people.
-type Range struct {
-	Prefix netip.Prefix
-	// Name describes the range, as in "a pod range of this cluster".
-	Name string
-}
+// Range is a range with a name that describes it for people, as in "a pod range of this cluster".
+type Range = ipamv1alpha1.NamedRange
 
 // Config has the ranges of a Space.
 type Config struct {
@@ -84,15 +80,6 @@ func refuse(reason Reason, format string, args ...any) *Error {
 	return &Error{reason, fmt.Sprintf(format, args...)}
 }
 
-// Ranges returns named ranges.
-func Ranges(named []ipamv1alpha1.NamedRange) []Range {
-	out := make([]Range, len(named))
-	for i, n := range named {
-		out[i] = Range(n)
-	}
-	return out
-}
-
 // New returns a Space. Its error names the range that is not valid.
 func New(cfg Config) (*Space, error) {
 	for _, list := range [][]netip.Prefix{cfg.Pools, cfg.Keep, prefixes(cfg.Reserved), prefixes(cfg.Refused)} {
@@ -102,8 +89,8 @@ func New(cfg Config) (*Space, error) {
 			}
 		}
 	}
-	special := Ranges(ipamv1alpha1.SpecialRanges())
-	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special, Ranges(ipamv1alpha1.MetadataServices()))}
+	special := ipamv1alpha1.SpecialRanges()
+	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special, ipamv1alpha1.MetadataServices())}
 	s.cfg.Pools, s.cfg.Keep = slices.Clone(cfg.Pools), slices.Clone(cfg.Keep)
 	s.cfg.Refused = slices.Concat(cfg.Refused, special)
 	slices.SortStableFunc(s.reserved, func(a, b Range) int { return a.Prefix.Compare(b.Prefix) })
