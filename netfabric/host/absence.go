@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -26,7 +27,7 @@ type presence struct {
 // the first time alone, when it is not known what there may be beside the cache.
 func (p *presence) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) (out []*networkingv1beta1.Connection, again bool, err error) {
 	next := byKey(cached)
-	if p.lacks(next) {
+	if p.known == nil || !sets.KeySet(next).IsSuperset(sets.KeySet(p.known)) { // a live list is needed
 		found, err := store.Find[*networkingv1beta1.Connection](ctx, "Connection", p.client.Connections(metav1.NamespaceAll), metav1.ListOptions{})
 		live := byKey(found)
 		if err != nil && p.known == nil {
@@ -50,19 +51,6 @@ func (p *presence) confirm(ctx context.Context, cached []*networkingv1beta1.Conn
 	}
 	p.known = next
 	return cached, again, nil
-}
-
-// lacks reports whether a live list is needed.
-func (p *presence) lacks(cached map[loop.Key]*networkingv1beta1.Connection) bool {
-	if p.known == nil {
-		return true
-	}
-	for key := range p.known {
-		if cached[key] == nil {
-			return true
-		}
-	}
-	return false
 }
 
 func byKey(list []*networkingv1beta1.Connection) map[loop.Key]*networkingv1beta1.Connection {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,9 +20,10 @@ import (
 // hold is how long a tunnel has to be up until its gateway is preferred again.
 const hold = 10 * time.Second
 
-// EchoConn is the UDP socket of Echo: a *net.UDPConn on the gateway's own address in the
-// fabric, plan.ReplicaAddr, and on plan.ProbePort.
-type EchoConn interface {
+// ProbeSocket is the UDP socket of probes, a *net.UDPConn. That of Echo is on the gateway's own
+// address in the fabric, plan.ReplicaAddr, and on plan.ProbePort.
+type ProbeSocket interface {
+	io.Closer
 	ReadFromUDPAddrPort(b []byte) (n int, from netip.AddrPort, err error)
 	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
 	SetReadDeadline(t time.Time) error
@@ -67,7 +69,7 @@ type EchoConfig struct {
 	// Keys returns the keys for the gateway that has a WireGuard public key.
 	Keys func(publicKey string) (ProbeKeys, error)
 	// Conn stays open when Run has returned, with a read deadline in the past.
-	Conn EchoConn
+	Conn ProbeSocket
 	// Port is the UDP port that gateways of peers listen on.
 	Port   uint16
 	Timing EchoTiming
@@ -173,9 +175,6 @@ func (e *Echo) serves(peer ClusterHash, now time.Time) bool {
 // tellNodes hands the peers that this gateway does not serve to the answers of nodes, and those
 // that no tunnel leads to a second time.
 func (e *Echo) tellNodes() {
-	if e.cfg.Nodes == nil {
-		return
-	}
 	now := e.cfg.Clock.Now()
 	e.mu.Lock()
 	leaving, away := e.leaving, []uint64(nil)
@@ -236,7 +235,7 @@ func (e *Echo) read(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("reading probes: %w", err)
 		}
-		if e.cfg.Nodes != nil && isNodeProbe(packet[:n]) {
+		if isNodeProbe(packet[:n]) {
 			e.cfg.Nodes.take(e.cfg.Conn, packet[:n], from)
 			continue
 		}

@@ -80,7 +80,7 @@ func (w *wire) send(from, to netip.Addr, data []byte) {
 	})
 }
 
-// socket is an EchoConn.
+// socket is a ProbeSocket.
 type socket struct {
 	wire *wire
 	addr netip.Addr
@@ -119,6 +119,8 @@ func (s *socket) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	s.wire.send(s.addr, to.Addr().Unmap(), b)
 	return len(b), nil
 }
+
+func (s *socket) Close() error { return nil }
 
 func (s *socket) SetReadDeadline(time.Time) error {
 	s.once.Do(func() { close(s.over) })
@@ -190,7 +192,7 @@ var (
 )
 
 // build makes the gateway of one that probes another. It has to be started.
-func build(t *testing.T, conn EchoConn, port uint16, one, other person) *gateway {
+func build(t *testing.T, conn ProbeSocket, port uint16, one, other person) *gateway {
 	t.Helper()
 	private, _ := privateKey(t, one.key)
 	_, public := privateKey(t, other.key)
@@ -202,7 +204,7 @@ func build(t *testing.T, conn EchoConn, port uint16, one, other person) *gateway
 	require.NoError(t, err)
 	began := time.Now()
 	g.Echo, err = NewEcho(EchoConfig{
-		ClusterID: one.id, Conn: conn, Port: port, Timing: testTiming, Metrics: metrics, Clock: clock.RealClock{},
+		ClusterID: one.id, Conn: conn, Port: port, Timing: testTiming, Metrics: metrics, Clock: clock.RealClock{}, Nodes: NewNodeAnswers(clock.RealClock{}),
 		Keys: func(public string) (ProbeKeys, error) { return NewProbeKeys(private, public) },
 		APIServer: func() health.Verdict {
 			g.mu.Lock()
@@ -716,7 +718,6 @@ func TestNodesOfNewTunnels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire()
 		a := w.gateway(t, rome, milan)
-		a.cfg.Nodes = NewNodeAnswers(a.cfg.Clock)
 		a.start(t)
 		node := &nearGateway{number: 1, alive: true}
 		p := &NodeProbes{gateways: map[netip.Addr]*nearGateway{romeAddr: node}, nonce: 1, changed: func() {}}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -17,12 +16,6 @@ import (
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
-
-// ProbeSocket is a socket of Echo that can be closed.
-type ProbeSocket interface {
-	EchoConn
-	io.Closer
-}
 
 // echoes has the Echo of a gateway. Its socket is bound to the gateway's own address in the
 // fabric, so there is a new one whenever that changes.

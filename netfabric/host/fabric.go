@@ -130,8 +130,10 @@ func (f *fabric) follow(ctx context.Context) {
 
 // objects reads the caches. again is true while they are behind the API server.
 func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
 	cached := store.All[*networkingv1beta1.Connection](f.src.Connections.Informer().GetStore())
-	if out.Connections, again, err = f.confirm(ctx, cached); err != nil {
+	if out.Connections, again, err = f.seen.confirm(ctx, cached); err != nil {
 		return out, false, err
 	}
 	out.IPs = store.All[*ipamv1alpha1.IP](f.src.IPs.Informer().GetStore())
@@ -141,13 +143,6 @@ func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err erro
 		out.Pods = podAddresses(store.All[*corev1.Pod](f.src.Pods.Informer().GetStore()))
 	}
 	return out, again, nil
-}
-
-// confirm is that of the Connections seen so far.
-func (f *fabric) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) ([]*networkingv1beta1.Connection, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
-	defer cancel()
-	return f.seen.confirm(ctx, cached)
 }
 
 // logRefused logs which objects are left out, when that changes.

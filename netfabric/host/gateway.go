@@ -143,10 +143,7 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(g.key, public) },
 		Received: g.received, Nodes: g.nodes,
 	}, cfg.Listen, g.unprobed, g.heard)
-	if err := g.watch(); err != nil {
-		return nil, err
-	}
-	if err := g.status.WatchAll(loop.From(cfg.Sources.Connections.Informer(), loop.Self)); err != nil {
+	if err := errors.Join(g.watch(), g.status.WatchAll(loop.From(cfg.Sources.Connections.Informer(), loop.Self))); err != nil {
 		return nil, err
 	}
 	if cfg.Behind != nil {
@@ -159,12 +156,7 @@ func NewGateway(cfg GatewayConfig) (*GatewayHost, error) {
 	if cfg.Services == nil {
 		return g, nil
 	}
-	registration, err := g.Watch(cfg.Services.Informer(), loop.Constant(loop.Key{Name: fabricKey}))
-	if err != nil {
-		return nil, err
-	}
-	g.synced = append(g.synced, registration.HasSynced)
-	return g, nil
+	return g, g.WatchAll(loop.From(cfg.Services.Informer(), loop.Constant(loop.Key{Name: fabricKey})))
 }
 
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
@@ -424,11 +416,11 @@ func (g *GatewayHost) announceSelf(mode kernel.Mode, nodes []*corev1.Node, keys 
 	g.log.Info("announcing this gateway", zap.String("publicKey", say.PublicKey), zap.String("wireGuard", string(say.WireGuard)), zap.Strings("endpoints", texts))
 }
 
+// wireGuard returns what runs the tunnels in a mode; empty: there is no device.
 func wireGuard(mode kernel.Mode) networkingv1beta1.WireGuard {
-	if mode == kernel.InProcess {
-		return networkingv1beta1.WireGuardUserspace
-	}
-	return networkingv1beta1.WireGuardKernel
+	return map[kernel.Mode]networkingv1beta1.WireGuard{
+		kernel.InKernel: networkingv1beta1.WireGuardKernel, kernel.InProcess: networkingv1beta1.WireGuardUserspace,
+	}[mode]
 }
 
 // endpoints are where peers reach this gateway.
@@ -445,10 +437,7 @@ func (g *GatewayHost) endpoints(nodes []*corev1.Node) []networkingv1beta1.Endpoi
 
 // show keeps what the status of Connections follows from, and has it written.
 func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device, mode kernel.Mode, connections []*networkingv1beta1.Connection) {
-	next := view{refused: map[string]string{}, planned: map[loop.Key]planned{}, applied: applied, use: g.use, device: device}
-	if mode != "" {
-		next.wireGuard = wireGuard(mode)
-	}
+	next := view{refused: map[string]string{}, planned: map[loop.Key]planned{}, applied: applied, use: g.use, device: device, wireGuard: wireGuard(mode)}
 	for _, r := range refused {
 		if r.Kind == "Connection" {
 			next.refused[r.Namespace+"/"+r.Name] = strings.ReplaceAll(r.Message, "\n", "; ")
@@ -458,9 +447,7 @@ func (g *GatewayHost) show(refused []Refusal, applied error, device plan.Device,
 		next.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}] = planned{c.UID, c.Generation}
 	}
 	g.view.Swap(next)
-	for _, c := range connections {
-		g.status.Wake(loop.Key{Namespace: c.Namespace, Name: c.Name})
-	}
+	g.status.Wake(loop.Keys(connections)...)
 }
 
 // heard follows the state of the tunnel to a gateway. With another verdict, another gateway of the

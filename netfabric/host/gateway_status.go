@@ -41,11 +41,7 @@ func (g *GatewayHost) report(ctx context.Context, key loop.Key) error {
 	if c == nil {
 		return nil
 	}
-	f, ok := g.facts(c)
-	if !ok || c.DeletionTimestamp != nil {
-		return nil // the loop of the host has not seen it yet
-	}
-	return g.write(ctx, c, f)
+	return g.write(ctx, c, false)
 }
 
 // farewell reports the tunnels of a gateway that stops as unknown. It tries once: without it the
@@ -55,12 +51,7 @@ func (g *GatewayHost) farewell(ctx context.Context) {
 	defer cancel()
 	var err error
 	for _, c := range store.All[*networkingv1beta1.Connection](g.cfg.Sources.Connections.Informer().GetStore()) {
-		f, ok := g.facts(c)
-		if !ok || c.DeletionTimestamp != nil {
-			continue
-		}
-		f.stopped = true
-		err = errors.Join(err, g.write(ctx, c, f))
+		err = errors.Join(err, g.write(ctx, c, true))
 	}
 	if err != nil {
 		g.log.Warn("the status of Connections is out of date", zap.Error(err))
@@ -69,8 +60,13 @@ func (g *GatewayHost) farewell(ctx context.Context) {
 
 const farewellTimeout = 3 * time.Second
 
-// write writes a status that has changed.
-func (g *GatewayHost) write(ctx context.Context, c *networkingv1beta1.Connection, f tunnelFacts) error {
+// write writes the status of a Connection, if it has changed. stopped: the gateway ends.
+func (g *GatewayHost) write(ctx context.Context, c *networkingv1beta1.Connection, stopped bool) error {
+	f, ok := g.facts(c)
+	if !ok || c.DeletionTimestamp != nil {
+		return nil // the loop of the host has not seen it yet
+	}
+	f.stopped = stopped
 	next := f.status(c)
 	if equality.Semantic.DeepEqual(next, c.Status) {
 		return nil

@@ -60,11 +60,6 @@ func nodePacket(kind byte, nonce uint64) []byte {
 // short is the beginning of a hash.
 func (h ClusterHash) short() uint64 { return binary.BigEndian.Uint64(h[:]) }
 
-// datagramWriter is the socket of the gateway, as of a *net.UDPConn.
-type datagramWriter interface {
-	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
-}
-
 // NodeAnswers answers the probes of nodes at a gateway. It is safe for concurrent use.
 type NodeAnswers struct {
 	clock clock.PassiveClock
@@ -100,7 +95,7 @@ func (n *NodeAnswers) follow(nodes []plan.Host) {
 }
 
 // take answers a probe of a node.
-func (n *NodeAnswers) take(conn datagramWriter, packet []byte, from netip.AddrPort) {
+func (n *NodeAnswers) take(conn ProbeSocket, packet []byte, from netip.AddrPort) {
 	n.mu.Lock()
 	node := from.Addr().Unmap()
 	known := n.nodes[node] && packet[len(nodeMagic)] == nodeRequest
@@ -117,7 +112,7 @@ func (n *NodeAnswers) take(conn datagramWriter, packet []byte, from netip.AddrPo
 
 // set replaces the answer: away are the peers that this gateway does not serve, with those that
 // it cannot reach twice. It sends a new answer to all nodes that have asked of late.
-func (n *NodeAnswers) set(conn datagramWriter, leaving bool, away []uint64) {
+func (n *NodeAnswers) set(conn ProbeSocket, leaving bool, away []uint64) {
 	answer := []byte{flagAway, 0, 0}
 	slices.Sort(away)
 	if len(away) > mostAway {
