@@ -45,7 +45,7 @@ func (p *Prober) State() State {
 // processor, reads the answers that wait for it before their checks have failed.
 func (p *Prober) Run(ctx context.Context, interval, timeout time.Duration, check func(context.Context) error, onChange func(State)) {
 	r := &probing{
-		prober: p, pace: pace{interval: interval, retry: min(interval, timeout/2), step: timeout / steps}, timeout: timeout,
+		prober: p, interval: interval, retry: min(interval, timeout/2), quarter: timeout / steps, timeout: timeout,
 		check: check, onChange: onChange, answers: make(chan answer),
 	}
 	defer r.end()
@@ -68,7 +68,9 @@ func (p *Prober) Run(ctx context.Context, interval, timeout time.Duration, check
 // probing is one call of Run. Only its goroutine uses it.
 type probing struct {
 	prober   *Prober
-	pace     pace
+	interval time.Duration // to the next check after a success, and while the verdict is Down
+	retry    time.Duration // the same after a failure that is not confirmed yet
+	quarter  time.Duration // of the timeout: the length of a step
 	timeout  time.Duration
 	check    func(context.Context) error
 	onChange func(State)
@@ -94,28 +96,16 @@ type answer struct {
 	err  error
 }
 
-// pace says when the next check starts.
-type pace struct {
-	interval time.Duration // after a success, and while the verdict is Down
-	retry    time.Duration // after a failure that is not confirmed yet
-	step     time.Duration // while there is no answer
-}
-
-// after returns how long after the start of the last check the next one starts, when none is
-// under way.
-func (p pace) after(v Verdict, failed bool) time.Duration {
-	if failed && v != Down {
-		return p.retry
-	}
-	return p.interval
-}
-
 // wait returns the time until the next tick.
 func (r *probing) wait(now time.Time) time.Duration {
 	if len(r.awaited) > 0 {
-		return r.stepped.Add(r.pace.step).Sub(now)
+		return r.stepped.Add(r.quarter).Sub(now)
 	}
-	return r.started.Add(r.pace.after(r.prober.State().Verdict, r.lastFail)).Sub(now)
+	next := r.interval
+	if r.lastFail && r.prober.State().Verdict != Down {
+		next = r.retry
+	}
+	return r.started.Add(next).Sub(now)
 }
 
 // tick ends a step if checks are awaited; otherwise it starts the next one.
@@ -198,7 +188,7 @@ func (r *probing) take(ctx context.Context, a answer) {
 // together reports whether a check has failed together with another one that began earlier. If not,
 // it is the one that others may have failed with.
 func (r *probing) together(f *flight, now time.Time) bool {
-	if f.started.Before(r.failed) && now.Sub(r.failed) < r.pace.step/2 {
+	if f.started.Before(r.failed) && now.Sub(r.failed) < r.quarter/2 {
 		return true
 	}
 	r.failed = now

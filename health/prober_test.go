@@ -198,7 +198,7 @@ func TestAQuietServerGetsOneCheckInAnInterval(t *testing.T) {
 func TestAStepCountsOnceHoweverLongItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProber(Window{Size: 1, Failures: 1, Successes: 1})
-		r := &probing{prober: p, pace: pace{time.Second, 500 * time.Millisecond, 250 * time.Millisecond}, timeout: time.Second,
+		r := &probing{prober: p, interval: time.Second, retry: 500 * time.Millisecond, quarter: 250 * time.Millisecond, timeout: time.Second,
 			check:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 			onChange: func(State) {}, answers: make(chan answer)}
 		r.start(t.Context())

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -19,14 +20,7 @@ const (
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
-	switch v {
-	case Up:
-		return "Up"
-	case Down:
-		return "Down"
-	default:
-		return "Unknown"
-	}
+	return cmp.Or(map[Verdict]string{Up: "Up", Down: "Down"}[v], "Unknown")
 }
 
 // State is a verdict and why: Reason is a sentence for people; it ends with the last
@@ -160,13 +154,4 @@ func (d *Dwell) Worse(now time.Time) {
 func (d *Dwell) Wait(now time.Time) time.Duration { return max(0, d.worse.Add(d.wait).Sub(now)) }
 
 // rank orders verdicts, the worst one first.
-func (v Verdict) rank() int {
-	switch v {
-	case Down:
-		return 0
-	case Unknown:
-		return 1
-	default:
-		return 2
-	}
-}
+func (v Verdict) rank() int { return map[Verdict]int{Down: -2, Unknown: -1, Up: 0}[v] }
