@@ -111,12 +111,9 @@ func (k *Cluster) Namespaces(ctx context.Context) (names []string, err error) {
 
 // Token implements Tokens.
 func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) {
-	secret, err := store.OrNil(k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{}))
-	if err != nil {
-		return nil, fmt.Errorf("reading token %s: %w", id, err)
-	}
+	secret, err := store.Live(ctx, "secret", k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.SecretName(id))
 	if secret == nil || secret.DeletionTimestamp != nil {
-		return nil, nil // revoked
+		return nil, err // revoked
 	}
 	return secret, nil
 }
@@ -249,8 +246,7 @@ func (k *Cluster) certificate(ctx context.Context, request *certificatesv1.Certi
 func (k *Cluster) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
-	err := k.cfg.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, store.DeleteUID(request))
-	if store.IgnoreGone(err) != nil {
+	if err := store.Delete(ctx, "certificate request", k.cfg.Kube.CertificatesV1().CertificateSigningRequests(), request); err != nil {
 		k.cfg.Log.Warn("a certificate request is left", zap.String("name", request.Name), zap.Error(err))
 	}
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -215,18 +216,10 @@ func printable(id string) string {
 }
 
 func status(reason string) int {
-	switch reason {
-	case trust.ReasonInvalid:
-		return http.StatusBadRequest
-	case trust.ReasonUnauthorized:
-		return http.StatusUnauthorized
-	case trust.ReasonRefused:
-		return http.StatusForbidden
-	case trust.ReasonConflict:
-		return http.StatusConflict
-	default:
-		return http.StatusServiceUnavailable
-	}
+	return cmp.Or(map[string]int{
+		trust.ReasonInvalid: http.StatusBadRequest, trust.ReasonUnauthorized: http.StatusUnauthorized,
+		trust.ReasonRefused: http.StatusForbidden, trust.ReasonConflict: http.StatusConflict,
+	}[reason], http.StatusServiceUnavailable)
 }
 
 func write(w http.ResponseWriter, status int, body any) {

@@ -87,9 +87,8 @@ func (m Multicast) session(ctx context.Context) error {
 	for _, each := range s {
 		readers.Go(func() { each.read(ctx, packets, malformed) })
 	}
-	t := &talk{Multicast: m, sockets: s, network: newNetwork(m.Own), began: m.Clock.Now(), gap: time.Second}
-	t.nextAsk = t.began
-	t.nextClaim = t.began
+	now := m.Clock.Now()
+	t := &talk{Multicast: m, sockets: s, network: newNetwork(m.Own), began: now, nextAsk: now, nextClaim: now, gap: time.Second}
 	return t.run(ctx, packets, malformed, links)
 }
 

@@ -169,8 +169,8 @@ func (j *Join) tidyBack(ctx context.Context, peer string) (time.Duration, error)
 		j.setBack(peer, sentBack{true, record.Expiration})
 		return record.Expiration.Sub(now), nil
 	}
-	if err := j.cfg.Kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, store.DeleteUID(secret)); store.IgnoreGone(err) != nil {
-		return 0, fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	if err := store.Delete(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(secret.Namespace), secret); err != nil {
+		return 0, err
 	}
 	j.setBack(peer, none)
 	return 0, nil

@@ -193,11 +193,8 @@ func cause(err error) string {
 	if errors.As(err, &unverified) {
 		return unverified.Err.Error()
 	}
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return legible(err.Error())
-		}
-		err = inner
+	for errors.Unwrap(err) != nil {
+		err = errors.Unwrap(err)
 	}
+	return legible(err.Error())
 }

@@ -2,16 +2,13 @@ package join
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -33,13 +30,13 @@ type invitation struct {
 func (j *Join) invitation(ctx context.Context, fc *corev1beta1.ForeignCluster) (invitation, standing, error) {
 	name := fc.Spec.TokenSecretRef.Name
 	in := invitation{ref: j.cfg.OwnNamespace + "/" + name, ranges: j.cfg.AddressRanges}
-	secret, err := j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	secret, err := store.Live(ctx, "secret", j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace), name)
+	switch {
+	case err != nil:
+		return in, standing{}, err
+	case secret == nil:
 		return in, says(metav1.ConditionFalse, corev1beta1.ReasonTokenMissing,
 			"Secret %s is awaited, whose key %s holds a token of cluster %s", in.ref, corev1beta1.TokenSecretKey, fc.Spec.ClusterID).after(lookAgain), nil
-	}
-	if err != nil {
-		return in, standing{}, fmt.Errorf("reading secret %s: %w", in.ref, err)
 	}
 	in.text = strings.TrimSpace(string(secret.Data[corev1beta1.TokenSecretKey]))
 	if in.token, err = trust.ParseToken(in.text); err == nil && in.token.ClusterID != fc.Spec.ClusterID {
@@ -282,11 +279,10 @@ func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expecta
 	if got.grant.Certificate == "" {
 		got.key = nil
 	}
-	kubeconfig, err := trust.Kubeconfig(got.grant, got.key, fc.Spec.APIServer)
-	if err != nil {
+	if got.kubeconfig, err = trust.Kubeconfig(got.grant, got.key, fc.Spec.APIServer); err != nil {
 		return badGrant{err}
 	}
-	if _, err := client.FromKubeconfig(kubeconfig); err != nil {
+	if _, err := client.FromKubeconfig(got.kubeconfig); err != nil {
 		return badGrant{err}
 	}
 	return nil
@@ -294,7 +290,7 @@ func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expecta
 
 // finish stores an identity.
 func (j *Join) finish(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (standing, error) {
-	kept, err := j.store(ctx, fc, have, got)
+	kept, err := j.store(ctx, have, got)
 	if err != nil {
 		return standing{}, err
 	}
@@ -349,7 +345,4 @@ func why(id string, err error) (reason, message string, slow bool) {
 	return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("the authentication endpoint of cluster %s%s does not answer: %s", id, at, cause(err)), false
 }
 
-func digest(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:])
-}
+func digest(parts ...string) string { return trust.Hash(strings.Join(parts, "\x00")) }

@@ -171,18 +171,14 @@ func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte)
 // granted is the result of an enrolment or a renewal.
 type granted struct {
 	grant           trust.Grant
-	key             []byte
+	key, kubeconfig []byte
 	authURL, authCA string
 	issued          time.Time
 	token, agreed   string
 }
 
 // store writes an identity in a single update, which replaces the former one.
-func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (*identity, error) {
-	kubeconfig, err := trust.Kubeconfig(got.grant, got.key, fc.Spec.APIServer)
-	if err != nil {
-		return nil, err
-	}
+func (j *Join) store(ctx context.Context, have *identity, got granted) (*identity, error) {
 	text, err := json.Marshal(got.grant)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a grant: %w", err)
@@ -195,7 +191,7 @@ func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, agreedAnnotation, got.agreed)
 	delete(next.Data, nextKey)
 	for key, value := range map[string][]byte{
-		grantKey: text, keyKey: got.key, authURLKey: []byte(got.authURL), authCAKey: []byte(got.authCA), corev1beta1.KubeconfigSecretKey: kubeconfig,
+		grantKey: text, keyKey: got.key, authURLKey: []byte(got.authURL), authCAKey: []byte(got.authCA), corev1beta1.KubeconfigSecretKey: got.kubeconfig,
 	} {
 		setData(next, key, value)
 	}

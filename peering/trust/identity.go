@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -48,10 +47,7 @@ func Kubeconfig(grant Grant, keyPEM []byte, over corev1beta1.APIServerOverride) 
 }
 
 // Fingerprint returns the SHA-256 hash of a certificate's DER encoding in hexadecimal.
-func Fingerprint(cert *x509.Certificate) string {
-	sum := sha256.Sum256(cert.Raw)
-	return hex.EncodeToString(sum[:])
-}
+func Fingerprint(cert *x509.Certificate) string { return Hash(string(cert.Raw)) }
 
 // PinnedTLS accepts a server whose certificate was issued by an authority with one of the
 // fingerprints. The server must send the authority in its chain. The host name is not

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 
@@ -32,35 +31,23 @@ const (
 // the request needs. It holds a secret: never log it.
 type Token struct {
 	// ID names the token. It is a DNS label, and not secret.
-	ID string
+	ID string `json:"i"`
 	// Secret is the secret of the token: 32 random bytes as base64url.
-	Secret string
+	Secret string `json:"s"`
 	// AuthURL is the URL of the authentication endpoint: https, host and port.
-	AuthURL string
+	AuthURL string `json:"u"`
 	// ClusterID is the id of the cluster that issued the token.
-	ClusterID string
-	// CA is the Fingerprint of the authority of the endpoint's certificate.
-	CA string
-}
-
-// tokenJSON is the encoded form of a Token.
-type tokenJSON struct {
-	ID        string `json:"i"`
-	Secret    string `json:"s"`
-	AuthURL   string `json:"u"`
 	ClusterID string `json:"c"`
-	CA        string `json:"f"`
+	// CA is the Fingerprint of the authority of the endpoint's certificate.
+	CA string `json:"f"`
 }
 
 // NewToken returns a token with a random id and secret. It returns an error for an invalid
 // authURL, clusterID or ca.
 func NewToken(authURL, clusterID, ca string) (Token, error) {
 	id, secret := make([]byte, idLength), make([]byte, secretLength)
-	for _, b := range [][]byte{id, secret} {
-		if _, err := io.ReadFull(rand.Reader, b); err != nil {
-			return Token{}, fmt.Errorf("drawing a token: %w", err)
-		}
-	}
+	_, _ = rand.Read(id) // never fails, since Go 1.24
+	_, _ = rand.Read(secret)
 	t := Token{ID: hex.EncodeToString(id), Secret: base64.RawURLEncoding.EncodeToString(secret), AuthURL: authURL, ClusterID: clusterID, CA: ca}
 	return t, t.check()
 }
@@ -79,13 +66,12 @@ func ParseToken(s string) (Token, error) {
 	if err != nil {
 		return Token{}, errors.New("a damaged token: the text after the prefix is not base64url; was it copied completely?")
 	}
-	var j tokenJSON
+	var t Token
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&j); err != nil || decoder.More() {
+	if err := decoder.Decode(&t); err != nil || decoder.More() {
 		return Token{}, errors.New("a damaged token: its fields are missing or wrong; was it copied completely?")
 	}
-	t := Token(j)
 	return t, t.check()
 }
 
@@ -111,7 +97,7 @@ func (t Token) check() error {
 
 // String returns the encoded token, as people pass it on. It contains the secret.
 func (t Token) String() string {
-	text, err := json.Marshal(tokenJSON(t))
+	text, err := json.Marshal(t)
 	if err != nil {
 		return "" // strings always encode
 	}
@@ -122,10 +108,10 @@ func (t Token) String() string {
 // id only.
 func (t Token) Mark() string { return "(token " + t.ID + ")" }
 
-// Hash returns the SHA-256 hash of a token's secret in hexadecimal, which is stored in
+// Hash returns the SHA-256 hash of a text in hexadecimal. That of a token's secret is stored in
 // place of the secret. A slower hash is not needed, because the secret is long and random.
-func Hash(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
+func Hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -11,11 +11,9 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -191,8 +189,7 @@ func Serial(key crypto.PublicKey) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding a public key: %w", err)
 	}
-	sum := sha256.Sum256(der)
-	return hex.EncodeToString(sum[:serialLength]), nil
+	return Hash(string(der))[:2*serialLength], nil
 }
 
 // User returns the user name for the enrolment of a cluster with a public key. A new
@@ -276,9 +273,8 @@ func checkKey(key any) error {
 // checkSubject checks the encoded subject, because a subject with a repeated attribute is
 // parsed to its last value only.
 func checkSubject(req *x509.CertificateRequest) error {
-	only, err := onlyPeer(req.RawSubject)
 	switch {
-	case err != nil || !only || !InPeersGroup(req.Subject) || req.Subject.CommonName == "":
+	case !onlyPeer(req.RawSubject) || !InPeersGroup(req.Subject) || req.Subject.CommonName == "":
 		return fmt.Errorf("the subject of a certificate request: one common name, and the organization %s, are accepted", corev1beta1.PeersGroup)
 	case len(req.DNSNames)+len(req.EmailAddresses)+len(req.IPAddresses)+len(req.URIs)+len(req.Extensions) > 0:
 		return errors.New("a certificate request with alternative names or extensions: none are accepted")
@@ -293,15 +289,12 @@ func InPeersGroup(subject pkix.Name) bool {
 }
 
 // onlyPeer reports whether an encoded subject is an organization and a common name.
-func onlyPeer(subject []byte) (bool, error) {
+func onlyPeer(subject []byte) bool {
 	var names pkix.RDNSequence
 	rest, err := asn1.Unmarshal(subject, &names)
-	if err != nil {
-		return false, fmt.Errorf("parsing the subject: %w", err)
-	}
 	organization, commonName := asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.ObjectIdentifier{2, 5, 4, 3}
-	return len(rest) == 0 && len(names) == 2 && len(names[0]) == 1 && len(names[1]) == 1 &&
-		names[0][0].Type.Equal(organization) && names[1][0].Type.Equal(commonName), nil
+	return err == nil && len(rest) == 0 && len(names) == 2 && len(names[0]) == 1 && len(names[1]) == 1 &&
+		names[0][0].Type.Equal(organization) && names[1][0].Type.Equal(commonName)
 }
 
 // noAttributes returns an error for a request with attributes, such as a challenge
