@@ -330,11 +330,8 @@ func (c *Conditions) sourced(fc *corev1beta1.ForeignCluster) map[string]*metav1.
 	return out
 }
 
-// maxVersion is the maximum length of a peer's version in the status, in bytes.
-const maxVersion = 63
-
 // peerVersion returns the version that the peer has reported, limited to printable ASCII
-// characters and maxVersion.
+// characters and longestVersion.
 func peerVersion(fc *corev1beta1.ForeignCluster) string {
 	said := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -342,5 +339,5 @@ func peerVersion(fc *corev1beta1.ForeignCluster) string {
 		}
 		return r
 	}, fc.Annotations[corev1beta1.PeerVersionAnnotation])
-	return said[:min(len(said), maxVersion)]
+	return said[:min(len(said), longestVersion)]
 }

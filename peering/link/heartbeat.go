@@ -21,7 +21,6 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -140,8 +139,7 @@ func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
 		h.renewals.stop(id)
 		return nil
 	}
-	wanted := h.wanted(id)
-	if wanted {
+	if h.wanted(id) {
 		h.start(ctx, id, e)
 		return nil
 	}
@@ -365,7 +363,7 @@ func (n *Invitations) sync(ctx context.Context, key loop.Key) error {
 	case wanted && have == nil:
 		return n.create(ctx, id)
 	case needless && have != nil:
-		return n.remove(ctx, have)
+		return store.Delete(ctx, "the heartbeat Lease", n.cfg.Kube.CoordinationV1().Leases(namespace), have)
 	}
 	return nil
 }
@@ -388,15 +386,10 @@ func (n *Invitations) weigh(id string) (wanted, needless bool) {
 }
 
 func (n *Invitations) create(ctx context.Context, id string) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(id), Name: corev1beta1.HeartbeatLease,
-		Labels: map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}}}
-	_, err := n.cfg.Kube.CoordinationV1().Leases(lease.Namespace).Create(ctx, lease, metav1.CreateOptions{FieldManager: heartbeatManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating the heartbeat Lease: %w", err)
+	lease := leaseFor(id, corev1beta1.HeartbeatLease)
+	_, err := store.Write(ctx, "the heartbeat Lease", n.cfg.Kube.CoordinationV1().Leases(lease.Namespace), heartbeatManager, nil, lease)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
 	}
-	return nil
-}
-
-func (n *Invitations) remove(ctx context.Context, lease *coordinationv1.Lease) error {
-	return store.Delete(ctx, "the heartbeat Lease", n.cfg.Kube.CoordinationV1().Leases(lease.Namespace), lease)
+	return err
 }

@@ -253,7 +253,7 @@ func TestOwnUIDIsNotRecorded(t *testing.T) {
 
 func TestVersionOfThePeer(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]string{"": "", "1.2.3": "1.2.3", "1\n2\x00é3": "123", strings.Repeat("9", 100): strings.Repeat("9", maxVersion)} {
+	for said, want := range map[string]string{"": "", "1.2.3": "1.2.3", "1\n2\x00é3": "123", strings.Repeat("9", 100): strings.Repeat("9", longestVersion)} {
 		fc := milan("")
 		fc.Annotations = map[string]string{corev1beta1.PeerVersionAnnotation: said}
 		require.Equal(t, want, facts{clusterID: "milan", ownID: "rome"}.status(fc).Version)

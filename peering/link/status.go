@@ -244,7 +244,9 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 			applies = append(applies, *c)
 		}
 	}
-	if lacking := f.lacksCredentials(conditions); lacking || len(applies) == 0 {
+	// The peer has granted an identity whose credentials this cluster cannot use yet.
+	lacking := !f.credentials && meta.IsStatusConditionTrue(conditions, corev1beta1.ConditionAuthenticated)
+	if lacking || len(applies) == 0 {
 		out.Status, out.Reason, out.Message = f.unchecked(lacking)
 		return out
 	}
@@ -264,12 +266,6 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	}
 	out.Status, out.Reason, out.Message = metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "all checks pass"
 	return out
-}
-
-// lacksCredentials reports whether the peer has granted an identity whose credentials this
-// cluster cannot use yet.
-func (f facts) lacksCredentials(conditions []metav1.Condition) bool {
-	return !f.credentials && meta.IsStatusConditionTrue(conditions, corev1beta1.ConditionAuthenticated)
 }
 
 // trouble returns the problem with the peer as a whole, if any.

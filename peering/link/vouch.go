@@ -98,18 +98,23 @@ func (v *Vouch) renew(ctx context.Context, id string) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.ControllerLease,
-		Labels: map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}}}
+	lease := leaseFor(id, corev1beta1.ControllerLease)
 	lease.Spec.RenewTime = &now
 	_, err = v.cfg.Kube.CoordinationV1().Leases(namespace).Create(ctx, lease, metav1.CreateOptions{FieldManager: heartbeatManager})
 	return err
+}
+
+// leaseFor returns a Lease for a peer, in the tenant namespace of the peer.
+func leaseFor(id, name string) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(id), Name: name,
+		Labels: map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}}}
 }
 
 func (v *Vouch) remove(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, vouchEvery/2)
 	defer cancel()
 	leases := v.cfg.Kube.CoordinationV1().Leases(corev1beta1.TenantNamespace(id))
-	have, err := store.OrNil(leases.Get(ctx, corev1beta1.ControllerLease, metav1.GetOptions{}))
+	have, err := store.Live(ctx, "Lease", leases, corev1beta1.ControllerLease)
 	if err == nil && have != nil {
 		err = store.Delete(ctx, "the Lease", leases, have)
 	}
