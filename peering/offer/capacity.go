@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -108,6 +109,14 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
+// sumOf returns the sum under a key, which begins empty.
+func sumOf[K comparable](sums map[K]corev1.ResourceList, key K) corev1.ResourceList {
+	if sums[key] == nil {
+		sums[key] = corev1.ResourceList{}
+	}
+	return sums[key]
+}
+
 // atLeast raises sum to the amounts in other, in place.
 func atLeast(sum, other corev1.ResourceList) {
 	for name, amount := range other {
@@ -161,32 +170,22 @@ func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 	for _, n := range nodes {
 		add(free, n.Allocatable)
 	}
-	taken := map[string]corev1.ResourceList{}
-	of := func(consumer string) corev1.ResourceList {
-		if taken[consumer] == nil {
-			taken[consumer] = corev1.ResourceList{}
-		}
-		return taken[consumer]
-	}
+	taken, held := map[string]corev1.ResourceList{}, map[string]corev1.ResourceList{}
 	for _, u := range f.Used {
 		if _, here := nodes[u.Node]; here || u.Node == "" {
-			add(of(u.Consumer), u.Resources)
+			add(sumOf(taken, u.Consumer), u.Resources)
 		}
 	}
-	held := map[string]corev1.ResourceList{}
 	for _, h := range f.Others {
 		if len(nodesFor(f.Nodes, h.NodeSelector)) > 0 && len(nodesFor(slices.Collect(maps.Values(nodes)), h.NodeSelector)) == 0 {
 			continue
 		}
-		if held[h.Consumer] == nil {
-			held[h.Consumer] = corev1.ResourceList{}
-		}
-		add(held[h.Consumer], h.Resources)
+		add(sumOf(held, h.Consumer), h.Resources)
 	}
 	for consumer, amounts := range held {
-		atLeast(of(consumer), amounts)
+		atLeast(sumOf(taken, consumer), amounts)
 	}
-	own := of("")
+	own := sumOf(taken, "")
 	delete(taken, "")
 	delete(taken, f.Consumer)
 	out := room{have: corev1.ResourceList{}, share: corev1.ResourceList{}}
@@ -210,10 +209,7 @@ func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 // offered yet, if current exceeds the room (have) or the consumer's maximum (most; nil:
 // none), or if target reaches that maximum.
 func settle(current, most *resource.Quantity, target, have resource.Quantity, threshold int64) resource.Quantity {
-	switch {
-	case current == nil, current.Cmp(have) > 0:
-		return target
-	case most != nil && (current.Cmp(*most) > 0 || target.Cmp(*most) >= 0):
+	if current == nil || current.Cmp(have) > 0 || most != nil && (current.Cmp(*most) > 0 || target.Cmp(*most) >= 0) {
 		return target
 	}
 	now, then := current.AsApproximateFloat64(), target.AsApproximateFloat64()
@@ -231,13 +227,9 @@ func divide(sum corev1.ResourceList, n int) []corev1.ResourceList {
 		out[i] = corev1.ResourceList{}
 	}
 	for name, amount := range sum {
-		each := amount.DeepCopy()
-		if n > 1 {
-			if name == corev1.ResourceCPU {
-				each = *resource.NewMilliQuantity(amount.MilliValue()/int64(n), resource.DecimalSI)
-			} else {
-				each = floor(name, *resource.NewQuantity(amount.Value()/int64(n), format(name)))
-			}
+		each := floor(name, *resource.NewQuantity(amount.Value()/int64(n), format(name)))
+		if name == corev1.ResourceCPU {
+			each = *resource.NewMilliQuantity(amount.MilliValue()/int64(n), resource.DecimalSI)
 		}
 		first := amount.DeepCopy()
 		for i := 1; i < n; i++ {
@@ -248,6 +240,10 @@ func divide(sum corev1.ResourceList, n int) []corev1.ResourceList {
 	}
 	return out
 }
+
+// usageDelay is the delay before a sync that needs the pods of the cluster runs again, while
+// their watch starts.
+const usageDelay = 100 * time.Millisecond
 
 // usage sums up the requests of the cluster's pods. It watches the pods from the first call
 // of get until the context is done, so a cluster without requests for capacity has no such
@@ -263,23 +259,23 @@ type usage struct {
 	running  sync.WaitGroup
 }
 
-// get returns the sums. It returns false until the watch has delivered all pods.
-func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
+// get returns the sums. Until the watch has delivered all pods, its error requeues the key.
+func (u *usage) get(ctx context.Context) ([]Use, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.informer == nil {
 		if err := u.watch(ctx); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	if !u.informer.HasSynced() {
-		return nil, false, nil
+		return nil, loop.After(usageDelay)
 	}
 	if u.stale {
 		u.stale = false
 		u.sums = sumUp(u.informer.GetStore().List())
 	}
-	return u.sums, true, nil
+	return u.sums, nil
 }
 
 // watch starts the watch. The caller holds the lock.
@@ -357,10 +353,7 @@ func sumUp(pods []any) []Use {
 		if at == (place{}) {
 			continue
 		}
-		if sums[at] == nil {
-			sums[at] = corev1.ResourceList{}
-		}
-		add(sums[at], pod.Spec.Resources.Requests)
+		add(sumOf(sums, at), pod.Spec.Resources.Requests)
 	}
 	out := make([]Use, 0, len(sums))
 	for at, sum := range sums {

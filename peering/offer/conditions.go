@@ -78,20 +78,17 @@ func (d *Direction) Subscribe(f func(clusterID string)) { d.listeners.Subscribe(
 // Condition returns the condition for a peer. It returns nil if the direction is not wanted
 // or, for the incoming direction, has not been in use.
 func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
-	kind, wanted := corev1beta1.ConditionIncomingPeering, true
+	kind, provider := corev1beta1.ConditionIncomingPeering, d.clusterID
 	if d.outgoing {
-		kind, wanted = corev1beta1.ConditionOutgoingPeering, link.OutgoingWanted(fc, d.policy)
-	}
-	if !wanted {
-		return nil
+		if !link.OutgoingWanted(fc, d.policy) {
+			return nil
+		}
+		kind, provider = corev1beta1.ConditionOutgoingPeering, fc.Spec.ClusterID
 	}
 	if slices.ContainsFunc(d.informers(), func(inf cache.SharedIndexInformer) bool { return !inf.HasSynced() }) {
 		return link.Standing(fc, kind)
 	}
-	namespace, provider := corev1beta1.TenantNamespace(fc.Spec.ClusterID), d.clusterID
-	if d.outgoing {
-		provider = fc.Spec.ClusterID
-	}
+	namespace := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
 	request := store.Known(d.requests.Lister().ResourceRequests(namespace).Get(provider))
 	if request != nil && replicated(request) == d.outgoing {
 		request = nil

@@ -81,13 +81,10 @@ func (c *Consumer) Changed(clusterID string) { c.Wake(loop.Key{Name: clusterID})
 // tenantKey returns the peer of the tenant namespace that an object is in.
 func tenantKey(obj any) []loop.Key {
 	m, ok := obj.(metav1.Object)
-	if !ok {
+	if !ok || corev1beta1.PeerOfNamespace(m.GetNamespace()) == "" {
 		return nil
 	}
-	if id := corev1beta1.PeerOfNamespace(m.GetNamespace()); id != "" {
-		return []loop.Key{{Name: id}}
-	}
-	return nil
+	return []loop.Key{{Name: corev1beta1.PeerOfNamespace(m.GetNamespace())}}
 }
 
 // replicated reports whether an object is a copy of a peer's object.
@@ -206,12 +203,11 @@ func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.Resour
 	}
 	r := received{clusterID: c.cfg.ClusterID, provider: s.provider, offer: o, node: s.nodes[o.Name],
 		wanted: s.wanted, secret: s.secret, mode: c.cfg.Accept, now: c.cfg.Clock.Now()}
-	if r.node == nil && o.Status.VirtualNode != "" {
-		node, err := c.live(ctx, o)
-		if err != nil {
+	if r.node == nil && o.Status.VirtualNode != "" { // the cache may lack it
+		var err error
+		if r.node, err = store.Live(ctx, "VirtualNode", c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(o.Namespace), o.Name); err != nil {
 			return 0, err
 		}
-		r.node = node
 	}
 	p := r.decide()
 	if p.wait {
@@ -219,26 +215,15 @@ func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.Resour
 	}
 	// A status that shows the offer as used is written before the virtual node is created.
 	// A status that shows it as unused is written after the virtual node is gone.
-	if err := c.answer(ctx, o, p.status); err != nil {
-		return 0, err
-	}
+	err := c.answer(ctx, o, p.status)
 	switch {
+	case err != nil:
 	case p.drain && r.node.DeletionTimestamp == nil:
-		if err := c.drain(ctx, r.node); err != nil {
-			return 0, err
-		}
+		err = c.drain(ctx, r.node)
 	case p.keep:
-		if err := c.keep(ctx, r); err != nil {
-			return 0, err
-		}
+		err = c.keep(ctx, r)
 	}
-	return p.again, nil
-}
-
-// live reads the VirtualNode of an offer that the cache lacks. It returns nil if there is
-// none.
-func (c *Consumer) live(ctx context.Context, o *sharingv1alpha1.ResourceOffer) (*offloadingv1beta1.VirtualNode, error) {
-	return store.Live(ctx, "VirtualNode", c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(o.Namespace), o.Name)
+	return p.again, err
 }
 
 // answer writes the status of an offer if it differs.

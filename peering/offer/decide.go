@@ -22,6 +22,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -189,17 +190,12 @@ func liveOffers(f Facts) []*sharingv1alpha1.ResourceOffer {
 // bothSelectors merges two node selectors. It returns an error if they contradict each
 // other.
 func bothSelectors(policy, asked map[string]string) (map[string]string, error) {
-	out := maps.Clone(policy)
 	for key, value := range asked {
 		if other, ok := policy[key]; ok && other != value {
 			return nil, fmt.Errorf("only nodes with %s=%s are shared, not such with %s=%s", key, other, key, value)
 		}
-		if out == nil {
-			out = map[string]string{}
-		}
-		out[key] = value
 	}
-	return out, nil
+	return store.Merged(asked, maps.Clone(policy), nil), nil
 }
 
 // wantedResources returns the names of the resources to offer, sorted: the basic ones and
@@ -285,7 +281,7 @@ func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selecto
 		ConsumerClusterID: f.Consumer, ProviderClusterID: f.Provider,
 		Approved:      p.Mode == Automatic || have.Approved,
 		ResourceQuota: corev1.ResourceQuotaSpec{Hard: hard}, NodeSelector: selector,
-		Labels:              labelsFor(p, f.Request),
+		Labels:              store.Merged(p.Labels, maps.Clone(f.Request.Labels), nil), // those of the policy override the requested ones
 		Pressures:           pressuresOf(f.AllNodes, selector),
 		StorageClasses:      classesFor(p.StorageClasses, f.Classes.Storage, f.Request.StorageClasses),
 		IngressClasses:      classesFor(p.IngressClasses, f.Classes.Ingress, f.Request.IngressClasses),
@@ -324,18 +320,6 @@ func expiration(have *metav1.Time, lasts time.Duration, now time.Time) *metav1.T
 		return have
 	}
 	return seconds(now.Add(lasts))
-}
-
-// labelsFor returns the labels of the virtual nodes: the requested ones, overridden by
-// those of the policy.
-func labelsFor(p Policy, r *corev1beta1.CapacityRequest) map[string]string {
-	if len(p.Labels)+len(r.Labels) == 0 {
-		return nil
-	}
-	out := map[string]string{}
-	maps.Copy(out, r.Labels)
-	maps.Copy(out, p.Labels)
-	return out
 }
 
 // classesFor returns the classes of one kind that a consumer may use, in the order of the

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,9 +42,6 @@ const (
 	// offers disappears. If the request was deleted here by hand, the consumer restores it
 	// in that time, provided that it can reach this cluster.
 	missedHold = 10 * time.Second
-	// usageDelay is the delay before a sync that needs the pods of the cluster runs again,
-	// while their watch starts.
-	usageDelay = 100 * time.Millisecond
 )
 
 // ProviderConfig is the input of NewProvider. All fields are required except Observer.
@@ -77,10 +73,9 @@ type ProviderConfig struct {
 // keys are cluster ids. A single worker handles all keys, and reads the offers to other
 // consumers live before it writes an offer, so capacity is not offered twice.
 type Provider struct {
-	loop    *loop.Loop
-	cfg     ProviderConfig
-	usage   *usage
-	running atomic.Bool
+	loop  *loop.Loop
+	cfg   ProviderConfig
+	usage *usage
 
 	missed loop.Since[string] // consumers whose request is missing
 }
@@ -101,10 +96,8 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 	); err != nil {
 		return nil, err
 	}
-	if _, err := loop.Changes("Nodes", cfg.Nodes.Informer(), sameCapacity, func(*corev1.Node) { p.capacityChanged() }); err != nil {
-		return nil, err
-	}
-	return p, nil
+	_, err := loop.Changes("Nodes", cfg.Nodes.Informer(), sameCapacity, func(*corev1.Node) { p.capacityChanged() })
+	return p, err
 }
 
 // sameCapacity reports whether two states of a node are equal in the fields that offers
@@ -120,9 +113,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Nodes.Informer().HasSynced) {
 		return nil
 	}
-	p.running.Store(true)
 	err := p.loop.Run(ctx, 1) // one worker: decisions depend on each other
-	p.running.Store(false)
 	p.usage.end()
 	return err
 }
@@ -140,11 +131,8 @@ func (p *Provider) consumers() []loop.Key {
 
 func (p *Provider) everyConsumer(any) []loop.Key { return p.consumers() }
 
-// capacityChanged queues all consumers after settleDelay.
+// capacityChanged queues all consumers after settleDelay, while the loop runs.
 func (p *Provider) capacityChanged() {
-	if !p.running.Load() {
-		return
-	}
 	for _, key := range p.consumers() {
 		p.loop.AddAfter(key, settleDelay)
 	}
@@ -161,9 +149,9 @@ type world struct {
 func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 	consumer := key.Name
 	w := p.cached(consumer)
-	d, ready, err := p.decide(ctx, consumer, w)
-	if err != nil || !ready {
-		return orAfter(err, usageDelay)
+	d, err := p.decide(ctx, consumer, w)
+	if err != nil {
+		return err
 	}
 	changes := p.changes(consumer, w, d)
 	if !changes.any() {
@@ -179,20 +167,13 @@ func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 			return loop.After(wait)
 		}
 	}
-	if d, ready, err = p.decide(ctx, consumer, w); err != nil || !ready {
-		return orAfter(err, usageDelay)
+	if d, err = p.decide(ctx, consumer, w); err != nil {
+		return err
 	}
 	if err := p.write(ctx, consumer, p.changes(consumer, w, d)); err != nil {
 		return err
 	}
 	return p.again(consumer, w)
-}
-
-func orAfter(err error, d time.Duration) error {
-	if err != nil {
-		return err
-	}
-	return loop.After(d)
 }
 
 // again requeues the key for the time at which an offer has to be prolonged or expires.
@@ -279,20 +260,20 @@ func (p *Provider) pick(request *sharingv1alpha1.ResourceRequest, cluster *corev
 	return w
 }
 
-// decide gathers the facts and calls Decide. ready is false until the pods of the cluster
-// are known.
-func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Decision, ready bool, err error) {
+// decide gathers the facts and calls Decide. Its error requeues the key until the pods of the
+// cluster are known.
+func (p *Provider) decide(ctx context.Context, consumer string, w world) (Decision, error) {
 	f := Facts{Provider: p.cfg.ClusterID, Consumer: consumer, Offers: w.of(consumer), Now: p.cfg.Clock.Now()}
 	if w.request != nil {
 		f.Request = &w.request.Spec.CapacityRequest
 		f.Refused, f.RefusedMessage = p.refuses(consumer, w)
 	}
 	if f.Request == nil || f.Refused != "" || p.cfg.Policy.Mode == Never {
-		return Decide(f, p.cfg.Policy), true, nil
+		return Decide(f, p.cfg.Policy), nil
 	}
-	used, known, err := p.usage.get(ctx)
-	if err != nil || !known {
-		return d, false, err
+	used, err := p.usage.get(ctx)
+	if err != nil {
+		return Decision{}, err
 	}
 	f.Used, f.Others = used, holdings(consumer, w)
 	f.AllNodes = store.Listed(p.cfg.Nodes.Lister().List(labels.Everything()))
@@ -302,7 +283,7 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Deci
 		}
 	}
 	f.Classes = p.classes()
-	return Decide(f, p.cfg.Policy), true, nil
+	return Decide(f, p.cfg.Policy), nil
 }
 
 // refuses returns the reason for which a consumer gets nothing, whatever capacity there is.
@@ -322,12 +303,12 @@ func (p *Provider) refuses(consumer string, w world) (reason, message string) {
 // holdings returns the capacity promised to the other consumers: for each offer, the larger
 // of the offer and its Quota.
 func holdings(consumer string, w world) (out []Holding) {
-	quotas := map[string]corev1.ResourceList{}
+	quotas := map[loop.Key]corev1.ResourceList{}
 	for _, q := range w.quotas {
-		quotas[q.Namespace+"/"+q.Name] = q.Spec.Resources
+		quotas[cache.MetaObjectToName(q)] = q.Spec.Resources
 	}
 	for _, o := range w.offers {
-		key := o.Namespace + "/" + o.Name
+		key := cache.MetaObjectToName(o)
 		h := Holding{Consumer: corev1beta1.PeerOfNamespace(o.Namespace), NodeSelector: o.Spec.NodeSelector, Resources: corev1.ResourceList{}}
 		if o.Spec.WithdrawalTimestamp == nil {
 			atLeast(h.Resources, o.Spec.ResourceQuota.Hard)
@@ -337,9 +318,7 @@ func holdings(consumer string, w world) (out []Holding) {
 		out = append(out, h)
 	}
 	for key, amounts := range quotas {
-		if name, err := cache.ParseObjectName(key); err == nil {
-			out = append(out, Holding{Consumer: corev1beta1.PeerOfNamespace(name.Namespace), Resources: amounts})
-		}
+		out = append(out, Holding{Consumer: corev1beta1.PeerOfNamespace(key.Namespace), Resources: amounts})
 	}
 	return slices.DeleteFunc(out, func(h Holding) bool { return h.Consumer == consumer })
 }
@@ -384,15 +363,29 @@ func inOrder[T metav1.Object](classes []T, defaultAnnotation string) []string {
 
 // changes are the writes of a decision, in their order.
 type changes struct {
-	quotas  []quotaChange
-	create  []*sharingv1alpha1.ResourceOffer
-	update  []*sharingv1alpha1.ResourceOffer
-	remove  []*sharingv1alpha1.ResourceOffer
+	quotas  []change[*offloadingv1beta1.Quota]
+	offers  []change[*sharingv1alpha1.ResourceOffer]
 	request *sharingv1alpha1.ResourceRequest // with the new status; nil: no write
 }
 
 func (c changes) any() bool {
-	return len(c.quotas)+len(c.create)+len(c.update)+len(c.remove) > 0 || c.request != nil
+	return len(c.quotas)+len(c.offers) > 0 || c.request != nil
+}
+
+// change is one write. have is nil for a creation, want is nil for a deletion.
+type change[T store.Object] struct{ have, want T }
+
+func (c change[T]) write(ctx context.Context, kind string, client interface {
+	store.Writer[T]
+	store.Deleter
+},
+) error {
+	var none T
+	if c.want == none {
+		return store.Delete(ctx, kind, client, c.have)
+	}
+	_, err := store.Write(ctx, kind, client, "", c.have, c.want)
+	return err
 }
 
 // changes compares a decision with the existing objects.
@@ -408,22 +401,21 @@ func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 		case wanted:
 			next.Spec = spec
 		case !inUse(o):
-			c.remove = append(c.remove, o)
-			continue
+			next = nil
 		case o.Spec.WithdrawalTimestamp == nil:
 			next.Spec.WithdrawalTimestamp = seconds(p.cfg.Clock.Now())
 		}
-		if !equality.Semantic.DeepEqual(next.Spec, o.Spec) {
-			c.update = append(c.update, next)
+		if next == nil || !equality.Semantic.DeepEqual(next.Spec, o.Spec) {
+			c.offers = append(c.offers, change[*sharingv1alpha1.ResourceOffer]{o, next})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Offers)) {
 		if have[name] == nil {
-			c.create = append(c.create, &sharingv1alpha1.ResourceOffer{
+			c.offers = append(c.offers, change[*sharingv1alpha1.ResourceOffer]{want: &sharingv1alpha1.ResourceOffer{
 				ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(consumer), Name: name,
 					Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: consumer}},
 				Spec: d.Offers[name],
-			})
+			}})
 		}
 	}
 	c.quotas = quotaChanges(consumer, w, d, p.cfg.Policy.Enforcement)
@@ -440,25 +432,18 @@ func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 // write carries out the changes. A Quota is written before its offer, so that no offer is
 // ever without a limit.
 func (p *Provider) write(ctx context.Context, consumer string, c changes) error {
+	namespace := corev1beta1.TenantNamespace(consumer)
 	for _, q := range c.quotas {
-		if err := q.write(ctx, p.cfg.Liqo); err != nil {
+		if err := q.write(ctx, "Quota", p.cfg.Liqo.OffloadingV1beta1().Quotas(namespace)); err != nil {
 			return err
 		}
 	}
-	offers := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(consumer))
-	for _, o := range c.remove {
-		if err := store.Delete(ctx, "ResourceOffer", offers, o); err != nil {
+	var errs []error // of creations: one does not wait for another
+	for _, o := range c.offers {
+		err := o.write(ctx, "ResourceOffer", p.cfg.Liqo.SharingV1alpha1().ResourceOffers(namespace))
+		if err != nil && o.have != nil {
 			return err
 		}
-	}
-	for _, o := range c.update {
-		if _, err := offers.Update(ctx, o, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("updating ResourceOffer %s: %w", o.Name, err)
-		}
-	}
-	var errs []error
-	for _, o := range c.create {
-		_, err := store.Write(ctx, "ResourceOffer", offers, "", nil, o)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

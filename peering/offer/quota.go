@@ -2,7 +2,6 @@ package offer
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,20 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/kube/store"
 )
-
-// quotaChange is one write. have is nil for a creation, want is nil for a deletion.
-type quotaChange struct{ have, want *offloadingv1beta1.Quota }
 
 // quotaChanges compares the Quotas of a consumer with those of its approved offers. A
 // consumer without a Quota would have no limit. So the Quota of an offer that ends is set
 // to zero, and stays until another Quota limits the consumer: running pods go on, and no
 // new one starts. It is pure.
-func quotaChanges(consumer string, w world, d Decision, enforcement offloadingv1beta1.LimitsEnforcement) (out []quotaChange) {
+func quotaChanges(consumer string, w world, d Decision, enforcement offloadingv1beta1.LimitsEnforcement) (out []change[*offloadingv1beta1.Quota]) {
 	namespace, user := corev1beta1.TenantNamespace(consumer), ""
 	if w.cluster != nil {
 		user = w.cluster.Spec.UserName
@@ -57,7 +51,7 @@ func quotaChanges(consumer string, w world, d Decision, enforcement offloadingv1
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		q := have[name]
 		if bounded && !offers(w.of(consumer), name) {
-			out = append(out, quotaChange{have: q})
+			out = append(out, change[*offloadingv1beta1.Quota]{have: q})
 			continue
 		}
 		none := corev1.ResourceList{}
@@ -78,11 +72,11 @@ func offers(list []*sharingv1alpha1.ResourceOffer, name string) bool {
 }
 
 // put appends a write if want differs from have.
-func put(out []quotaChange, have, want *offloadingv1beta1.Quota) []quotaChange {
+func put(out []change[*offloadingv1beta1.Quota], have, want *offloadingv1beta1.Quota) []change[*offloadingv1beta1.Quota] {
 	if have != nil && (have.DeletionTimestamp != nil || equality.Semantic.DeepEqual(have.Spec, want.Spec)) {
 		return out
 	}
-	return append(out, quotaChange{have, want})
+	return append(out, change[*offloadingv1beta1.Quota]{have, want})
 }
 
 // quota returns the wanted Quota, based on the existing one. The field cordoned belongs to
@@ -96,14 +90,6 @@ func quota(have *offloadingv1beta1.Quota, namespace, name string, spec offloadin
 	spec.Cordoned = q.Spec.Cordoned
 	spec.DeepCopyInto(&q.Spec)
 	return q
-}
-
-func (c quotaChange) write(ctx context.Context, liqo versioned.Interface) error {
-	if c.want == nil {
-		return store.Delete(ctx, "Quota", liqo.OffloadingV1beta1().Quotas(c.have.Namespace), c.have)
-	}
-	_, err := store.Write(ctx, "Quota", liqo.OffloadingV1beta1().Quotas(c.want.Namespace), "", c.have, c.want)
-	return err
 }
 
 const (
