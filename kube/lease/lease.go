@@ -50,8 +50,7 @@ type Config struct {
 	RetryPeriod time.Duration
 	// Log receives changes of leadership.
 	Log *zap.Logger
-	// Clock measures the ages of renewals; nil means the real one. Timers always use the real
-	// clock.
+	// Clock measures the ages of renewals. Timers always use the real clock.
 	Clock clock.PassiveClock
 	// Saw may be nil. It is called with the resource version of the Lease in each response
 	// of the API server, in the order of the responses.
@@ -60,9 +59,6 @@ type Config struct {
 	// because another lease, whose Fence they pass too, has gone from it to this process. What
 	// it holds is taken at once.
 	Inherits func(holder string) bool
-	// OnChange may be nil. It is called with true before the work begins and with false
-	// after it has returned, never concurrently.
-	OnChange func(leading bool)
 }
 
 // Runner runs a function while it holds its lease. Only one Run may be active at a time.
@@ -79,12 +75,6 @@ type Runner struct {
 // New returns a Runner, or an error if cfg is invalid. It starts no goroutines and sends
 // no requests.
 func New(cfg Config) (*Runner, error) {
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.OnChange == nil {
-		cfg.OnChange = func(bool) {}
-	}
 	if cfg.Inherits == nil {
 		cfg.Inherits = func(string) bool { return false }
 	}
@@ -193,9 +183,7 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	defer stopWatching()
 	log := r.cfg.Log.With(zap.String("lease", r.name()), zap.String("identity", r.cfg.Identity))
 	log.Info("lease acquired")
-	r.cfg.OnChange(true)
 	err := work(workCtx)
-	r.cfg.OnChange(false)
 	switch {
 	case leading.Err() != nil:
 		log.Warn("lease lost; work has stopped", zap.NamedError("workError", err))

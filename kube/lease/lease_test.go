@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/liqod/liqod/kube/kubetest"
@@ -122,12 +122,11 @@ func (d *diary) take() []string {
 	return lines
 }
 
-func newRunner(t *testing.T, s *server, identity string, d *diary) *Runner {
+func newRunner(t *testing.T, s *server, identity string) *Runner {
 	t.Helper()
 	r, err := New(Config{
 		Client: s.CoordinationV1(), Namespace: "ns", Name: "work", Identity: identity,
-		Duration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: zap.NewNop(),
-		OnChange: func(leading bool) { d.add(fmt.Sprintf("%s leading=%t", identity, leading)) },
+		Duration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: zap.NewNop(), Clock: clock.RealClock{},
 	})
 	require.NoError(t, err)
 	r.fence.boot = neverSuspended
@@ -161,14 +160,14 @@ func TestReleaseComesAfterWork(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		r := newRunner(t, s, "a", d)
+		r := newRunner(t, s, "a")
 		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx, worker(d, "a", 20*time.Second)) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, []string{"a leading=true", "a works"}, d.take())
+		require.Equal(t, []string{"a works"}, d.take())
 		require.NoError(t, r.Fence().Allow())
 
 		cancel()
@@ -177,7 +176,7 @@ func TestReleaseComesAfterWork(t *testing.T) {
 		require.Equal(t, "a", s.holder(t))
 		require.NoError(t, r.Fence().Allow())
 		require.NoError(t, <-done)
-		require.Equal(t, []string{"a stops", "a stopped", "a leading=false", "released"}, d.take())
+		require.Equal(t, []string{"a stops", "a stopped", "released"}, d.take())
 		require.Empty(t, s.holder(t))
 		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
 	})
@@ -186,7 +185,7 @@ func TestReleaseComesAfterWork(t *testing.T) {
 func TestServerAwayCostsTheLeaseButNotTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := newServer(), &diary{}
-		r := newRunner(t, s, "a", d)
+		r := newRunner(t, s, "a")
 		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, worker(d, "a", 30*time.Second)) })
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -202,7 +201,7 @@ func TestServerAwayCostsTheLeaseButNotTheProcess(t *testing.T) {
 		require.Empty(t, d.take())
 		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []string{"a stopped", "a leading=false", "a leading=true", "a works"}, d.take())
+		require.Equal(t, []string{"a stopped", "a works"}, d.take())
 		require.NoError(t, r.Fence().Allow())
 
 		stop()
@@ -214,23 +213,23 @@ func TestTakeOverWaitsOutTheLease(t *testing.T) {
 		s, d := newServer(), &diary{}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		a, b := newRunner(t, s, "a", d), newRunner(t, s, "b", d)
+		a, b := newRunner(t, s, "a"), newRunner(t, s, "b")
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx, worker(d, "a", 0)) })
 		time.Sleep(time.Second)
 		wg.Go(func() { _ = b.Run(ctx, worker(d, "b", 0)) })
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{"a leading=true", "a works"}, d.take())
+		require.Equal(t, []string{"a works"}, d.take())
 		require.ErrorIs(t, b.Fence().Allow(), ErrFenced)
 
 		// Somebody else has taken the lease: a must notice, and b must wait.
 		s.setHolder(t, "c")
 		time.Sleep(retryPeriod + renewDeadline + time.Second)
-		require.Equal(t, []string{"a stops", "a stopped", "a leading=false"}, d.take())
+		require.Equal(t, []string{"a stops", "a stopped"}, d.take())
 		require.ErrorIs(t, a.Fence().Allow(), ErrFenced)
 		require.Equal(t, "c", s.holder(t))
 		time.Sleep(2 * duration)
-		require.Len(t, d.take(), 2)
+		require.Len(t, d.take(), 1)
 		cancel()
 		wg.Wait()
 	})
@@ -240,7 +239,7 @@ func TestCandidateStopsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := newServer(), &diary{}
 		s.away.Store(true)
-		r := newRunner(t, s, "a", d)
+		r := newRunner(t, s, "a")
 		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, worker(d, "a", 0)) })
 		time.Sleep(time.Hour)
 		start := time.Now()
@@ -254,8 +253,8 @@ func TestWorkThatEndsGivesTheLeaseBack(t *testing.T) {
 	for name, want := range map[string]error{"well": nil, "badly": errors.New("broken")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, d := newServer(), &diary{}
-				got := newRunner(t, s, "a", d).Run(t.Context(), func(context.Context) error { return want })
+				s := newServer()
+				got := newRunner(t, s, "a").Run(t.Context(), func(context.Context) error { return want })
 				require.Equal(t, want, got)
 				require.Empty(t, s.holder(t))
 			})
@@ -266,7 +265,7 @@ func TestWorkThatEndsGivesTheLeaseBack(t *testing.T) {
 func TestReleaseGivesUpInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := newServer(), &diary{}
-		r := newRunner(t, s, "a", d)
+		r := newRunner(t, s, "a")
 		stop := kubetest.Run(t, func(ctx context.Context) error { return r.Run(ctx, worker(d, "a", 0)) })
 		time.Sleep(time.Second)
 		s.away.Store(true)
@@ -318,12 +317,12 @@ func TestFenceOfASuspendedMachine(t *testing.T) {
 
 func TestRenewalCountsFromBeforeItWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := newServer(), &diary{}
+		s := newServer()
 		s.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(4 * time.Second) // fake time: a slow server
 			return false, nil, nil
 		})
-		r := newRunner(t, s, "a", d)
+		r := newRunner(t, s, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		var age time.Duration

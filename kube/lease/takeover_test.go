@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
 
@@ -100,7 +101,7 @@ func newCandidates(t *testing.T, s *server, linger time.Duration) *candidates {
 		c.lines[name] = &line{LeasesGetter: s.CoordinationV1()}
 		r, err := New(Config{
 			Client: c.lines[name], Namespace: "ns", Name: "work", Identity: name,
-			Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+			Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(), Clock: clock.RealClock{},
 		})
 		require.NoError(t, err)
 		r.fence.boot = neverSuspended
@@ -201,7 +202,7 @@ func TestReplacementTakesAnOldLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer()
-				r, d := newRunner(t, s, "a", &diary{}), &diary{}
+				r, d := newRunner(t, s, "a"), &diary{}
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = r.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
 				time.Sleep(time.Minute)
@@ -307,7 +308,7 @@ func TestHoldersDurationCounts(t *testing.T) {
 		var after time.Duration
 		r, err := New(Config{
 			Client: s.CoordinationV1(), Namespace: "ns", Name: "work", Identity: "a",
-			Duration: 8500 * time.Millisecond, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+			Duration: 8500 * time.Millisecond, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(), Clock: clock.RealClock{},
 		})
 		require.NoError(t, err)
 		require.NoError(t, r.Run(t.Context(), func(context.Context) error {
@@ -333,7 +334,7 @@ func TestOneOfSeveralTakesTheLease(t *testing.T) {
 		stops := map[string]context.CancelFunc{}
 		var wg sync.WaitGroup
 		for _, name := range []string{"a", "b", "c", "d"} {
-			r := newRunner(t, s, name, &diary{})
+			r := newRunner(t, s, name)
 			ctx, cancel := context.WithCancel(t.Context())
 			stops[name] = cancel
 			wg.Go(func() {
@@ -393,7 +394,7 @@ func TestSecondLeaseIsInherited(t *testing.T) {
 				}
 				config := Config{
 					Client: s.CoordinationV1(), Namespace: "ns", Name: "first", Identity: "b",
-					Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+					Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(), Clock: clock.RealClock{},
 				}
 				first, err := New(config)
 				require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 )
 
 func TestRunnerTellsOfAnswers(t *testing.T) {
@@ -29,7 +30,7 @@ func TestRunnerTellsOfAnswers(t *testing.T) {
 	var saw []string
 	r, err := New(Config{
 		Client: client.CoordinationV1(), Namespace: "ns", Name: "l", Identity: holder, Duration: duration, RenewDeadline: renewDeadline,
-		RetryPeriod: retryPeriod, Saw: func(v string) { saw = append(saw, v) },
+		RetryPeriod: retryPeriod, Clock: clock.RealClock{}, Saw: func(v string) { saw = append(saw, v) },
 	})
 	require.NoError(t, err)
 	held, err := r.write(t.Context(), nil)
