@@ -151,13 +151,6 @@ type patience struct {
 	log *zap.Logger
 }
 
-func newPatience(next http.RoundTripper, log *zap.Logger) *patience {
-	if log == nil {
-		log = zap.NewNop()
-	}
-	return &patience{wrapped: wrapped{next}, log: log}
-}
-
 // RoundTrip implements http.RoundTripper.
 func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !isInformers(req) {

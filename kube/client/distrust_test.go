@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +97,7 @@ func newHostile(t *testing.T, way bool, handler http.HandlerFunc, own ...int64) 
 		h.refused = append(h.refused, r.Reason)
 	}})
 	require.NoError(t, err)
-	h.config = Harden(cfg, Settings{})
+	h.config = Harden(cfg, Settings{Log: zap.NewNop()})
 	h.kube, err = kubernetes.NewForConfig(h.config)
 	require.NoError(t, err)
 	return h

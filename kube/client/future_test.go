@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -28,7 +29,7 @@ func TestPatienceHandsOnAResourceVersionFromTheFuture(t *testing.T) {
 			"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}}`))
 	}))
 	defer server.Close()
-	client, err := kubernetes.NewForConfig(Harden(&rest.Config{Host: server.URL}, Settings{}))
+	client, err := kubernetes.NewForConfig(Harden(&rest.Config{Host: server.URL}, Settings{Log: zap.NewNop()}))
 	require.NoError(t, err)
 	_, err = client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ResourceVersion: "9"})
 	require.True(t, apierrors.IsTimeout(err), "%v", err)

@@ -27,7 +27,7 @@ import (
 // requestDeadline is how long a server may send nothing within one request.
 const requestDeadline = 10 * time.Second
 
-// Settings configure the behaviour of a client's requests. The zero value is useful.
+// Settings configure the behaviour of a client's requests. Only Log is needed.
 type Settings struct {
 	// UserAgent identifies this process in the server's audit log.
 	UserAgent string
@@ -42,7 +42,7 @@ type Settings struct {
 	// as after the restore of a backup, and before an informer lists again for that reason.
 	WentBack func()
 	// Log receives that the state of the server went back and, at debug level, the failures that
-	// informers retry; it may be nil.
+	// informers retry.
 	Log *zap.Logger
 }
 
@@ -82,7 +82,7 @@ func Harden(cfg *rest.Config, s Settings) *rest.Config {
 		if slots != nil {
 			rt = &capped{wrapped: wrapped{rt}, slots: slots}
 		}
-		return newPatience(&headed{wrapped: wrapped{rt}, heads: heads}, s.Log)
+		return &patience{wrapped: wrapped{&headed{wrapped: wrapped{rt}, heads: heads}}, log: s.Log}
 	})
 	return out
 }

@@ -67,9 +67,6 @@ type head struct {
 }
 
 func newHeads(log *zap.Logger, lose func()) *heads {
-	if log == nil {
-		log = zap.NewNop()
-	}
 	if lose == nil {
 		lose = func() {}
 	}

@@ -207,7 +207,7 @@ func TestHeadIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reads []string
-			h := &headed{heads: newHeads(nil, nil), wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
+			h := &headed{heads: newHeads(zap.NewNop(), nil), wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
 				if isWatch(req) {
 					return jsonAnswer(200, ""), nil
 				}
@@ -233,7 +233,7 @@ func TestHeadIsRead(t *testing.T) {
 func TestHeadIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
-		h := &headed{heads: newHeads(nil, nil), wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
+		h := &headed{heads: newHeads(zap.NewNop(), nil), wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
 			if !isWatch(req) {
 				reads.Add(1)
 				time.Sleep(10 * time.Millisecond)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -138,7 +139,7 @@ func outage(t *testing.T) time.Duration {
 func watchPod(t *testing.T, address string) *atomic.Int64 {
 	t.Helper()
 	require.NoError(t, SetHTTP2Pings())
-	cfg := Harden(&rest.Config{Host: "https://" + address, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, Settings{})
+	cfg := Harden(&rest.Config{Host: "https://" + address, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, Settings{Log: zap.NewNop()})
 	clients, err := kubernetes.NewForConfig(Core(cfg))
 	require.NoError(t, err)
 	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithTransform(StripManagedFields))

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -159,13 +160,13 @@ func TestPatienceOutlastsAnOutage(t *testing.T) {
 			t.Run(name+" "+path, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					start, attempts := time.Now(), 0
-					rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) {
+					rt := patient(roundTrip(func(*http.Request) (*http.Response, error) {
 						attempts++
 						if time.Since(start) < outage {
 							return away()
 						}
 						return answer(200, strings.NewReader("ok")), nil
-					}), nil)
+					}))
 					resp, err := rt.RoundTrip(request(t, "GET", path))
 					require.NoError(t, err)
 					require.Equal(t, 200, resp.StatusCode)
@@ -175,6 +176,10 @@ func TestPatienceOutlastsAnOutage(t *testing.T) {
 			})
 		}
 	}
+}
+
+func patient(next http.RoundTripper) *patience {
+	return &patience{wrapped: wrapped{next}, log: zap.NewNop()}
 }
 
 func TestPatienceHasLimits(t *testing.T) {
@@ -191,10 +196,10 @@ func TestPatienceHasLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := 0
-			rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) {
+			rt := patient(roundTrip(func(*http.Request) (*http.Response, error) {
 				calls++
 				return answer(tc.code, strings.NewReader("")), nil
-			}), nil)
+			}))
 			resp, err := rt.RoundTrip(request(t, tc.method, tc.path))
 			require.NoError(t, err)
 			require.Equal(t, tc.code, resp.StatusCode)
@@ -205,7 +210,7 @@ func TestPatienceHasLimits(t *testing.T) {
 
 func TestPatienceEndsWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") }), nil)
+		rt := patient(roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") }))
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -219,7 +224,7 @@ func TestPatienceDoesAsTheServerAsks(t *testing.T) {
 	for asked, want := range map[string]time.Duration{"3": 3 * time.Second, "3600": longestRetryAfter} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
-			rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) {
+			rt := patient(roundTrip(func(*http.Request) (*http.Response, error) {
 				calls++
 				if calls > 1 {
 					return answer(200, strings.NewReader("")), nil
@@ -227,7 +232,7 @@ func TestPatienceDoesAsTheServerAsks(t *testing.T) {
 				resp := answer(429, strings.NewReader(""))
 				resp.Header.Set("Retry-After", asked)
 				return resp, nil
-			}), nil)
+			}))
 			start := time.Now()
 			_, err := rt.RoundTrip(request(t, "GET", watchPath))
 			require.NoError(t, err)
@@ -339,7 +344,7 @@ func TestHardenedClient(t *testing.T) {
 	c := &counts{seen: map[string]int{}}
 	base := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	g := &gate{err: errors.New("not leading")}
-	hard := Harden(base, Settings{UserAgent: UserAgent("prog", "v1", "worker"), Observer: c, Gate: g, MaxWrites: 2})
+	hard := Harden(base, Settings{UserAgent: UserAgent("prog", "v1", "worker"), Observer: c, Gate: g, MaxWrites: 2, Log: zap.NewNop()})
 	require.Nil(t, base.WrapTransport)
 	clients, err := kubernetes.NewForConfig(Core(hard))
 	require.NoError(t, err)

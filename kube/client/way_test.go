@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 )
 
@@ -119,7 +120,7 @@ func TestWayRenews(t *testing.T) {
 			first := configFor(server)
 			old := set.old(t, first)
 			way := NewWay(first)
-			hardened := Harden(way.Config(), Settings{UserAgent: "test"})
+			hardened := Harden(way.Config(), Settings{UserAgent: "test", Log: zap.NewNop()})
 			client, err := rest.HTTPClientFor(hardened)
 			require.NoError(t, err)
 			watch := get(t, client, server.URL+watchPath)

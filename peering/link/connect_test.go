@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -49,7 +50,7 @@ func TestStandbyWritesHeartbeatsOnly(t *testing.T) {
 		_, _ = io.WriteString(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+r.Method+`"}}`)
 	}))
 	t.Cleanup(server.Close)
-	clients, err := Connector(client.Settings{Gate: closedGate{}}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfigFor(t, server.Listener.Addr().String()))
+	clients, err := Connector(client.Settings{Gate: closedGate{}, Log: zap.NewNop()}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfigFor(t, server.Listener.Addr().String()))
 	require.NoError(t, err)
 	now := metav1.NowMicro()
 	require.NoError(t, patchLease(t.Context(), clients.Beats, "liqo-tenant-rome", corev1beta1.HeartbeatLease, store.Patch{"renewTime": &now}))

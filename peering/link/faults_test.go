@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
@@ -88,7 +89,7 @@ func (f *failing) signal(s os.Signal) { require.NoError(f.t, f.cmd.Process.Signa
 
 // ready returns the check that probes of a peer make, with credentials of a kubeconfig.
 func (f *failing) ready(address string) func(context.Context) error {
-	clients, err := Connector(client.Settings{}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfigFor(f.t, address))
+	clients, err := Connector(client.Settings{Log: zap.NewNop()}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfigFor(f.t, address))
 	require.NoError(f.t, err)
 	return clients.Ready
 }
