@@ -36,10 +36,8 @@ const (
 	pollFirst = 500 * time.Millisecond
 	pollLast  = 10 * time.Second
 	// Requests back off after a refusal, because each one leaves an object.
-	retryFirst = 2 * time.Second
-	retryLast  = 5 * time.Minute
-	// minLifetime is the shortest lifetime that the API server accepts.
-	minLifetime       = 10 * time.Minute
+	retryFirst        = 2 * time.Second
+	retryLast         = 5 * time.Minute
 	selfSignedLife    = 10 * 365 * 24 * time.Hour
 	requestNameLength = 12
 	nodePrefix        = "system:node:" // of the common name of a node
@@ -58,8 +56,6 @@ type KubeletCertificateConfig struct {
 	// DNSNames and Addresses are the names of the server. At least one is required.
 	DNSNames  []string
 	Addresses []netip.Addr
-	// Lifetime is the requested lifetime, at least 10 minutes. With 0 the signer chooses it.
-	Lifetime time.Duration
 	// Directory stores the certificate and its key, so that the next process in this place
 	// needs no request. It is created if it is missing. If empty, nothing is stored.
 	Directory string
@@ -81,9 +77,6 @@ type KubeletCertificate struct {
 func NewKubeletCertificate(cfg KubeletCertificateConfig) (*KubeletCertificate, error) {
 	if cfg.NodeName == "" || len(cfg.DNSNames)+len(cfg.Addresses) == 0 {
 		return nil, errors.New("a kubelet's serving certificate needs a node name and a DNS name or an address")
-	}
-	if cfg.Lifetime != 0 && cfg.Lifetime < minLifetime {
-		return nil, fmt.Errorf("lifetime %s of the serving certificate is too short: accepted is %s and more, or 0", cfg.Lifetime, minLifetime)
 	}
 	self, err := NewCertificate(nil, []string{cfg.NodeName}, time.Now(), selfSignedLife)
 	if err != nil {
@@ -170,19 +163,14 @@ func (k *KubeletCertificate) request(key *ecdsa.PrivateKey) (*certificatesv1.Cer
 	if err != nil {
 		return nil, fmt.Errorf("creating a certificate request: %w", err)
 	}
-	csr := &certificatesv1.CertificateSigningRequest{
+	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "csr-" + utilrand.String(requestNameLength)},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			SignerName: certificatesv1.KubeletServingSignerName,
 			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 		},
-	}
-	if k.cfg.Lifetime > 0 {
-		seconds := int32(k.cfg.Lifetime / time.Second)
-		csr.Spec.ExpirationSeconds = &seconds
-	}
-	return csr, nil
+	}, nil
 }
 
 // await polls until the request is issued, refused or gone. It continues after an error of

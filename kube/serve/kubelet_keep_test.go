@@ -18,7 +18,7 @@ func keeping(t *testing.T, s *signer, directory string, change func(*KubeletCert
 	t.Helper()
 	cfg := KubeletCertificateConfig{
 		Client: s.CertificatesV1(), NodeName: "milan", DNSNames: []string{"milan"}, Addresses: []netip.Addr{netip.MustParseAddr("10.1.2.3")},
-		Lifetime: time.Hour, Directory: directory, Log: zap.NewNop(),
+		Directory: directory, Log: zap.NewNop(),
 	}
 	if change != nil {
 		change(&cfg)

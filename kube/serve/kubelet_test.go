@@ -95,7 +95,7 @@ func serving(t *testing.T, s *signer) *KubeletCertificate {
 	k, err := NewKubeletCertificate(KubeletCertificateConfig{
 		Client: s.CertificatesV1(), NodeName: "milan", DNSNames: []string{"milan"},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("::ffff:10.1.2.4"), netip.MustParseAddr("fd00::1")},
-		Lifetime:  time.Hour, Log: zap.NewNop(),
+		Log:       zap.NewNop(),
 	})
 	require.NoError(t, err)
 	return k
@@ -138,7 +138,7 @@ func TestKubeletRequestIsWhatTheSignerWants(t *testing.T) {
 		spec := s.requests[0].Spec
 		require.Equal(t, "kubernetes.io/kubelet-serving", spec.SignerName)
 		require.Equal(t, []certificatesv1.KeyUsage{"digital signature", "server auth"}, spec.Usages)
-		require.Equal(t, int32(3600), *spec.ExpirationSeconds)
+		require.Nil(t, spec.ExpirationSeconds, "the signer chooses")
 	})
 }
 
@@ -257,9 +257,8 @@ func TestKubeletRefusedForeverAsksSeldom(t *testing.T) {
 
 func TestKubeletConfigIsChecked(t *testing.T) {
 	for name, cfg := range map[string]KubeletCertificateConfig{
-		"no node":   {DNSNames: []string{"x"}},
-		"no name":   {NodeName: "x"},
-		"too short": {NodeName: "x", DNSNames: []string{"x"}, Lifetime: time.Minute},
+		"no node": {DNSNames: []string{"x"}},
+		"no name": {NodeName: "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewKubeletCertificate(cfg)
