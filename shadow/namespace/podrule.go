@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,39 +42,24 @@ type PodRule struct {
 }
 
 // Decide changes the creation of a pod as its namespace's offloading says. In an update of a
-// pod it keeps the toleration that the creation has added.
+// pod it keeps the toleration that the creation has added, also where the namespace is offloaded
+// in another way by now.
 func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
+	pod, old, answer := serve.Objects[corev1.Pod](req)
 	switch {
 	case req.Namespace == r.OwnNamespace:
 		return serve.Allow()
-	case req.Operation == admissionv1.Create:
-		return r.create(ctx, req)
-	case req.Operation == admissionv1.Update && req.SubResource == "":
-		return update(req)
+	case answer != nil:
+		return *answer
+	case old != nil:
+		return changed(pod, rules.KeepToleration(old, pod))
 	default:
-		return serve.Allow()
+		return r.create(ctx, req.Namespace, pod)
 	}
 }
 
-// update depends on the pod alone: the pod keeps its toleration also where the namespace is
-// offloaded in another way by now.
-func update(req *admissionv1.AdmissionRequest) serve.Decision {
-	var old, pod corev1.Pod
-	if err := json.Unmarshal(req.OldObject.Raw, &old); err != nil {
-		return serve.Decision{Message: "reading the pod as it was: " + err.Error(), Code: http.StatusBadRequest}
-	}
-	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
-		return serve.Decision{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
-	}
-	return changed(&pod, rules.KeepToleration(&old, &pod))
-}
-
-func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) serve.Decision {
-	var pod corev1.Pod
-	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
-		return serve.Decision{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
-	}
-	offloading, err := r.offloading(ctx, req.Namespace)
+func (r PodRule) create(ctx context.Context, namespace string, pod *corev1.Pod) serve.Decision {
+	offloading, err := r.offloading(ctx, namespace)
 	if err != nil {
 		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
@@ -83,27 +67,27 @@ func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	if offloading != nil {
 		spec = offloading.Spec
 	}
-	want, err := r.placed(ctx, req.Namespace, &pod, &spec)
+	want, err := r.placed(ctx, namespace, pod, &spec)
 	if errors.As(err, &unreadable{}) {
 		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	if err != nil {
-		return serve.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
+		return serve.Deny(fmt.Sprintf("namespace %s: %v", namespace, err))
 	}
-	annotations, err := r.annotations(ctx, req.Namespace)
+	annotations, err := r.annotations(ctx, namespace)
 	if err != nil {
 		return serve.Decision{Message: err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	keep, err := offloadingv1beta1.KeptOnProviderLoss(annotations)
 	if err != nil {
-		return serve.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
+		return serve.Deny(fmt.Sprintf("namespace %s: %v", namespace, err))
 	}
 	// A pod that may land on a node of this cluster gets it from the vkubelet, once it is on a
 	// virtual node.
 	if keep && spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote {
 		want = rules.KeepOnLoss(want)
 	}
-	return changed(&pod, want)
+	return changed(pod, want)
 }
 
 // changed accepts a pod as it is wanted.

@@ -121,9 +121,9 @@ func TestPodRuleAtUpdate(t *testing.T) {
 		})
 	}
 	for _, req := range []admissionv1.AdmissionRequest{{OldObject: runtime.RawExtension{Raw: []byte("{}")}}, {Object: runtime.RawExtension{Raw: []byte("{}")}}} {
-		req.Namespace, req.Operation = "web", admissionv1.Update
+		req.Namespace, req.Operation, req.Kind.Kind = "web", admissionv1.Update, "Pod"
 		answer := PodRule{}.Decide(t.Context(), &req)
 		require.False(t, answer.Allowed)
-		require.Contains(t, answer.Message, "reading the pod")
+		require.Contains(t, answer.Message, "reading the Pod")
 	}
 }
