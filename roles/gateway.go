@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -192,13 +191,9 @@ func (g *gatewayRole) run(ctx context.Context) error {
 			f.Start(ctx.Done()) // the informers that it has just asked for
 		}
 	}
-	var refusals sync.WaitGroup
-	defer refusals.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	refusals.Go(func() {
+	defer loop.Start(ctx, func(ctx context.Context) {
 		_ = g.host.Get().RecordRefusals(ctx, g.network, g.fabric.home.kube.CoreV1(), corev1.EventSource{Component: "liqod-gateway", Host: g.announce.Name})
-	})
+	})()
 	return g.host.Get().Run(ctx)
 }
 

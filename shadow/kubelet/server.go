@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/serve"
 )
 
@@ -167,10 +168,6 @@ func (s *Server) listen(ctx context.Context) (*serve.Server, error) {
 }
 
 func (s *Server) serve(ctx context.Context, server *serve.Server) error {
-	caCtx, stop := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() { s.guard.run(caCtx) })
-	defer background.Wait()
-	defer stop()
+	defer loop.Start(ctx, s.guard.run)()
 	return server.Run(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -57,9 +56,7 @@ type LostNodesConfig struct {
 type LostNodes struct {
 	cfg  LostNodesConfig
 	loop *loop.Loop
-
-	mu   sync.Mutex
-	next time.Time // earliest time of the next force deletion
+	pace loop.Pace // of force deletions
 }
 
 // NewLostNodes returns a LostNodes and registers its event handlers on the informers. It
@@ -143,7 +140,7 @@ func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
 	if wait := at.Sub(l.cfg.Clock.Now()); wait > 0 {
 		return loop.After(wait)
 	}
-	if wait := l.reserve(); wait > 0 {
+	if wait := l.pace.Take("", 1, forceSpacing, l.cfg.Clock.Now()); wait > 0 {
 		return loop.After(wait)
 	}
 	return l.force(ctx, key, pod.UID)
@@ -154,18 +151,6 @@ func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
 func (l *LostNodes) anyReady() bool {
 	nodes, err := l.cfg.Nodes.Lister().List(labels.Everything())
 	return err == nil && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !offloadingv1beta1.IsVirtual(n) && ready(n) })
-}
-
-// reserve returns 0 and takes the next force deletion, or returns how long to wait for it.
-func (l *LostNodes) reserve() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.cfg.Clock.Now()
-	if now.Before(l.next) {
-		return l.next.Sub(now)
-	}
-	l.next = now.Add(forceSpacing)
-	return 0
 }
 
 // force deletes the pod with the given UID if its live state and that of its node still

@@ -15,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -170,9 +169,7 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	now := e.cfg.Clock.Now()
 	e.since.Store(&now)
 	e.quota.Begin()
-	var room sync.WaitGroup
-	defer room.Wait()
-	room.Go(func() { e.quota.Run(ctx) })
+	defer loop.Start(ctx, e.quota.Run)()
 	// A pod without a ShadowPod is queued by no other event. Each term queues all of them.
 	e.loop.Add(loop.Keys(e.pods.List())...)
 	return e.loop.Run(ctx, workers)
