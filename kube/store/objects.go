@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // longestMessage is the longest message of a condition that the API accepts, in bytes.
@@ -312,6 +313,20 @@ func ChangedKeys[K, V comparable](before, after map[K]V) sets.Set[K] {
 		}
 	}
 	return changed
+}
+
+// StrategicPatch returns the strategic merge patch that changes before to after.
+func StrategicPatch[T any](before, after *T) ([]byte, error) {
+	var fields T
+	from, err := json.Marshal(before)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object as it is: %w", err)
+	}
+	to, err := json.Marshal(after)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object as wanted: %w", err)
+	}
+	return strategicpatch.CreateTwoWayMergePatch(from, to, fields)
 }
 
 // EncodePatch encodes a patch as JSON and adds the UID of obj as a precondition, so that

@@ -309,25 +309,25 @@ func ServiceAccountSubject(namespace, name string) rbacv1.Subject {
 func (b *Binder) Ensure(ctx context.Context, want Binding) error {
 	meta := metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name, Labels: maps.Clone(want.Labels)}
 	if want.Namespace == "" {
-		return ClusterRoleBindings(b.kube, "").Apply(ctx, Known(b.wide.Get(want.Name)),
+		return ClusterRoleBindings(b.kube).Apply(ctx, Known(b.wide.Get(want.Name)),
 			&rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: roleRef(want.ClusterRole), Subjects: want.Subjects})
 	}
-	return RoleBindings(b.kube, want.Namespace, "").Apply(ctx, Known(b.roles.RoleBindings(want.Namespace).Get(want.Name)),
+	return RoleBindings(b.kube, want.Namespace).Apply(ctx, Known(b.roles.RoleBindings(want.Namespace).Get(want.Name)),
 		&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: roleRef(want.ClusterRole), Subjects: want.Subjects})
 }
 
-// RoleBindings says how Apply makes RoleBindings of a namespace. by is the field manager.
-func RoleBindings(kube kubernetes.Interface, namespace, by string) Kind[*rbacv1.RoleBinding] {
-	return Kind[*rbacv1.RoleBinding]{Name: "RoleBinding", By: by, Client: kube.RbacV1().RoleBindings(namespace), Set: func(next, want *rbacv1.RoleBinding) bool {
+// RoleBindings says how Apply makes RoleBindings of a namespace.
+func RoleBindings(kube kubernetes.Interface, namespace string) Kind[*rbacv1.RoleBinding] {
+	return Kind[*rbacv1.RoleBinding]{Name: "RoleBinding", Client: kube.RbacV1().RoleBindings(namespace), Set: func(next, want *rbacv1.RoleBinding) bool {
 		next.Subjects = want.Subjects
 		AddLabels(next, want)
 		return next.RoleRef == want.RoleRef
 	}}
 }
 
-// ClusterRoleBindings says how Apply makes ClusterRoleBindings. by is the field manager.
-func ClusterRoleBindings(kube kubernetes.Interface, by string) Kind[*rbacv1.ClusterRoleBinding] {
-	return Kind[*rbacv1.ClusterRoleBinding]{Name: "ClusterRoleBinding", By: by, Client: kube.RbacV1().ClusterRoleBindings(), Set: func(next, want *rbacv1.ClusterRoleBinding) bool {
+// ClusterRoleBindings says how Apply makes ClusterRoleBindings.
+func ClusterRoleBindings(kube kubernetes.Interface) Kind[*rbacv1.ClusterRoleBinding] {
+	return Kind[*rbacv1.ClusterRoleBinding]{Name: "ClusterRoleBinding", Client: kube.RbacV1().ClusterRoleBindings(), Set: func(next, want *rbacv1.ClusterRoleBinding) bool {
 		next.Subjects = want.Subjects
 		AddLabels(next, want)
 		return next.RoleRef == want.RoleRef

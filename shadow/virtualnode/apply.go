@@ -26,36 +26,33 @@ type takenError struct{ message string }
 
 func (e takenError) Error() string { return e.message }
 
-// ours returns a function that returns an error for objects that were not made for vn.
-func ours[T metav1.Object](kind string, vn *offloadingv1beta1.VirtualNode) func(T) error {
-	return func(have T) error {
+// put creates want, or updates have to it. It returns an error for an object that was not made for vn.
+func put[T store.Applied[T]](ctx context.Context, k store.Kind[T], vn *offloadingv1beta1.VirtualNode, have, want T) error {
+	k.By, k.Ours = fieldManager, func(have T) error {
 		if owned(vn, have) {
 			return nil
 		}
-		return takenError{fmt.Sprintf("%s %s exists and was not made for this VirtualNode: delete it, or name the VirtualNode differently", kind, cache.MetaObjectToName(have))}
+		return takenError{fmt.Sprintf("%s %s exists and was not made for this VirtualNode: delete it, or name the VirtualNode differently", k.Name, cache.MetaObjectToName(have))}
 	}
+	return k.Apply(ctx, have, want)
 }
 
 func (l *Lifecycle) putServiceAccount(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	want := forgeServiceAccount(vn)
 	k := store.Kind[*corev1.ServiceAccount]{
-		Name: "ServiceAccount", By: fieldManager, Client: l.cfg.Kube.CoreV1().ServiceAccounts(want.Namespace), Ours: ours[*corev1.ServiceAccount]("ServiceAccount", vn),
-		Set: func(_, _ *corev1.ServiceAccount) bool { return true },
+		Name: "ServiceAccount", Client: l.cfg.Kube.CoreV1().ServiceAccounts(want.Namespace), Set: func(_, _ *corev1.ServiceAccount) bool { return true },
 	}
-	return k.Apply(ctx, store.Known(l.cfg.ServiceAccounts.Lister().ServiceAccounts(want.Namespace).Get(want.Name)), want)
+	return put(ctx, k, vn, store.Known(l.cfg.ServiceAccounts.Lister().ServiceAccounts(want.Namespace).Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putRoleBinding(ctx context.Context, vn *offloadingv1beta1.VirtualNode, want *rbacv1.RoleBinding) error {
-	k := store.RoleBindings(l.cfg.Kube, want.Namespace, fieldManager)
-	k.Ours = ours[*rbacv1.RoleBinding](k.Name, vn)
-	return k.Apply(ctx, store.Known(l.cfg.RoleBindings.Lister().RoleBindings(want.Namespace).Get(want.Name)), want)
+	have := store.Known(l.cfg.RoleBindings.Lister().RoleBindings(want.Namespace).Get(want.Name))
+	return put(ctx, store.RoleBindings(l.cfg.Kube, want.Namespace), vn, have, want)
 }
 
 func (l *Lifecycle) putClusterRoleBinding(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	want := forgeClusterRoleBinding(vn)
-	k := store.ClusterRoleBindings(l.cfg.Kube, fieldManager)
-	k.Ours = ours[*rbacv1.ClusterRoleBinding](k.Name, vn)
-	return k.Apply(ctx, store.Known(l.cfg.ClusterRoleBindings.Lister().Get(want.Name)), want)
+	return put(ctx, store.ClusterRoleBindings(l.cfg.Kube), vn, store.Known(l.cfg.ClusterRoleBindings.Lister().Get(want.Name)), want)
 }
 
 func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
@@ -63,10 +60,8 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 	if err != nil {
 		return err
 	}
-	k := store.Kind[*appsv1.Deployment]{
-		Name: "Deployment", By: fieldManager, Client: l.cfg.Kube.AppsV1().Deployments(want.Namespace), Ours: ours[*appsv1.Deployment]("Deployment", vn), Set: setDeployment,
-	}
-	return k.Apply(ctx, store.Known(l.cfg.Deployments.Lister().Deployments(want.Namespace).Get(want.Name)), want)
+	k := store.Kind[*appsv1.Deployment]{Name: "Deployment", Client: l.cfg.Kube.AppsV1().Deployments(want.Namespace), Set: setDeployment}
+	return put(ctx, k, vn, store.Known(l.cfg.Deployments.Lister().Deployments(want.Namespace).Get(want.Name)), want)
 }
 
 // setDeployment changes what differs. The API server adds defaults to the spec, so only fields of
@@ -93,13 +88,12 @@ func (l *Lifecycle) putBudget(ctx context.Context, vn *offloadingv1beta1.Virtual
 		return store.Delete(ctx, "PodDisruptionBudget", budgets, have)
 	}
 	k := store.Kind[*policyv1.PodDisruptionBudget]{
-		Name: "PodDisruptionBudget", By: fieldManager, Client: budgets, Ours: ours[*policyv1.PodDisruptionBudget]("PodDisruptionBudget", vn),
-		Set: func(next, want *policyv1.PodDisruptionBudget) bool {
+		Name: "PodDisruptionBudget", Client: budgets, Set: func(next, want *policyv1.PodDisruptionBudget) bool {
 			next.Spec = want.Spec
 			return true
 		},
 	}
-	return k.Apply(ctx, have, want)
+	return put(ctx, k, vn, have, want)
 }
 
 // offloadedNamespaces returns the namespaces that are offloaded to the provider, sorted. m

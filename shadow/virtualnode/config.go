@@ -8,7 +8,6 @@
 package virtualnode
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -90,32 +89,19 @@ type VirtualKubeletDefaults struct {
 	Args []string
 }
 
-// DrainConfig limits the duration of a VirtualNode's deletion. A zero value means the
-// default.
+// DrainConfig limits the duration of a VirtualNode's deletion.
 type DrainConfig struct {
 	// Timeout is how long pods are evicted through the Eviction API, counted from the
-	// VirtualNode's deletion. After it, they are deleted. Default 5 minutes.
+	// VirtualNode's deletion. After it, they are deleted.
 	Timeout time.Duration
 	// ForceAfter is how long deleted pods may take to terminate, counted from the end of
 	// Timeout. After it, they are force-deleted without waiting for the provider. It also
-	// limits the wait for the vkubelet's own pods. Default 2 minutes.
+	// limits the wait for the vkubelet's own pods.
 	ForceAfter time.Duration
-	// Poll is the poll interval for the remaining pods. Default 2 seconds.
-	Poll time.Duration
 }
 
-const (
-	defaultDrainTimeout = 5 * time.Minute
-	defaultForceAfter   = 2 * time.Minute
-	defaultPoll         = 2 * time.Second
-)
-
-func (d DrainConfig) withDefaults() DrainConfig {
-	d.Timeout = cmp.Or(max(d.Timeout, 0), defaultDrainTimeout)
-	d.ForceAfter = cmp.Or(max(d.ForceAfter, 0), defaultForceAfter)
-	d.Poll = cmp.Or(max(d.Poll, 0), defaultPoll)
-	return d
-}
+// drainPoll is the poll interval for the remaining pods.
+const drainPoll = 2 * time.Second
 
 var errNoImage = errors.New("virtual kubelet image is empty: name the image that the vkubelets run")
 

@@ -50,7 +50,7 @@ func leaving(grace int64) func(*corev1.Pod) {
 }
 
 func TestPlanDrain(t *testing.T) {
-	cfg := DrainConfig{}.withDefaults()
+	cfg := usualDrain()
 	mirror := func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 	for name, tc := range map[string]struct {
 		pods  []*corev1.Pod

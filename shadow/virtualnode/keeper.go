@@ -2,7 +2,6 @@ package virtualnode
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/wait"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -112,15 +110,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer k.SetRemote(func(r *Remote) { *r = notContacted() })
 	heartbeat := lease.NewController(k.cfg.Clock, k.cfg.Kube, k.cfg.Identity, int32(k.cfg.LeaseDuration.Seconds()),
 		nil, k.cfg.LeaseDuration/4, k.cfg.Name, corev1.NamespaceNodeLease, k.bindLease)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() {
+	defer loop.Start(ctx, func(ctx context.Context) {
 		// The heartbeat of a missing Node would fail, and retry with a long delay.
 		known := func(context.Context) (bool, error) { return k.bindLease(&coordinationv1.Lease{}) == nil, nil }
 		if wait.PollUntilContextCancel(ctx, nodePoll, true, known) == nil {
 			heartbeat.Run(ctx)
 		}
-	})
+	})()
 	k.loop.Add(k.key)
 	return k.loop.Run(ctx, 1)
 }
@@ -231,15 +227,7 @@ func (k *Keeper) patch(ctx context.Context, have, want *corev1.Node, subresource
 	if len(subresources) == 0 {
 		have.ResourceVersion = ""
 	}
-	before, err := json.Marshal(have)
-	if err != nil {
-		return err
-	}
-	after, err := json.Marshal(want)
-	if err != nil {
-		return err
-	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Node{})
+	patch, err := store.StrategicPatch(have, want)
 	if err != nil {
 		return err
 	}

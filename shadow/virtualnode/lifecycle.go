@@ -34,7 +34,6 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 	if cfg.VirtualKubelet.Image == "" {
 		return nil, errNoImage
 	}
-	cfg.Drain = cfg.Drain.withDefaults()
 	l := &Lifecycle{cfg: cfg}
 	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return l, l.watch(cfg)

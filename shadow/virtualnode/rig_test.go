@@ -97,11 +97,15 @@ func newRig(t *testing.T, liqo []runtime.Object, kube ...runtime.Object) *rig {
 		Nodes:         core.Nodes(), Deployments: r.kubes.Apps().V1().Deployments(), Budgets: r.kubes.Policy().V1().PodDisruptionBudgets(), ServiceAccounts: core.ServiceAccounts(),
 		RoleBindings: rbac.RoleBindings(), ClusterRoleBindings: rbac.ClusterRoleBindings(),
 		VirtualKubelet: VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 2, Args: []string{"--clusterID=rome"}, ImagePullPolicy: corev1.PullIfNotPresent},
-		Events:         r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
+		Events:         r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()}, Drain: usualDrain(),
 	})
 	require.NoError(t, err)
 	r.Lifecycle = l
 	return r
+}
+
+func usualDrain() DrainConfig {
+	return DrainConfig{Timeout: 5 * time.Minute, ForceAfter: 2 * time.Minute}
 }
 
 // serveFields makes the fake support the field selector spec.nodeName in pod lists, as an

@@ -101,7 +101,7 @@ func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 	if err := l.writeStatus(ctx, vn, notReady(reason, message)); err != nil {
 		return err
 	}
-	return loop.After(l.cfg.Drain.Poll)
+	return loop.After(drainPoll)
 }
 
 // drainNode reports whether all pods that count are gone. node may be nil, as pods may
@@ -119,7 +119,7 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 	// The deadlines count from vn's deletion, so a restart of this process does not extend them.
 	p := planDrain(pods, vn.DeletionTimestamp.Time, l.cfg.Clock.Now(), l.cfg.Drain)
 	if told, err := l.tellForced(ctx, vn, p); told || err != nil {
-		return false, cmp.Or(err, loop.After(l.cfg.Drain.Poll))
+		return false, cmp.Or(err, loop.After(drainPoll))
 	}
 	if node != nil && p.deletes() {
 		if err := l.taint(ctx, node); err != nil {
