@@ -194,8 +194,7 @@ func (c *controller) addPeering() error {
 		CapacityWanted:   func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
 		Configurations:   c.liqo.Networking().V1beta1().Configurations(),
 		NetworkPublished: func(ctx context.Context, peer string) (bool, error) { return c.publisher.Wanted(ctx, peer) },
-		Peers:            peers{c.directory, c.conditions, c.liqo.Core().V1beta1().ForeignClusters(), c.env.Config.Networking.Enabled}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
-		HomeLost: c.home.head.Lost, Clock: c.env.Clock,
+		Peers:            peers{c.directory, c.conditions, c.liqo.Core().V1beta1().ForeignClusters(), c.env.Config.Networking.Enabled}, Env: c.env.component(), Forget: c.env.Tracker.Forget, HomeLost: c.home.head.Lost,
 		Delayed: func(peer string) { c.env.Refused(peer, replication.RefusedRate) },
 	})
 	c.directory.Subscribe(replicator.Changed)

@@ -20,6 +20,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -112,9 +113,14 @@ func (s *side) dials(other *side) {
 	r := replication.New(replication.Config{
 		ClusterID: s.id, Kube: s.kube, Liqo: s.liqo, Maps: s.factory.Offloading().V1beta1().NamespaceMaps(),
 		Configurations: s.factory.Networking().V1beta1().Configurations(), NetworkPublished: s.publish.Wanted,
-		Peers: onePeer{other.id, way}, Log: zap.NewNop(),
+		Requests: s.factory.Sharing().V1alpha1().ResourceRequests(), Offers: s.factory.Sharing().V1alpha1().ResourceOffers(),
+		CapacityWanted: func(context.Context, string) (bool, error) { return false, nil },
+		Peers:          onePeer{other.id, way}, Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop(), Observer: health.NewTracker(time.Hour, clock.RealClock{})},
+		Forget: func(string) {}, HomeLost: func() time.Time { return time.Time{} }, Delayed: func(string) {},
 	})
 	s.factory.Offloading().V1beta1().NamespaceMaps().Informer()
+	s.factory.Sharing().V1alpha1().ResourceRequests().Informer()
+	s.factory.Sharing().V1alpha1().ResourceOffers().Informer()
 	r.Changed(other.id)
 	s.runs = append(s.runs, r.Run)
 }

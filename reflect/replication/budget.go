@@ -82,9 +82,6 @@ func (b *budget) take(n int, now time.Time) time.Duration {
 
 // asks makes room for the answers to what this cluster has changed in home.
 func (p *pair[T]) asks(home T) error {
-	if p.cfg.budget == nil {
-		return nil
-	}
 	asked := p.kind.empty()
 	p.kind.push(home, asked)
 	body, err := json.Marshal(asked)
@@ -98,9 +95,6 @@ func (p *pair[T]) asks(home T) error {
 // afford returns nil if obj, which follows from an object of the peer, may be written now.
 // Otherwise it returns when to look again: then the state of that time is written.
 func (c *channel[T]) afford(obj T, more int) error {
-	if c.cfg.budget == nil {
-		return nil
-	}
 	body, err := json.Marshal(obj)
 	if err != nil {
 		return fmt.Errorf("measuring %s %s: %w", c.of.name, obj.GetName(), err)
@@ -109,8 +103,6 @@ func (c *channel[T]) afford(obj T, more int) error {
 	if wait == 0 {
 		return nil
 	}
-	if c.cfg.Delayed != nil {
-		c.cfg.Delayed(c.peer)
-	}
+	c.cfg.Delayed(c.peer)
 	return loop.After(wait)
 }

@@ -29,7 +29,7 @@ func TestAPeerThatAnswersAllTheTime(t *testing.T) {
 	cfg.Clock, cfg.Log, cfg.budget, cfg.Delayed = clock, zaptest.NewLogger(t), w.r.budget("milan"), func(string) { delayed++ }
 	home := homeMap(map[string]string{"web": "web-rome"})
 	kubetest.Create(t, w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace), home)
-	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
+	p := newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
 	says := func(n int) error {
 		remote := remoteMap(map[string]string{"web": "web-rome"})
 		remote.Status.ObservedGeneration = remote.Generation
@@ -85,7 +85,7 @@ func TestHonestAnswersAreNotDelayed(t *testing.T) {
 	w := newWorld(t, nil, nil)
 	cfg := w.r.cfg
 	cfg.Clock, cfg.budget = clocktesting.NewFakeClock(time.Now()), w.r.budget("milan")
-	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
+	p := newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
 	home := homeMap(map[string]string{})
 	home.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
 	for i := range 200 {
@@ -110,7 +110,7 @@ func TestSteadyNamespacesAreNotDelayed(t *testing.T) {
 	home := homeMap(desired)
 	maps := w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace)
 	kubetest.Create(t, maps, home)
-	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
+	p := newPair(cfg, namespaceMaps("rome", w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
 	for i := range 15 * 60 {
 		clock.Step(time.Second)
 		gone, made := fmt.Sprintf("end-to-end-tests-%04d", i), fmt.Sprintf("end-to-end-tests-%04d", i+150)

@@ -70,13 +70,9 @@ type channel[T store.Applied[T]] struct {
 
 func newChannel[T store.Applied[T]](cfg Config, of kind[T], home cache.SharedIndexInformer, peer string, way Peer, sync loop.SyncFunc) *channel[T] {
 	c := &channel[T]{of: of, cfg: cfg, peer: peer, way: way, local: corev1beta1.TenantNamespace(peer), home: home}
-	observer := cfg.Observer
-	if observer != nil {
-		observer = awake{observer, c.synced}
-	}
 	// Each peer has its own loop name, because one peer may be unreachable while the sync
 	// of another one succeeds.
-	c.Loop = loop.New(loop.Config{Name: "replica-" + cmp.Or(of.loop, of.name) + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: observer})
+	c.Loop = loop.New(loop.Config{Name: "replica-" + cmp.Or(of.loop, of.name) + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: awake{cfg.Observer, c.synced}})
 	return c
 }
 
@@ -140,9 +136,7 @@ func (c *channel[T]) run(ctx context.Context) {
 	_ = c.Run(ctx, channelWorkers) // Run of a loop returns no error
 	c.factory.Shutdown()
 	_ = c.home.RemoveEventHandler(c.watches[0]) // fails only for a stopped informer
-	if c.cfg.Forget != nil {
-		c.cfg.Forget(c.Name())
-	}
+	c.cfg.Forget(c.Name())
 }
 
 // keys returns the key of an object in the tenant namespace of either cluster.

@@ -43,7 +43,7 @@ type pushed[T store.Applied[T]] struct {
 	late bool
 	// wanted reports, by live reads, whether a controller of this cluster will create the
 	// home object again after its deletion.
-	wanted func(ctx context.Context, c versioned.Interface, peer string) (bool, error)
+	wanted func(ctx context.Context, peer string) (bool, error)
 }
 
 // namedAsPeer is kind.concerns for kinds with one object per provider, which is named
@@ -64,8 +64,8 @@ func mark(o metav1.Object, origin string) {
 	}})
 }
 
-// namespaceMaps describes the replication of NamespaceMaps.
-func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
+// namespaceMaps describes the replication of NamespaceMaps. liqo is a client for this cluster.
+func namespaceMaps(clusterID string, liqo versioned.Interface) pushed[*offloadingv1beta1.NamespaceMap] {
 	type nm = *offloadingv1beta1.NamespaceMap
 	return pushed[nm]{
 		kind: kind[nm]{
@@ -92,7 +92,7 @@ func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 		mend: func(home nm) {
 			home.Status.Conditions = mended(home.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 		},
-		wanted: namespaceMapWanted,
+		wanted: func(ctx context.Context, peer string) (bool, error) { return namespaceMapWanted(ctx, liqo, peer) },
 	}
 }
 

@@ -46,7 +46,7 @@ func resourceRequests(clusterID string, wanted func(ctx context.Context, peer st
 				home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: home.Status.ObservedGeneration}
 			}
 		},
-		wanted: func(ctx context.Context, _ versioned.Interface, peer string) (bool, error) { return wanted(ctx, peer) },
+		wanted: wanted,
 	}
 }
 

@@ -58,9 +58,7 @@ func configurationsOut(clusterID string, published func(ctx context.Context, pee
 		mend: func(home configuration) {
 			home.Status.Conditions = mended(home.Status.Conditions, networkingv1beta1.ConditionReady)
 		},
-		wanted: func(ctx context.Context, _ versioned.Interface, peer string) (bool, error) {
-			return published(ctx, peer)
-		},
+		wanted: published,
 	}
 }
 

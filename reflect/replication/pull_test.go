@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap/zaptest"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -73,15 +73,8 @@ type negotiation struct {
 
 func newNegotiation(t *testing.T, home, remote []runtime.Object) *negotiation {
 	n := &negotiation{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), clk: clocktesting.NewFakeClock(time.Now())}
-	informers := externalversions.NewSharedInformerFactory(n.home, 0)
-	sharing := informers.Sharing().V1alpha1()
-	n.cfg = Config{ClusterID: "rome", Liqo: n.home, Maps: informers.Offloading().V1beta1().NamespaceMaps(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
-		Log: zaptest.NewLogger(t), Clock: n.clk, CapacityWanted: func(context.Context, string) (bool, error) { return false, nil }}
-	sharing.ResourceOffers().Informer()
-	sharing.ResourceRequests().Informer()
-	n.cfg.Maps.Informer()
-	informers.Start(t.Context().Done())
-	informers.WaitForCacheSync(t.Context().Done())
+	n.cfg = configOf(t, externalversions.NewSharedInformerFactory(n.home, 0), Config{ClusterID: "rome", Liqo: n.home})
+	n.cfg.Clock = n.clk
 	return n
 }
 
@@ -231,7 +224,7 @@ func TestRequestThereAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNegotiation(t, []runtime.Object{request()}, nil)
 		w := newWorld(t, nil, nil)
-		n.cfg.Kube, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, nil
+		n.cfg.Kube, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, clock.RealClock{}
 		w.r = New(n.cfg)
 		w.r.Changed("milan")
 		w.run()

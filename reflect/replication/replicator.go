@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -52,38 +51,27 @@ type Config struct {
 	// Kube and Liqo are clients for this cluster.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
-	// Maps, Requests and Offers are informers for all namespaces of this cluster. If
-	// Requests and Offers are nil, only NamespaceMaps are replicated.
-	Maps     informers.NamespaceMapInformer
-	Requests sharinginformers.ResourceRequestInformer
-	Offers   sharinginformers.ResourceOfferInformer
-	// CapacityWanted reports, by a live read, whether this cluster wants capacity of a
-	// peer. It is required together with Requests.
-	CapacityWanted func(ctx context.Context, peer string) (bool, error)
-	// Configurations is an informer for all namespaces of this cluster. If it is nil, no
-	// Configurations are replicated.
+	// The informers are for all namespaces of this cluster.
+	Maps           informers.NamespaceMapInformer
+	Requests       sharinginformers.ResourceRequestInformer
+	Offers         sharinginformers.ResourceOfferInformer
 	Configurations networkinginformers.ConfigurationInformer
-	// NetworkPublished reports, by a live read, whether this cluster publishes a
-	// Configuration for a peer. It is required together with Configurations.
-	NetworkPublished func(ctx context.Context, peer string) (bool, error)
+	// CapacityWanted reports, by a live read, whether this cluster wants capacity of a
+	// peer. NetworkPublished reports whether it publishes a Configuration for a peer.
+	CapacityWanted, NetworkPublished func(ctx context.Context, peer string) (bool, error)
 	// Peers is the directory of connections. Its implementation must call Changed.
 	Peers Peers
-	Log   *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
-	// Forget is called with the name of a peer's loop when that loop has ended; may be
-	// nil.
+	loop.Env
+	// Forget is called with the name of a peer's loop when that loop has ended.
 	Forget func(loop string)
 	// HomeLost returns the latest time at which this cluster's etcd was found restored
-	// from a backup, zero for never; may be nil.
+	// from a backup, zero for never.
 	HomeLost func() time.Time
 	// Delayed is called when an object of a peer changes so often that its state is written
-	// later; may be nil.
+	// later.
 	Delayed func(peer string)
-	// Clock is the clock; nil means the real one.
-	Clock clock.PassiveClock
 
-	// budget limits the bytes that one peer makes this cluster write; nil: no limit.
+	// budget limits the bytes that one peer makes this cluster write.
 	budget *budget
 }
 
@@ -108,9 +96,6 @@ type connection struct {
 
 // New returns a Replicator. It starts no goroutines and sends no requests.
 func New(cfg Config) *Replicator {
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
 	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}, budgets: map[string]*budget{}}
 	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return r
@@ -129,14 +114,8 @@ func (r *Replicator) Changed(clusterID string) {
 // Run replicates until ctx is done, and returns when every loop has returned. It may be
 // called again afterwards.
 func (r *Replicator) Run(ctx context.Context) error {
-	synced := []cache.InformerSynced{r.cfg.Maps.Informer().HasSynced}
-	if r.cfg.Requests != nil {
-		synced = append(synced, r.cfg.Requests.Informer().HasSynced, r.cfg.Offers.Informer().HasSynced)
-	}
-	if r.cfg.Configurations != nil {
-		synced = append(synced, r.cfg.Configurations.Informer().HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.cfg.Maps.Informer().HasSynced, r.cfg.Requests.Informer().HasSynced,
+		r.cfg.Offers.Informer().HasSynced, r.cfg.Configurations.Informer().HasSynced) {
 		return nil
 	}
 	r.mu.Lock()
@@ -202,17 +181,13 @@ type flow interface {
 
 // flows returns a flow for each kind.
 func (c *Config) flows(peer string, way Peer) []flow {
-	out := []flow{newPair(*c, namespaceMaps(c.ClusterID), c.Maps.Informer(), peer, way)}
-	if c.Requests != nil {
-		out = append(out,
-			newPair(*c, resourceRequests(c.ClusterID, c.CapacityWanted), c.Requests.Informer(), peer, way),
-			newPull(*c, resourceOffers(c.ClusterID, peer), c.Offers.Informer(), peer, way))
-	}
-	if c.Configurations == nil {
-		return out
-	}
 	own := c.Configurations.Informer()
-	out = append(out, newPair(*c, configurationsOut(c.ClusterID, c.NetworkPublished), own, peer, way))
+	out := []flow{
+		newPair(*c, namespaceMaps(c.ClusterID, c.Liqo), c.Maps.Informer(), peer, way),
+		newPair(*c, resourceRequests(c.ClusterID, c.CapacityWanted), c.Requests.Informer(), peer, way),
+		newPull(*c, resourceOffers(c.ClusterID, peer), c.Offers.Informer(), peer, way),
+		newPair(*c, configurationsOut(c.ClusterID, c.NetworkPublished), own, peer, way),
+	}
 	if way.PullNetwork {
 		held := func() bool {
 			_, ok, err := own.GetStore().GetByKey(corev1beta1.TenantNamespace(peer) + "/" + peer)

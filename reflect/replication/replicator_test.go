@@ -20,12 +20,15 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestMain leaves errors of informers to the handler that logs them. The next one sleeps until
@@ -140,13 +143,27 @@ func newWorld(t *testing.T, home, remote []runtime.Object) *world {
 	w := &world{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), peers: &peers{}}
 	w.informers = externalversions.NewSharedInformerFactory(w.home, 0)
 	w.core = corefake.NewClientset()
-	w.r = New(Config{ClusterID: "rome", Kube: w.core, Liqo: w.home, Maps: w.informers.Offloading().V1beta1().NamespaceMaps(), Peers: w.peers, Log: zaptest.NewLogger(t)})
-	w.informers.Offloading().V1beta1().NamespaceMaps().Informer()
-	w.informers.Start(t.Context().Done())
-	w.informers.WaitForCacheSync(t.Context().Done())
+	w.r = New(configOf(t, w.informers, Config{ClusterID: "rome", Kube: w.core, Liqo: w.home, Peers: w.peers}))
 	w.peers.set(w.way("1"))
 	w.r.Changed("milan")
 	return w
+}
+
+// configOf returns a configuration of a cluster that uses no peer, and starts its informers.
+func configOf(t *testing.T, f externalversions.SharedInformerFactory, cfg Config) Config {
+	no := func(context.Context, string) (bool, error) { return false, nil }
+	sharing := f.Sharing().V1alpha1()
+	cfg.Maps, cfg.Requests, cfg.Offers = f.Offloading().V1beta1().NamespaceMaps(), sharing.ResourceRequests(), sharing.ResourceOffers()
+	cfg.Configurations, cfg.CapacityWanted, cfg.NetworkPublished = f.Networking().V1beta1().Configurations(), no, no
+	cfg.Env = loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Observer: health.NewTracker(5*time.Minute, clock.RealClock{})}
+	cfg.Forget, cfg.Delayed, cfg.HomeLost, cfg.budget = func(string) {}, func(string) {}, func() time.Time { return time.Time{} }, newBudget()
+	cfg.Maps.Informer()
+	cfg.Requests.Informer()
+	cfg.Offers.Informer()
+	cfg.Configurations.Informer()
+	f.Start(t.Context().Done())
+	f.WaitForCacheSync(t.Context().Done())
+	return cfg
 }
 
 func (w *world) way(revision string) *Peer {
@@ -366,12 +383,8 @@ func TestBothDirections(t *testing.T) {
 		ofMilan.Namespace, ofMilan.Name, ofMilan.UID = "liqo-tenant-rome", "rome", "milans"
 		w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{ofMilan})
 		informers := externalversions.NewSharedInformerFactory(w.remote, 0)
-		maps := informers.Offloading().V1beta1().NamespaceMaps()
-		maps.Informer()
-		informers.Start(t.Context().Done())
-		informers.WaitForCacheSync(t.Context().Done())
-		back := New(Config{ClusterID: "milan", Liqo: w.remote, Maps: maps, Log: zaptest.NewLogger(t),
-			Peers: onePeer{"rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }}}})
+		back := New(configOf(t, informers, Config{ClusterID: "milan", Liqo: w.remote,
+			Peers: onePeer{"rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }}}}))
 		back.Changed("rome")
 		w.run()
 		(&world{t: t, r: back}).run()

@@ -103,7 +103,9 @@ func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
 		require.NotZero(t, observer.count("replica-NamespaceMap-oslo"), "from the sync on, keys count")
 		directory.remove("oslo")
 		w.r.Changed("oslo")
-		require.Equal(t, "replica-NamespaceMap-oslo", <-forgotten)
+		for <-forgotten != "replica-NamespaceMap-oslo" {
+			continue // another kind of oslo's
+		}
 	})
 }
 

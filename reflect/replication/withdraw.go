@@ -61,7 +61,7 @@ func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
 		return false, err
 	}
 	gone := ns == nil || ns.DeletionTimestamp != nil
-	if lost := gone || p.kind.late && p.cfg.Clock.Since(ns.CreationTimestamp.Time) < anew; lost && p.cfg.CapacityWanted != nil {
+	if lost := gone || p.kind.late && p.cfg.Clock.Since(ns.CreationTimestamp.Time) < anew; lost {
 		if used, err := p.cfg.CapacityWanted(ctx, p.peer); used || err != nil {
 			return false, err // the controller makes the namespace again, and what was in it
 		}
@@ -72,7 +72,7 @@ func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
 	case p.cfg.Clock.Since(p.absent) < moment, p.forgot(remote), p.kind.kept(remote):
 		return false, nil
 	}
-	wanted, err := p.kind.wanted(ctx, p.cfg.Liqo, p.peer)
+	wanted, err := p.kind.wanted(ctx, p.peer)
 	if err != nil {
 		return false, fmt.Errorf("asking whether a %s for %s is wanted: %w", p.kind.name, p.peer, err)
 	}

@@ -24,7 +24,7 @@ var milanKey = loop.Key{Namespace: "liqo-tenant-milan", Name: "milan"}
 func (w *world) pair(clk *clocktesting.FakeClock) *pair[*nm] {
 	cfg := w.r.cfg
 	cfg.Clock = clk
-	p := newPair(cfg, namespaceMaps(cfg.ClusterID), cfg.Maps.Informer(), "milan", *w.way("1"))
+	p := newPair(cfg, namespaceMaps(cfg.ClusterID, w.home), cfg.Maps.Informer(), "milan", *w.way("1"))
 	require.NoError(w.t, p.wire())
 	p.factory.Start(w.t.Context().Done())
 	p.factory.WaitForCacheSync(w.t.Context().Done())
