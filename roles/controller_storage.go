@@ -23,7 +23,7 @@ func (c *controller) addStorage() error {
 	return c.add("real-claims")(kinds.NewRealClaims(kinds.RealClaimsConfig{
 		Kube: c.home.fenced.kube, Claims: c.own.Core().V1().PersistentVolumeClaims(), Volumes: c.volumes.Core().V1().PersistentVolumes(),
 		Nodes: c.own.Core().V1().Nodes(), Namespace: cfg.StorageNamespace, Classes: classes, Class: realClass(cfg, classes.Lister()),
-		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Recorder: c.events, Env: c.env.component(),
 	}))
 }
 

@@ -7,9 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/exchange"
@@ -36,8 +34,7 @@ type reflection struct {
 	running loop.Value[*engine.Engine]
 }
 
-func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate func() error,
-	tenant externalversions.SharedInformerFactory, offloaded *engine.Follower, settled func(namespace, resource, name string)) (*reflection, error) {
+func (v *vkubelet) newReflection(to engine.Target, config *rest.Config, settled func(namespace, resource, name string)) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
 		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
@@ -49,18 +46,14 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	if err != nil {
 		return nil, err
 	}
-	provider, err := v.home.peer(v.env, clusterID, config, runner.Fence())
+	provider, err := v.home.peer(v.env, to.Destination, config, runner.Fence())
 	if err != nil {
 		return nil, err
 	}
+	to.Log = to.Log.Named("reflection")
 	cfg := engine.Config{
-		Home: clientsOf(v.home.plain), Remote: clientsOf(provider),
-		Namespaces: offloaded, VirtualNodes: tenant.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: v.namespace, Origin: settings.ClusterID, Destination: clusterID,
-		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
-		Kinds: choices(settings.Reflection, v.externalAddress()), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
-		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
-		Settled: settled,
+		Target: to, Home: clientsOf(v.home.plain), Remote: clientsOf(provider),
+		Kinds: choices(settings.Reflection, v.externalAddress()), Settled: settled,
 	}
 	refused := func(text string) { v.keeper.SetRemote(func(r *virtualnode.Remote) { r.Refused = text }) }
 	return &reflection{lease: runner, clock: v.env.Clock, refused: refused, resting: engine.New(cfg), make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {

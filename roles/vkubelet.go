@@ -295,7 +295,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	}
 	var pods *kinds.Pods
 	var shared *reflection
-	var claims *storage
+	var claims *kinds.Claims
 	check := link.NewCheck(link.CheckConfig{
 		Provider: provider.kube, Namespace: corev1beta1.TenantNamespace(v.env.Config.ClusterID), RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
@@ -308,23 +308,27 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	})
 	v.pods.Swap(local.Core().V1().Pods().Informer())
 	defer v.pods.Swap(nil)
-	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, offloaded); err != nil {
+	node := kinds.OfNode{Node: v.name, Target: engine.Target{
+		Namespaces: offloaded, VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: v.namespace, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
+		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
+		Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		Recorder: v.events, Env: v.env.component(),
+	}}
+	claims, volumes, err := v.newStorage(node, provider)
+	if err != nil {
 		return err
 	}
-	if shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, offloaded,
+	if shared, err = v.newReflection(node.Target, way.Config(),
 		func(namespace, resource, name string) { pods.Settled(namespace, resource, name) }); err != nil {
 		return err
 	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
-		Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: engine.Clients{Kube: provider.kube, Liqo: provider.liqo},
+		OfNode: node, Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: engine.Clients{Kube: provider.kube, Liqo: provider.liqo},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
-		Namespaces: offloaded, VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
-		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), HomeDNS: func() (forge.DNS, error) { return v.homeDNS(vn.Spec.ClusterID) }, RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
-		HostIPs: v.addresses, Behind: shared.behind, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
-		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, Silent: check.Silent, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
-		Recorder: v.events, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
+		HostIPs: v.addresses, Behind: shared.behind, Claims: claims, Remapper: v.remapper(vn.Spec.ClusterID),
+		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, While: check.While, Silent: check.Silent, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})
 	if err != nil {
@@ -336,16 +340,13 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
-	stop, err := v.startEvents(ctx, eventsConfig{
-		destination: vn.Spec.ClusterID, provider: provider, namespaces: offloaded, pods: pods, check: check,
-		reflects: shared.reflects,
-	})
+	stop, err := v.startEvents(ctx, node, provider, pods, shared.reflects)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	work := together(pods.Run, claims.Run, shared.run, losses.Run, v.answerNodePorts(offloaded))
-	return v.runTerm(ctx, check, work, local, maps, nodes, namespaces, claims.volumes)
+	return v.runTerm(ctx, check, work, local, maps, nodes, namespaces, volumes)
 }
 
 // answerNodePorts returns what answers the node ports of Services in offloaded namespaces at the address of the node.
@@ -380,7 +381,7 @@ func (v *vkubelet) answerNodePorts(offloaded *engine.Follower) func(context.Cont
 func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Losses, informers.SharedInformerFactory, error) {
 	namespaces := stripped(v.home.plain.kube)
 	losses, err := kinds.NewLosses(kinds.LossesConfig{
-		Home: v.home.fenced.kube, Pods: local.Core().V1().Pods(), Namespaces: namespaces.Core().V1().Namespaces(), Log: v.env.Log, Observer: v.env.Observer,
+		Home: v.home.fenced.kube, Pods: local.Core().V1().Pods(), Namespaces: namespaces.Core().V1().Namespaces(), Env: v.env.component(),
 	})
 	return losses, namespaces, err
 }

@@ -74,6 +74,14 @@ func (w *Writes[T]) Wrote(obj T) {
 	w.written[cache.MetaObjectToName(obj)] = memory[T]{obj, w.clock.Now()}
 }
 
+// Note is Wrote, unless err says that there was no write. It returns both.
+func (w *Writes[T]) Note(written T, err error) (T, error) {
+	if err == nil {
+		w.Wrote(written)
+	}
+	return written, err
+}
+
 // Deleted records that the API server has accepted the deletion of an object.
 func (w *Writes[T]) Deleted(uid types.UID) {
 	w.mu.Lock()
@@ -158,11 +166,8 @@ func OlderVersion(a, b string) bool {
 const clockSkew = 5 * time.Minute
 
 // MadeBefore reports whether an object of another API server may have been made before the state of this one
-// went back: this one may lack the object that it was made for. lost returns that time, zero for never; nil: never.
+// went back: this one may lack the object that it was made for. lost returns that time, zero for never.
 func MadeBefore(obj metav1.Object, lost func() time.Time) bool {
-	if lost == nil {
-		return false
-	}
 	at := lost()
 	return !at.IsZero() && obj.GetCreationTimestamp().Time.Before(at.Add(clockSkew))
 }

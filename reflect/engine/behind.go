@@ -82,13 +82,7 @@ func (r *kindLoop[L, R]) settle(v view[L, R], change int, err error) {
 		return
 	}
 	if v.stores.changes.settle(v.key.Name, change) {
-		r.engine.settled(v.key.Namespace, r.Resource, v.key.Name)
-	}
-}
-
-func (e *Engine) settled(namespace, resource, name string) {
-	if e.cfg.Settled != nil {
-		e.cfg.Settled(namespace, resource, name)
+		r.engine.cfg.Settled(v.key.Namespace, r.Resource, v.key.Name)
 	}
 }
 

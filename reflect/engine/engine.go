@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
@@ -25,11 +24,8 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Config is the configuration of an Engine.
-type Config struct {
-	// Home is the consumer cluster, which the Engine only reads. Remote is the provider
-	// cluster.
-	Home, Remote Clients
+// Target is what all that is reflected to one provider has in common.
+type Target struct {
 	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
 	// tenant namespace.
 	Namespaces   *Follower
@@ -38,27 +34,34 @@ type Config struct {
 	// Origin and Destination are the cluster ids of the consumer and the provider.
 	TenantNamespace, Origin, Destination string
 	// SkipLabels and SkipAnnotations are the keys that are not reflected as long as the
-	// status of a VirtualNode does not list any.
+	// status of a VirtualNode does not list any. Those of its offloadingPatch come in addition.
 	SkipLabels, SkipAnnotations []string
-	// Kinds are the reflected kinds. Those with 0 workers are off.
-	Kinds []Choice
-	// Gate returns an error while the Engine must not write to the provider, because the
-	// provider is not verified as the cluster that was peered with.
+	// Gate returns an error while nothing may be written to the provider, because it is not
+	// verified as the cluster that was peered with.
 	Gate func() error
+	// Verify checks by a request that the provider is that cluster. It is called before any
+	// decision about a pod or a claim that follows from the absence of an object there.
+	Verify func(context.Context) error
 	// HomeLost returns the latest time at which the consumer's etcd was found restored
-	// from a backup, zero for never. It may be nil.
+	// from a backup, zero for never.
 	HomeLost func() time.Time
 	// Transform is applied to objects before they enter a cache.
 	Transform cache.TransformFunc
 	// Recorder receives events about objects that are not reflected, or only in part.
 	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
-	Log      *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
+	loop.Env
+}
+
+// Config is the configuration of an Engine.
+type Config struct {
+	Target
+	// Home is the consumer cluster, which the Engine only reads. Remote is the provider
+	// cluster.
+	Home, Remote Clients
+	// Kinds are the reflected kinds. Those with 0 workers are off.
+	Kinds []Choice
 	// Settled is called when a copy follows its object again, with the namespace and name of
-	// the object; with the name "" when the objects of a kind in a namespace are known. nil:
-	// nothing is called.
+	// the object; with the name "" when the objects of a kind in a namespace are known.
 	Settled func(namespace, resource, name string)
 }
 
@@ -88,7 +91,7 @@ func LoopNames(kinds []Choice) []string {
 
 // New returns an Engine. It starts no goroutines and sends no requests.
 func New(cfg Config) *Engine {
-	e := &Engine{cfg: cfg, hosted: newHosted(&cfg)}
+	e := &Engine{cfg: cfg, hosted: newHosted(cfg.Home.Kube, cfg.Destination)}
 	e.spaces = NewSpaces(e.open, e.close)
 	for _, c := range cfg.Kinds {
 		if c.Setting.Workers == 0 {
@@ -267,7 +270,7 @@ func (e *Engine) open(ctx context.Context, local, remote string) *space {
 		wg.Go(func() {
 			if cache.WaitForCacheSync(ctx.Done(), synced) {
 				r.enqueue(local)
-				e.settled(local, r.resource(), "")
+				e.cfg.Settled(local, r.resource(), "")
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -21,11 +22,11 @@ type hosted struct {
 	informer cache.SharedIndexInformer
 }
 
-func newHosted(cfg *Config) *hosted {
+func newHosted(home kubernetes.Interface, provider string) *hosted {
 	theirs := labels.Set{
-		offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod, offloadingv1beta1.OriginLabel: cfg.Destination,
+		offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod, offloadingv1beta1.OriginLabel: provider,
 	}.String()
-	f := informers.NewSharedInformerFactoryWithOptions(cfg.Home.Kube, 0, informers.WithTransform(nameOnly),
+	f := informers.NewSharedInformerFactoryWithOptions(home, 0, informers.WithTransform(nameOnly),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = theirs }))
 	return &hosted{factory: f, informer: f.Core().V1().Pods().Informer()}
 }

@@ -18,7 +18,7 @@ import (
 func TestHosted(t *testing.T) {
 	t.Parallel()
 	home := fake.NewClientset()
-	h := newHosted(&Config{Home: Clients{Kube: home}, Destination: "milan"})
+	h := newHosted(home, "milan")
 	ctx, cancel := context.WithCancel(t.Context())
 	changed := make(chan string, 10)
 	require.NoError(t, h.run(ctx, func(namespace string) { changed <- namespace }))

@@ -28,16 +28,15 @@ func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 	if r.Derived || IsKept(v.have) {
 		return nil
 	}
-	written, err := store.Merge(ctx, r.Resource, r.writer(v.scope), fieldManager, v.have, store.Patch{"metadata": store.Patch{
+	_, err := v.stores.remote.Note(store.Merge(ctx, r.Resource, r.writer(v.scope), fieldManager, v.have, store.Patch{"metadata": store.Patch{
 		"annotations": store.Patch{offloadingv1beta1.KeptAnnotation: r.engine.cfg.Clock.Now().UTC().Format(time.RFC3339)},
-	}})
+	}}))
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object is gone, or a newer one has the name
 	case err != nil:
 		return fmt.Errorf("marking an object that is not known here: %w", err)
 	}
-	v.stores.remote.Wrote(written)
 	r.log.Warn("object kept in the provider: it is unknown here, but the state of this cluster went back", zap.Stringer("key", v.key))
 	return nil
 }

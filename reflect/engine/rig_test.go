@@ -187,19 +187,22 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	require.NoError(t, err)
 	r.engine = New(Config{
 		Home: Clients{r.home, r.homeLiqod}, Remote: Clients{r.remote, r.remoteLiqod},
-		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: tenant, Origin: "rome", Destination: "milan", SkipLabels: r.skipLabels,
-		Kinds: []Choice{{kind, r.setting}},
-		Gate: func() error {
-			if r.closed.Load() {
-				r.refused.Add(1)
-				return fmt.Errorf("closed")
-			}
-			return nil
+		Target: Target{
+			Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+			TenantNamespace: tenant, Origin: "rome", Destination: "milan", SkipLabels: r.skipLabels,
+			Gate: func() error {
+				if r.closed.Load() {
+					r.refused.Add(1)
+					return fmt.Errorf("closed")
+				}
+				return nil
+			},
+			HomeLost:  func() time.Time { return r.lost },
+			Transform: func(o any) (any, error) { return o, nil },
+			Recorder:  r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
 		},
-		HomeLost:  func() time.Time { return r.lost },
-		Transform: func(o any) (any, error) { return o, nil },
-		Recorder:  r.events, Clock: r.clock, Log: zap.NewNop(),
+		Kinds:   []Choice{{kind, r.setting}},
+		Settled: func(_, _, _ string) {},
 	})
 	own.Offloading().V1beta1().VirtualNodes().Informer()
 	return kubetest.Run(t, func(ctx context.Context) error {

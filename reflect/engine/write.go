@@ -81,13 +81,11 @@ func (r *kindLoop[L, R]) write(v view[L, R], w wish[R], send func(R) (R, error))
 	var none R
 	var refusal error
 	for want := w.want; ; {
-		written, err := send(want)
+		written, err := v.stores.remote.Note(send(want))
 		switch {
 		case err == nil && refusal != nil:
-			v.stores.remote.Wrote(written)
 			return written, r.refused(v, refusesPart, refusal)
 		case err == nil:
-			v.stores.remote.Wrote(written)
 			r.tellWritten(v, w, written)
 			return written, nil
 		case !loop.IsRefusal(err):

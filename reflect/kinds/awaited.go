@@ -52,9 +52,6 @@ func (a *awaited) missing(ctx context.Context, namespace string, there *offloadi
 	if name := a.token(namespace, carried); name != "" {
 		return forge.Named{Kind: "Secret", Name: name}, true, nil
 	}
-	if a.behind == nil {
-		return forge.Named{}, false, nil
-	}
 	spec := &there.Spec.Pod
 	all := slices.DeleteFunc(forge.NamedBy(spec), func(n forge.Named) bool {
 		return slices.ContainsFunc(carried, func(t forge.Token) bool { return t.Name == n.Name })

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -70,13 +68,10 @@ func (s *reflecting) run(t *testing.T) (stop func()) {
 	}
 	e := engine.New(engine.Config{
 		Home: engine.Clients{Kube: s.home, Liqo: s.homeLiqod}, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
-		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
+		Target: ofNode(namespaces, own, s.events, func() error { return s.gate }, nil).Target,
 		Kinds: []engine.Choice{
 			{Kind: ConfigMaps(), Setting: setting("configmap")}, {Kind: Secrets(), Setting: setting("secret")}, {Kind: Services(), Setting: setting("service")},
 		},
-		Gate: func() error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
-		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(),
 		Settled: func(namespace, resource, name string) { s.pods.Settled(namespace, resource, name) },
 	})
 	s.behind = func(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error) {

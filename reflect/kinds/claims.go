@@ -8,14 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -23,34 +18,13 @@ import (
 
 // ClaimsConfig is the configuration of a Claims for one virtual node.
 type ClaimsConfig struct {
+	OfNode
 	// Home is a client for the consumer, Remote for the provider.
 	Home, Remote kubernetes.Interface
 	// Volumes is an informer for the PersistentVolumes of the consumer whose data is in
-	// the provider (label liqo.io/remote-cluster-id). Namespaces follows the NamespaceMap of the
-	// provider. VirtualNodes is an informer for the tenant namespace.
-	Volumes      coreinformers.PersistentVolumeInformer
-	Namespaces   *engine.Follower
-	VirtualNodes offloadinginformers.VirtualNodeInformer
-	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
-	// cluster ids of the consumer and the provider.
-	TenantNamespace, Node, Origin, Destination string
-	// SkipLabels and SkipAnnotations are the keys that are not reflected, in addition to
-	// those of the VirtualNode's offloadingPatch. They apply as long as the status of the
-	// VirtualNode does not list any.
-	SkipLabels, SkipAnnotations []string
-	// Gate returns an error while nothing may be written to the provider.
-	Gate func() error
-	// Verify checks by a request that the provider is the cluster that was peered with. It
-	// is called before any decision that follows from the absence of an object there.
-	Verify func(context.Context) error
-	// Transform is applied to objects before they enter a cache.
-	Transform cache.TransformFunc
-	Recorder  record.EventRecorder
-	Clock     clock.PassiveClock
-	Log       *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
-	// Workers is the number of claims synced concurrently.
+	// the provider (label liqo.io/remote-cluster-id).
+	Volumes coreinformers.PersistentVolumeInformer
+	// Workers is the number of claims synced concurrently; 0: no volumes are provisioned.
 	Workers int
 }
 
@@ -70,8 +44,7 @@ type Claims struct {
 // NewClaims returns a Claims and registers its handlers with the informers; it starts no
 // goroutines. It returns an error if an informer has been stopped.
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
-	c := &Claims{cfg: cfg, homeVolumes: newHomeVolumes(cfg.Home, cfg.Volumes, cfg.Clock)}
-	c.recorder, c.log = cfg.Recorder, cfg.Log
+	c := &Claims{cfg: cfg, homeVolumes: newHomeVolumes(cfg.Home, cfg.Volumes, cfg.Recorder, cfg.Env)}
 	c.twins = engine.NewSpaces(c.open, func(t *claimTwin) { t.stop() })
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
@@ -82,16 +55,18 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	return c, c.loop.WatchAll(loop.From(cfg.Volumes.Informer(), claimOf), loop.From(cfg.VirtualNodes.Informer(), loop.None))
 }
 
-// Run provisions volumes until ctx is done. It may be called again after it has returned.
+// Run provisions volumes until ctx is done. It may be called once.
 func (c *Claims) Run(ctx context.Context) error {
-	vns, err := loop.Changes("the VirtualNode", c.cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
+	if c.cfg.Workers == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	_, err := loop.Changes("the VirtualNode", c.cfg.VirtualNodes.Informer(), func(b, a *offloadingv1beta1.VirtualNode) bool {
 		return (b.DeletionTimestamp == nil) == (a.DeletionTimestamp == nil) && engine.SameReflection(b, a)
 	}, func(*offloadingv1beta1.VirtualNode) { c.Resync() })
 	if err != nil {
 		return err
 	}
-	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-	defer func() { _ = c.cfg.VirtualNodes.Informer().RemoveEventHandler(vns) }()
 	defer c.cfg.Namespaces.Follow(ctx, nil, c.twins)()
 	return c.loop.Run(ctx, c.cfg.Workers)
 }
@@ -188,8 +163,4 @@ func (c *Claims) isNeighbours(claim *corev1.PersistentVolumeClaim) bool {
 	}
 	_, err := c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(node)
 	return err == nil
-}
-
-func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
-	return store.Known(c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(c.cfg.Node))
 }

@@ -31,7 +31,7 @@ func (c *Claims) moves(ctx context.Context, v claimView) (handled bool, err erro
 // copyHere creates the claim in the provider that the data is copied to. The claim at home keeps its
 // volume.
 func (c *Claims) copyHere(ctx context.Context, v claimView) error {
-	vn := c.virtualNode()
+	vn := c.cfg.virtualNode()
 	if why := notOffered(vn, c.cfg.Node); why != "" {
 		c.tell(ctx, v.local, corev1.EventTypeWarning, reasons.ProvisioningFailed, why)
 		return nil // a change of the VirtualNode triggers a new sync

@@ -16,9 +16,8 @@ import (
 
 // ephemeral returns the names of the pod's ephemeral volumes whose claims are provisioned
 // by liqod. The provider already has these claims and must not create claims of its own.
-// c may be nil.
 func (c *Claims) ephemeral(ctx context.Context, pod *corev1.Pod) ([]string, error) {
-	if c == nil {
+	if c.cfg.Workers == 0 {
 		return nil, nil
 	}
 	var out []string
@@ -56,9 +55,9 @@ func (c *Claims) claimFor(ctx context.Context, pod *corev1.Pod, name string) (*c
 
 // withheld returns the reason why the pod must not use one of its claims: the claim of
 // that name in the provider has the data of another claim. It returns "" if the pod may
-// use all its claims. c may be nil.
+// use all its claims.
 func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (string, error) {
-	if c == nil {
+	if c.cfg.Workers == 0 {
 		return "", nil
 	}
 	for _, name := range claimsOf(pod) {

@@ -27,7 +27,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	if v.local.Spec.VolumeName != "" && v.local.Spec.VolumeName != forge.VolumeName(v.local) {
 		return nil // the user has bound it to another volume
 	}
-	vn := c.virtualNode()
+	vn := c.cfg.virtualNode()
 	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
 		return c.giveBack(ctx, v.twin.home, v.local, why)
 	}
@@ -94,14 +94,7 @@ func (c *Claims) adopts(ctx context.Context, local, remote *corev1.PersistentVol
 // remoteWant returns the claim in the provider, or nil if the claim is not reflected. It records an
 // event about the reason.
 func (c *Claims) remoteWant(ctx context.Context, v claimView, vn *offloadingv1beta1.VirtualNode) *corev1.PersistentVolumeClaim {
-	o := forge.ObjectOptions{
-		OriginClusterID: c.cfg.Origin, DestinationClusterID: c.cfg.Destination, RemoteNamespace: v.twin.remote,
-	}
-	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, c.cfg.SkipLabels, c.cfg.SkipAnnotations)
-	if vn != nil {
-		o.Patch = vn.Spec.OffloadingPatch
-	}
-	want, err := forge.PersistentVolumeClaim(v.local, o, offeredStorage(vn))
+	want, err := forge.PersistentVolumeClaim(v.local, c.cfg.objectOptions(vn, v.twin.remote), offeredStorage(vn))
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
 		c.tell(ctx, v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
@@ -144,10 +137,9 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 
 // create creates the claim in the provider.
 func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
 	switch {
 	case err == nil:
-		v.twin.there.Wrote(written)
 		return written, nil
 	case apierrors.IsAlreadyExists(err):
 		return nil, taken(ctx, v.twin.there, v.inProvider(), c.reflected, func(*corev1.PersistentVolumeClaim) error {
@@ -191,10 +183,9 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 	if err != nil {
 		return nil, err
 	}
-	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := v.twin.there.Note(c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}))
 	switch {
 	case err == nil:
-		v.twin.there.Wrote(written)
 		return written, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -98,11 +96,8 @@ func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{
 	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
 	claims, err := NewClaims(ClaimsConfig{
-		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
-		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		Gate: gate, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
-		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 2,
+		OfNode: ofNode(namespaces, own, s.events, gate, func(context.Context) error { return s.gate }),
+		Home:   s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(), Workers: 2,
 	})
 	require.NoError(t, err)
 	return claims, []interface{ Start(<-chan struct{}) }{core, own}

@@ -64,27 +64,19 @@ type Subject func(ctx context.Context, namespace string, remote corev1.ObjectRef
 
 // EventsConfig is the configuration of an Events.
 type EventsConfig struct {
+	OfNode
 	// Home is the client that writes the events, Provider the one that reads them.
 	Home, Provider kubernetes.Interface
-	// Namespaces follows the NamespaceMap of the provider.
-	Namespaces *engine.Follower
-	// Node is the name of the virtual node. Origin and Destination are the cluster ids of the
-	// consumer and the provider.
-	Node, Origin, Destination string
 	// Pods is the Subject for events about Pods and ShadowPods, Objects for those about
 	// other kinds.
 	Pods, Objects Subject
-	// Chosen decides by the annotations of an event whether it is copied; nil: all are.
+	// Chosen decides by the annotations of an event whether it is copied.
 	Chosen func(annotations map[string]string) bool
-	// Gate returns an error while the provider is not verified as the cluster that was
-	// peered with. Events wait until then.
-	Gate func() error
 	// Busy reports whether more important work waits. Writes of events are delayed then.
 	Busy func() bool
 	// Dropped is called with the reason of each dropped event, for the metric
 	// liqod_events_dropped_total.
 	Dropped func(reason string)
-	Log     *zap.Logger
 	// Workers is the number of concurrent writes of events.
 	Workers int
 }
@@ -357,7 +349,7 @@ var _ cache.ReflectorStore = passage{}
 
 // Add implements cache.ReflectorStore.
 func (p passage) Add(obj any) error {
-	if want := p.forge(obj); want != nil {
+	if want := p.localCopy(obj); want != nil {
 		p.events.backlog.put(want, false, time.Now())
 	}
 	return nil
@@ -368,7 +360,7 @@ func (p passage) Update(obj any) error { return p.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
 func (p passage) Delete(obj any) error {
-	if want := p.forge(obj); want != nil {
+	if want := p.localCopy(obj); want != nil {
 		p.events.backlog.remove(loop.Key{Namespace: want.Namespace, Name: want.Name})
 	}
 	return nil
@@ -378,7 +370,7 @@ func (p passage) Delete(obj any) error {
 func (p passage) Replace(list []any, _ string) error {
 	var all []*corev1.Event
 	for _, obj := range list {
-		if want := p.forge(obj); want != nil {
+		if want := p.localCopy(obj); want != nil {
 			all = append(all, want)
 		}
 	}
@@ -389,8 +381,8 @@ func (p passage) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (passage) Resync() error { return nil }
 
-// forge returns the local copy of an event, or nil if the event is not copied.
-func (p passage) forge(obj any) *corev1.Event {
+// localCopy returns the local copy of an event, or nil if the event is not copied.
+func (p passage) localCopy(obj any) *corev1.Event {
 	remote, ok := obj.(*corev1.Event)
 	if !ok {
 		return nil
@@ -398,7 +390,7 @@ func (p passage) forge(obj any) *corev1.Event {
 	if _, _, ok := forge.EventSubject(remote, p.events.cfg.Origin); !ok {
 		return nil
 	}
-	if chosen := p.events.cfg.Chosen; chosen != nil && !chosen(remote.Annotations) {
+	if !p.events.cfg.Chosen(remote.Annotations) {
 		return nil
 	}
 	cfg := p.events.cfg

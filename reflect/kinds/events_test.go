@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,15 +80,15 @@ func (s *stream) run(t *testing.T) (stop func()) {
 	namespaces, err := engine.NewFollower(factory.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
 	e := NewEvents(EventsConfig{
-		Home: s.home, Provider: s.provider, Namespaces: namespaces,
-		Node: "milan", Origin: "rome", Destination: "milan", Pods: s.find, Objects: s.find,
-		Gate: func() error { return locked(s, &s.gate) }, Busy: func() bool { return locked(s, &s.busy) },
+		OfNode: ofNode(namespaces, factory, nil, func() error { return locked(s, &s.gate) }, nil),
+		Home:   s.home, Provider: s.provider, Pods: s.find, Objects: s.find,
+		Chosen: func(map[string]string) bool { return true }, Busy: func() bool { return locked(s, &s.busy) },
 		Dropped: func(reason string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.dropped[reason]++
 		},
-		Log: zap.NewNop(), Workers: 2,
+		Workers: 2,
 	})
 	if s.tune != nil {
 		s.tune(e)
@@ -588,8 +587,8 @@ func TestEventsWhoseAnnotationsAreJudged(t *testing.T) {
 			ObjectMeta:     metav1.ObjectMeta{Namespace: "shop-rome", Name: "e"},
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop-rome", Name: "web"},
 		}
-		require.Nil(t, p.forge(e))
+		require.Nil(t, p.localCopy(e))
 		e.Annotations = map[string]string{"x": "y"}
-		require.NotNil(t, p.forge(e))
+		require.NotNil(t, p.localCopy(e))
 	})
 }

@@ -3,7 +3,6 @@ package kinds
 import (
 	"context"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,8 +21,7 @@ const LossesLoop = "losses"
 // lossWorkers is the number of pods that follow a changed annotation at the same time.
 const lossWorkers = 4
 
-// LossesConfig is the configuration of a Losses for one virtual node. All fields are required
-// except Observer.
+// LossesConfig is the configuration of a Losses for one virtual node.
 type LossesConfig struct {
 	// Home is a client for the consumer.
 	Home kubernetes.Interface
@@ -31,8 +29,7 @@ type LossesConfig struct {
 	Pods coreinformers.PodInformer
 	// Namespaces has at least the namespaces of these pods.
 	Namespaces coreinformers.NamespaceInformer
-	Log        *zap.Logger
-	Observer   loop.Observer
+	loop.Env
 }
 
 // Losses keeps the tolerations of the pods on a virtual node as the annotation

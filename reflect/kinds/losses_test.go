@@ -14,6 +14,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // TestLossesFollowTheNamespace: the annotation of the namespace acts on pods that exist, both
@@ -35,7 +36,7 @@ func TestLossesFollowTheNamespace(t *testing.T) {
 	home := fake.NewClientset(pod("shop", "web"), done, pod("other", "web"),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	factory := informers.NewSharedInformerFactory(home, 0)
-	losses, err := NewLosses(LossesConfig{Home: home, Pods: factory.Core().V1().Pods(), Namespaces: factory.Core().V1().Namespaces(), Log: zap.NewNop()})
+	losses, err := NewLosses(LossesConfig{Home: home, Pods: factory.Core().V1().Pods(), Namespaces: factory.Core().V1().Namespaces(), Env: loop.Env{Log: zap.NewNop()}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())

@@ -9,9 +9,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
 )
 
 // opened is an offloaded namespace whose informers run.
@@ -57,4 +59,26 @@ func handled(reg cache.ResourceEventHandlerRegistration, err error) cache.Inform
 		return func() bool { return false }
 	}
 	return reg.HasSynced
+}
+
+// OfNode is what the components of one virtual node have in common.
+type OfNode struct {
+	engine.Target
+	// Node is the name of the virtual node.
+	Node string
+}
+
+// virtualNode returns the VirtualNode, or nil.
+func (o OfNode) virtualNode() *offloadingv1beta1.VirtualNode {
+	return store.Known(o.VirtualNodes.Lister().VirtualNodes(o.TenantNamespace).Get(o.Node))
+}
+
+// objectOptions returns the options for the objects of a twin namespace. vn may be nil.
+func (o OfNode) objectOptions(vn *offloadingv1beta1.VirtualNode, remote string) forge.ObjectOptions {
+	out := forge.ObjectOptions{OriginClusterID: o.Origin, DestinationClusterID: o.Destination, RemoteNamespace: remote}
+	out.SkipLabels, out.SkipAnnotations = engine.NotReflected(vn, o.SkipLabels, o.SkipAnnotations)
+	if vn != nil {
+		out.Patch = vn.Spec.OffloadingPatch
+	}
+	return out
 }

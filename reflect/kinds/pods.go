@@ -19,7 +19,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
 	"github.com/liqod/liqod/reasons"
-	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -54,9 +53,6 @@ func (p *Pods) sync(ctx context.Context, key loop.Key) error {
 // syncOpen is syncTwin as long as the gate is open. When it closes meanwhile, the pod is unready
 // at once: it does not wait until a provider that is down answers.
 func (p *Pods) syncOpen(ctx context.Context, v view) error {
-	if p.cfg.While == nil {
-		return p.syncTwin(ctx, v)
-	}
 	open, done := p.cfg.While(ctx)
 	defer done()
 	err := p.syncTwin(open, v)
@@ -70,7 +66,7 @@ func (p *Pods) syncOpen(ctx context.Context, v view) error {
 // look adds the ShadowPod and the remote pod to the view.
 func (p *Pods) look(v *view) {
 	v.shadow, v.remote = v.twin.shadows.Get(v.there()), v.twin.pods.Get(v.there())
-	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreignPod(v.remote, v.local) {
+	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreign(v.remote, v.local) {
 		v.remote = nil // the provider will replace the pod of a predecessor by that of this one
 	}
 }
@@ -91,7 +87,7 @@ func (p *Pods) syncTwin(ctx context.Context, v view) error {
 	switch {
 	case v.local == nil:
 		return p.withdrawOrphan(ctx, v)
-	case foreign(v.shadow, v.local) || (v.shadow == nil && foreignPod(v.remote, v.local)):
+	case foreign(v.shadow, v.local) || (v.shadow == nil && foreign(v.remote, v.local)):
 		// The objects belong to an earlier pod of the same name. The new pod waits until
 		// they are gone.
 		return p.withdrawOrphan(ctx, v)
@@ -108,12 +104,10 @@ func (p *Pods) syncTwin(ctx context.Context, v view) error {
 	}
 }
 
-func foreign(shadow *offloadingv1beta1.ShadowPod, local *corev1.Pod) bool {
-	return shadow != nil && shadow.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
-}
-
-func foreignPod(remote, local *corev1.Pod) bool {
-	return remote != nil && remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
+// foreign reports whether an object in the provider, which may be nil, is of another pod.
+func foreign[T store.Object](there T, local *corev1.Pod) bool {
+	var none T
+	return there != none && localUID(there) != local.UID
 }
 
 // offload creates the ShadowPod, with one write.
@@ -133,7 +127,7 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 }
 
 func (p *Pods) create(ctx context.Context, v view) error {
-	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
+	if vn := p.cfg.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the node is being drained: a new pod would be evicted at once
 	}
 	if p.cfg.Workers == 0 {
@@ -173,10 +167,9 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err := p.awaitCopies(ctx, v, o, want); err != nil {
 		return err
 	}
-	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	_, err = v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
 	switch {
 	case err == nil:
-		v.twin.shadows.Wrote(written)
 		if started(v.local) {
 			p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonPodReplaced,
 				fmt.Sprintf("the pod was deleted in cluster %s with its ShadowPod; it is created there again", p.cfg.Destination))
@@ -240,16 +233,9 @@ func (p *Pods) awaitCopies(ctx context.Context, v view, o forge.PodOptions, want
 }
 
 func (p *Pods) options(v view) forge.PodOptions {
-	o := forge.PodOptions{NodeName: p.cfg.Node, ObjectOptions: forge.ObjectOptions{
-		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, RemoteNamespace: v.twin.remote,
-	}}
+	o := forge.PodOptions{NodeName: p.cfg.Node, ObjectOptions: p.cfg.objectOptions(p.cfg.virtualNode(), v.twin.remote)}
 	o.Home = p.cfg.Namespaces.Map().AtHome(v.key.Namespace)
 	o.API, _ = p.apiAccess(o.Home) // awaitsAPI has the error
-	vn := p.virtualNode()
-	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
-	if vn != nil {
-		o.Patch = vn.Spec.OffloadingPatch
-	}
 	return o
 }
 
@@ -271,11 +257,9 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 	if !differs {
 		return nil
 	}
-	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
+	if _, err := v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})); err != nil {
 		return fmt.Errorf("updating the ShadowPod: %w", err)
 	}
-	v.twin.shadows.Wrote(written)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -40,12 +38,8 @@ func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, re
 }
 
 func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
-	silent := ""
-	if p.cfg.Silent != nil {
-		silent = p.cfg.Silent()
-	}
 	return forge.StatusInput{
-		Silent: silent, Local: local, Shadow: shadow, Remote: remote,
+		Silent: p.cfg.Silent(), Local: local, Shadow: shadow, Remote: remote,
 		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: networkDown(p.ownNode()), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
 		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
 	}
@@ -113,12 +107,9 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	if err != nil {
 		return fmt.Errorf("comparing pod status: %w", err)
 	}
-	written, err := p.cfg.Home.CoreV1().Pods(local.Namespace).Patch(ctx, local.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = p.locals.Note(p.cfg.Home.CoreV1().Pods(local.Namespace).Patch(ctx, local.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"))
 	switch {
-	case err == nil:
-		p.locals.Wrote(written)
-		return nil
-	case apierrors.IsNotFound(err):
+	case err == nil, apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the watch will report the change, which triggers a new sync
@@ -133,15 +124,8 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 	have := local.Status
 	leaveOutEqual(&have, &want)
-	before, err := json.Marshal(corev1.Pod{Status: have})
-	if err != nil {
-		return nil, err
-	}
-	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID, ResourceVersion: local.ResourceVersion}, Status: want})
-	if err != nil {
-		return nil, err
-	}
-	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+	return store.StrategicPatch(&corev1.Pod{Status: have},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID, ResourceVersion: local.ResourceVersion}, Status: want})
 }
 
 // leaveOutEqual empties the lists of containers that both have: they are most of a status,
@@ -238,7 +222,7 @@ func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) (wait time.Durat
 		}
 	})
 	if wait > 0 {
-		p.count(RefusedRate)
+		p.cfg.Refused(RefusedRate)
 	}
 	if wait >= delayPatience && p.isNews(local.UID, reasons.RemoteStatusDelayed) {
 		p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasons.RemoteStatusDelayed, fmt.Sprintf(
@@ -257,7 +241,7 @@ func (p *Pods) tellRefused(local *corev1.Pod, reason, message string) {
 	if !p.isNews(local.UID, reason+message) {
 		return
 	}
-	p.count(reason)
+	p.cfg.Refused(reason)
 	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasons.RemoteStatusRefused, store.ClipMessage(message))
 }
 
@@ -271,12 +255,6 @@ func (p *Pods) isNews(uid types.UID, what string) (news bool) {
 		}
 	})
 	return news
-}
-
-func (p *Pods) count(reason string) {
-	if p.cfg.Refused != nil {
-		p.cfg.Refused(reason)
-	}
 }
 
 // Limits of the bytes of statuses that a provider makes this cluster write to its etcd. They are

@@ -34,6 +34,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -73,6 +74,12 @@ func newSite() *site {
 		home: fake.NewClientset(), remote: fake.NewClientset(),
 		homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
 		events: record.NewFakeRecorder(100),
+		while:  func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} },
+		claims: &Claims{}, // without workers
+		lost:   func() time.Time { return time.Time{} }, silent: func() string { return "" },
+		behind: func(context.Context, string, string, []forge.Named, time.Time) (forge.Named, bool, error) {
+			return forge.Named{}, false, nil
+		},
 	}
 	for _, c := range []kubetest.Tracked{s.home, s.remote, s.homeLiqod, s.remoteLiqod} {
 		kubetest.WatchFromList(c)
@@ -145,6 +152,16 @@ func (s *site) offload(namespaces ...string) {
 	s.add(s.homeLiqod.Tracker(), m)
 }
 
+// ofNode returns the configuration of what reflects to milan.
+func ofNode(namespaces *engine.Follower, own externalversions.SharedInformerFactory, events record.EventRecorder, gate func() error, verify func(context.Context) error) OfNode {
+	return OfNode{Node: "milan", Target: engine.Target{
+		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
+		Gate: gate, Verify: verify, HomeLost: func() time.Time { return time.Time{} }, Transform: func(o any) (any, error) { return o, nil },
+		Recorder: events, Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+	}}
+}
+
 func (s *site) start(t *testing.T) (stop func()) {
 	t.Helper()
 	core := informers.NewSharedInformerFactory(s.home, 0)
@@ -158,15 +175,14 @@ func (s *site) start(t *testing.T) (stop func()) {
 	}
 	namespaces, err := engine.NewFollower(own.Offloading().V1beta1().NamespaceMaps(), tenant, "milan")
 	require.NoError(t, err)
+	node := ofNode(namespaces, own, s.events, func() error { return s.gate }, func(context.Context) error { return errors.Join(s.gate, s.away) })
+	node.HomeLost = s.lost
 	s.pods, err = NewPods(PodsConfig{
-		Home: s.home, HomeLiqo: s.homeLiqod, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
+		OfNode: node, Home: s.home, HomeLiqo: s.homeLiqod, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
 		Pods: locals, Nodes: core.Core().V1().Nodes(),
-		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		API: s.api, HomeAPI: s.homeAPI, HomeDNS: s.homeDNS, RightsName: "rights", Claims: s.claims, Behind: s.behind,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
-		Gate: func() error { return s.gate }, While: s.while, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Silent: s.silent, Transform: func(o any) (any, error) { return o, nil },
-		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: map[bool]int{false: 4}[s.closed],
+		While: s.while, Silent: s.silent, Refused: func(string) {}, Workers: map[bool]int{false: 4}[s.closed],
 	})
 	require.NoError(t, err)
 	return kubetest.Run(t, func(ctx context.Context) error {

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,11 +18,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
-	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/store"
@@ -34,33 +29,22 @@ import (
 
 // PodsConfig is the configuration of a Pods for one virtual node.
 type PodsConfig struct {
+	OfNode
 	// Home and HomeLiqod are clients for the consumer.
 	Home     kubernetes.Interface
 	HomeLiqo versioned.Interface
 	// Remote has the clients for the provider.
 	Remote engine.Clients
 	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.
-	// Namespaces follows the NamespaceMap of the provider. VirtualNodes is an informer for the
-	// tenant namespace.
-	Pods         coreinformers.PodInformer
-	Nodes        coreinformers.NodeInformer
-	Namespaces   *engine.Follower
-	VirtualNodes offloadinginformers.VirtualNodeInformer
-	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
-	// cluster ids of the consumer and the provider.
-	TenantNamespace, Node, Origin, Destination string
-	// SkipLabels and SkipAnnotations are the keys that are not reflected, in addition to
-	// those of the VirtualNode's offloadingPatch. They apply as long as the status of the
-	// VirtualNode does not list any.
-	SkipLabels, SkipAnnotations []string
+	Pods  coreinformers.PodInformer
+	Nodes coreinformers.NodeInformer
 	// HostIPs replace the addresses of the provider's nodes in the pod status.
 	HostIPs []netip.Addr
-	// Claims provisions the volumes of this virtual node; nil if there are none.
+	// Claims provisions the volumes of this virtual node.
 	Claims *Claims
 	// Remapper translates and checks the addresses of the provider's pods.
 	Remapper forge.Remapper
-	// Refused counts what is left out or delayed of the status of the provider's pods; it
-	// may be nil.
+	// Refused counts what is left out or delayed of the status of the provider's pods.
 	Refused func(reason string)
 	// API configures how pods in the provider reach the consumer's API server.
 	API forge.APIAccess
@@ -71,33 +55,17 @@ type PodsConfig struct {
 	// does not lead there.
 	HomeDNS func() (forge.DNS, error)
 	// Behind returns the first of the named objects of a namespace whose copy in its twin is not
-	// as it has to be, as engine.Engine does; nil: pods wait for no copies.
+	// as it has to be, as engine.Engine does.
 	Behind func(ctx context.Context, namespace, remote string, named []forge.Named, existed time.Time) (forge.Named, bool, error)
 	// RightsName is the name of the RoleBinding in each offloaded namespace that grants
 	// the right to request tokens there.
 	RightsName string
-	// Gate returns an error while nothing may be written to the provider, because it is
-	// not verified as the cluster that was peered with.
-	Gate func() error
 	// While returns a copy of a context that ends when Gate closes, and the function that
-	// releases it. Nil: a request that was sent before waits for its own deadline.
+	// releases it.
 	While func(context.Context) (context.Context, context.CancelFunc)
-	// Verify checks by a request that the provider is that cluster. It is called before
-	// any decision that follows from the absence of an object there.
-	Verify func(context.Context) error
 	// Silent says that the provider's controller does not run, so that no new pod is created
-	// there; "": it runs, or nothing is known of it. It may be nil.
+	// there; "": it runs, or nothing is known of it.
 	Silent func() string
-	// HomeLost returns the latest time at which the consumer's etcd was found restored
-	// from a backup, zero for never. It may be nil.
-	HomeLost func() time.Time
-	// Transform is applied to objects before they enter a cache.
-	Transform cache.TransformFunc
-	Recorder  record.EventRecorder
-	Clock     clock.PassiveClock
-	Log       *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
 	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens. With no
 	// Workers, no further pods are offloaded, and one is for those that are.
 	Workers, TokenWorkers int
@@ -158,15 +126,13 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	return p, p.loop.WatchAll(loop.From(cfg.Pods.Informer(), loop.Self), loop.From(cfg.VirtualNodes.Informer(), loop.None), loop.From(cfg.Nodes.Informer(), loop.None))
 }
 
-// Run offloads pods until ctx is done. It may be called again after it has returned.
+// Run offloads pods until ctx is done. It may be called once.
 func (p *Pods) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	remove, err := p.follow()
-	if err != nil {
+	if err := p.follow(); err != nil {
 		return unlessOver(ctx, err)
 	}
-	defer remove()
 	// This is before the first sync, for which a namespace without a twin is not offloaded.
 	defer p.cfg.Namespaces.Follow(ctx, p.mapChanged, p.twins.Spaces, p.tokens.spaces)()
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Pods.Informer().HasSynced) {
@@ -189,40 +155,26 @@ func unlessOver(ctx context.Context, err error) error {
 
 // follow enqueues all pods when the readiness or the network of the Node or the patch of the VirtualNode
 // changes.
-func (p *Pods) follow() (remove func(), err error) {
-	pods, err := p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
+func (p *Pods) follow() error {
+	_, pods := p.locals.On(store.Handler[*corev1.Pod]{Gone: func(pod *corev1.Pod, missed bool) {
 		p.forget(pod.UID)
 		if !missed {
 			p.sawLeave(pod)
 		}
 	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
-	}
-	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
+	_, nodes := p.cfg.Nodes.Informer().AddEventHandler(store.Handler[*corev1.Node]{Set: func(b, a *corev1.Node) {
 		// If b is nil, a deleted Node was created again: while it did not exist, no pod was
 		// reported as ready.
 		if a.Name == p.cfg.Node && (b == nil || readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
 			p.enqueueAll()
 		}
 	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching the Node: %w", err)
-	}
-	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
+	_, vns := p.cfg.VirtualNodes.Informer().AddEventHandler(store.Handler[*offloadingv1beta1.VirtualNode]{Set: func(b, a *offloadingv1beta1.VirtualNode) {
 		if b != nil && a.Name == p.cfg.Node && !engine.SameReflection(b, a) {
 			p.enqueueAll()
 		}
 	}})
-	if err != nil {
-		return nil, fmt.Errorf("watching the VirtualNode: %w", err)
-	}
-	return func() {
-		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-		_ = p.cfg.Pods.Informer().RemoveEventHandler(pods)
-		_ = p.cfg.Nodes.Informer().RemoveEventHandler(nodes)
-		_ = p.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
-	}, nil
+	return errors.Join(pods, nodes, vns)
 }
 
 // Resync enqueues all pods. Callers use it after Gate has opened.
@@ -333,10 +285,6 @@ func (p *Pods) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.memos, uid)
-}
-
-func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {
-	return store.Known(p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node))
 }
 
 func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -39,10 +37,7 @@ type RealClaimsConfig struct {
 	Class    func() (name, problem string)
 	Classes  storageinformers.StorageClassInformer
 	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
-	Log      *zap.Logger
-	// Observer may be nil.
-	Observer loop.Observer
+	loop.Env
 }
 
 // RealClaims is the provisioner of volumes whose first pod was scheduled to a node of this
@@ -63,12 +58,11 @@ const ofClaim = "of-claim"
 // goroutines. It returns an error if an informer runs already.
 func NewRealClaims(cfg RealClaimsConfig) (*RealClaims, error) {
 	c := &RealClaims{
-		cfg: cfg, homeVolumes: newHomeVolumes(cfg.Kube, cfg.Volumes, cfg.Clock),
+		cfg: cfg, homeVolumes: newHomeVolumes(cfg.Kube, cfg.Volumes, cfg.Recorder, cfg.Env),
 		claims: store.New("PersistentVolumeClaim", cfg.Claims.Informer(), cfg.Clock, func(ns string) store.API[*corev1.PersistentVolumeClaim] {
 			return cfg.Kube.CoreV1().PersistentVolumeClaims(ns)
 		}),
 	}
-	c.recorder, c.log = cfg.Recorder, cfg.Log
 	c.loop = loop.New(loop.Config{Name: "real-claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, watched := range []struct {
 		informer cache.SharedIndexInformer
@@ -144,14 +138,13 @@ func (c *RealClaims) sync(ctx context.Context, key loop.Key) error {
 	if local.Spec.VolumeName != "" || node == "" {
 		return nil // it has the volume of a provider or of its user's choice, or the scheduler is not done
 	}
-	chosen, err := c.cfg.Nodes.Lister().Get(node)
 	switch {
-	case err != nil: // a lister returns no other error than NotFound
-		return loop.After(takenRetry)
-	case chosen.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode:
+	case c.isOwnNode(node):
+		return c.provisionReal(ctx, v, node)
+	case c.isVirtualNode(node):
 		return c.tidyReal(ctx, v.real)
 	}
-	return c.provisionReal(ctx, v, node)
+	return loop.After(takenRetry) // there is no such node
 }
 
 // realKey returns the key of the real claim for a claim with this UID.
@@ -220,12 +213,9 @@ func (c *RealClaims) begin(ctx context.Context, local *corev1.PersistentVolumeCl
 		c.tell(ctx, local, corev1.EventTypeWarning, refused.Reason, refused.Message)
 		return nil
 	}
-	written, err := store.Write(ctx, "PersistentVolumeClaim", c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace), fieldManager, nil, want)
+	_, err = c.claims.Note(store.Write(ctx, "PersistentVolumeClaim", c.cfg.Kube.CoreV1().PersistentVolumeClaims(want.Namespace), fieldManager, nil, want))
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(staleRetry)
-	}
-	if err == nil {
-		c.claims.Wrote(written)
 	}
 	return c.refusedHere(ctx, local, err)
 }
@@ -362,7 +352,7 @@ func (c *RealClaims) tidyReal(ctx context.Context, real *corev1.PersistentVolume
 		return nil
 	}
 	err := c.claims.ConfirmNone(ctx, keys[0], func(local *corev1.PersistentVolumeClaim) bool {
-		return string(local.UID) == real.Name && !c.onVirtualNode(local)
+		return string(local.UID) == real.Name && !c.isVirtualNode(local.Annotations[forge.SelectedNode])
 	})
 	if err != nil {
 		return err
@@ -370,14 +360,14 @@ func (c *RealClaims) tidyReal(ctx context.Context, real *corev1.PersistentVolume
 	return c.deleteEmpty(ctx, c.claims, real)
 }
 
-// onVirtualNode reports whether the first pod of a claim is on a virtual node.
-func (c *RealClaims) onVirtualNode(claim *corev1.PersistentVolumeClaim) bool {
-	node, err := c.cfg.Nodes.Lister().Get(claim.Annotations[forge.SelectedNode])
-	return err == nil && node.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
+// isVirtualNode reports whether a name is that of a virtual node.
+func (c *RealClaims) isVirtualNode(name string) bool {
+	node := store.Known(c.cfg.Nodes.Lister().Get(name))
+	return node != nil && offloadingv1beta1.IsVirtual(node)
 }
 
 // isOwnNode reports whether a name is that of a node of this cluster that is not virtual.
 func (c *RealClaims) isOwnNode(name string) bool {
-	node, err := c.cfg.Nodes.Lister().Get(name)
-	return err == nil && node.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode
+	node := store.Known(c.cfg.Nodes.Lister().Get(name))
+	return node != nil && !offloadingv1beta1.IsVirtual(node)
 }

@@ -28,6 +28,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -77,7 +78,7 @@ func (s *realSite) start() {
 	claims, err := NewRealClaims(RealClaimsConfig{
 		Kube: s.core, Claims: factory.Core().V1().PersistentVolumeClaims(), Volumes: volumes.Core().V1().PersistentVolumes(), Nodes: factory.Core().V1().Nodes(),
 		Namespace: "liqo-storage", Class: func() (string, string) { return s.class() }, Classes: factory.Storage().V1().StorageClasses(),
-		Recorder: s.events, Clock: clock.RealClock{}, Log: zaptest.NewLogger(s.t),
+		Recorder: s.events, Env: loop.Env{Clock: clock.RealClock{}, Log: zaptest.NewLogger(s.t)},
 	})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())

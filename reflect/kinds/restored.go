@@ -77,11 +77,10 @@ func (p *Pods) liveLocal(ctx context.Context, key loop.Key) (*corev1.Pod, string
 func (p *Pods) keep(ctx context.Context, v view) error {
 	want := v.shadow.DeepCopy()
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, offloadingv1beta1.KeptAnnotation, p.now().UTC().Format(time.RFC3339))
-	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	written, err := v.twin.shadows.Note(p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager}))
 	if err != nil {
 		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
 	}
-	v.twin.shadows.Wrote(written)
 	p.cfg.Log.Warn("remote pod kept: its local pod is unknown, but the state of this cluster went back", zap.Stringer("key", v.key))
 	if n := p.ownNode(); n != nil {
 		p.cfg.Recorder.Event(n, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodKept, fmt.Sprintf(

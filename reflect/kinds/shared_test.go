@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -77,14 +75,12 @@ func (s *shared) start(t *testing.T) (stop func()) {
 	require.NoError(t, err)
 	s.engine = engine.New(engine.Config{
 		Home: engine.Clients{Kube: s.home, Liqo: s.homeLiqod}, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
-		Namespaces: namespaces, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
+		Target: ofNode(namespaces, own, record.NewFakeRecorder(100), func() error { return nil }, nil).Target,
 		Kinds: []engine.Choice{
 			{Kind: ConfigMaps(), Setting: deny}, {Kind: Secrets(), Setting: deny}, {Kind: Services(), Setting: s.services},
 			{Kind: Ingresses(), Setting: deny}, {Kind: EndpointSlices(s.services, s.external), Setting: engine.Setting{Workers: 2}},
 		},
-		Gate: func() error { return nil }, Transform: func(o any) (any, error) { return o, nil },
-		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Settled: func(_, _, _ string) {},
 	})
 	own.Offloading().V1beta1().NamespaceMaps().Informer()
 	own.Offloading().V1beta1().VirtualNodes().Informer()

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
 )
 
 // fleet is the pods of a virtual node whose provider writes what it likes. It counts the
@@ -24,7 +27,7 @@ type fleet struct {
 
 func newFleet(n int) *fleet {
 	f := &fleet{clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
-	f.pods = &Pods{cfg: PodsConfig{Clock: f.clock, Recorder: &record.FakeRecorder{}}, memos: map[types.UID]*memo{}}
+	f.pods = &Pods{cfg: PodsConfig{OfNode: OfNode{Target: engine.Target{Recorder: &record.FakeRecorder{}, Env: loop.Env{Clock: f.clock}}}, Refused: func(string) {}}, memos: map[types.UID]*memo{}}
 	for i := range n {
 		pod := localPod()
 		pod.UID = types.UID(fmt.Sprint(i))

@@ -91,12 +91,9 @@ func newTokens(p *Pods) (*tokens, error) {
 
 // run maintains the tokens until ctx is done.
 func (t *tokens) run(ctx context.Context) error {
-	reg, err := t.pods.cfg.Pods.Informer().AddEventHandler(t.onPod())
-	if err != nil {
+	if _, err := t.pods.cfg.Pods.Informer().AddEventHandler(t.onPod()); err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
-	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
-	defer func() { _ = t.pods.cfg.Pods.Informer().RemoveEventHandler(reg) }()
 	return t.loop.Run(ctx, max(t.pods.cfg.TokenWorkers, 1))
 }
 
@@ -217,7 +214,7 @@ func (t *tokens) shadow(tw *twin, pod *corev1.Pod) *offloadingv1beta1.ShadowPod 
 
 // leaving reports whether the virtual node is being removed, so that it gets no new pods.
 func (t *tokens) leaving() bool {
-	vn := t.pods.virtualNode()
+	vn := t.pods.cfg.virtualNode()
 	return vn == nil || vn.DeletionTimestamp != nil
 }
 
@@ -279,10 +276,9 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 	}
 	owner := metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding", Name: rights.Name, UID: rights.UID}
 	want := forge.BindingSecret(v.token, v.key.Namespace, t.pods.cfg.Node, owner)
-	made, err := core.CoreV1().Secrets(v.key.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	made, err := v.space.bindings.Note(core.CoreV1().Secrets(v.key.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
 	switch {
 	case err == nil:
-		v.space.bindings.Wrote(made)
 		return made, nil
 	case apierrors.IsAlreadyExists(err):
 		ours := func(have *corev1.Secret) bool { return hasLabels(have, want.Labels) }

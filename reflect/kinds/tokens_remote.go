@@ -52,11 +52,9 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 			return err
 		}
 	}
-	secrets := t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace)
-	made, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	_, err := v.space.secrets.Note(t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}))
 	switch {
 	case err == nil:
-		v.space.secrets.Wrote(made)
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return taken(ctx, v.space.secrets, loop.Key{Namespace: want.Namespace, Name: want.Name}, t.ours, func(have *corev1.Secret) error {
@@ -88,16 +86,15 @@ func fixed(s *corev1.Secret) bool {
 // patch replaces the token in a Secret. Keys that other clients have added stay.
 func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) error {
 	have := v.secret
-	written, err := store.Merge(ctx, "Secret", t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace), fieldManager, have, store.Patch{
+	_, err := v.space.secrets.Note(store.Merge(ctx, "Secret", t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace), fieldManager, have, store.Patch{
 		"metadata": store.Patch{"labels": want.Labels, "annotations": want.Annotations}, "data": want.Data,
-	})
+	}))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return loop.After(staleRetry) // the cache is behind
 	}
 	if err != nil {
 		return t.notWritten(v, err)
 	}
-	v.space.secrets.Wrote(written)
 	return nil
 }
 

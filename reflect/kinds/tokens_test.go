@@ -25,6 +25,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
@@ -484,7 +485,7 @@ func TestTokensOfOthersAreNotTouched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inTokenSite(t, func(s *tokenSite) {
 				// The fakes do not select by labels: the caches have it too.
-				s.pods = &Pods{cfg: PodsConfig{Origin: "rome", Destination: "milan", Node: "milan", API: s.api}}
+				s.pods = &Pods{cfg: PodsConfig{OfNode: ofNode(nil, externalversions.NewSharedInformerFactory(s.homeLiqod, 0), s.events, nil, nil), API: s.api}}
 				token := s.tokenName(cashier("a"))
 				theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: tc.ns, Name: token, UID: "theirs"}, Data: map[string][]byte{"a": []byte("b")}}
 				hide(tc.in(s), token)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -47,9 +46,8 @@ type homeVolumes struct {
 	told sync.Map
 }
 
-// newHomeVolumes returns a homeVolumes without its recorder and its log.
-func newHomeVolumes(kube kubernetes.Interface, volumes coreinformers.PersistentVolumeInformer, clock clock.PassiveClock) *homeVolumes {
-	return &homeVolumes{kube: kube, volumes: store.New("PersistentVolume", volumes.Informer(), clock,
+func newHomeVolumes(kube kubernetes.Interface, volumes coreinformers.PersistentVolumeInformer, recorder record.EventRecorder, env loop.Env) *homeVolumes {
+	return &homeVolumes{kube: kube, recorder: recorder, log: env.Log, volumes: store.New("PersistentVolume", volumes.Informer(), env.Clock,
 		func(string) store.API[*corev1.PersistentVolume] { return kube.CoreV1().PersistentVolumes() })}
 }
 
@@ -84,22 +82,14 @@ func annotated(key string, value any) store.Patch {
 }
 
 func (h *homeVolumes) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, patch store.Patch) (*corev1.PersistentVolume, error) {
-	written, err := store.Merge(ctx, "PersistentVolume", h.kube.CoreV1().PersistentVolumes(), fieldManager, volume, patch)
-	if err != nil {
-		return nil, err
-	}
-	h.volumes.Wrote(written)
-	return written, nil
+	return h.volumes.Note(store.Merge(ctx, "PersistentVolume", h.kube.CoreV1().PersistentVolumes(), fieldManager, volume, patch))
 }
 
 // claimStore has claims of one namespace or of all.
 type claimStore = *store.Store[*corev1.PersistentVolumeClaim]
 
 func (h *homeVolumes) patchClaim(ctx context.Context, claims claimStore, claim *corev1.PersistentVolumeClaim, patch store.Patch, sub ...string) error {
-	written, err := store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), fieldManager, claim, patch, sub...)
-	if err == nil {
-		claims.Wrote(written)
-	}
+	_, err := claims.Note(store.Merge(ctx, "PersistentVolumeClaim", h.kube.CoreV1().PersistentVolumeClaims(claim.Namespace), fieldManager, claim, patch, sub...))
 	return err
 }
 
@@ -131,11 +121,10 @@ func (h *homeVolumes) addVolume(ctx context.Context, claim *corev1.PersistentVol
 	if volume.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" { // else nobody knows which namespace had it
 		volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
 	}
-	written, err := h.kube.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: fieldManager})
+	written, err := h.volumes.Note(h.kube.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: fieldManager}))
 	if err != nil {
 		return nil, fmt.Errorf("creating the PersistentVolume: %w", err)
 	}
-	h.volumes.Wrote(written)
 	h.log.Info("volume provisioned", zap.String("key", claim.Namespace+"/"+claim.Name), zap.String("volume", written.Name))
 	return written, nil
 }

@@ -156,14 +156,13 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 	}
 	// The update fails with a conflict if the shadow has changed since. The next sync then
 	// decides anew.
-	written, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	_, err := e.shadows.Note(e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager}))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status of ShadowEndpointSlice %s/%s: %w", next.Namespace, next.Name, err)
 	}
-	e.shadows.Wrote(written)
 	if want == nil || have != nil && have.Reason == want.Reason && have.Message == want.Message {
 		return nil
 	}
