@@ -14,6 +14,14 @@ import (
 // gives zeros.
 type tape struct{ data []byte }
 
+func randomTape(r *rand.Rand, n int) *tape {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(r.UintN(256))
+	}
+	return &tape{data}
+}
+
 func (t *tape) n(below int) int {
 	if len(t.data) == 0 {
 		return 0
@@ -218,19 +226,13 @@ func checkAll(t *testing.T, in Input, tp *tape) {
 // FuzzPlan: whatever it is planned from, nothing panics, and what is planned is sound.
 func FuzzPlan(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
-		seed := make([]byte, 200)
-		for i := range seed {
-			seed[i] = byte(r.UintN(256))
-		}
-		f.Add(seed)
+	for range 170 {
+		f.Add(randomTape(r, 300).data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tp := &tape{data}
-		if tp.n(4) == 0 {
-			checkAll(t, tp.input(), tp)
-		} else {
-			checkAll(t, tp.valid(), tp)
+		for _, input := range []func(*tape) Input{(*tape).input, (*tape).valid} {
+			tp := &tape{data}
+			checkAll(t, input(tp), tp)
 		}
 	})
 }
@@ -240,41 +242,18 @@ func FuzzPlan(f *testing.F) {
 func FuzzGuard(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
-		seed := make([]byte, 60)
-		for i := range seed {
-			seed[i] = byte(r.UintN(256))
-		}
-		f.Add(seed)
+		f.Add(randomTape(r, 60).data)
 	}
-	states := map[string]State{}
-	inputs := map[string]Input{}
-	for name, in := range map[string]Input{"rome": rome(), "milan": milan(), "hub": hub(), "home": servesHome(hub())} {
-		in.Self = "gw-a"
-		s, err := Gateway(in)
-		require.NoError(f, err)
-		states[name], inputs[name] = s, in
+	inputs := []Input{rome(), milan(), hub(), servesHome(hub())}
+	var states []State
+	for _, in := range inputs {
+		states = append(states, planHost(f, Gateway, in, "gw-a"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tp := &tape{data}
-		name := []string{"rome", "milan", "hub", "home"}[tp.n(4)]
-		checkSent(t, inputs[name], states[name], tp.packet(inputs[name]))
+		n := tp.n(4)
+		checkSent(t, inputs[n], states[n], tp.packet(inputs[n]))
 	})
-}
-
-// Random inputs and packets, more than the seeds of the fuzz targets.
-func TestRandomInputs(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(5, 6))
-	for range 150 {
-		data := make([]byte, 300)
-		for i := range data {
-			data[i] = byte(r.UintN(256))
-		}
-		tp := &tape{data}
-		checkAll(t, tp.input(), tp)
-		tp = &tape{data}
-		checkAll(t, tp.valid(), tp)
-	}
 }
 
 func TestRandomPackets(t *testing.T) {
@@ -282,15 +261,9 @@ func TestRandomPackets(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	verdicts := map[Verdict]int{}
 	for _, in := range []Input{rome(), milan(), hub(), servesHome(hub())} {
-		in.Self = "gw-a"
-		s, err := Gateway(in)
-		require.NoError(t, err)
+		s := planHost(t, Gateway, in, "gw-a")
 		for range 1500 {
-			data := make([]byte, 60)
-			for i := range data {
-				data[i] = byte(r.UintN(256))
-			}
-			p := (&tape{data}).packet(in)
+			p := randomTape(r, 60).packet(in)
 			checkSent(t, in, s, p)
 			steps := Trace(s, p)
 			verdicts[steps[len(steps)-1].Verdict]++
@@ -318,14 +291,7 @@ func TestOrderOfTheInput(t *testing.T) {
 			r.Shuffle(len(p.Theirs.Pods), func(i, j int) { p.Theirs.Pods[i], p.Theirs.Pods[j] = p.Theirs.Pods[j], p.Theirs.Pods[i] })
 		}
 		for self, build := range map[string]func(Input) (State, error){"rome-2": Node, "gw-b": Gateway} {
-			in.Self = self
-			got, err := build(in)
-			require.NoError(t, err)
-			first := rome()
-			first.Self = self
-			want, err := build(first)
-			require.NoError(t, err)
-			require.Equal(t, want, got)
+			require.Equal(t, planHost(t, build, rome(), self), planHost(t, build, in, self))
 		}
 	}
 }

@@ -11,9 +11,7 @@ import (
 // planGateway plans gw-a of an input.
 func planGateway(t *testing.T, in Input) State {
 	t.Helper()
-	in.Self = "gw-a"
-	s, err := Gateway(in)
-	require.NoError(t, err)
+	s := planHost(t, Gateway, in, "gw-a")
 	checkState(t, s)
 	return s
 }
@@ -30,16 +28,6 @@ func TestGatewayLinksAndAddresses(t *testing.T) {
 		"net/ipv4/conf/all/rp_filter = 0", "net/ipv4/conf/default/rp_filter = 0", "net/ipv4/ip_forward = 1",
 		"net/netfilter/nf_conntrack_tcp_be_liberal = 1",
 	}, texts(s.Sysctls))
-
-	in := rome()
-	in.Self = "gw-b"
-	s, err := Gateway(in)
-	require.NoError(t, err)
-	require.Equal(t, []string{
-		"10.70.0.1/32 dev liqod-wg nodad", "10.70.0.3/32 dev liqod-wg nodad",
-		"fd00:70::1/128 dev liqod-wg nodad", "fd00:70::3/128 dev liqod-wg nodad",
-	}, texts(s.Addrs), "its own address and the one of all")
-	require.Contains(t, s.Sysctls, Sysctl{"net/ipv6/conf/all/forwarding", "1"})
 }
 
 func TestGatewayDevice(t *testing.T) {
@@ -358,15 +346,4 @@ func TestGatewayScales(t *testing.T) {
 	require.Equal(t, rules, rules100)
 	require.Equal(t, others, others100)
 	require.Less(t, elements100, 100*elements)
-}
-
-func TestGatewayThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	in := small()
-	for _, self := range []string{"", "gw-z", "rome-1"} {
-		in.Self = self
-		s, err := Gateway(in)
-		require.Equal(t, State{}, s)
-		require.EqualError(t, err, (&FieldError{Host: self, Field: "self", Text: "there is no such gateway"}).Error())
-	}
 }

@@ -15,25 +15,20 @@ var update = flag.Bool("update", false, "write testdata/*.txt anew")
 // planned are the states whose text is in testdata.
 func planned(t *testing.T) map[string]State {
 	t.Helper()
-	out := map[string]State{}
-	add := func(name string, build func(Input) (State, error), in Input, self string) {
-		in.Self = self
-		s, err := build(in)
-		require.NoError(t, err)
-		out[name] = s
-	}
 	cut := rome()
 	cut.Via = ""
-	add("node", Node, rome(), "rome-1")
-	add("node-without-gateway", Node, cut, "rome-2")
-	add("gateway", Gateway, rome(), "gw-a")
-	add("gateway-of-milan", Gateway, milan(), "gw-b")
-	return out
+	return map[string]State{
+		"node":                 planHost(t, Node, rome(), "rome-1"),
+		"node-without-gateway": planHost(t, Node, cut, "rome-2"),
+		"gateway":              planHost(t, Gateway, rome(), "gw-a"),
+		"gateway-of-milan":     planHost(t, Gateway, milan(), "gw-b"),
+	}
 }
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	for name, s := range planned(t) {
+		checkState(t, s)
 		path := filepath.Join("testdata", name+".txt")
 		if *update {
 			require.NoError(t, os.MkdirAll("testdata", 0o755))

@@ -64,9 +64,7 @@ func TestAddressesAtHome(t *testing.T) {
 			require.Equal(t, tc.verdict, got.Verdict, "%v", got)
 			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
 			if tc.back {
-				home, last, _ := w.follow(at, answer(got.Packet, "veth0"))
-				require.Equal(t, "milan milan-2", home, "%v", last)
-				require.Equal(t, sent.reverse(), last.Packet.Tuple, "the answer comes from the address that was asked")
+				w.answered("milan milan-2", sent, at, got)
 			}
 		})
 	}
@@ -104,16 +102,8 @@ func TestCallersAtHome(t *testing.T) {
 func TestServicesAreOpenToPodsThatLiveAtHome(t *testing.T) {
 	t.Parallel()
 	w := atHome(t, func(rome, _ *Input) { rome.Peers[0].Served = nil })
-	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.96.0.10"))
-	require.Equal(t, "rome gw-a", at)
-	require.Equal(t, Dropped, got.Verdict)
-	require.Contains(t, got.What, DropToPod)
-
-	p := tcp("10.1.1.5", "10.96.0.10")
-	p.In, p.Key = TunnelDevice, key(21)
-	at, got, _ = w.follow("rome gw-a", p)
-	require.Equal(t, "rome gw-a", at)
-	require.Equal(t, Dropped, got.Verdict, "paris was not given the range: %v", got)
+	w.drops("milan milan-2", tcp("10.244.2.20", "10.96.0.10"), "rome gw-a", DropToPod)
+	w.drops("rome gw-a", fromPeer(21, "10.1.1.5", "10.96.0.10"), "rome gw-a", "guard_in") // paris was not given the range
 }
 
 // The traces of a pod that lives at home, with equal ranges: to a Service and back, to a pod of a third
@@ -178,26 +168,19 @@ func TestNodePortsOfAVirtualNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := atHome(t, answersNodePort)
-			at, got, _ := w.follow("milan milan-2", tc.packet)
-			require.Equal(t, "rome rome-1", at, "%v", got)
 			if !tc.passes {
-				require.Equal(t, Dropped, got.Verdict, "%v", got)
-				require.Contains(t, got.What, DropToPod)
+				w.drops("milan milan-2", tc.packet, "rome rome-1", DropToPod)
 				return
 			}
+			at, got, _ := w.follow("milan milan-2", tc.packet)
+			require.Equal(t, "rome rome-1", at, "%v", got)
 			require.Equal(t, Handed, got.Verdict, "%v", got)
-			home, last, _ := w.follow(at, answer(got.Packet, "veth0"))
-			require.Equal(t, "milan milan-2", home, "%v", last)
-			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple, "the answer comes from the address that was asked")
+			w.answered("milan milan-2", tc.packet, at, got)
 		})
 	}
 
 	w := atHome(t, answersNodePort)
-	p := to(tcp("10.1.1.5", "10.244.1.8"), "tcp", 30080)
-	p.In, p.Key = TunnelDevice, key(21)
-	at, got, _ := w.follow("rome gw-a", p)
-	require.Equal(t, "rome rome-1", at, "%v", got)
-	require.Equal(t, Dropped, got.Verdict, "it is of the virtual node of another peer")
+	w.drops("rome gw-a", to(fromPeer(21, "10.1.1.5", "10.244.1.8"), "tcp", 30080), "rome rome-1", DropToPod) // of another peer's virtual node
 
 	w = atHome(t, answersNodePort)
 	open := to(tcp(lives, "10.244.1.8"), "tcp", 30080)
@@ -206,10 +189,7 @@ func TestNodePortsOfAVirtualNode(t *testing.T) {
 	compareTrace(t, "home node port", lines)
 	closed := atHome(t, answersNodePort, func(rome, _ *Input) { rome.Peers[0].Ports = nil })
 	closed.flows = w.flows
-	open.SYN = false
-	at, got, _ = closed.follow("milan milan-2", open)
-	require.Equal(t, "rome rome-1", at)
-	require.Equal(t, Dropped, got.Verdict, "a connection ends with its node port: %v", got)
+	closed.drops("milan milan-2", later(open), "rome rome-1", DropToPod) // a connection ends with its node port
 }
 
 // A node port costs an element for each range of the peer on the node of the vkubelet, and nothing elsewhere.
@@ -221,28 +201,4 @@ func TestANodePortIsLocal(t *testing.T) {
 		"add element inet liqod ports4 { 10.1.0.0/16 . 10.244.1.8 . tcp . 30080 }", "add element inet liqod ports4 { 10.202.0.0/16 . 10.244.1.8 . tcp . 30080 }",
 	}, difference(t, "rome-1", Node, before, after))
 	require.Empty(t, difference(t, "gw-a", Gateway, before, after))
-}
-
-// The ports that a peer reaches are of pods of this cluster.
-func TestPortsOfPodsOnly(t *testing.T) {
-	t.Parallel()
-	for name, at := range map[string]netip.AddrPort{
-		"a node":          netip.MustParseAddrPort("192.168.0.11:30080"),
-		"the peer itself": netip.MustParseAddrPort("10.200.1.1:30080"),
-		"no port":         netip.MustParseAddrPort("10.244.1.8:0"),
-		"nothing":         {},
-	} {
-		in := rome()
-		in.Peers[0].Ports = []netip.AddrPort{at}
-		require.ErrorContains(t, in.Check(), "peers.ports", name)
-	}
-}
-
-// What a peer says of its ranges does not stop the others: an address that means two things is refused.
-func TestMeaningsAreApart(t *testing.T) {
-	t.Parallel()
-	in := livesAtHome(milan())
-	require.NoError(t, in.Check())
-	in.Peers[0].Meant = append(in.Peers[0].Meant, maps("10.96.128.0/24", "10.99.0.0/24")...)
-	require.ErrorContains(t, in.Check(), "peers.meant")
 }

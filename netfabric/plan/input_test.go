@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/base64"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -118,10 +117,8 @@ func milan() Input {
 	}
 }
 
-func TestInputsOfTheTestsAreValid(t *testing.T) {
+func TestWhatAnInputMayLack(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, rome().Check())
-	require.NoError(t, milan().Check())
 	require.NoError(t, Input{Ports: Ports{1, 2}, MTU: 1500}.Check(), "a cluster without anything")
 	small := rome()
 	small.Peers[1].MTU = 1000
@@ -427,21 +424,6 @@ peer "milan": peers.gateways.key: "": the base64 of 32 bytes is accepted
 mtu: 9 leaves -71 to packets: 1360 to 65535 is accepted`)
 }
 
-// What an error names can be left out, and what is left is planned.
-func TestLeavingOutTheGuilty(t *testing.T) {
-	t.Parallel()
-	in := rome()
-	in.Peers[1].Theirs.Pods = prefixes("192.168.0.0/16")
-	for range 3 {
-		for _, e := range fieldErrors(in.Check()) {
-			in.Peers = slices.DeleteFunc(in.Peers, func(p Peer) bool { return p.ID == e.Peer })
-		}
-	}
-	s, err := Node(in)
-	require.NoError(t, err)
-	require.NotEmpty(t, s.Routes)
-}
-
 func TestTheUnderlayIsIPv6WhereAGatewayOrEveryNodeHasNothingElse(t *testing.T) {
 	t.Parallel()
 	in := rome()
@@ -459,4 +441,42 @@ func TestTheUnderlayIsIPv6WhereAGatewayOrEveryNodeHasNothingElse(t *testing.T) {
 	require.NoError(t, in.Check())
 	in.Nodes[1].Addrs = addrs("192.168.0.12")
 	require.Equal(t, "it has no IPv6 address, which the others are reached by", fieldErrors(in.Check())[0].Text)
+}
+
+// What a peer reaches is of own pods, or of ranges of third clusters that it is given, each once. An address
+// means one thing to a pod that lives at home: what a peer says of its ranges does not stop the others.
+func TestPartsOfRanges(t *testing.T) {
+	t.Parallel()
+	lives := livesAtHome(milan())
+	require.NoError(t, hub().Check())
+	require.NoError(t, lives.Check())
+	refused := func(in Input, field, name string, change func(*Peer)) {
+		change(&in.Peers[0])
+		require.ErrorContains(t, in.Check(), field, name)
+	}
+	for name, reach := range map[string][]netip.Prefix{
+		"a node":           prefixes("192.168.0.11/32"),
+		"the peer itself":  prefixes("10.200.1.1/32"),
+		"host bits":        prefixes("10.244.1.10/24"),
+		"nothing":          {{}},
+		"a pod twice":      prefixes("10.244.1.10/32", "10.244.1.10/32"),
+		"a pod in a range": prefixes("10.244.1.10/32", "10.244.0.0/16"),
+	} {
+		refused(rome(), "peers.reach", name, func(p *Peer) { p.Reach = reach })
+	}
+	for name, through := range map[string][]netip.Prefix{
+		"an own pod":       prefixes("10.244.1.10/32"),
+		"the peer itself":  prefixes("10.200.2.20/32"),
+		"not given":        prefixes("10.202.0.1/32"),
+		"host bits":        prefixes("10.1.1.5/24"),
+		"a pod twice":      prefixes("10.1.1.5/32", "10.1.1.5/32"),
+		"a pod in a range": prefixes("10.1.1.5/32", "10.1.0.0/16"),
+	} {
+		refused(hub(), "peers.through", name, func(p *Peer) { p.Through = through })
+	}
+	for _, at := range []string{"192.168.0.11:30080", "10.200.1.1:30080", "10.244.1.8:0"} {
+		refused(rome(), "peers.ports", at, func(p *Peer) { p.Ports = []netip.AddrPort{netip.MustParseAddrPort(at)} })
+	}
+	refused(rome(), "peers.ports", "nothing", func(p *Peer) { p.Ports = []netip.AddrPort{{}} })
+	refused(lives, "peers.meant", "two things", func(p *Peer) { p.Meant = append(p.Meant, maps("10.96.128.0/24", "10.99.0.0/24")...) })
 }

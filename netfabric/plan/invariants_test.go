@@ -237,10 +237,3 @@ func peerOf(in Input, key string) *Peer {
 	}
 	return nil
 }
-
-func TestStatesOfTheTests(t *testing.T) {
-	t.Parallel()
-	for _, s := range planned(t) {
-		checkState(t, s)
-	}
-}

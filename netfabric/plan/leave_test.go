@@ -35,20 +35,14 @@ func leaveOut(in Input, errs []FieldError) (Input, bool) {
 func TestLeavingOutEnds(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(12, 13))
-	sound := 0
 	for range 300 {
-		data := make([]byte, 300)
-		for i := range data {
-			data[i] = byte(r.UintN(256))
-		}
-		in := (&tape{data}).input()
+		in := randomTape(r, 300).input()
 		in.Pods, in.External, in.IPs = prefixes("10.244.0.0/16"), prefixes("10.70.0.0/16"), nil
 		in.Ports, in.MTU, in.Via = Ports{OverlayPort, TunnelPort}, 1500, ""
 		for rounds := 0; ; rounds++ {
 			require.Less(t, rounds, 10)
 			err := in.Check()
 			if err == nil {
-				sound++
 				break
 			}
 			errs := fieldErrors(err)
@@ -57,9 +51,7 @@ func TestLeavingOutEnds(t *testing.T) {
 			require.True(t, found, "%v", err)
 			in = next
 		}
-		require.NoError(t, in.Check())
 	}
-	require.Equal(t, 300, sound)
 }
 
 // A peer that is wrong costs no other one anything.
@@ -94,14 +86,7 @@ func TestAWrongPeerCostsOthersNothing(t *testing.T) {
 			}
 			left, _ := leaveOut(in, errs)
 			for self, build := range map[string]func(Input) (State, error){"rome-1": Node, "gw-a": Gateway} {
-				left.Self = self
-				got, err := build(left)
-				require.NoError(t, err)
-				without := rome()
-				without.Self = self
-				want, err := build(without)
-				require.NoError(t, err)
-				require.Equal(t, want, got)
+				require.Equal(t, planHost(t, build, rome(), self), planHost(t, build, left, self))
 			}
 		})
 	}

@@ -9,12 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// node plans rome-1 of an input.
+// planHost plans a host of an input.
+func planHost(t testing.TB, build func(Input) (State, error), in Input, self string) State {
+	t.Helper()
+	in.Self = self
+	s, err := build(in)
+	require.NoError(t, err)
+	return s
+}
+
+// planNode plans rome-1 of an input.
 func planNode(t *testing.T, in Input) State {
 	t.Helper()
-	in.Self = "rome-1"
-	s, err := Node(in)
-	require.NoError(t, err)
+	s := planHost(t, Node, in, "rome-1")
 	checkState(t, s)
 	return s
 }
@@ -281,33 +288,24 @@ func TestNodeWithoutPeers(t *testing.T) {
 	require.Equal(t, []string{"10.70.0.0/16", "fd00:70::/64"}, elementsOf(s, "fabric"))
 }
 
-func TestNodeThatIsNotThere(t *testing.T) {
+func TestAHostThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	in := small()
-	for _, self := range []string{"", "rome-9", "gw-a"} {
-		in.Self = self
-		s, err := Node(in)
-		require.Equal(t, State{}, s)
-		var field *FieldError
-		require.ErrorAs(t, err, &field)
-		require.Equal(t, FieldError{Host: self, Field: "self", Text: "there is no such node"}, *field)
+	for name, build := range map[string]func(Input) (State, error){"node": Node, "gateway": Gateway} {
+		for _, self := range []string{"", "rome-9", map[string]string{"node": "gw-a", "gateway": "rome-1"}[name]} {
+			in := small()
+			in.Self = self
+			s, err := build(in)
+			require.Equal(t, State{}, s)
+			require.Equal(t, &FieldError{Host: self, Field: "self", Text: "there is no such " + name}, err)
+		}
 	}
 }
 
 // Nothing of an input is written to, whatever is planned from it.
 func TestInputsAreNotChanged(t *testing.T) {
 	t.Parallel()
-	in, want := rome(), rome()
-	for _, name := range []string{"rome-1", "rome-2"} {
-		in.Self = name
-		_, err := Node(in)
-		require.NoError(t, err)
-	}
-	for _, name := range []string{"gw-a", "gw-b"} {
-		in.Self = name
-		_, err := Gateway(in)
-		require.NoError(t, err)
-	}
-	in.Self = want.Self
-	require.Equal(t, want, in)
+	in := rome()
+	planHost(t, Node, in, "rome-2")
+	planHost(t, Gateway, in, "gw-b")
+	require.Equal(t, rome(), in)
 }

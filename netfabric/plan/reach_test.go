@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,16 +51,14 @@ func TestAPeerReachesWhatIsShared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			from := "milan milan-2"
-			at, got, _ := reaching(t, tc.ips, tc.reach...).follow(from, tc.packet)
-			require.Equal(t, "rome rome-1", at, "%v", got)
-			if tc.passes {
-				require.Equal(t, Handed, got.Verdict, "%v", got)
+			w := reaching(t, tc.ips, tc.reach...)
+			if !tc.passes {
+				w.drops("milan milan-2", tc.packet, "rome rome-1", "prerouting reach_in: ", DropToPod)
 				return
 			}
-			require.Equal(t, Dropped, got.Verdict, "%v", got)
-			require.Equal(t, "prerouting reach_in", got.Where)
-			require.Contains(t, got.What, DropToPod)
+			at, got, _ := w.follow("milan milan-2", tc.packet)
+			require.Equal(t, "rome rome-1", at, "%v", got)
+			require.Equal(t, Handed, got.Verdict, "%v", got)
 		})
 	}
 }
@@ -80,9 +77,7 @@ func TestAnswersReachPodsThatAreNotShared(t *testing.T) {
 			w := reaching(t, nil)
 			at, got, _ := w.follow("rome rome-1", p)
 			require.Equal(t, Handed, got.Verdict, "%v", got)
-			home, last, _ := w.follow(at, answer(got.Packet, "veth0"))
-			require.Equal(t, "rome rome-1", home, "%v", last)
-			require.NotEqual(t, Dropped, last.Verdict, "%v", last)
+			w.answered("rome rome-1", p, at, got)
 		})
 	}
 }
@@ -91,19 +86,14 @@ func TestAnswersReachPodsThatAreNotShared(t *testing.T) {
 func TestWhatIsNoLongerSharedIsClosed(t *testing.T) {
 	t.Parallel()
 	w := reaching(t, nil, "10.244.1.10/32")
-	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.200.1.10"))
+	first := tcp("10.244.2.20", "10.200.1.10")
+	at, got, _ := w.follow("milan milan-2", first)
 	require.Equal(t, Handed, got.Verdict, "%v", got)
-	home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
-	require.Equal(t, "milan milan-2", home, "%v", back)
+	w.answered("milan milan-2", first, at, got)
 
 	after := reaching(t, nil)
 	after.flows = w.flows
-	next := tcp("10.244.2.20", "10.200.1.10")
-	next.SYN = false
-	at, got, _ = after.follow("milan milan-2", next)
-	require.Equal(t, "rome rome-1", at)
-	require.Equal(t, Dropped, got.Verdict, "%v", got)
-	require.Contains(t, got.What, DropToPod)
+	after.drops("milan milan-2", later(first), "rome rome-1", DropToPod)
 }
 
 // A pod that becomes shared, or is no longer, costs an element for each range of the peer.
@@ -115,41 +105,6 @@ func TestSharingAPodIsLocal(t *testing.T) {
 		"add element inet liqod reach4 { 10.1.0.0/16 . 10.244.1.77 }", "add element inet liqod reach4 { 10.202.0.0/16 . 10.244.1.77 }",
 	}, difference(t, "rome-1", Node, before, after))
 	require.Empty(t, difference(t, "gw-a", Gateway, before, after))
-}
-
-// The addresses that a peer reaches are pods of this cluster, each once.
-func TestReachOfPodsOnly(t *testing.T) {
-	t.Parallel()
-	for name, reach := range map[string][]netip.Prefix{
-		"a node":           prefixes("192.168.0.11/32"),
-		"the peer itself":  prefixes("10.200.1.1/32"),
-		"host bits":        {netip.MustParsePrefix("10.244.1.10/24")},
-		"nothing":          {{}},
-		"a pod twice":      prefixes("10.244.1.10/32", "10.244.1.10/32"),
-		"a pod in a range": prefixes("10.244.1.10/32", "10.244.0.0/16"),
-	} {
-		in := rome()
-		in.Peers[0].Reach = reach
-		require.ErrorContains(t, in.Check(), "peers.reach", name)
-	}
-}
-
-// What a peer reaches in a third cluster is in a range of that cluster that it is given.
-func TestThroughGivenRangesOnly(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, hub().Check())
-	for name, through := range map[string][]netip.Prefix{
-		"an own pod":       prefixes("10.244.1.10/32"),
-		"the peer itself":  prefixes("10.200.2.20/32"),
-		"not given":        prefixes("10.202.0.1/32"),
-		"host bits":        {netip.MustParsePrefix("10.1.1.5/24")},
-		"a pod twice":      prefixes("10.1.1.5/32", "10.1.1.5/32"),
-		"a pod in a range": prefixes("10.1.1.5/32", "10.1.0.0/16"),
-	} {
-		in := hub()
-		in.Peers[0].Through = through
-		require.ErrorContains(t, in.Check(), "peers.through", name)
-	}
 }
 
 // A pod in a third cluster that becomes shared, or is no longer, costs an element for each range of
@@ -164,16 +119,11 @@ func TestSharingAPodBehindIsLocal(t *testing.T) {
 	require.Empty(t, difference(t, "rome-1", Node, before, after))
 
 	w := three(t)
-	at, got, _ := w.follow("paris paris-1", tcp("10.1.1.5", "10.204.2.20"))
+	first := tcp("10.1.1.5", "10.204.2.20")
+	at, got, _ := w.follow("paris paris-1", first)
 	require.Equal(t, Handed, got.Verdict, "%v", got)
-	home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
-	require.Equal(t, "paris paris-1", home, "%v", back)
+	w.answered("paris paris-1", first, at, got)
 	closed := three(t, func(rome *Input) { rome.Peers[1].Through = nil })
 	closed.flows = w.flows
-	next := tcp("10.1.1.5", "10.204.2.20")
-	next.SYN = false
-	at, got, _ = closed.follow("paris paris-1", next)
-	require.Equal(t, "rome gw-a", at)
-	require.Equal(t, Dropped, got.Verdict, "%v", got)
-	require.Contains(t, got.What, DropToPod)
+	closed.drops("paris paris-1", later(first), "rome gw-a", DropToPod)
 }

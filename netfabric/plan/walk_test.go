@@ -268,17 +268,12 @@ func TestRandomWalk(t *testing.T) {
 			in := rome()
 			in.Self = self
 			for step := range 40 {
-				data := make([]byte, 20)
-				for i := range data {
-					data[i] = byte(r.UintN(256))
-				}
-				tp := &tape{data}
+				tp := randomTape(r, 20)
 				next := mutations[tp.n(len(mutations))](tp, clone(in))
 				if next.Check() == nil {
 					in = next
 				}
-				want, err := build(in)
-				require.NoError(t, err)
+				want := planHost(t, build, in, self)
 				k.apply(want)
 				require.Equal(t, want, k.s, "%s, seed %d, step %d", self, seed, step)
 				k.writes = 0
@@ -296,11 +291,7 @@ func TestRandomWalk(t *testing.T) {
 // difference is what changes between two inputs on one host, as lines.
 func difference(t *testing.T, self string, build func(Input) (State, error), before, after Input) []string {
 	t.Helper()
-	before.Self, after.Self = self, self
-	have, err := build(before)
-	require.NoError(t, err)
-	want, err := build(after)
-	require.NoError(t, err)
+	have, want := planHost(t, build, before, self), planHost(t, build, after, self)
 	add, del := Diff(strings.Split(want.String(), "\n"), strings.Split(have.String(), "\n"))
 	return append(add, del...)
 }
@@ -402,9 +393,7 @@ func TestChainsAreTheSameForAll(t *testing.T) {
 			in := clone(rome())
 			in.Self = self
 			change(&in)
-			s, err := build(in)
-			require.NoError(t, err)
-			return s.Table.Marker()
+			return planHost(t, build, in, in.Self).Table.Marker()
 		}
 		want := marker(func(*Input) {})
 		require.Equal(t, want, marker(func(in *Input) { in.Peers, in.IPs = nil, nil }), self)

@@ -81,9 +81,7 @@ func TestThroughAHub(t *testing.T) {
 			require.Equal(t, tc.at, at, "%v", got)
 			require.Equal(t, tc.way, way)
 			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
-			home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
-			require.Equal(t, tc.from, home, "%v", back)
-			require.Equal(t, tc.packet.reverse(), back.Packet.Tuple)
+			w.answered(tc.from, tc.packet, at, got)
 		})
 	}
 }
@@ -152,14 +150,9 @@ func TestConnectionsSurviveAMove(t *testing.T) {
 			w := romeAndMilan(t)
 			at, got, _ := w.follow(tc.from, tc.packet)
 			require.NotEqual(t, Dropped, got.Verdict)
-			back := answer(got.Packet, "veth0")
-			if got.Verdict == Delivered {
-				back.In = ""
-			}
 
 			w = w.moved(t)
-			there := tc.packet
-			there.SYN = false
+			there := later(tc.packet)
 			if tc.home {
 				again, now, way := w.follow(tc.from, there)
 				require.Equal(t, at, again)
@@ -167,10 +160,7 @@ func TestConnectionsSurviveAMove(t *testing.T) {
 				require.NotContains(t, way, "gw-a")
 				require.Equal(t, got.Packet.Tuple, now.Packet.Tuple, "it arrives as before")
 			}
-			home, last, _ := w.follow(at, back)
-			require.Equal(t, tc.from, home, "%v", last)
-			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple, "the answer arrives as before")
-
+			w.answered(tc.from, tc.packet, at, got)
 			again, now, _ := w.follow(tc.from, there)
 			require.Equal(t, at, again)
 			require.Equal(t, got.Packet.Tuple, now.Packet.Tuple)
@@ -208,12 +198,8 @@ func TestHalfAMove(t *testing.T) {
 func TestAPeerThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := romeAndMilan(t, func(rome, _ *Input) { rome.Peers = rome.Peers[1:] })
-	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.200.1.10"))
-	require.Equal(t, "rome gw-a", at)
-	require.Equal(t, Dropped, got.Verdict)
-	require.Equal(t, TunnelDevice, got.Where)
-
-	at, got, _ = w.follow("rome rome-1", tcp("10.244.1.10", "10.200.2.20"))
+	w.drops("milan milan-2", tcp("10.244.2.20", "10.200.1.10"), "rome gw-a", TunnelDevice+": ")
+	at, got, _ := w.follow("rome rome-1", tcp("10.244.1.10", "10.200.2.20"))
 	require.Equal(t, "rome rome-1", at)
 	require.Equal(t, Handed, got.Verdict)
 }
@@ -234,36 +220,31 @@ func TestAnAddressForOnePeerAtAPort(t *testing.T) {
 		peer   string
 		ports  []Service
 		packet Packet
-		where  string // it ends on rome's gateway, if it is dropped
-		rule   string
+		rule   string // it is dropped by, on rome's gateway
 	}{
-		"the peer, at the port":     {"milan", []Service{{"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), "", ""},
-		"the peer, at all ports":    {"milan", nil, tcp("10.244.2.20", "10.71.0.21"), "", ""},
-		"all peers, at the port":    {"", []Service{{"udp", 53}, {"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), "", ""},
-		"the peer, at another port": {"milan", []Service{{"tcp", 443}}, tcp("10.244.2.20", "10.71.0.21"), "forward pass", DropToPort},
-		"by another protocol":       {"milan", []Service{{"tcp", 80}}, datagram("10.244.2.20", "10.71.0.21"), "forward pass", DropToPort},
-		"by ICMP":                   {"milan", []Service{{"tcp", 80}}, ping("10.244.2.20", "10.71.0.21"), "forward pass", DropToPort},
-		"another peer":              {"paris", nil, tcp("10.244.2.20", "10.71.0.21"), "forward pass", DropToOutside},
-		"another peer, at the port": {"paris", []Service{{"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), "forward pass", DropToOutside},
+		"the peer, at the port":     {"milan", []Service{{"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), ""},
+		"the peer, at all ports":    {"milan", nil, tcp("10.244.2.20", "10.71.0.21"), ""},
+		"all peers, at the port":    {"", []Service{{"udp", 53}, {"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), ""},
+		"the peer, at another port": {"milan", []Service{{"tcp", 443}}, tcp("10.244.2.20", "10.71.0.21"), DropToPort},
+		"by another protocol":       {"milan", []Service{{"tcp", 80}}, datagram("10.244.2.20", "10.71.0.21"), DropToPort},
+		"by ICMP":                   {"milan", []Service{{"tcp", 80}}, ping("10.244.2.20", "10.71.0.21"), DropToPort},
+		"another peer":              {"paris", nil, tcp("10.244.2.20", "10.71.0.21"), DropToOutside},
+		"another peer, at the port": {"paris", []Service{{"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), DropToOutside},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := romeAndMilan(t, func(rome, _ *Input) {
 				rome.IPs = []IP{{External: addr("10.70.0.21"), Real: addr("172.16.5.5"), Peer: tc.peer, Ports: tc.ports}}
 			})
-			at, got, _ := w.follow("milan milan-2", tc.packet)
-			require.Equal(t, "rome gw-a", at)
-			if tc.where != "" {
-				require.Equal(t, Dropped, got.Verdict, "%v", got)
-				require.Equal(t, tc.where, got.Where)
-				require.Contains(t, got.What, tc.rule)
+			if tc.rule != "" {
+				w.drops("milan milan-2", tc.packet, "rome gw-a", "forward pass: ", tc.rule)
 				return
 			}
+			at, got, _ := w.follow("milan milan-2", tc.packet)
+			require.Equal(t, "rome gw-a", at)
 			require.Equal(t, Handed, got.Verdict, "%v", got)
 			require.Equal(t, "172.16.5.5", got.Packet.Dst.String())
-			home, last, _ := w.follow(at, answer(got.Packet, "eth0"))
-			require.Equal(t, "milan milan-2", home, "%v", last)
-			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple)
+			w.answered("milan milan-2", tc.packet, at, got)
 		})
 	}
 }
@@ -277,19 +258,14 @@ func TestAHostThatIsExposedToOnePeer(t *testing.T) {
 			rome.IPs = []IP{{External: addr("10.70.0.21"), Real: addr("172.16.5.5"), Peer: peer, Ports: []Service{{"tcp", 443}}}}
 		})
 		p := tcp("172.16.5.5", "10.200.2.20")
-		p.In = "eth0"
-		at, got, _ := w.follow("rome gw-a", p)
 		if !reached {
-			require.Equal(t, Dropped, got.Verdict, "%v", got)
-			require.Contains(t, got.What, DropFromOutside)
+			w.drops("rome gw-a", p, "rome gw-a", DropFromOutside)
 			continue
 		}
+		at, got, _ := w.follow("rome gw-a", p)
 		require.Equal(t, "milan milan-2", at, "%v", got)
 		require.Equal(t, "10.71.0.21", got.Packet.Src.String())
-		home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
-		require.Equal(t, "rome gw-a", home)
-		require.Equal(t, Handed, back.Verdict, "%v", back)
-		require.Equal(t, p.reverse(), back.Packet.Tuple)
+		w.answered("rome gw-a", p, at, got)
 	}
 }
 
@@ -303,12 +279,8 @@ func TestAnAddressThatIsNoLongerExposed(t *testing.T) {
 
 	w = romeAndMilan(t, func(rome, _ *Input) { rome.IPs = nil })
 	w.flows["rome gw-a"] = flow
-	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.71.0.21"))
-	require.Equal(t, "rome gw-a", at)
-	require.Equal(t, Dropped, got.Verdict, "a known connection: %v", got)
-	require.Equal(t, "forward pass", got.Where)
-
-	w.flows["rome gw-a"] = nil
-	_, got, _ = w.follow("milan milan-2", tcp("10.244.2.20", "10.71.0.21"))
-	require.Equal(t, Dropped, got.Verdict, "a new one: %v", got)
+	for range 2 { // a known connection, and a new one
+		w.drops("milan milan-2", tcp("10.244.2.20", "10.71.0.21"), "rome gw-a", "forward pass: ")
+		w.flows["rome gw-a"] = nil
+	}
 }

@@ -285,9 +285,7 @@ func FuzzStatus(f *testing.F) {
 			now := at(150)
 			in.Remote.DeletionTimestamp = &now
 		}
-		got := Status(in)
-		requireLegal(t, in.Local, got)
-		requireIdempotent(t, in, got)
+		got := statusOf(t, in)
 		requireBounded(t, got, 2000)
 		requireValid(t, got)
 	})

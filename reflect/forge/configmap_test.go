@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reasons"
 )
 
@@ -27,11 +26,9 @@ func configMap() *corev1.ConfigMap {
 func TestEveryFieldOfAConfigMapHasARule(t *testing.T) {
 	t.Parallel()
 	requireRules(t, configMapFields, kind[corev1.ConfigMap, corev1.ConfigMap]{
-		local:  configMap,
-		forge:  func(c *corev1.ConfigMap) (*corev1.ConfigMap, error) { return ConfigMap(c, objectOptions()) },
-		merge:  MergeConfigMap,
-		here:   func(c *corev1.ConfigMap) any { return c },
-		remote: func(c *corev1.ConfigMap) any { return c },
+		local: configMap,
+		forge: func(c *corev1.ConfigMap) (*corev1.ConfigMap, error) { return ConfigMap(c, objectOptions()) },
+		merge: MergeConfigMap,
 	})
 }
 
@@ -68,42 +65,40 @@ func TestConfigMapName(t *testing.T) {
 	}
 }
 
-func TestForeignConfigMap(t *testing.T) {
-	t.Parallel()
-	local := configMap()
-	local.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
-	got, err := ConfigMap(local, objectOptions())
-	require.NoError(t, err)
-	require.Nil(t, got)
-}
-
-func TestReplacesConfigMap(t *testing.T) {
+// TestReplacesImmutable: what is immutable in the provider is replaced if its content is another.
+func TestReplacesImmutable(t *testing.T) {
 	t.Parallel()
 	text := func(s string, immutable *bool) *corev1.ConfigMap {
 		return &corev1.ConfigMap{Data: map[string]string{"k": s}, Immutable: immutable}
 	}
-	bytes := func(s string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{BinaryData: map[string][]byte{"k": []byte(s)}, Immutable: new(true)}
+	bytes := func(s string, immutable *bool) *corev1.ConfigMap {
+		return &corev1.ConfigMap{BinaryData: map[string][]byte{"k": []byte(s)}, Immutable: immutable}
 	}
-	cases := map[string]struct {
-		have, want *corev1.ConfigMap
-		replaces   bool
+	of := func(s string, immutable *bool) *corev1.Secret {
+		return &corev1.Secret{Data: map[string][]byte{"k": []byte(s)}, Immutable: immutable}
+	}
+	for name, tc := range map[string]struct {
+		was, is  *bool
+		content  string // "a" so far
+		replaces bool
 	}{
-		"mutable":                {text("a", nil), text("b", nil), false},
-		"said to be mutable":     {text("a", new(false)), text("b", nil), false},
-		"becomes immutable":      {text("a", nil), text("b", new(true)), false},
-		"immutable, equal":       {text("a", new(true)), text("a", new(true)), false},
-		"immutable, other text":  {text("a", new(true)), text("b", new(true)), true},
-		"immutable, other bytes": {bytes("a"), bytes("b"), true},
-		"immutable there only":   {text("a", new(true)), text("a", nil), false},
-		"and other text":         {text("a", new(true)), text("b", nil), true},
-	}
-	for name, tc := range cases {
+		"mutable":              {nil, nil, "b", false},
+		"said to be mutable":   {new(false), nil, "b", false},
+		"becomes immutable":    {nil, new(true), "b", false},
+		"immutable, equal":     {new(true), new(true), "a", false},
+		"immutable, other":     {new(true), new(true), "b", true},
+		"immutable there only": {new(true), nil, "a", false},
+		"and is said not to":   {new(true), new(false), "a", false},
+		"and other content":    {new(true), nil, "b", true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, tc.replaces, ReplacesConfigMap(tc.have, tc.want))
+			require.Equal(t, tc.replaces, ReplacesConfigMap(text("a", tc.was), text(tc.content, tc.is)), "text")
+			require.Equal(t, tc.replaces, ReplacesConfigMap(bytes("a", tc.was), bytes(tc.content, tc.is)), "bytes")
+			require.Equal(t, tc.replaces, ReplacesSecret(of("a", tc.was), of(tc.content, tc.is)), "Secret")
 		})
 	}
+	require.True(t, ReplacesSecret(&corev1.Secret{Type: "Opaque"}, &corev1.Secret{Type: "kubernetes.io/tls"}), "another type")
 }
 
 // TestMergeConfigMapLeavesImmutable covers an object that is immutable in the provider

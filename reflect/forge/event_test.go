@@ -2,7 +2,6 @@ package forge
 
 import (
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -41,12 +40,7 @@ var eventFields = map[string]rule{
 }
 
 func TestEveryFieldOfAnEventHasARule(t *testing.T) {
-	typ := reflect.TypeFor[corev1.Event]()
-	require.Len(t, eventFields, typ.NumField())
-	for i := range typ.NumField() {
-		require.Containsf(t, eventFields, typ.Field(i).Name,
-			"corev1.Event.%s has no line in eventFields: decide what happens to it", typ.Field(i).Name)
-	}
+	requireLines[corev1.Event](t, eventFields)
 }
 
 func remoteEvent(change ...func(*corev1.Event)) *corev1.Event {
@@ -100,9 +94,10 @@ func TestEvent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		remote *corev1.Event
 		want   corev1.Event
+		patch  string
 	}{
-		"counted":  {remoteEvent(), counted},
-		"a series": {remoteEvent(series), repeated},
+		"counted":  {remoteEvent(), counted, `{"count":3,"lastTimestamp":"2026-05-04T12:01:00Z","series":null,"message":"Pulling image \"i\""}`},
+		"a series": {remoteEvent(series), repeated, `{"count":0,"lastTimestamp":null,"series":{"count":4,"lastObservedTime":"2026-05-04T12:00:01.000000Z"},"message":"Pulling image \"i\""}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := tc.remote.DeepCopy()
@@ -116,6 +111,15 @@ func TestEvent(t *testing.T) {
 			require.Equal(t, before, tc.remote)
 			_, _, further := EventSubject(forged, "paris")
 			require.False(t, further, "it goes no further")
+
+			patch, err := EventPatch(forged)
+			require.NoError(t, err)
+			require.Equal(t, tc.patch, string(patch))
+			text, err := json.Marshal(forged)
+			require.NoError(t, err)
+			var home corev1.Event
+			require.NoError(t, json.Unmarshal(text, &home))
+			require.Equal(t, StateOf(forged), StateOf(&home), "its state survives the API server")
 		})
 	}
 }
@@ -217,33 +221,4 @@ func TestEventState(t *testing.T) {
 	}
 	require.Zero(t, StateOf(remoteEvent(func(e *corev1.Event) { e.FirstTimestamp, e.LastTimestamp = metav1.Time{}, metav1.Time{} })).Last())
 	require.Equal(t, noon.Add(time.Minute).UnixMicro(), StateOf(remoteEvent()).Last())
-}
-
-func TestEventStateSurvivesTheAPIServer(t *testing.T) {
-	for name, remote := range map[string]*corev1.Event{"counted": remoteEvent(), "a series": remoteEvent(series)} {
-		t.Run(name, func(t *testing.T) {
-			forged := Event(remote, homeward)
-			text, err := json.Marshal(forged)
-			require.NoError(t, err)
-			var home corev1.Event
-			require.NoError(t, json.Unmarshal(text, &home))
-			require.Equal(t, StateOf(forged), StateOf(&home))
-		})
-	}
-}
-
-func TestEventPatch(t *testing.T) {
-	for name, tc := range map[string]struct {
-		remote *corev1.Event
-		want   string
-	}{
-		"counted":  {remoteEvent(), `{"count":3,"lastTimestamp":"2026-05-04T12:01:00Z","series":null,"message":"Pulling image \"i\""}`},
-		"a series": {remoteEvent(series), `{"count":0,"lastTimestamp":null,"series":{"count":4,"lastObservedTime":"2026-05-04T12:00:01.000000Z"},"message":"Pulling image \"i\""}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := EventPatch(Event(tc.remote, homeward))
-			require.NoError(t, err)
-			require.Equal(t, tc.want, string(got))
-		})
-	}
 }

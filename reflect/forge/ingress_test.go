@@ -33,11 +33,9 @@ func ingress() *networkingv1.Ingress {
 func TestEveryFieldOfAnIngressHasARule(t *testing.T) {
 	t.Parallel()
 	k := kind[networkingv1.Ingress, networkingv1.Ingress]{
-		local:  ingress,
-		forge:  func(i *networkingv1.Ingress) (*networkingv1.Ingress, error) { return Ingress(i, objectOptions(), nil) },
-		merge:  MergeIngress,
-		here:   func(i *networkingv1.Ingress) any { return i },
-		remote: func(i *networkingv1.Ingress) any { return i },
+		local: ingress,
+		forge: func(i *networkingv1.Ingress) (*networkingv1.Ingress, error) { return Ingress(i, objectOptions(), nil) },
+		merge: MergeIngress,
 	}
 	requireRules(t, ingressFields, k)
 	k.here = func(i *networkingv1.Ingress) any { return &i.Spec }
@@ -95,15 +93,6 @@ func TestMergeIngressClass(t *testing.T) {
 			require.Equal(t, named(tc.merged), MergeIngress(have, want).Spec.IngressClassName)
 		})
 	}
-}
-
-func TestForeignIngress(t *testing.T) {
-	t.Parallel()
-	local := ingress()
-	local.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
-	got, err := Ingress(local, objectOptions(), nil)
-	require.NoError(t, err)
-	require.Nil(t, got)
 }
 
 // TestRestOfIngress: hosts that the provider refuses are left out, with their certificates, and the rest stays.

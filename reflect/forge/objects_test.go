@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,10 +28,11 @@ func objectOptions() ObjectOptions {
 
 // kind has the functions of one kind, and accessors for the struct that a table is about.
 type kind[L, R any] struct {
-	local  func() *L // the least that the API server would accept
-	forge  func(*L) (*R, error)
-	merge  func(have, want *R) *R
-	here   func(*L) any // pointers to the same struct, in the local and the remote object
+	local func() *L // the least that the API server would accept
+	forge func(*L) (*R, error)
+	merge func(have, want *R) *R
+	// pointers to the same struct, in the local and the remote object; nil: the objects
+	here   func(*L) any
 	remote func(*R) any
 }
 
@@ -38,6 +40,9 @@ type kind[L, R any] struct {
 // merge functions follow it.
 func requireRules[L, R any](t *testing.T, rules map[string]rule, k kind[L, R]) {
 	t.Helper()
+	if k.here == nil {
+		k.here, k.remote = func(l *L) any { return l }, func(r *R) any { return r }
+	}
 	typ := reflect.TypeOf(k.here(k.local())).Elem()
 	require.Len(t, rules, typ.NumField(), "fields of %s", typ)
 	for i := range typ.NumField() {
@@ -117,8 +122,6 @@ func TestEveryFieldOfTheMetadataHasARule(t *testing.T) {
 			mergeMeta(out, want)
 			return out
 		},
-		here:   func(m *metav1.ObjectMeta) any { return m },
-		remote: func(m *metav1.ObjectMeta) any { return m },
 	})
 }
 
@@ -241,5 +244,19 @@ func TestForeign(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tc.want, Foreign(&metav1.ObjectMeta{Labels: tc.labels}, "rome"))
 		})
+	}
+	paris := metav1.ObjectMeta{Name: "x", Namespace: "shop", Labels: map[string]string{offloadingv1beta1.OriginLabel: "paris"}}
+	for kind, forge := range map[string]func() (any, error){
+		"ConfigMap": func() (any, error) { return ConfigMap(&corev1.ConfigMap{ObjectMeta: paris}, objectOptions()) },
+		"Ingress":   func() (any, error) { return Ingress(&networkingv1.Ingress{ObjectMeta: paris}, objectOptions(), nil) },
+		"Secret":    func() (any, error) { return Secret(&corev1.Secret{ObjectMeta: paris}, objectOptions(), true) },
+		"Service":   func() (any, error) { return Service(&corev1.Service{ObjectMeta: paris}, objectOptions(), nil) },
+		"PersistentVolumeClaim": func() (any, error) {
+			return PersistentVolumeClaim(&corev1.PersistentVolumeClaim{ObjectMeta: paris}, objectOptions(), nil)
+		},
+	} {
+		got, err := forge()
+		require.NoError(t, err, kind)
+		require.Nil(t, got, kind)
 	}
 }

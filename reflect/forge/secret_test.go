@@ -7,8 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // secretFields has a rule for each field of a reflected Secret.
@@ -28,39 +26,22 @@ func secret(typ corev1.SecretType) *corev1.Secret {
 func TestEveryFieldOfASecretHasARule(t *testing.T) {
 	t.Parallel()
 	requireRules(t, secretFields, kind[corev1.Secret, corev1.Secret]{
-		local:  func() *corev1.Secret { return secret(corev1.SecretTypeOpaque) },
-		forge:  func(s *corev1.Secret) (*corev1.Secret, error) { return Secret(s, objectOptions(), false) },
-		merge:  MergeSecret,
-		here:   func(s *corev1.Secret) any { return s },
-		remote: func(s *corev1.Secret) any { return s },
+		local: func() *corev1.Secret { return secret(corev1.SecretTypeOpaque) },
+		forge: func(s *corev1.Secret) (*corev1.Secret, error) { return Secret(s, objectOptions(), false) },
+		merge: MergeSecret,
 	})
 }
 
 func TestSecretTypes(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []corev1.SecretType{
-		corev1.SecretTypeOpaque, corev1.SecretTypeDockercfg, corev1.SecretTypeDockerConfigJson, corev1.SecretTypeBasicAuth,
-		corev1.SecretTypeSSHAuth, corev1.SecretTypeTLS, corev1.SecretTypeBootstrapToken, "helm.sh/release.v1",
+	for typ, want := range map[corev1.SecretType]corev1.SecretType{
+		"":                   corev1.SecretTypeOpaque, // as the API server has it
+		corev1.SecretTypeTLS: corev1.SecretTypeTLS, corev1.SecretTypeBootstrapToken: corev1.SecretTypeBootstrapToken, "helm.sh/release.v1": "helm.sh/release.v1",
 	} {
-		t.Run(string(typ), func(t *testing.T) {
-			t.Parallel()
-			got, err := Secret(secret(typ), objectOptions(), false)
-			require.NoError(t, err)
-			require.Equal(t, typ, got.Type)
-		})
+		got, err := Secret(secret(typ), objectOptions(), false)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Type)
 	}
-	got, err := Secret(secret(""), objectOptions(), false)
-	require.NoError(t, err)
-	require.Equal(t, corev1.SecretTypeOpaque, got.Type, "as the API server has it")
-}
-
-func TestSecretForeign(t *testing.T) {
-	t.Parallel()
-	local := secret(corev1.SecretTypeOpaque)
-	local.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
-	got, err := Secret(local, objectOptions(), true)
-	require.NoError(t, err)
-	require.Nil(t, got)
 }
 
 func TestServiceAccountToken(t *testing.T) {
@@ -96,31 +77,6 @@ func TestServiceAccountToken(t *testing.T) {
 	got, err = Secret(token(long), objectOptions(), true)
 	require.NoError(t, err)
 	require.NotContains(t, got.Labels, "offloading.liqo.io/service-account-name", "a label cannot say it")
-}
-
-func TestReplacesSecret(t *testing.T) {
-	t.Parallel()
-	of := func(typ corev1.SecretType, data string, immutable *bool) *corev1.Secret {
-		return &corev1.Secret{Type: typ, Data: map[string][]byte{"k": []byte(data)}, Immutable: immutable}
-	}
-	cases := map[string]struct {
-		have, want *corev1.Secret
-		replaces   bool
-	}{
-		"mutable":               {of("Opaque", "a", nil), of("Opaque", "b", nil), false},
-		"other type":            {of("Opaque", "a", nil), of("kubernetes.io/tls", "a", nil), true},
-		"becomes immutable":     {of("Opaque", "a", nil), of("Opaque", "b", new(true)), false},
-		"immutable, equal":      {of("Opaque", "a", new(true)), of("Opaque", "a", new(true)), false},
-		"immutable, other data": {of("Opaque", "a", new(true)), of("Opaque", "b", new(true)), true},
-		"immutable there only":  {of("Opaque", "a", new(true)), of("Opaque", "a", new(false)), false},
-		"and other data":        {of("Opaque", "a", new(true)), of("Opaque", "b", nil), true},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, tc.replaces, ReplacesSecret(tc.have, tc.want))
-		})
-	}
 }
 
 // TestMergeSecretKeepsWhatIsEqual requires that equal values share memory. A generic

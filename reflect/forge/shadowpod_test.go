@@ -106,11 +106,28 @@ func ephemeralVolume(name string) corev1.Volume {
 
 func TestShadowPodVariants(t *testing.T) {
 	t.Parallel()
-	name := func(s string) *string { return &s }
+	type shadow = offloadingv1beta1.ShadowPod
+	always := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	given := offloadingv1beta1.LossTolerations
+	own := map[string]string{"note": "x"}
+	class := func(name *string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.RuntimeClassName = name }
+	}
+	patched := func(p offloadingv1beta1.OffloadingPatch) func(*PodOptions) {
+		return func(o *PodOptions) { o.Patch = &p }
+	}
+	// What a row looks at.
+	annotations := func(s *shadow) any { return s.Annotations }
+	tolerations := func(s *shadow) any { return s.Spec.Pod.Tolerations }
+	runtimeClass := func(s *shadow) any { return s.Spec.Pod.RuntimeClassName }
+	volumes := func(s *shadow) any { return s.Spec.Pod.Volumes }
+	ports := func(s *shadow) any { return s.Spec.Pod.Containers[0].Ports }
+	kata := offloadingv1beta1.OffloadingPatch{RuntimeClassName: new("kata")}
 	cases := map[string]struct {
-		pod   func(*corev1.Pod)
-		opts  func(*PodOptions)
-		check func(*testing.T, *offloadingv1beta1.ShadowPod)
+		pod  func(*corev1.Pod)
+		opts func(*PodOptions)
+		look func(*shadow) any
+		want any
 	}{
 		"skipped keys": {
 			pod: func(p *corev1.Pod) { p.Annotations["cloud"] = "y"; p.Annotations["mesh"] = "z"; p.Labels["site"] = "s" },
@@ -118,10 +135,7 @@ func TestShadowPodVariants(t *testing.T) {
 				o.SkipAnnotations = []string{"cloud"}
 				o.Patch = &offloadingv1beta1.OffloadingPatch{AnnotationsNotReflected: []string{"mesh", "note"}, LabelsNotReflected: []string{"site"}}
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Empty(t, s.Annotations)
-				require.NotContains(t, s.Labels, "site")
-			},
+			look: func(s *shadow) any { return []any{len(s.Annotations), s.Labels["site"]} }, want: []any{0, ""},
 		},
 		"annotations that speak to this cluster": {
 			pod: func(p *corev1.Pod) {
@@ -129,33 +143,31 @@ func TestShadowPodVariants(t *testing.T) {
 					p.Annotations[key] = "true"
 				}
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, map[string]string{"note": "x"}, s.Annotations)
-			},
+			look: annotations, want: own,
 		},
 		"an ephemeral volume whose claim is carried": {
 			pod: func(p *corev1.Pod) {
 				p.Spec.Volumes = []corev1.Volume{ephemeralVolume("data"), ephemeralVolume("scratch")}
 			},
 			opts: func(o *PodOptions) { o.ClaimedVolumes = []string{"data"} },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s.Name + "-data"},
-				}}, ephemeralVolume("scratch")}, s.Spec.Pod.Volumes)
-			},
+			look: volumes, want: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "web-1-data"},
+			}}, ephemeralVolume("scratch")},
 		},
 		"the service account keeps its name in variables": {
 			pod: func(p *corev1.Pod) {
 				env := []corev1.EnvVar{
-					{Name: "ACCOUNT", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.serviceAccountName"}}},
-					{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+					{Name: "ACCOUNT", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("spec.serviceAccountName")}},
+					{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("spec.nodeName")}},
 				}
 				p.Spec.Containers[0].Env, p.Spec.InitContainers[0].Env = env, env[:1:1]
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, corev1.EnvVar{Name: "ACCOUNT", Value: "web"}, s.Spec.Pod.Containers[0].Env[0])
-				require.Equal(t, "metadata.labels['offloading.liqo.io/nodename']", s.Spec.Pod.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath)
-				require.Equal(t, corev1.EnvVar{Name: "ACCOUNT", Value: "web"}, s.Spec.Pod.InitContainers[0].Env[0])
+			look: func(s *shadow) any {
+				return [][]corev1.EnvVar{s.Spec.Pod.Containers[0].Env, s.Spec.Pod.InitContainers[0].Env}
+			},
+			want: [][]corev1.EnvVar{
+				{{Name: "ACCOUNT", Value: "web"}, {Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: refersTo("metadata.labels['offloading.liqo.io/nodename']")}}},
+				{{Name: "ACCOUNT", Value: "web"}},
 			},
 		},
 		"keys by which GitOps tools know their objects stay": {
@@ -163,63 +175,42 @@ func TestShadowPodVariants(t *testing.T) {
 				p.Labels["argocd.argoproj.io/instance"], p.Labels["app.kubernetes.io/instance"] = "shop", "shop"
 				p.Annotations["argocd.argoproj.io/tracking-id"], p.Annotations["kustomize.toolkit.fluxcd.io/prune"] = "shop:/Pod:shop/web", "disabled"
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.NotContains(t, s.Labels, "argocd.argoproj.io/instance")
-				require.Equal(t, "shop", s.Labels["app.kubernetes.io/instance"], "selectors need it")
-				require.Equal(t, map[string]string{"note": "x"}, s.Annotations)
+			look: func(s *shadow) any { // selectors need the second
+				return []any{s.Labels["argocd.argoproj.io/instance"], s.Labels["app.kubernetes.io/instance"], s.Annotations}
 			},
+			want: []any{"", "shop", own},
 		},
 		"our labels cannot be skipped or overridden": {
 			pod:  func(p *corev1.Pod) { p.Labels[offloadingv1beta1.OriginLabel] = "other" },
 			opts: func(o *PodOptions) { o.SkipLabels = []string{offloadingv1beta1.LocalPodUIDLabel} },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, "rome", s.Labels[offloadingv1beta1.OriginLabel])
-				require.Equal(t, uid, s.Labels[offloadingv1beta1.LocalPodUIDLabel])
-			},
+			look: func(s *shadow) any {
+				return s.Labels[offloadingv1beta1.OriginLabel] + s.Labels[offloadingv1beta1.LocalPodUIDLabel]
+			}, want: "rome" + uid,
 		},
 		"patch": {
-			opts: func(o *PodOptions) {
-				o.Patch = &offloadingv1beta1.OffloadingPatch{
-					NodeSelector:     map[string]string{"pool": "peers"},
-					Tolerations:      []corev1.Toleration{{Key: "peers", Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
-					Affinity:         &offloadingv1beta1.OffloadingAffinity{NodeAffinity: &corev1.NodeAffinity{}},
-					RuntimeClassName: name("gvisor"),
-				}
+			opts: patched(offloadingv1beta1.OffloadingPatch{
+				NodeSelector: map[string]string{"pool": "peers"}, Affinity: &offloadingv1beta1.OffloadingAffinity{NodeAffinity: &corev1.NodeAffinity{}}, RuntimeClassName: new("gvisor"),
+			}),
+			look: func(s *shadow) any {
+				return corev1.PodSpec{NodeSelector: s.Spec.Pod.NodeSelector, Affinity: s.Spec.Pod.Affinity, RuntimeClassName: s.Spec.Pod.RuntimeClassName}
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, map[string]string{"pool": "peers"}, s.Spec.Pod.NodeSelector)
-				require.Len(t, s.Spec.Pod.Tolerations, 2, "one that is there is not added again")
-				require.Equal(t, "peers", s.Spec.Pod.Tolerations[1].Key)
-				require.NotNil(t, s.Spec.Pod.Affinity.NodeAffinity)
-				require.Equal(t, "gvisor", *s.Spec.Pod.RuntimeClassName)
-			},
+			want: corev1.PodSpec{NodeSelector: map[string]string{"pool": "peers"}, Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}, RuntimeClassName: new("gvisor")},
 		},
-		"runtime class: liqo is only a way here": {
-			pod:   func(p *corev1.Pod) { p.Spec.RuntimeClassName = name("liqo") },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) { require.Nil(t, s.Spec.Pod.RuntimeClassName) },
+		"a toleration of the patch that is there is not added again": {
+			opts: patched(offloadingv1beta1.OffloadingPatch{Tolerations: []corev1.Toleration{
+				{Key: "peers", Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+			}}),
+			look: tolerations, want: append(localPod().Spec.Tolerations[1:], corev1.Toleration{Key: "peers", Operator: corev1.TolerationOpExists}),
 		},
-		"runtime class: liqo, then the patch's": {
-			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = name("liqo") },
-			opts: func(o *PodOptions) { o.Patch = &offloadingv1beta1.OffloadingPatch{RuntimeClassName: name("kata")} },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, "kata", *s.Spec.Pod.RuntimeClassName)
-			},
-		},
-		"runtime class: the pod's own before the patch's": {
-			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = name("gvisor") },
-			opts: func(o *PodOptions) { o.Patch = &offloadingv1beta1.OffloadingPatch{RuntimeClassName: name("kata")} },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, "gvisor", *s.Spec.Pod.RuntimeClassName)
-			},
-		},
+		"runtime class: liqo is only a way here":          {pod: class(new("liqo")), look: runtimeClass, want: (*string)(nil)},
+		"runtime class: liqo, then the patch's":           {pod: class(new("liqo")), opts: patched(kata), look: runtimeClass, want: new("kata")},
+		"runtime class: the pod's own before the patch's": {pod: class(new("gvisor")), opts: patched(kata), look: runtimeClass, want: new("gvisor")},
 		"runtime class: the annotation before all": {
 			pod: func(p *corev1.Pod) {
-				p.Spec.RuntimeClassName = name("gvisor")
+				class(new("gvisor"))(p)
 				p.Annotations["liqo.io/remote-runtime-class-name"] = "nvidia"
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, "nvidia", *s.Spec.Pod.RuntimeClassName)
-			},
+			look: runtimeClass, want: new("nvidia"),
 		},
 		"a token volume of the author's keeps its other sources and its mounts": {
 			pod: func(p *corev1.Pod) {
@@ -227,68 +218,41 @@ func TestShadowPodVariants(t *testing.T) {
 				p.Spec.Containers[0].VolumeMounts[1].Name = "vault"
 				p.Spec.InitContainers[0].VolumeMounts = nil
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, projected("vault", configSource()), s.Spec.Pod.Volumes[1])
-				require.Len(t, s.Spec.Pod.Containers[0].VolumeMounts, 2)
-			},
+			look: func(s *shadow) any { return []any{s.Spec.Pod.Volumes[1], len(s.Spec.Pod.Containers[0].VolumeMounts)} },
+			want: []any{projected("vault", configSource()), 2},
 		},
 		"a token volume with no other source stays, empty": {
-			pod: func(p *corev1.Pod) { p.Spec.Volumes[1] = projected("vault", tokenSource()) },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, "vault", s.Spec.Pod.Volumes[1].Name)
-				require.Empty(t, s.Spec.Pod.Volumes[1].Projected.Sources)
-			},
+			pod:  func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{projected("vault", tokenSource())} },
+			look: volumes, want: []corev1.Volume{projected("vault", []corev1.VolumeProjection{}...)},
 		},
 		"host network": {
 			pod: func(p *corev1.Pod) {
-				p.Spec.HostNetwork = true
-				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+				p.Spec.HostNetwork, p.Spec.Containers[0].Ports = true, []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.False(t, s.Spec.Pod.HostNetwork)
-				require.Equal(t, []corev1.ContainerPort{{ContainerPort: 80}}, s.Spec.Pod.Containers[0].Ports)
-			},
+			look: ports, want: []corev1.ContainerPort{{ContainerPort: 80}},
 		},
 		"a host port that was asked for is kept": {
 			pod: func(p *corev1.Pod) {
 				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.EqualValues(t, 8080, s.Spec.Pod.Containers[0].Ports[0].HostPort)
-			},
+			look: ports, want: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}},
 		},
 		"what keeps the pod at home while the provider is lost stays at home": {
 			pod: func(p *corev1.Pod) {
 				p.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = offloadingv1beta1.OnProviderLossKeep
-				p.Spec.Tolerations = append(offloadingv1beta1.LossTolerations(), p.Spec.Tolerations...)
+				p.Spec.Tolerations = append(given(), p.Spec.Tolerations...)
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Len(t, s.Spec.Pod.Tolerations, 1)
-				require.EqualValues(t, 300, *s.Spec.Pod.Tolerations[0].TolerationSeconds)
-				require.Equal(t, map[string]string{"note": "x"}, s.Annotations)
-			},
+			look: func(s *shadow) any { return []any{s.Spec.Pod.Tolerations, s.Annotations} }, want: []any{localPod().Spec.Tolerations[1:], own},
 		},
 		"the same, of the pod's own, goes along": {
 			pod: func(p *corev1.Pod) {
 				p.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = offloadingv1beta1.OnProviderLossKeep
-				p.Spec.Tolerations = append(offloadingv1beta1.LossTolerations(), offloadingv1beta1.LossTolerations()...)
+				p.Spec.Tolerations = append(given(), given()...)
 			},
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, offloadingv1beta1.LossTolerations(), s.Spec.Pod.Tolerations)
-			},
+			look: tolerations, want: given(),
 		},
-		"and so without the annotation": {
-			pod: func(p *corev1.Pod) { p.Spec.Tolerations = offloadingv1beta1.LossTolerations() },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, offloadingv1beta1.LossTolerations(), s.Spec.Pod.Tolerations)
-			},
-		},
-		"a toleration of everything is kept": {
-			pod: func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
-			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
-				require.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, s.Spec.Pod.Tolerations)
-			},
-		},
+		"and so without the annotation":      {pod: func(p *corev1.Pod) { p.Spec.Tolerations = given() }, look: tolerations, want: given()},
+		"a toleration of everything is kept": {pod: func(p *corev1.Pod) { p.Spec.Tolerations = always }, look: tolerations, want: always},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -302,7 +266,8 @@ func TestShadowPodVariants(t *testing.T) {
 			}
 			got, err := ShadowPod(pod, opts)
 			require.NoError(t, err)
-			tc.check(t, got)
+			require.Equal(t, tc.want, tc.look(got))
+			require.False(t, got.Spec.Pod.HostNetwork)
 			again, changed := UpdateShadowPod(got, pod, opts)
 			require.False(t, changed, "what has just been forged is up to date")
 			require.Same(t, got, again)
@@ -337,18 +302,24 @@ func TestShadowPodRefuses(t *testing.T) {
 			p.Annotations["liqo.io/anti-affinity-preset"] = "hard"
 			p.Annotations["liqo.io/anti-affinity-labels"] = ""
 		}, reasons.AntiAffinityInvalid, `names ""`},
+		"unknown access to the API server": {func(p *corev1.Pod) { p.Annotations["liqo.io/api-server-support"] = "remote" },
+			reasons.APIServerSupportInvalid, `"remote" is not accepted: disabled keeps`},
+		"a service account of the provider": {func(p *corev1.Pod) { p.Annotations["liqo.io/remote-service-account-name"] = "admin" },
+			reasons.APIServerSupportInvalid, `liqo.io/remote-service-account-name: "admin" is not accepted: pods run with no service account of the provider; remove the annotation, and the pod has the tokens of its own account (spec.serviceAccountName)`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod := localPod()
 			tc.pod(pod)
-			_, err := ShadowPod(pod, options())
-			var refused *Refused
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, tc.reason, refused.Reason)
-			require.Contains(t, refused.Message, tc.message)
-			require.Equal(t, refused.Reason+": "+refused.Message, err.Error())
+			for _, o := range []PodOptions{options(), withAPI()} {
+				_, err := ShadowPod(pod, o)
+				var refused *Refused
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, tc.reason, refused.Reason)
+				require.Contains(t, refused.Message, tc.message)
+				require.Equal(t, refused.Reason+": "+refused.Message, err.Error())
+			}
 		})
 	}
 }

@@ -159,12 +159,10 @@ func TestReady(t *testing.T) {
 			t.Parallel()
 			in := published()
 			tc.change(&in)
-			got := Status(in)
+			got := statusOf(t, in)
 			require.Equal(t, tc.ready, ready(got, corev1.PodReady))
 			require.Equal(t, tc.containers, ready(got, corev1.ContainersReady))
 			require.Equal(t, tc.transition, findCondition(got.Conditions, corev1.PodReady).LastTransitionTime)
-			requireLegal(t, in.Local, got)
-			requireIdempotent(t, in, got)
 		})
 	}
 }
@@ -221,12 +219,10 @@ func TestPhaseAndReason(t *testing.T) {
 			t.Parallel()
 			in := tc.start()
 			tc.change(&in)
-			got := Status(in)
+			got := statusOf(t, in)
 			require.Equal(t, tc.phase, got.Phase)
 			require.Equal(t, tc.reason, got.Reason)
 			require.Equal(t, tc.ready, ready(got, corev1.PodReady))
-			requireLegal(t, in.Local, got)
-			requireIdempotent(t, in, got)
 		})
 	}
 }
@@ -425,18 +421,10 @@ func TestAddresses(t *testing.T) {
 			for _, ip := range tc.remote {
 				in.Remote.Status.PodIPs = append(in.Remote.Status.PodIPs, corev1.PodIP{IP: ip})
 			}
-			got := Status(in)
-			var pods, hosts []string
-			for _, ip := range got.PodIPs {
-				pods = append(pods, ip.IP)
-			}
-			for _, ip := range got.HostIPs {
-				hosts = append(hosts, ip.IP)
-			}
+			got := statusOf(t, in)
+			pods, hosts := addressesOf(got)
 			require.Equal(t, tc.pods, pods)
 			require.Equal(t, tc.hosts, hosts)
-			requireLegal(t, in.Local, got)
-			requireIdempotent(t, in, got)
 		})
 	}
 	gone := published()
@@ -449,24 +437,18 @@ func TestRefusedResize(t *testing.T) {
 	cpu := func(n string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(n)}}
 	}
-	refused := metav1.Condition{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: "UpdateRefused", Message: "no room"}
+	refused := []metav1.Condition{{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: "UpdateRefused", Message: "no room"}}
 	cases := map[string]struct {
-		change func(*StatusInput)
-		want   string
+		refused []metav1.Condition
+		change  func(*StatusInput)
+		want    string
 	}{
-		"nothing refused": {func(in *StatusInput) { in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2") }, " "},
-		"refused": {func(in *StatusInput) {
+		"nothing refused":          {nil, func(in *StatusInput) { in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2") }, " "},
+		"refused":                  {refused, func(in *StatusInput) { in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2") }, "Deferred the provider refuses it: no room"},
+		"of the whole pod refused": {refused, func(in *StatusInput) { in.Shadow.Spec.Pod.Resources = new(cpu("2")) }, "Deferred the provider refuses it: no room"},
+		"something else refused":   {refused, func(*StatusInput) {}, " "},
+		"the kubelet has a word": {refused, func(in *StatusInput) {
 			in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2")
-			in.Shadow.Status.Conditions = []metav1.Condition{refused}
-		}, "Deferred the provider refuses it: no room"},
-		"of the whole pod refused": {func(in *StatusInput) {
-			in.Shadow.Spec.Pod.Resources = new(cpu("2"))
-			in.Shadow.Status.Conditions = []metav1.Condition{refused}
-		}, "Deferred the provider refuses it: no room"},
-		"something else refused": {func(in *StatusInput) { in.Shadow.Status.Conditions = []metav1.Condition{refused} }, " "},
-		"the kubelet has a word": {func(in *StatusInput) {
-			in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2")
-			in.Shadow.Status.Conditions = []metav1.Condition{refused}
 			in.Remote.Status.Conditions = append(in.Remote.Status.Conditions, corev1.PodCondition{
 				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "never"})
 		}, "Infeasible never"},
@@ -476,60 +458,49 @@ func TestRefusedResize(t *testing.T) {
 			t.Parallel()
 			in := published()
 			in.Remote = in.Remote.DeepCopy()
+			in.Shadow.Status.Conditions = tc.refused
 			tc.change(&in)
-			got := Status(in)
+			got := statusOf(t, in)
 			var pending corev1.PodCondition
 			if c := findCondition(got.Conditions, corev1.PodResizePending); c != nil {
 				pending = *c
 			}
 			require.Equal(t, tc.want, pending.Reason+" "+pending.Message)
-			requireLegal(t, in.Local, got)
-			requireIdempotent(t, in, got)
 		})
 	}
 }
 
 func TestObservedGeneration(t *testing.T) {
 	t.Parallel()
+	cpu := func(n string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(n)} }
 	cases := map[string]struct {
+		shadow int64 // the generation of the pod that the ShadowPod is made of
 		change func(*StatusInput)
 		want   int64
 	}{
-		"nothing new":             {func(*StatusInput) {}, 3},
-		"shadow not yet followed": {func(in *StatusInput) { in.Local.Generation = 4 }, 3},
-		"shadow ahead of the pod": {func(in *StatusInput) {
-			in.Shadow.Spec.LocalGeneration = 4
-			in.Shadow.Spec.Pod.Containers[0].Image = "web:2"
+		"nothing new":              {3, func(*StatusInput) {}, 3},
+		"shadow not yet followed":  {3, func(in *StatusInput) { in.Local.Generation = 4 }, 3},
+		"shadow ahead of the pod":  {4, func(in *StatusInput) { in.Shadow.Spec.Pod.Containers[0].Image = "web:2" }, 3},
+		"pod ahead of the kubelet": {4, func(in *StatusInput) { in.Remote.Generation = 2 }, 3},
+		"all caught up":            {4, func(in *StatusInput) { in.Remote.Generation, in.Remote.Status.ObservedGeneration = 2, 2 }, 4},
+		"limits added there":       {4, func(in *StatusInput) { in.Remote.Spec.Containers[0].Resources.Limits = cpu("1") }, 4},
+		"resize not yet applied":   {4, func(in *StatusInput) { in.Shadow.Spec.Pod.Containers[0].Resources.Requests = cpu("1") }, 3},
+		"resize of the whole pod not yet applied": {4, func(in *StatusInput) {
+			in.Shadow.Spec.Pod.Resources = &corev1.ResourceRequirements{Requests: cpu("1")}
 		}, 3},
-		"pod ahead of the kubelet": {func(in *StatusInput) { in.Shadow.Spec.LocalGeneration = 4; in.Remote.Generation = 2 }, 3},
-		"all caught up": {func(in *StatusInput) {
-			in.Shadow.Spec.LocalGeneration = 4
-			in.Remote.Generation, in.Remote.Status.ObservedGeneration = 2, 2
+		"resize of the whole pod applied": {4, func(in *StatusInput) {
+			in.Shadow.Spec.Pod.Resources = &corev1.ResourceRequirements{Requests: cpu("1")}
+			in.Remote.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("1000m")}
+			in.Remote.Spec.Resources.Requests["memory"] = resource.MustParse("1Gi")
 		}, 4},
-		"limits added there": {func(in *StatusInput) {
-			in.Shadow.Spec.LocalGeneration = 4
-			in.Remote.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
-		}, 4},
-		"resize not yet applied": {func(in *StatusInput) {
-			in.Shadow.Spec.LocalGeneration = 4
-			in.Shadow.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
-		}, 3},
-		"resize of the whole pod not yet applied": {func(in *StatusInput) {
-			in.Shadow.Spec.LocalGeneration = 4
-			in.Shadow.Spec.Pod.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
-		}, 3},
-		"resize of the whole pod applied": {func(in *StatusInput) {
-			in.Shadow.Spec.LocalGeneration = 4
-			in.Shadow.Spec.Pod.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
-			in.Remote.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1Gi")}}
-		}, 4},
-		"never backwards": {func(in *StatusInput) { in.Shadow.Spec.LocalGeneration = 1 }, 3},
+		"never backwards": {1, func(*StatusInput) {}, 3},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := published()
 			in.Remote = in.Remote.DeepCopy()
+			in.Shadow.Spec.LocalGeneration = tc.shadow
 			tc.change(&in)
 			got := Status(in)
 			require.Equal(t, tc.want, got.ObservedGeneration)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/reasons"
 )
 
 // apiVolume returns the token volume that an API server injects.
@@ -30,10 +29,6 @@ func apiVolume() corev1.Volume {
 
 func tokenOf(audience string, seconds *int64, path string) corev1.VolumeProjection {
 	return corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: audience, ExpirationSeconds: seconds, Path: path}}
-}
-
-func volumeOf(name string, sources ...corev1.VolumeProjection) corev1.Volume {
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}}
 }
 
 func podWithTokens(volumes ...corev1.Volume) *corev1.Pod {
@@ -72,7 +67,7 @@ func TestTokens(t *testing.T) {
 		opts   func(*PodOptions)
 		want   []Token
 	}{
-		"none": {pod: podWithTokens(volumeOf("p", corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}))},
+		"none": {pod: podWithTokens(projected("p", corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}))},
 		"injected": {
 			pod:  podWithTokens(apiVolume()),
 			want: []Token{{ServiceAccount: "cashier", Seconds: 3600}},
@@ -83,11 +78,11 @@ func TestTokens(t *testing.T) {
 			want:   []Token{{ServiceAccount: "default", Seconds: 3600}},
 		},
 		"of other audience and lifetime": {
-			pod:  podWithTokens(apiVolume(), volumeOf("p", tokenOf("vault", new(int64(600)), "a"), tokenOf("vault", nil, "b"))),
+			pod:  podWithTokens(apiVolume(), projected("p", tokenOf("vault", new(int64(600)), "a"), tokenOf("vault", nil, "b"))),
 			want: []Token{{ServiceAccount: "cashier", Seconds: 3600}, {ServiceAccount: "cashier", Audience: "vault", Seconds: 600}, {ServiceAccount: "cashier", Audience: "vault", Seconds: 3600}},
 		},
 		"the same twice": {
-			pod:  podWithTokens(volumeOf("p", tokenOf("", nil, "a"), tokenOf("", new(int64(3600)), "b")), apiVolume()),
+			pod:  podWithTokens(projected("p", tokenOf("", nil, "a"), tokenOf("", new(int64(3600)), "b")), apiVolume()),
 			want: []Token{{ServiceAccount: "cashier", Seconds: 3600}},
 		},
 		"bound to the pod": {
@@ -115,32 +110,6 @@ func TestTokens(t *testing.T) {
 			}
 			require.Equal(t, tc.want, nameless(Tokens(tc.pod, o)))
 		})
-	}
-}
-
-func TestUnknownAPIServerSupportIsRefused(t *testing.T) {
-	t.Parallel()
-	pod := podWithTokens(apiVolume())
-	pod.Annotations = map[string]string{"liqo.io/api-server-support": "remote"}
-	_, err := ShadowPod(pod, withAPI())
-	var refused *Refused
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, reasons.APIServerSupportInvalid, refused.Reason)
-	require.Contains(t, refused.Message, `"remote"`)
-	require.Contains(t, refused.Message, "disabled")
-}
-
-func TestServiceAccountOfTheProviderIsRefused(t *testing.T) {
-	t.Parallel()
-	for name, o := range map[string]PodOptions{"with tokens": withAPI(), "without": {}} {
-		pod := podWithTokens(apiVolume())
-		pod.Annotations = map[string]string{"liqo.io/remote-service-account-name": "admin"}
-		_, err := ShadowPod(pod, o)
-		var refused *Refused
-		require.ErrorAs(t, err, &refused, name)
-		require.Equal(t, reasons.APIServerSupportInvalid, refused.Reason)
-		require.Contains(t, refused.Message, "liqo.io/remote-service-account-name")
-		require.Contains(t, refused.Message, "spec.serviceAccountName")
 	}
 }
 
@@ -172,13 +141,13 @@ func TestCarriedVolumes(t *testing.T) {
 	t.Parallel()
 	pod := podWithTokens(
 		apiVolume(),
-		volumeOf("mixed",
+		projected("mixed",
 			tokenOf("vault", new(int64(600)), "vault-token"),
 			corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
 			corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
 				{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
 				{Path: "ns", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}, Mode: new(int32(0o400))}}}}),
-		volumeOf("ca", corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Optional: new(true)}}),
+		projected("ca", corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Optional: new(true)}}),
 		corev1.Volume{Name: "plain-ca", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, DefaultMode: new(int32(0o440)), Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "home.pem"}}}}},
 	)
@@ -229,9 +198,9 @@ func TestTokensThatStayAtHome(t *testing.T) {
 		pod  *corev1.Pod
 		opts PodOptions
 	}{
-		"switched off": {podWithTokens(apiVolume(), volumeOf("p", tokenOf("vault", nil, "t"))), PodOptions{}},
+		"switched off": {podWithTokens(apiVolume(), projected("p", tokenOf("vault", nil, "t"))), PodOptions{}},
 		"disabled": {func() *corev1.Pod {
-			p := podWithTokens(apiVolume(), volumeOf("p", tokenOf("vault", nil, "t")))
+			p := podWithTokens(apiVolume(), projected("p", tokenOf("vault", nil, "t")))
 			p.Annotations = map[string]string{"liqo.io/api-server-support": "disabled"}
 			return p
 		}(), func() PodOptions { o := withAPI(); o.API.Host, o.API.Port = "192.0.2.1", "6443"; return o }()},
@@ -258,6 +227,9 @@ func TestAPIServerEnvironment(t *testing.T) {
 		}
 		return out
 	}
+	leads := func(host, port string) []corev1.EnvVar {
+		return env("KUBERNETES_SERVICE_HOST", host, "KUBERNETES_SERVICE_PORT", port, "KUBERNETES_SERVICE_PORT_HTTPS", port)
+	}
 	names := []string{"kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 	cases := map[string]struct {
 		host, port string
@@ -266,25 +238,11 @@ func TestAPIServerEnvironment(t *testing.T) {
 		env        []corev1.EnvVar
 		aliases    []corev1.HostAlias
 	}{
-		"not known": {},
-		"an address": {
-			host: "192.0.2.1", port: "6443",
-			env:     env("KUBERNETES_SERVICE_HOST", "kubernetes.default", "KUBERNETES_SERVICE_PORT", "6443", "KUBERNETES_SERVICE_PORT_HTTPS", "6443"),
-			aliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: names}},
-		},
-		"of the Service": {
-			host: "10.96.0.1", port: "443", service: true,
-			env: env("KUBERNETES_SERVICE_HOST", "10.96.0.1", "KUBERNETES_SERVICE_PORT", "443", "KUBERNETES_SERVICE_PORT_HTTPS", "443"),
-		},
-		"an IPv6 address": {
-			host: "2001:db8::1", port: "443",
-			env:     env("KUBERNETES_SERVICE_HOST", "kubernetes.default", "KUBERNETES_SERVICE_PORT", "443", "KUBERNETES_SERVICE_PORT_HTTPS", "443"),
-			aliases: []corev1.HostAlias{{IP: "2001:db8::1", Hostnames: names}},
-		},
-		"a name": {
-			host: "api.rome.example", port: "443",
-			env: env("KUBERNETES_SERVICE_HOST", "api.rome.example", "KUBERNETES_SERVICE_PORT", "443", "KUBERNETES_SERVICE_PORT_HTTPS", "443"),
-		},
+		"not known":       {},
+		"an address":      {host: "192.0.2.1", port: "6443", env: leads("kubernetes.default", "6443"), aliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: names}}},
+		"of the Service":  {host: "10.96.0.1", port: "443", service: true, env: leads("10.96.0.1", "443")},
+		"an IPv6 address": {host: "2001:db8::1", port: "443", env: leads("kubernetes.default", "443"), aliases: []corev1.HostAlias{{IP: "2001:db8::1", Hostnames: names}}},
+		"a name":          {host: "api.rome.example", port: "443", env: leads("api.rome.example", "443")},
 		"variables of the pod's own": {
 			host: "192.0.2.1", port: "6443",
 			change: func(p *corev1.Pod) {
@@ -299,7 +257,7 @@ func TestAPIServerEnvironment(t *testing.T) {
 			change: func(p *corev1.Pod) {
 				p.Spec.HostAliases = []corev1.HostAlias{{IP: "192.0.2.9", Hostnames: []string{"db"}}}
 			},
-			env:     env("KUBERNETES_SERVICE_HOST", "api.rome.example", "KUBERNETES_SERVICE_PORT", "443", "KUBERNETES_SERVICE_PORT_HTTPS", "443"),
+			env:     leads("api.rome.example", "443"),
 			aliases: []corev1.HostAlias{{IP: "192.0.2.9", Hostnames: []string{"db"}}},
 		},
 		"aliases of the same address and name": {
@@ -307,7 +265,7 @@ func TestAPIServerEnvironment(t *testing.T) {
 			change: func(p *corev1.Pod) {
 				p.Spec.HostAliases = []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: []string{"db"}}, {IP: "192.0.2.2", Hostnames: []string{"kubernetes.default.svc"}}}
 			},
-			env: env("KUBERNETES_SERVICE_HOST", "kubernetes.default", "KUBERNETES_SERVICE_PORT", "443", "KUBERNETES_SERVICE_PORT_HTTPS", "443"),
+			env: leads("kubernetes.default", "443"),
 			aliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: []string{"db", "kubernetes.default", "kubernetes.default.svc.cluster.local"}},
 				{IP: "192.0.2.2", Hostnames: []string{"kubernetes.default.svc"}}},
 		},
@@ -458,7 +416,7 @@ func TestModesOfTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			volume := volumeOf("p", tokenOf("a", nil, "tok"))
+			volume := projected("p", tokenOf("a", nil, "tok"))
 			volume.Projected.DefaultMode = new(int32(0o440))
 			pod := podWithTokens(volume)
 			pod.Spec.InitContainers = []corev1.Container{{Name: "first"}}

@@ -51,9 +51,7 @@ func TestEveryFieldOfAClaimHasARule(t *testing.T) {
 		forge: func(c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 			return PersistentVolumeClaim(c, objectOptions(), nil)
 		},
-		merge:  MergePersistentVolumeClaim,
-		here:   func(c *corev1.PersistentVolumeClaim) any { return c },
-		remote: func(c *corev1.PersistentVolumeClaim) any { return c },
+		merge: MergePersistentVolumeClaim,
 	}
 	requireRules(t, claimFields, k)
 	k.here = func(c *corev1.PersistentVolumeClaim) any { return &c.Spec }
@@ -168,11 +166,6 @@ func TestClaimRefused(t *testing.T) {
 			require.Contains(t, r.Message, "PersistentVolumeClaim data")
 		})
 	}
-	foreign := claim()
-	foreign.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
-	got, err := PersistentVolumeClaim(foreign, objectOptions(), nil)
-	require.NoError(t, err)
-	require.Nil(t, got)
 }
 
 func TestMergePersistentVolumeClaim(t *testing.T) {

@@ -25,13 +25,7 @@ func requireLegal(t *testing.T, local *corev1.Pod, got corev1.PodStatus) {
 	requireLegalContainers(t, &local.Spec, local.Spec.Containers, old.ContainerStatuses, got.ContainerStatuses)
 	requireLegalContainers(t, &local.Spec, local.Spec.InitContainers, old.InitContainerStatuses, got.InitContainerStatuses)
 
-	var pods, hosts []string
-	for _, ip := range got.PodIPs {
-		pods = append(pods, ip.IP)
-	}
-	for _, ip := range got.HostIPs {
-		hosts = append(hosts, ip.IP)
-	}
+	pods, hosts := addressesOf(got)
 	requireLegalAddresses(t, got.PodIP, pods)
 	requireLegalAddresses(t, got.HostIP, hosts)
 
@@ -44,6 +38,16 @@ func requireLegal(t *testing.T, local *corev1.Pod, got corev1.PodStatus) {
 		}
 	}
 	require.Equal(t, findCondition(old.Conditions, corev1.PodScheduled), findCondition(got.Conditions, corev1.PodScheduled))
+}
+
+func addressesOf(s corev1.PodStatus) (pods, hosts []string) {
+	for _, ip := range s.PodIPs {
+		pods = append(pods, ip.IP)
+	}
+	for _, ip := range s.HostIPs {
+		hosts = append(hosts, ip.IP)
+	}
+	return pods, hosts
 }
 
 func requireLegalContainers(t *testing.T, spec *corev1.PodSpec, containers []corev1.Container, old, got []corev1.ContainerStatus) {
@@ -85,6 +89,15 @@ func requireIdempotent(t *testing.T, in StatusInput, got corev1.PodStatus) {
 	require.Equal(t, got, again, "a second time must change nothing")
 }
 
+// statusOf returns the status of a pod, which the API server accepts and a second computation does not change.
+func statusOf(t *testing.T, in StatusInput) corev1.PodStatus {
+	t.Helper()
+	got := Status(in)
+	requireLegal(t, in.Local, got)
+	requireIdempotent(t, in, got)
+	return got
+}
+
 // TestWalk applies random events of both clusters to a pod, in any order. After each step
 // the API server must accept the status, and a second computation must return the same.
 func TestWalk(t *testing.T) {
@@ -98,9 +111,7 @@ func TestWalk(t *testing.T) {
 		for step := range 40 {
 			in.Now = at(100 + step)
 			happen(r, &in, full, step)
-			got := Status(in)
-			requireLegal(t, in.Local, got)
-			requireIdempotent(t, in, got)
+			got := statusOf(t, in)
 			if findCondition(got.Conditions, corev1.PodReady) != nil && !offloadingv1beta1.Ended(in.Local.Status.Phase) &&
 				(in.Remote == nil || !in.NodeReady || in.losing()) {
 				require.Equal(t, corev1.ConditionFalse, findCondition(got.Conditions, corev1.PodReady).Status)

@@ -21,11 +21,7 @@ var errNoConnection = errors.New("there is no Connection liqo-tenant-rome/rome y
 // TestFabricAddresses: rome and milan have equal ranges, and spec.addressRanges does not
 // count.
 func TestFabricAddresses(t *testing.T) {
-	owned := func(text string) discoveryv1.Endpoint {
-		e := at(text)
-		e.NodeName = new("milan")
-		return e
-	}
+	owned := func(text string) discoveryv1.Endpoint { return ownedBy("milan", text) }
 	for name, tc := range map[string]struct {
 		endpoint discoveryv1.Endpoint
 		missing  error
@@ -81,10 +77,7 @@ func TestFabricChanges(t *testing.T) {
 	r.becomes("+10.81.1.5")
 	f.set(func() { f.missing = errNoConnection })
 	r.becomes("none")
-	require.Eventually(t, func() bool {
-		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(t.Context(), testName, metav1.GetOptions{})
-		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == offloadingv1beta1.ReasonEndpointsRefused
-	}, time.Minute, 5*time.Millisecond)
+	r.says(offloadingv1beta1.ReasonEndpointsRefused)
 	f.set(func() { f.missing = nil })
 	r.becomes("+10.81.1.5")
 	stop()
@@ -135,16 +128,10 @@ func TestFabricLegs(t *testing.T) {
 // TestFabricOwnPods: a pod that runs here for the consumer follows its state under the
 // address that the consumer has for it.
 func TestFabricOwnPods(t *testing.T) {
-	own := at("10.90.1.9")
-	own.NodeName = new("milan")
-	r := newRunningWith(t, &fabric{synced: true}, newShadow(endpointsOf(own)), twin())
+	r := newRunningWith(t, &fabric{synced: true}, newShadow(endpointsOf(ownedBy("milan", "10.90.1.9"))), twin())
 	defer r.lead()()
 	r.becomes("none")
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}},
-		Spec:       corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.9"}}},
-	}
-	kubetest.Create(t, r.core.CoreV1().Pods(testNamespace), pod)
+	kubetest.Create(t, r.core.CoreV1().Pods(testNamespace), leader("10.244.1.9"))
 	r.becomes("+10.244.1.9")
 	require.NoError(t, r.core.CoreV1().Pods(testNamespace).Delete(t.Context(), "leader", metav1.DeleteOptions{}))
 	r.becomes("none")

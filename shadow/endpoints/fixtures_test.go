@@ -5,14 +5,22 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -209,6 +217,13 @@ func endpointsOf(list ...discoveryv1.Endpoint) shadowMod {
 
 func at(addresses ...string) discoveryv1.Endpoint { return discoveryv1.Endpoint{Addresses: addresses} }
 
+// ownedBy is an endpoint on a virtual node of the consumer.
+func ownedBy(node, address string) discoveryv1.Endpoint {
+	e := at(address)
+	e.NodeName = &node
+	return e
+}
+
 func labelled(key, value string) shadowMod {
 	return func(s *offloadingv1beta1.ShadowEndpointSlice) { s.Labels[key] = value }
 }
@@ -240,4 +255,14 @@ func predecessors(s *discoveryv1.EndpointSlice) {
 	s.Annotations[AppliedAnnotation] = record.String()
 }
 
-func noMetadata(string) rules.Metadata { return rules.Metadata{} }
+// config is that of an Enforcer with informers of the factories; selected is of the EndpointSlices that Kubernetes
+// makes of selectors.
+func config(core *fake.Clientset, liqod *liqodfake.Clientset, own externalversions.SharedInformerFactory, shared, selected informers.SharedInformerFactory) Config {
+	return Config{
+		Kube: core, Liqo: liqod, Remap: same{}, Grace: testGrace, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+		Metadata: func(string) rules.Metadata { return rules.Metadata{} }, Names: func(string) bool { return false }, SharesZones: func(string) bool { return false },
+		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
+		Slices: shared.Discovery().V1().EndpointSlices().Informer(), Own: selected.Discovery().V1().EndpointSlices().Informer(),
+		Namespaces: shared.Core().V1().Namespaces().Informer(), Nodes: shared.Core().V1().Nodes().Informer(), Pods: shared.Core().V1().Pods().Informer(),
+	}
+}

@@ -21,58 +21,24 @@ import (
 func TestConsumerOutage(t *testing.T) {
 	const consumers, own, onward = "10.100.1.5", "10.200.1.9", "10.210.1.9"
 	yes, no := new(true), new(false)
+	is := func(ready, serving, terminating *bool) discoveryv1.EndpointConditions {
+		return discoveryv1.EndpointConditions{Ready: ready, Serving: serving, Terminating: terminating}
+	}
+	up, off, unsaid := is(yes, yes, no), is(no, no, no), is(no, no, nil)
 	for name, tc := range map[string]struct {
-		address string
-		said    discoveryv1.EndpointConditions
-		down    bool // the pod in this cluster is not ready
-		well    discoveryv1.EndpointConditions
-		unwell  discoveryv1.EndpointConditions
+		address          string
+		down             bool                           // the pod in this cluster is not ready
+		said, well, away discoveryv1.EndpointConditions // what its owner says, and what is shown while the consumer is well, and is not
 	}{
-		"the consumer's pod": {
-			address: consumers, said: discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			well:   discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			unwell: discoveryv1.EndpointConditions{Ready: no, Serving: no, Terminating: no},
-		},
-		"one of which nothing is said": {
-			address: consumers,
-			well:    discoveryv1.EndpointConditions{Ready: yes},
-			unwell:  discoveryv1.EndpointConditions{Ready: no, Serving: no},
-		},
-		"one that is not ready": {
-			address: consumers, said: discoveryv1.EndpointConditions{Ready: no, Serving: no, Terminating: no},
-			well:   discoveryv1.EndpointConditions{Ready: no, Serving: no, Terminating: no},
-			unwell: discoveryv1.EndpointConditions{Ready: no, Serving: no, Terminating: no},
-		},
-		"one that ends": { // proxies take those if none is ready
-			address: consumers, said: discoveryv1.EndpointConditions{Ready: no, Serving: yes, Terminating: yes},
-			well:   discoveryv1.EndpointConditions{Ready: no, Serving: yes, Terminating: yes},
-			unwell: discoveryv1.EndpointConditions{Ready: no, Serving: no, Terminating: yes},
-		},
-		"one that is published before it is ready": {
-			address: consumers, said: discoveryv1.EndpointConditions{Ready: yes, Serving: no},
-			well:   discoveryv1.EndpointConditions{Ready: yes, Serving: no},
-			unwell: discoveryv1.EndpointConditions{Ready: no, Serving: no},
-		},
-		"a pod that runs here": {
-			address: own, said: discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			well:   discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			unwell: discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-		},
-		"one here that the consumer says is not ready": {
-			address: own, said: discoveryv1.EndpointConditions{Ready: no},
-			well:   discoveryv1.EndpointConditions{Ready: no},
-			unwell: discoveryv1.EndpointConditions{Ready: no},
-		},
-		"one here that is not ready itself": {
-			address: own, said: discoveryv1.EndpointConditions{Ready: yes, Serving: yes}, down: true,
-			well:   discoveryv1.EndpointConditions{Ready: yes, Serving: yes},
-			unwell: discoveryv1.EndpointConditions{Ready: no, Serving: no},
-		},
-		"a pod that this cluster has offloaded onward": {
-			address: onward, said: discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			well:   discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-			unwell: discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: no},
-		},
+		"the consumer's pod":                           {consumers, false, up, up, off},
+		"one of which nothing is said":                 {consumers, false, is(nil, nil, nil), is(yes, nil, nil), unsaid},
+		"one that is not ready":                        {consumers, false, off, off, off},
+		"one that ends":                                {consumers, false, is(no, yes, yes), is(no, yes, yes), is(no, no, yes)}, // proxies take those if none is ready
+		"one that is published before it is ready":     {consumers, false, is(yes, no, nil), is(yes, no, nil), unsaid},
+		"a pod that runs here":                         {own, false, up, up, up},
+		"one here that the consumer says is not ready": {own, false, is(no, nil, nil), is(no, nil, nil), is(no, nil, nil)},
+		"one here that is not ready itself":            {own, true, is(yes, yes, nil), is(yes, yes, nil), unsaid},
+		"a pod that this cluster has offloaded onward": {onward, false, up, up, up},
 	} {
 		t.Run(name, func(t *testing.T) {
 			endpoint := at(tc.address)
@@ -92,8 +58,8 @@ func TestConsumerOutage(t *testing.T) {
 				status metav1.ConditionStatus
 				want   discoveryv1.EndpointConditions
 			}{
-				{metav1.ConditionTrue, tc.well}, {metav1.ConditionUnknown, tc.well}, {metav1.ConditionFalse, tc.unwell},
-				{metav1.ConditionUnknown, tc.unwell}, {metav1.ConditionTrue, tc.well}, {metav1.ConditionFalse, tc.unwell}, {metav1.ConditionTrue, tc.well},
+				{metav1.ConditionTrue, tc.well}, {metav1.ConditionUnknown, tc.well}, {metav1.ConditionFalse, tc.away},
+				{metav1.ConditionUnknown, tc.away}, {metav1.ConditionTrue, tc.well}, {metav1.ConditionFalse, tc.away}, {metav1.ConditionTrue, tc.well},
 			} {
 				for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork} {
 					r.peer(check(kind, step.status, metav1.NewTime(r.clock.Now())))

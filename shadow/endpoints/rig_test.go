@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,22 +66,16 @@ func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
 // restart replaces the Enforcer by a new process with freshly listed caches. The consumer's
 // health stays.
 func (r *rig) restart() {
-	var fcs []any
+	fcs := []any{peer()}
 	var nodes, pods []any
 	if r.e != nil {
 		fcs, nodes, pods = r.e.cfg.ForeignClusters.GetStore().List(), r.e.cfg.Nodes.GetStore().List(), r.e.cfg.Pods.GetStore().List()
-	} else {
-		fcs = []any{peer()}
 	}
 	r.events = record.NewFakeRecorder(100)
-	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
-	e, err := New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace, Metadata: noMetadata, Names: func(string) bool { return false }, SharesZones: func(string) bool { return false },
-		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
-		Own:        informers.NewSharedInformerFactory(r.core, 0).Discovery().V1().EndpointSlices().Informer(),
-		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
-	})
+	shared, selected := informers.NewSharedInformerFactory(r.core, 0), informers.NewSharedInformerFactory(r.core, 0)
+	cfg := config(r.core, r.liqod, externalversions.NewSharedInformerFactory(r.liqod, 0), shared, selected)
+	cfg.Recorder, cfg.Env.Clock = r.events, r.clock
+	e, err := New(cfg)
 	require.NoError(r.t, err)
 	r.e = e
 	require.NoError(r.t, e.cfg.Namespaces.GetIndexer().Add(twin()))
@@ -181,6 +174,14 @@ func (r *rig) sync() ([]string, error) {
 	r.writes = nil
 	err := r.e.sync(r.t.Context(), r.key())
 	return r.writes, err
+}
+
+// syncs is sync, which succeeds.
+func (r *rig) syncs() []string {
+	r.t.Helper()
+	writes, err := r.sync()
+	require.NoError(r.t, err)
+	return writes
 }
 
 // settle refreshes the caches and syncs until there are no more writes, and returns the

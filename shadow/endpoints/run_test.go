@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,8 +15,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -50,14 +47,10 @@ func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.Shad
 	})
 	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
 	selected := informers.NewSharedInformerFactoryWithOptions(r.pods, 0, informers.WithTransform(TrimOwn))
+	cfg := config(r.core, r.liqod, own, core, selected)
+	cfg.Remap = remap
 	var err error
-	r.e, err = New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: remap, Grace: testGrace, Metadata: noMetadata, Names: func(string) bool { return false }, SharesZones: func(string) bool { return false },
-		Own:     selected.Discovery().V1().EndpointSlices().Informer(),
-		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
-		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-	})
+	r.e, err = New(cfg)
 	require.NoError(t, err)
 	require.Zero(t, len(r.core.Actions())+len(r.liqod.Actions()), "New starts nothing")
 	own.Start(t.Context().Done())
@@ -93,6 +86,25 @@ func (r running) becomes(want string) {
 	}, time.Minute, 5*time.Millisecond, "want %s, have %s", want, have)
 }
 
+// says waits until the condition of the shadow has a reason.
+func (r running) says(reason string) {
+	r.Helper()
+	require.Eventually(r, func() bool {
+		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(r.Context(), testName, metav1.GetOptions{})
+		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == reason
+	}, time.Minute, 5*time.Millisecond)
+}
+
+// leader is the pod of the consumer that runs here at an address.
+func leader(address string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{
+			offloadingv1beta1.OriginLabel: origin, offloadingv1beta1.LocalPodUIDLabel: "home-1",
+		}},
+		Spec: corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: address}}},
+	}
+}
+
 func (r running) setPeer(mods ...clusterMod) {
 	_, err := r.liqod.CoreV1beta1().ForeignClusters().Update(r.Context(), peer(mods...), metav1.UpdateOptions{})
 	require.NoError(r, err)
@@ -101,8 +113,7 @@ func (r running) setPeer(mods ...clusterMod) {
 // TestRunWakesForOwnPods: a shadow whose endpoint is a pod of this cluster is queued when
 // that pod ends or its health changes, however the endpoint names it.
 func TestRunWakesForOwnPods(t *testing.T) {
-	byNode, byAddress, byUID := at("10.200.1.9"), at("10.200.1.9"), at("10.90.1.9")
-	byNode.NodeName = new("milan")
+	byNode, byAddress, byUID := ownedBy("milan", "10.200.1.9"), at("10.200.1.9"), at("10.90.1.9")
 	byUID.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "leader", UID: "home-1"}
 	for name, own := range map[string]discoveryv1.Endpoint{"node": byNode, "address": byAddress, "UID": byUID} {
 		t.Run(name, func(t *testing.T) { requireWakesFor(t, own) })
@@ -116,12 +127,7 @@ func requireWakesFor(t *testing.T, own discoveryv1.Endpoint) {
 	defer r.lead()()
 	r.becomes("none")
 	pods := r.core.CoreV1().Pods(testNamespace)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{
-			offloadingv1beta1.OriginLabel: origin, offloadingv1beta1.LocalPodUIDLabel: "home-1",
-		}},
-		Spec: corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.200.1.9"}}},
-	}
+	pod := leader("10.200.1.9")
 	kubetest.Create(t, pods, pod)
 	r.becomes("+10.200.1.9")
 	r.setPeer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
@@ -148,10 +154,7 @@ func TestRun(t *testing.T) {
 	r := newRunning(t)
 	ctx, ready := t.Context(), "+10.100.1.5"
 	stop := r.lead()
-	require.Eventually(t, func() bool {
-		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(ctx, testName, metav1.GetOptions{})
-		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == reasons.NotTwinNamespace
-	}, time.Minute, 5*time.Millisecond)
+	r.says(reasons.NotTwinNamespace)
 	kubetest.Update(t, r.core.CoreV1().Namespaces(), twin())
 	r.becomes(ready)
 

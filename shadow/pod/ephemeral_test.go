@@ -17,9 +17,7 @@ const ephemeralWrite = "patch pods/ephemeralcontainers"
 func moved(s *offloadingv1beta1.ShadowPod) { s.Generation++ }
 
 func TestDebugContainers(t *testing.T) {
-	r := newRig(t, newShadow(always, debug("early")))
-	r.settle()
-	r.change(running)
+	r := newRunningRig(t, always, debug("early"))
 	require.Equal(t, debugContainers("early"), r.pod().Spec.EphemeralContainers, "illegal at creation, so added afterwards")
 	require.Equal(t, []string{createWrite, ephemeralWrite}, r.writes)
 	r.changeShadow(debug("early", "late"), moved)
@@ -46,9 +44,7 @@ func TestDebugContainersPullTheirImages(t *testing.T) {
 }
 
 func TestARefusedDebugContainerKeepsNothingBack(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	r.settle()
-	r.change(running)
+	r := newRunningRig(t, always)
 	r.refuse[ephemeralWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(`violates PodSecurity "baseline:latest": privileged`))
 	r.changeShadow(image("img:2"), debug("a"))
 	r.settle()
@@ -64,9 +60,7 @@ func TestARefusedDebugContainerKeepsNothingBack(t *testing.T) {
 // TestARefusedChangeDelaysNoReplacement: a pod whose change was refused is deleted in the
 // provider. The time until the change is tried again is no time of the new pod.
 func TestARefusedChangeDelaysNoReplacement(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	r.settle()
-	r.change(running)
+	r := newRunningRig(t, always)
 	first := r.pod().UID
 	r.refuse[ephemeralWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(`violates PodSecurity "baseline:latest": privileged`))
 	r.changeShadow(debug("a"))

@@ -196,6 +196,11 @@ func TestLostNodesSync(t *testing.T) {
 			require.Equal(t, types.UID("pod-a"), *options.Preconditions.UID)
 			require.Equal(t, "7", *options.Preconditions.ResourceVersion)
 			kubetest.RequireWrites(t, r.core, forceDelete+"a")
+			if name == "force-deleted" {
+				event := <-r.events.Events
+				require.Contains(t, event, "Warning "+reasons.NodeFailureForceDeleted)
+				require.Contains(t, event, "node lost is NotReady since 2030-01-01T11:00:00Z; its containers may still run there")
+			}
 		})
 	}
 }
@@ -203,14 +208,6 @@ func TestLostNodesSync(t *testing.T) {
 func uid(uid types.UID) podMod { return func(p *corev1.Pod) { p.UID = uid } }
 
 func noGrace(p *corev1.Pod) { p.DeletionGracePeriodSeconds = new(int64) }
-
-func TestForceDeletedEvent(t *testing.T) {
-	r := newLostRig(t, stuckPod("a", time.Hour), newNode("lost", corev1.ConditionUnknown, time.Hour), newNode("well", corev1.ConditionTrue, time.Hour))
-	require.NoError(t, r.sync("a"))
-	event := <-r.events.Events
-	require.Contains(t, event, "Warning "+reasons.NodeFailureForceDeleted)
-	require.Contains(t, event, "node lost is NotReady since 2030-01-01T11:00:00Z; its containers may still run there")
-}
 
 // TestLostNodesRate requires that two nodes share one bounded rate.
 func TestLostNodesRate(t *testing.T) {
@@ -256,23 +253,12 @@ func TestLostNodesRun(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Empty(t, core.Actions(), "NewLostNodes starts nothing")
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.Start(ctx.Done())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx, 5) }()
+	factory.Start(t.Context().Done())
+	defer kubetest.Run(t, func(ctx context.Context) error { return l.Run(ctx, 5) })()
 
-	_, err = core.CoreV1().Nodes().UpdateStatus(ctx, newNode("well", corev1.ConditionTrue, 0, old), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	left := func() []string {
-		pods, err := core.CoreV1().Pods(testNamespace).List(ctx, metav1.ListOptions{})
-		require.NoError(t, err)
-		var names []string
-		for _, p := range pods.Items {
-			names = append(names, p.Name)
-		}
-		return names
-	}
-	require.Eventually(t, func() bool { return slices.Equal(left(), []string{"c"}) }, time.Minute, 5*time.Millisecond)
-	cancel()
-	require.NoError(t, <-done)
+	kubetest.UpdateStatus(t, core.CoreV1().Nodes(), newNode("well", corev1.ConditionTrue, 0, old))
+	require.Eventually(t, func() bool {
+		pods := kubetest.List(t, core.CoreV1().Pods(testNamespace)).Items
+		return len(pods) == 1 && pods[0].Name == "c"
+	}, time.Minute, 5*time.Millisecond)
 }

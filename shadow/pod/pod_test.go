@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -138,9 +137,7 @@ func TestALossIsCountedWhenItsEventIsLate(t *testing.T) {
 		"merged": func(r *rig, was *corev1.Pod) { r.e.podChanged(was, r.pod()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(always))
-			r.settle()
-			r.change(running)
+			r := newRunningRig(t, always)
 			was := r.pod()
 			r.settle()
 			r.deletePod(0)
@@ -168,9 +165,7 @@ func TestALossIsCountedWhenItsEventIsLate(t *testing.T) {
 func TestOrphansAreDeleted(t *testing.T) {
 	for name, freed := range map[string]podMod{"orphaned": orphaned, "adopted": adopted} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(always))
-			r.settle()
-			r.change(running)
+			r := newRunningRig(t, always)
 			r.settle()
 			r.change(freed)
 			r.settle()
@@ -198,9 +193,7 @@ func TestAnAlwaysPodThatVanishesIsMadeAgain(t *testing.T) {
 		"nobody saw it, a new leader": {true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(always, old))
-			r.settle()
-			r.change(running)
+			r := newRunningRig(t, always, old)
 			first := r.pod().UID
 			r.settle()
 			r.deletePod(0)
@@ -243,9 +236,7 @@ func TestNoEventOfAPodThatIsNotMadeAgain(t *testing.T) {
 		"it would have failed":      {never, reason(reasons.NodeLost)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(tc.policy, old))
-			r.settle()
-			r.change(running)
+			r := newRunningRig(t, tc.policy, old)
 			r.settle()
 			r.deleteShadow()
 			r.deletePod(30)
@@ -328,9 +319,7 @@ func TestStaleCaches(t *testing.T) {
 
 func TestALabelTornOffIsNotALoss(t *testing.T) {
 	for _, policy := range []corev1.RestartPolicy{always, never} {
-		r := newRig(t, newShadow(policy))
-		r.settle()
-		r.change(running)
+		r := newRunningRig(t, policy)
 		r.settle()
 		uid := r.pod().UID
 		r.change(func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) })
@@ -413,9 +402,7 @@ func countOf(list []string, want string) int {
 }
 
 func TestTheVkubeletDeletesFirst(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	r.settle()
-	r.change(running)
+	r := newRunningRig(t, always)
 	r.deleteShadow()
 	r.refresh()
 	require.Error(t, r.e.sync(t.Context(), r.key()))
@@ -435,10 +422,9 @@ func TestChangesFollow(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	r.settle()
 	r.change(running, func(p *corev1.Pod) { p.Annotations["cni"] = "10.0.0.1" })
-	r.changeShadow(image("img:2"), func(s *offloadingv1beta1.ShadowPod) {
+	r.changeShadow(image("img:2"), requests("2"), func(s *offloadingv1beta1.ShadowPod) {
 		s.Labels["app"] = "web2"
 		delete(s.Annotations, "note")
-		s.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
 	})
 	r.settle()
 	pod := r.pod()
@@ -451,21 +437,17 @@ func TestChangesFollow(t *testing.T) {
 }
 
 func TestResizeOfTheWholePod(t *testing.T) {
-	cpu := func(q string) *corev1.ResourceRequirements {
-		return &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}}
-	}
+	asked := func(q string) *corev1.ResourceRequirements { return &corev1.ResourceRequirements{Requests: cpu(q)} }
 	whole := func(q string) shadowMod {
-		return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Resources = cpu(q); s.Generation++ }
+		return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Resources = asked(q); s.Generation++ }
 	}
-	r := newRig(t, newShadow(always, whole("1")))
-	r.settle()
-	r.change(running)
+	r := newRunningRig(t, always, whole("1"))
 	r.changeShadow(whole("2"))
 	r.settle()
 	require.Equal(t, "2", r.pod().Spec.Resources.Requests.Cpu().String())
 	require.Equal(t, []string{createWrite, resizeWrite, patchWrite}, r.writes)
 
-	r.resized = func(p *corev1.Pod) { p.Spec.Resources = cpu("2") } // as API servers before 1.36
+	r.resized = func(p *corev1.Pod) { p.Spec.Resources = asked("2") } // as API servers before 1.36
 	applied := readApplied(r.pod()).Resources
 	r.changeShadow(whole("3"))
 	for range 3 {
@@ -484,13 +466,9 @@ func TestResizeOfTheWholePod(t *testing.T) {
 }
 
 func TestARefusedResizeKeepsNothingBack(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	r.settle()
-	r.change(running)
+	r := newRunningRig(t, always)
 	r.refuse[resizeWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("exceeded quota"))
-	r.changeShadow(image("img:2"), func(s *offloadingv1beta1.ShadowPod) {
-		s.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
-	})
+	r.changeShadow(image("img:2"), requests("2"))
 	r.settle()
 	require.Equal(t, "img:2", r.pod().Spec.Containers[0].Image)
 	require.Equal(t, reasons.UpdateRefused, r.enforced().Reason)

@@ -19,20 +19,44 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
+// TestRefusal: a refusal is told once, and tried again. One that is longer than the API server accepts in a condition
+// is shortened.
 func TestRefusal(t *testing.T) {
-	quota := apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("exceeded quota: count"))
-	r := newRig(t, newShadow(always))
-	r.refuse[createWrite] = quota
-	r.settle()
-	require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
-	require.Equal(t, quota.Error(), r.enforced().Message)
-	require.Equal(t, []string{createWrite, statusWrite, createWrite, createWrite}, r.writes[:4], "tried again, told once")
-	require.Empty(t, r.events.Events, "the consumer's vkubelet records it")
+	forbidden := func(why string) *apierrors.StatusError {
+		return apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(why))
+	}
+	going := forbidden("it is being terminated")
+	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for name, tc := range map[string]struct {
+		err    error
+		reason string
+	}{
+		"a quota":                  {forbidden("exceeded quota: count"), offloadingv1beta1.ReasonPodRefused},
+		"a long one":               {forbidden(strings.Repeat("é", 30000)), offloadingv1beta1.ReasonPodRefused},
+		"a webhook that fails":     {apierrors.NewInternalError(errors.New(`failed calling webhook "broken"`)), offloadingv1beta1.ReasonPodRefused},
+		"a namespace that is gone": {going, reasons.NamespaceTerminating},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always))
+			r.refuse[createWrite] = tc.err
+			r.settle()
+			require.Equal(t, tc.reason, r.enforced().Reason)
+			message := r.enforced().Message
+			require.True(t, utf8.ValidString(message))
+			if len(tc.err.Error()) > 32768 {
+				require.InDelta(t, 32768, len(message), 1)
+			} else if tc.reason == offloadingv1beta1.ReasonPodRefused {
+				require.Equal(t, tc.err.Error(), message)
+			}
+			require.Equal(t, []string{createWrite, statusWrite, createWrite, createWrite}, r.writes[:4], "tried again, told once")
+			require.Empty(t, r.events.Events, "the consumer's vkubelet records it")
 
-	delete(r.refuse, createWrite)
-	r.settle()
-	require.NotNil(t, r.pod())
-	require.Nil(t, r.enforced(), "cleared when it succeeds")
+			delete(r.refuse, createWrite)
+			r.settle()
+			require.NotNil(t, r.pod())
+			require.Nil(t, r.enforced(), "cleared when it succeeds")
+		})
+	}
 }
 
 // TestPodsOfATwinAreBounded: no ResourceQuota counts them.
@@ -66,17 +90,6 @@ func TestPodsOfATwinAreBounded(t *testing.T) {
 	require.Empty(t, sync(), "there is room")
 }
 
-// TestLongRefusal: a refusal longer than the API server's limit for condition messages is
-// shortened, so that the status can be written.
-func TestLongRefusal(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	r.refuse[createWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(strings.Repeat("é", 30000)))
-	r.settle()
-	require.InDelta(t, 32768, len(r.enforced().Message), 1)
-	require.True(t, utf8.ValidString(r.enforced().Message))
-	require.Equal(t, []string{createWrite, statusWrite, createWrite, createWrite}, r.writes[:4], "told once")
-}
-
 func TestRefusalIsNotRetriedBeforeItsTime(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	r.refuse[createWrite] = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), testName, nil)
@@ -102,15 +115,6 @@ func TestRefusedByHarden(t *testing.T) {
 	require.Nil(t, r.enforced())
 }
 
-func TestNamespaceTerminating(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	going := apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("it is being terminated"))
-	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	r.refuse[createWrite] = going
-	r.settle()
-	require.Equal(t, reasons.NamespaceTerminating, r.enforced().Reason)
-}
-
 func TestServerErrorsAreRetriedAndNotShown(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	for _, err := range []error{
@@ -121,14 +125,6 @@ func TestServerErrorsAreRetriedAndNotShown(t *testing.T) {
 		require.ErrorIs(t, r.e.sync(t.Context(), r.key()), err)
 		require.Nil(t, r.enforced())
 	}
-}
-
-func TestAWebhookThatFailsIsShown(t *testing.T) {
-	r := newRig(t, newShadow(always))
-	r.refuse[createWrite] = apierrors.NewInternalError(errors.New(`failed calling webhook "broken"`))
-	r.settle()
-	require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
-	require.Contains(t, r.enforced().Message, "failed calling webhook")
 }
 
 func TestCollision(t *testing.T) {

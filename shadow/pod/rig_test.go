@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
@@ -77,21 +78,53 @@ func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowPod, pods ...*corev1.P
 	return r
 }
 
+// newRunningRig is a rig whose pod runs.
+func newRunningRig(t *testing.T, policy corev1.RestartPolicy, mods ...shadowMod) *rig {
+	r := newRig(t, newShadow(policy, mods...))
+	r.settle()
+	r.change(running)
+	return r
+}
+
 func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
+
+// config is that of an Enforcer which accepts every pod, with informers of the factories.
+func config(core *fake.Clientset, liqod *liqodfake.Clientset, own externalversions.SharedInformerFactory, shared informers.SharedInformerFactory) Config {
+	return Config{
+		Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(1000), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
+		Harden: func(string, *corev1.PodSpec) error { return nil }, Metadata: noMetadata,
+		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
+		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
+		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
+		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
+	}
+}
+
+// started returns an Enforcer whose informers run, after a change of its configuration.
+func started(t *testing.T, core *fake.Clientset, liqod *liqodfake.Clientset, change func(*Config)) *Enforcer {
+	t.Helper()
+	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
+	cfg := config(core, liqod, own, shared)
+	if change != nil {
+		change(&cfg)
+	}
+	e, err := New(cfg)
+	require.NoError(t, err)
+	require.Zero(t, len(core.Actions())+len(liqod.Actions()), "New starts nothing")
+	own.Start(t.Context().Done())
+	shared.Start(t.Context().Done())
+	return e
+}
 
 // restart replaces the Enforcer by a new process with freshly listed caches.
 func (r *rig) restart() {
 	r.events = record.NewFakeRecorder(100)
-	own := externalversions.NewSharedInformerFactory(r.liqod, 0)
-	core := informers.NewSharedInformerFactory(r.core, 0)
-	r.shadows, r.pods, r.spaces = own.Offloading().V1beta1().ShadowPods().Informer(), core.Core().V1().Pods().Informer(), core.Core().V1().Namespaces().Informer()
-	r.quotas = &pushed{SharedIndexInformer: own.Offloading().V1beta1().Quotas().Informer()}
-	e, err := New(Config{
-		Kube: r.core, Liqo: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
-		Quotas: r.quotas, LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
-		StorageClasses: core.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
-		Harden: func(_ string, s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Env: loop.Env{Clock: r.clock, Log: zap.NewNop()},
-	})
+	cfg := config(r.core, r.liqod, externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0))
+	r.quotas = &pushed{SharedIndexInformer: cfg.Quotas}
+	cfg.Quotas, cfg.Recorder, cfg.Env.Clock = r.quotas, r.events, r.clock
+	cfg.Harden = func(_ string, s *corev1.PodSpec) error { return r.harden(s) }
+	r.shadows, r.pods, r.spaces = cfg.ShadowPods, cfg.Pods, cfg.Namespaces
+	e, err := New(cfg)
 	require.NoError(r.t, err)
 	r.e = e
 	require.NoError(r.t, r.spaces.GetIndexer().Add(twin()))

@@ -30,6 +30,13 @@ func (r *rig) bounded(n string) {
 	r.outside, r.reads = false, 0
 }
 
+// newBoundedRig is a rig whose consumer has a Quota of one CPU.
+func newBoundedRig(t *testing.T, policy corev1.RestartPolicy, mods ...shadowMod) *rig {
+	r := newRig(t, newShadow(policy, mods...))
+	r.bounded("1")
+	return r
+}
+
 // limit gives the consumer a Quota in place of the one that it has.
 func (r *rig) limit(resources corev1.ResourceList, mods ...func(*offloadingv1beta1.Quota)) {
 	q := &offloadingv1beta1.Quota{
@@ -79,8 +86,7 @@ func (r *rig) used() string {
 }
 
 func TestGateWaitsAndGoesOn(t *testing.T) {
-	r := newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
+	r := newBoundedRig(t, always, requests("500m"))
 	other := r.taken("600m")
 	r.settle()
 	require.Nil(t, r.pod())
@@ -106,10 +112,9 @@ func TestGateWaitsAndGoesOn(t *testing.T) {
 // TestGateGivesNothingThatWasNotOffered: a consumer that was offered CPU runs no pod with
 // devices.
 func TestGateGivesNothingThatWasNotOffered(t *testing.T) {
-	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) {
+	r := newBoundedRig(t, always, func(s *offloadingv1beta1.ShadowPod) {
 		s.Spec.Pod.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
-	}))
-	r.bounded("1")
+	})
 	offered := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourcePods: resource.MustParse("9")}
 	byOffer := func(q *offloadingv1beta1.Quota) {
 		q.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
@@ -157,8 +162,7 @@ func TestGatePlaces(t *testing.T) {
 		"asks for other": {"arch": "arm64"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(always, requests("500m"), selects(asks)))
-			r.bounded("1")
+			r := newBoundedRig(t, always, requests("500m"), selects(asks))
 			r.onNodes("shared")
 			r.settle()
 			want := map[string]string{"pool": "shared"}
@@ -183,8 +187,7 @@ func TestGatePlaces(t *testing.T) {
 // TestGateRefusesOtherNodes: a pod that selects nodes outside its Quota waits. It holds no
 // other pod back, and starts once the Quota allows its nodes.
 func TestGateRefusesOtherNodes(t *testing.T) {
-	r := newRig(t, newShadow(always, requests("500m"), selects(map[string]string{"pool": "own"})))
-	r.bounded("1")
+	r := newBoundedRig(t, always, requests("500m"), selects(map[string]string{"pool": "own"}))
 	r.onNodes("shared")
 	r.settle()
 	require.Nil(t, r.pod())
@@ -239,8 +242,7 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 		}, "500m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(always, requests("500m")))
-			r.bounded("1")
+			r := newBoundedRig(t, always, requests("500m"))
 			tc.act(r)
 			require.Equal(t, tc.want, r.used())
 			for _, a := range r.e.Accounts() {
@@ -253,8 +255,7 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 // TestGateKeepsTheRoomOfALostPod: a younger pod does not get the room before the
 // replacement is created.
 func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
-	r := newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
+	r := newBoundedRig(t, always, requests("500m"))
 	r.taken("500m")
 	r.settle()
 	r.change(running)
@@ -284,8 +285,7 @@ func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 // TestGateCountsNoPodThatAListHasReplaced: after an interrupted watch, the deletion of a
 // pod and the creation of its namesake arrive as one update.
 func TestGateCountsNoPodThatAListHasReplaced(t *testing.T) {
-	r := newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
+	r := newBoundedRig(t, always, requests("500m"))
 	r.settle()
 	before := r.pod()
 	after := before.DeepCopy()
@@ -317,8 +317,7 @@ func TestGateForesees(t *testing.T) {
 		}, "700m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, newShadow(always, tc.shadow))
-			r.bounded("1")
+			r := newBoundedRig(t, always, tc.shadow)
 			tc.setup(r)
 			r.taken("301m")
 			r.settle()
@@ -338,8 +337,7 @@ func sidecar(p *corev1.Pod) {
 // is deleted before it runs, and waits. A pod that may have run stays.
 func TestGateTakesBackASurprise(t *testing.T) {
 	for _, policy := range []corev1.RestartPolicy{always, never} {
-		r := newRig(t, newShadow(policy, requests("500m")))
-		r.bounded("1")
+		r := newBoundedRig(t, policy, requests("500m"))
 		r.mutate = sidecar
 		other := r.taken("300m")
 		r.settle()
@@ -354,8 +352,7 @@ func TestGateTakesBackASurprise(t *testing.T) {
 		require.NotNil(t, r.pod())
 		require.Equal(t, "800m", r.used())
 	}
-	r := newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
+	r := newBoundedRig(t, always, requests("500m"))
 	r.mutate = sidecar
 	r.taken("300m")
 	r.refuse[deleteWrite] = apierrors.NewConflict(corev1.Resource("pods"), testName, errors.New("changed"))
@@ -366,8 +363,7 @@ func TestGateTakesBackASurprise(t *testing.T) {
 }
 
 func TestGateResize(t *testing.T) {
-	r := newRig(t, newShadow(always, requests("500m")))
-	r.bounded("1")
+	r := newBoundedRig(t, always, requests("500m"))
 	other := r.taken("300m")
 	r.settle()
 	r.change(running)

@@ -10,21 +10,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
-	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
@@ -46,20 +41,7 @@ func TestRun(t *testing.T) {
 		return false, nil, nil
 	})
 	ctx := t.Context()
-	own := externalversions.NewSharedInformerFactory(liqod, 0)
-	shared := informers.NewSharedInformerFactory(core, 0)
-	e, err := New(Config{
-		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
-		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
-		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
-		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
-	})
-	require.NoError(t, err)
-	require.Zero(t, len(core.Actions())+len(liqod.Actions()), "New starts nothing")
-	own.Start(ctx.Done())
-	shared.Start(ctx.Done())
-
+	e := started(t, core, liqod, nil)
 	lead := func() (stop func()) {
 		return kubetest.Run(t, func(ctx context.Context) error { return e.Run(ctx, 2) })
 	}
@@ -122,17 +104,7 @@ func TestRunWithAQuota(t *testing.T) {
 		pod.UID = types.UID("made-" + pod.Name)
 		return false, nil, nil
 	})
-	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
-	e, err := New(Config{
-		Kube: core, Liqo: liqod, Harden: func(string, *corev1.PodSpec) error { return nil }, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
-		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
-		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
-		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
-	})
-	require.NoError(t, err)
-	own.Start(t.Context().Done())
-	shared.Start(t.Context().Done())
+	e := started(t, core, liqod, nil)
 	lead := func() (stop func()) {
 		return kubetest.Run(t, func(ctx context.Context) error { return e.Run(ctx, 4) })
 	}
@@ -184,24 +156,15 @@ func TestRunOfAConsumerThatFloods(t *testing.T) {
 	shadowIn(quiet, quiet, "wanted")
 	ctx, cancel := context.WithCancel(t.Context())
 	var held atomic.Int64
-	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
-	e, err := New(Config{
-		Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(1000), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-		Harden: func(consumer string, _ *corev1.PodSpec) error {
+	e := started(t, core, liqod, func(c *Config) {
+		c.Harden = func(consumer string, _ *corev1.PodSpec) error {
 			if consumer == origin {
 				held.Add(1)
 				<-ctx.Done()
 			}
 			return nil
-		},
-		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
-		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
-		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
-		StorageClasses: shared.Storage().V1().StorageClasses().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(), Metadata: noMetadata,
+		}
 	})
-	require.NoError(t, err)
-	own.Start(t.Context().Done())
-	shared.Start(t.Context().Done())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx, 4) }()
 	require.Eventually(t, func() bool { return held.Load() == 4 }, time.Minute, 5*time.Millisecond, "it has its workers")

@@ -6,22 +6,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
-	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reasons"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -46,34 +40,26 @@ func TestTrustInAConsumer(t *testing.T) {
 		oslo, inOslo := in("oslo", "shadow-oslo")
 		core, liqod := fake.NewClientset(rome, oslo), liqodfake.NewSimpleClientset(inRome, inOslo,
 			peerOf("rome", corev1beta1.TrustOrganisation), peerOf("oslo", ""))
-		own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
-		clusters := own.Core().V1beta1().ForeignClusters()
-		trusted := func(peer string) bool {
-			fc, err := clusters.Lister().Get(peer)
-			require.NoError(t, err, "the cache is filled before the loop runs")
-			return corev1beta1.TrustOf(fc, corev1beta1.TrustStrict) == corev1beta1.TrustOrganisation
-		}
-		e, err := New(Config{
-			Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(100), Env: loop.Env{Clock: clock.RealClock{}, Log: zap.NewNop()},
-			Harden: func(peer string, spec *corev1.PodSpec) error {
+		e := started(t, core, liqod, func(c *Config) {
+			trusted := func(peer string) bool {
+				fc, cached, err := c.ForeignClusters.GetIndexer().GetByKey(peer)
+				require.NoError(t, err)
+				require.True(t, cached, "the cache is filled before the loop runs")
+				return corev1beta1.TrustOf(fc.(*corev1beta1.ForeignCluster), corev1beta1.TrustStrict) == corev1beta1.TrustOrganisation
+			}
+			c.Harden = func(peer string, spec *corev1.PodSpec) error {
 				if len(spec.Volumes) > 0 && !trusted(peer) {
 					return errors.New("no nfs from " + peer)
 				}
 				return nil
-			},
-			Metadata: func(peer string) rules.Metadata {
+			}
+			c.Metadata = func(peer string) rules.Metadata {
 				if trusted(peer) {
 					return rules.Metadata{Annotations: rules.Annotations{rules.AllKeys}}
 				}
 				return rules.Metadata{}
-			},
-			ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
-			Namespaces: shared.Core().V1().Namespaces().Informer(), ForeignClusters: clusters.Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
-			LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(), StorageClasses: shared.Storage().V1().StorageClasses().Informer(),
+			}
 		})
-		require.NoError(t, err)
-		own.Start(t.Context().Done())
-		shared.Start(t.Context().Done())
 		go func() { _ = e.Run(t.Context(), 2) }()
 
 		requireOf := func(peer, reason, annotation string) {

@@ -72,9 +72,7 @@ func TestGraceIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := corev1.PodSpec{TerminationGracePeriodSeconds: tc.in}
-			require.NoError(t, Harden(&spec, Allowed{}))
-			require.Equal(t, tc.want, spec.TerminationGracePeriodSeconds)
+			require.Equal(t, tc.want, hardened(t, corev1.PodSpec{TerminationGracePeriodSeconds: tc.in}, Allowed{}).TerminationGracePeriodSeconds)
 		})
 	}
 }

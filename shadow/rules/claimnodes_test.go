@@ -66,30 +66,41 @@ func TestOnOwnNodesOnly(t *testing.T) {
 	}
 }
 
-func TestKeepHome(t *testing.T) {
+// TestAddedTerms: KeepHome and WithStorage add a requirement to each term of a pod.
+func TestAddedTerms(t *testing.T) {
 	t.Parallel()
-	own, zone := notIn("liqo.io/type", "virtual-node"), in("zone", "a")
-	for name, tc := range map[string]struct{ own, want []term }{
-		"free":            {nil, []term{exprs(own)}},
-		"with own terms":  {[]term{exprs(zone)}, []term{exprs(zone, own)}},
-		"says it already": {[]term{exprs(zone, own)}, []term{exprs(zone, own)}},
-		"matches no node": {[]term{{}}, []term{{}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pod := bound(tc.own)
-			before := pod.DeepCopy()
-			got, err := KeepHome(pod)
-			require.NoError(t, err)
-			require.Equal(t, before, pod, "the argument is not changed")
-			require.Equal(t, tc.want, required(got))
-			require.Empty(t, got.Spec.Tolerations, "it tolerates no virtual node")
-		})
+	storage := req{Key: "offloading.liqo.io/no-storage", Operator: corev1.NodeSelectorOpDoesNotExist}
+	zone, region := in("zone", "a"), in("region", "eu")
+	withStorage := func(pod *corev1.Pod) (*corev1.Pod, error) { return WithStorage(pod, true) }
+	for name, tc := range map[string]struct {
+		add  func(*corev1.Pod) (*corev1.Pod, error)
+		this req
+	}{"home": {KeepHome, notIn("liqo.io/type", "virtual-node")}, "storage": {withStorage, storage}} {
+		for of, terms := range map[string]struct{ own, want []term }{
+			"free":            {nil, []term{exprs(tc.this)}},
+			"with own terms":  {[]term{exprs(zone), exprs(region)}, []term{exprs(zone, tc.this), exprs(region, tc.this)}},
+			"says it already": {[]term{exprs(tc.this, zone)}, []term{exprs(tc.this, zone)}},
+			"matches no node": {[]term{{}}, []term{{}}},
+		} {
+			t.Run(name+", "+of, func(t *testing.T) {
+				t.Parallel()
+				pod := bound(terms.own)
+				before := pod.DeepCopy()
+				got, err := tc.add(pod)
+				require.NoError(t, err)
+				require.Equal(t, before, pod, "the argument is not changed")
+				require.Equal(t, terms.want, required(got))
+				require.Empty(t, got.Spec.Tolerations, "it tolerates no virtual node")
+			})
+		}
+		placed := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
+		got, err := tc.add(placed)
+		require.NoError(t, err)
+		require.Same(t, placed, got)
 	}
-	placed := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
-	got, err := KeepHome(placed)
+	got, err := WithStorage(bound(nil), false)
 	require.NoError(t, err)
-	require.Same(t, placed, got)
+	require.Equal(t, []term{exprs(in("liqo.io/type", "virtual-node"), storage)}, required(got))
 }
 
 func TestFollowsPod(t *testing.T) {
@@ -110,34 +121,6 @@ func TestFollowsPod(t *testing.T) {
 			require.Equal(t, tc.want, FollowsPod(claim, classes))
 		})
 	}
-}
-
-func TestWithStorage(t *testing.T) {
-	t.Parallel()
-	virtual, storage := in("liqo.io/type", "virtual-node"), corev1.NodeSelectorRequirement{Key: "offloading.liqo.io/no-storage", Operator: corev1.NodeSelectorOpDoesNotExist}
-	for name, tc := range map[string]struct{ own, want []term }{
-		"free":            {nil, []term{exprs(storage)}},
-		"with own terms":  {[]term{exprs(virtual), exprs(in("zone", "a"))}, []term{exprs(virtual, storage), exprs(in("zone", "a"), storage)}},
-		"says it already": {[]term{exprs(storage, virtual)}, []term{exprs(storage, virtual)}},
-		"matches no node": {[]term{{}}, []term{{}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pod := bound(tc.own)
-			before := pod.DeepCopy()
-			got, err := WithStorage(pod, true)
-			require.NoError(t, err)
-			require.Equal(t, before, pod, "the argument is not changed")
-			require.Equal(t, tc.want, required(got))
-		})
-	}
-	placed := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}
-	got, err := WithStorage(placed, false)
-	require.NoError(t, err)
-	require.Same(t, placed, got)
-	got, err = WithStorage(bound(nil), false)
-	require.NoError(t, err)
-	require.Equal(t, []term{exprs(virtual, storage)}, required(got))
 }
 
 func TestAsksForVirtualNodes(t *testing.T) {

@@ -11,6 +11,27 @@ import (
 	"github.com/liqod/liqod/reasons"
 )
 
+// hardened returns what Harden makes of a spec. A second time changes nothing.
+func hardened(t *testing.T, spec corev1.PodSpec, allowed Allowed) corev1.PodSpec {
+	t.Helper()
+	require.NoError(t, Harden(&spec, allowed))
+	again := *spec.DeepCopy()
+	require.NoError(t, Harden(&again, allowed))
+	require.Equal(t, spec, again)
+	return spec
+}
+
+// requireRefused requires that Harden refuses a spec for a reason, and leaves it as it was. It returns the message.
+func requireRefused(t *testing.T, spec corev1.PodSpec, allowed Allowed, reason string) string {
+	t.Helper()
+	before := *spec.DeepCopy()
+	var refused *Refused
+	require.ErrorAs(t, Harden(&spec, allowed), &refused)
+	require.Equal(t, reason, refused.Reason)
+	require.Equal(t, before, spec, "a refused spec is left as it was")
+	return refused.Message
+}
+
 func TestTolerations(t *testing.T) {
 	t.Parallel()
 	seconds := func(n int64) *int64 { return &n }
@@ -42,12 +63,7 @@ func TestTolerations(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := corev1.PodSpec{Tolerations: tc.in}
-			require.NoError(t, Harden(&spec, Allowed{}))
-			require.Equal(t, tc.want, spec.Tolerations)
-			again := *spec.DeepCopy()
-			require.NoError(t, Harden(&again, Allowed{}))
-			require.Equal(t, spec, again)
+			require.Equal(t, tc.want, hardened(t, corev1.PodSpec{Tolerations: tc.in}, Allowed{}).Tolerations)
 		})
 	}
 }
@@ -68,17 +84,12 @@ func TestRuntimeClasses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := corev1.PodSpec{RuntimeClassName: tc.class}
-			err := Harden(&spec, Allowed{RuntimeClasses: tc.accepts})
+			spec, allowed := corev1.PodSpec{RuntimeClassName: tc.class}, Allowed{RuntimeClasses: tc.accepts}
 			if tc.message == "" {
-				require.NoError(t, err)
-				require.Equal(t, tc.class, spec.RuntimeClassName)
+				require.Equal(t, tc.class, hardened(t, spec, allowed).RuntimeClassName)
 				return
 			}
-			var refused *Refused
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, reasons.RuntimeClassRefused, refused.Reason)
-			require.Equal(t, tc.message, refused.Message)
+			require.Equal(t, tc.message, requireRefused(t, spec, allowed, reasons.RuntimeClassRefused))
 		})
 	}
 }
@@ -97,11 +108,8 @@ func TestEveryTypeOfVolumeHasARule(t *testing.T) {
 			volume.Projected.Sources[0] = corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}
 		}
 		spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}, NodeName: "n"}
-		var refused *Refused
-		require.ErrorAs(t, Harden(&spec, Allowed{Cluster: "milan", VolumeTypes: []string{"none"}}), &refused, name)
-		require.Equal(t, &Refused{reasons.VolumeTypeRefused, `spec.volumes "v" is a volume of type ` + name +
-			": cluster milan accepts from peers: none; its administrators can allow more by the setting controller.volumeTypes"}, refused)
-		require.Equal(t, "n", spec.NodeName, "a refused spec is left as it was")
+		require.Equal(t, `spec.volumes "v" is a volume of type `+name+": cluster milan accepts from peers: none; its administrators can allow more by the setting controller.volumeTypes",
+			requireRefused(t, spec, Allowed{Cluster: "milan", VolumeTypes: []string{"none"}}, reasons.VolumeTypeRefused))
 		if name == "ephemeral" {
 			continue
 		}
@@ -111,19 +119,18 @@ func TestEveryTypeOfVolumeHasARule(t *testing.T) {
 	require.Len(t, VolumeTypes(), typ.NumField(), "a type of volumes that the API does not have")
 }
 
-func TestVolumeWithoutSource(t *testing.T) {
+// TestVolumesOfNoOneType: a volume without a source is an emptyDir. The API server refuses one with two, but is not
+// relied on.
+func TestVolumesOfNoOneType(t *testing.T) {
 	t.Parallel()
-	spec := corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v"}}}
-	require.ErrorContains(t, Harden(&spec, Allowed{}), "type emptyDir")
-	require.NoError(t, Harden(&spec, Allowed{VolumeTypes: []string{"emptyDir"}}))
-}
-
-// TestVolumeWithTwoSources: the API server refuses it, but is not relied on.
-func TestVolumeWithTwoSources(t *testing.T) {
-	t.Parallel()
-	spec := corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{}, NFS: &corev1.NFSVolumeSource{Server: "192.0.2.9", Path: "/"}}}}}
-	require.ErrorContains(t, Harden(&spec, Allowed{VolumeTypes: []string{"emptyDir"}}), "type nfs")
+	of := func(source corev1.VolumeSource) corev1.PodSpec {
+		return corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: source}}}
+	}
+	empty := Allowed{VolumeTypes: []string{"emptyDir"}}
+	require.Contains(t, requireRefused(t, of(corev1.VolumeSource{}), Allowed{}, reasons.VolumeTypeRefused), "type emptyDir")
+	hardened(t, of(corev1.VolumeSource{}), empty)
+	two := of(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}, NFS: &corev1.NFSVolumeSource{Server: "192.0.2.9", Path: "/"}})
+	require.Contains(t, requireRefused(t, two, empty, reasons.VolumeTypeRefused), "type nfs")
 }
 
 func TestVolumes(t *testing.T) {
@@ -138,14 +145,11 @@ func TestVolumes(t *testing.T) {
 	secret := corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "token-cashier-1"},
 		Items: []corev1.KeyToPath{{Key: "token", Path: "token"}}}}
 	allowed := Allowed{VolumeTypes: VolumeTypes()}
-	spec := corev1.PodSpec{Volumes: volume(token, config, secret)}
-	require.NoError(t, Harden(&spec, allowed))
+	spec := hardened(t, corev1.PodSpec{Volumes: volume(token, config, secret)}, allowed)
 	require.Equal(t, []corev1.VolumeProjection{config, secret}, spec.Volumes[0].Projected.Sources)
 
 	host := []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
-	spec = corev1.PodSpec{Volumes: host}
-	require.NoError(t, Harden(&spec, allowed))
-	require.Equal(t, "/", spec.Volumes[0].HostPath.Path, "pod security judges host paths")
+	require.Equal(t, host, hardened(t, corev1.PodSpec{Volumes: host}, allowed).Volumes, "pod security judges host paths")
 
 	spec = corev1.PodSpec{Volumes: volume(certificate), NodeName: "n"}
 	require.ErrorContains(t, Harden(&spec, Allowed{}), "podCertificate")

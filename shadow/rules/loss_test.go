@@ -1,10 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -67,52 +63,9 @@ func TestKeepOnLoss(t *testing.T) {
 			require.Equal(t, offloadingv1beta1.OnProviderLossKeep, got.Annotations[offloadingv1beta1.OnProviderLossAnnotation])
 			require.Len(t, got.Annotations, len(tc.annotations)+1)
 			require.Same(t, got, KeepOnLoss(got), "it is not given twice")
-			require.Equal(t, got, applied(t, pod, got), "the patch makes something else")
+			requirePatch(t, pod, got)
 		})
 	}
-}
-
-// applied is pod with the patch to want applied.
-func applied(t *testing.T, pod, want *corev1.Pod) *corev1.Pod {
-	t.Helper()
-	text, err := json.Marshal(OffloadPatch(pod, want))
-	require.NoError(t, err)
-	var steps []struct {
-		Op, Path string
-		Value    json.RawMessage
-	}
-	require.NoError(t, json.Unmarshal(text, &steps))
-	out := pod.DeepCopy()
-	read := func(raw json.RawMessage, into any) { require.NoError(t, json.Unmarshal(raw, into)) }
-	for _, step := range steps {
-		require.Equal(t, "add", step.Op)
-		index, inList := strings.CutPrefix(step.Path, "/spec/tolerations/")
-		var one corev1.Toleration
-		switch {
-		case step.Path == "/metadata/annotations":
-			read(step.Value, &out.Annotations)
-		case step.Path == "/metadata/annotations/offloading.liqo.io~1on-provider-loss":
-			require.NotNil(t, out.Annotations)
-			var value string
-			read(step.Value, &value)
-			out.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = value
-		case step.Path == "/spec/tolerations":
-			read(step.Value, &out.Spec.Tolerations)
-		case inList && index == "-":
-			read(step.Value, &one)
-			out.Spec.Tolerations = append(out.Spec.Tolerations, one)
-		case inList:
-			read(step.Value, &one)
-			at, err := strconv.Atoi(index)
-			require.NoError(t, err)
-			out.Spec.Tolerations = slices.Insert(out.Spec.Tolerations, at, one)
-		case strings.HasPrefix(step.Path, "/spec/affinity"):
-			out.Spec.Affinity = want.Spec.Affinity
-		default:
-			t.Fatalf("unexpected path %s", step.Path)
-		}
-	}
-	return out
 }
 
 // TestKeepAfterOffload: what both change is one patch.
@@ -122,6 +75,6 @@ func TestKeepAfterOffload(t *testing.T) {
 	want, err := Offload(pod, remote, corev1.NodeSelector{})
 	require.NoError(t, err)
 	want = KeepOnLoss(want)
-	require.Equal(t, want, applied(t, pod, want))
+	requirePatch(t, pod, want)
 	require.Len(t, want.Spec.Tolerations, 4)
 }

@@ -3,6 +3,8 @@ package rules
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -277,16 +279,20 @@ func requirePatch(t *testing.T, have, want *corev1.Pod) {
 
 func insert(t *testing.T, in map[string]any, path []string, value any) {
 	t.Helper()
+	key := strings.ReplaceAll(path[0], "~1", "/")
+	list, inList := in[key].([]any)
 	switch {
 	case len(path) == 1:
-		in[path[0]] = value
-	case len(path) == 2 && path[1] == "-":
-		list, ok := in[path[0]].([]any)
-		require.True(t, ok, "%s is no list", path[0])
-		in[path[0]] = append(list, value)
+		in[key] = value
+	case inList && path[1] == "-":
+		in[key] = append(list, value)
+	case inList:
+		at, err := strconv.Atoi(path[1])
+		require.NoError(t, err)
+		in[key] = slices.Insert(list, at, value)
 	default:
-		next, ok := in[path[0]].(map[string]any)
-		require.True(t, ok, "%s is not there", path[0])
+		next, ok := in[key].(map[string]any)
+		require.True(t, ok, "%s is not there", key)
 		insert(t, next, path[1:], value)
 	}
 }

@@ -59,16 +59,12 @@ func TestNoNodeIsChosen(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: tc.in}}
 			var want *corev1.Affinity
 			if tc.want != nil {
 				want = &corev1.Affinity{NodeAffinity: tc.want}
 			}
-			allowed := Allowed{SelectorLabels: []string{zone}}
-			require.NoError(t, Harden(&spec, allowed))
-			require.Equal(t, want, spec.Affinity)
-			require.NoError(t, Harden(&spec, allowed))
-			require.Equal(t, want, spec.Affinity, "again")
+			spec := corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: tc.in}}
+			require.Equal(t, want, hardened(t, spec, Allowed{SelectorLabels: []string{zone}}).Affinity)
 		})
 	}
 }
@@ -76,11 +72,10 @@ func TestNoNodeIsChosen(t *testing.T) {
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
 	spec := corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n", corev1.LabelArchStable: "arm64"}}
-	require.NoError(t, Harden(&spec, Allowed{SelectorLabels: []string{corev1.LabelArchStable}}))
+	spec = hardened(t, spec, Allowed{SelectorLabels: []string{corev1.LabelArchStable}})
 	require.Equal(t, map[string]string{corev1.LabelArchStable: "arm64"}, spec.NodeSelector)
 	spec = corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n"}}
-	require.NoError(t, Harden(&spec, Allowed{}))
-	require.Nil(t, spec.NodeSelector)
+	require.Nil(t, hardened(t, spec, Allowed{}).NodeSelector)
 }
 
 // TestNodesAreSelectedByListedLabels: with any other label a peer could lead its pod to
@@ -107,13 +102,9 @@ func TestNodesAreSelectedByListedLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := *tc.spec.DeepCopy()
-			var refused *Refused
-			require.ErrorAs(t, Harden(&tc.spec, Allowed{SelectorLabels: []string{corev1.LabelTopologyZone}}), &refused)
-			require.Equal(t, reasons.NodeLabelRefused, refused.Reason)
-			require.Contains(t, refused.Message, tc.field+" selects nodes by the label ")
-			require.Contains(t, refused.Message, "this cluster accepts from peers: topology.kubernetes.io/zone; its administrators can allow more by the setting sharing.selectorLabels")
-			require.Equal(t, want, tc.spec, "a refused spec is left as it was")
+			message := requireRefused(t, tc.spec, Allowed{SelectorLabels: []string{corev1.LabelTopologyZone}}, reasons.NodeLabelRefused)
+			require.Contains(t, message, tc.field+" selects nodes by the label ")
+			require.Contains(t, message, "this cluster accepts from peers: topology.kubernetes.io/zone; its administrators can allow more by the setting sharing.selectorLabels")
 			require.NoError(t, Harden(&tc.spec, Allowed{SelectorLabels: []string{corev1.LabelTopologyZone, vault, "alpha.eksctl.io/instance-id"}}))
 		})
 	}
