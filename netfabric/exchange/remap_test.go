@@ -157,8 +157,8 @@ func TestBadConnection(t *testing.T) {
 		want string
 	}{
 		"another cluster":                  {func(s *spec) { s.ClusterID = "oslo" }, `spec.clusterID is "oslo": "milan" is accepted`},
-		"no range":                         {func(s *spec) { s.Remote[0].View = "10.80.0.0" }, `spec.remote has the mapping "10.244.0.0/16" to "10.80.0.0"`},
-		"host bits":                        {func(s *spec) { s.Local[0].Own = "10.244.0.1/16" }, "spec.local has the mapping"},
+		"no range":                         {func(s *spec) { s.Remote[0].View = "10.80.0.0" }, `spec.remote: "10.244.0.0/16" and "10.80.0.0": two ranges`},
+		"host bits":                        {func(s *spec) { s.Local[0].Own = "10.244.0.1/16" }, `spec.local: "10.244.0.1/16" and`},
 		"different sizes":                  {func(s *spec) { s.Remote[0].View = "10.80.0.0/17" }, "10.244.0.0/16 and 10.80.0.0/17 are of different lengths"},
 		"different families":               {func(s *spec) { s.Remote[0].View = "fd99::/16" }, "different IP versions"},
 		"link-local":                       {func(s *spec) { s.Remote[0].View = "169.254.0.0/16" }, "addresses that no host can have"},
