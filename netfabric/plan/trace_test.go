@@ -470,3 +470,48 @@ func TestICMPErrorsWithoutTranslation(t *testing.T) {
 	steps = Trace(gw, fault)
 	require.Equal(t, Dropped, steps[len(steps)-1].Verdict)
 }
+
+// A hub gives each of its peers the range of the other as one more range of its own.
+func TestTransit(t *testing.T) {
+	t.Parallel()
+	hub := func(rome, _ *Input) {
+		rome.Peers[0].Ours = append(rome.Peers[0].Ours, Map{prefix("10.1.0.0/16"), prefix("10.203.0.0/16")})
+		rome.Peers[1].Ours = append(rome.Peers[1].Ours, Map{prefix("10.200.0.0/16"), prefix("10.204.0.0/16")})
+		rome.Peers[1].Through = prefixes("10.200.2.20/32")
+	}
+	there := tcp("10.1.0.5", "10.204.2.20")
+	there.In, there.Key = TunnelDevice, key(21)
+
+	w := romeAndMilan(t, hub)
+	steps := Trace(w.hosts["rome gw-a"], there)
+	last := steps[len(steps)-1]
+	require.Equal(t, Sent, last.Verdict, "%v", steps)
+	require.Equal(t, key(11), last.To)
+	require.Equal(t, "10.203.0.5 > 10.200.2.20", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+
+	back := answer(last.Packet, TunnelDevice)
+	back.Key, back.Flow = key(11), last.Packet.Flow
+	steps = Trace(w.hosts["rome gw-a"], back)
+	last = steps[len(steps)-1]
+	require.Equal(t, key(21), last.To, "%v", steps)
+	require.Equal(t, there.reverse(), last.Packet.Tuple)
+
+	steps = Trace(romeAndMilan(t).hosts["rome gw-a"], there)
+	require.Equal(t, Dropped, steps[len(steps)-1].Verdict, "peers meet only where the hub lets them")
+}
+
+func TestTraceIsReadable(t *testing.T) {
+	t.Parallel()
+	w := romeAndMilan(t)
+	var lines []string
+	for _, s := range Trace(w.hosts["rome rome-1"], tcp("10.244.1.10", "10.200.2.20")) {
+		lines = append(lines, s.String())
+	}
+	require.Equal(t, []string{
+		`conntrack: new [10.244.1.10 > 10.200.2.20]`,
+		`rule 91: table 6171 10.200.0.0/16 via 10.244.1.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420 proto 108 [10.244.1.10 > 10.200.2.20]`,
+		`postrouting translate_out: oifname "liqod-vx" snat ip prefix to ip saddr map @keep4 keep4 { 10.244.1.0/24 : 10.244.1.0/24 } [10.244.1.10 > 10.200.2.20]`,
+		`liqod-vx: neigh 10.244.1.9 lladdr 02:fa:0a:f4:01:09 dev liqod-vx nud permanent [10.244.1.10 > 10.200.2.20]`,
+		`liqod-vx: fdb 02:fa:0a:f4:01:09 dev liqod-vx dst 10.244.1.9 self permanent [10.244.1.10 > 10.200.2.20] sent to 10.244.1.9`,
+	}, lines)
+}

@@ -624,3 +624,9 @@ func TestNobodysPodsAreTakenForOwn(t *testing.T) {
 		})
 	}
 }
+
+func TestSuccessorTakesOver(t *testing.T) {
+	r := newRig(t, newShadow(), sliceOf(newShadow(), predecessors))
+	require.Equal(t, []string{"delete", "create"}, r.settle())
+	require.EqualValues(t, "shadow-1", madeFor(r.slice()))
+}

@@ -257,3 +257,26 @@ func TestChanges(t *testing.T) {
 		})
 	}
 }
+
+func TestForgeReady(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ready *bool
+		well  bool
+		want  bool
+	}{
+		"not said, well":   {nil, true, true},
+		"not said, unwell": {nil, false, false},
+		"ready, well":      {new(true), true, true},
+		"ready, unwell":    {new(true), false, false},
+		"not ready, well":  {new(false), true, false},
+		"not ready":        {new(false), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := at("10.100.1.5")
+			e.Conditions = discoveryv1.EndpointConditions{Ready: tc.ready, Serving: new(false), Terminating: new(true)}
+			slice, _ := forge(newShadow(endpointsOf(e)), testRules(), tc.well)
+			require.Equal(t, discoveryv1.EndpointConditions{Ready: new(tc.want), Serving: new(false), Terminating: new(true)}, slice.Endpoints[0].Conditions)
+			require.Equal(t, tc.well, readApplied(slice).Well)
+		})
+	}
+}
